@@ -1,37 +1,37 @@
-# The doors of the project. Everything runs in .venv, from the locked requirements; nothing is installed outside it.
+# Commands of the project. Everything runs in .venv, from the locked requirements; nothing is installed outside it.
 .DEFAULT_GOAL := help
 PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 DATA   ?= data
-# the suite starts hundreds of interpreters: without byte code each compiles Mooring again
+# the suite starts hundreds of interpreters, and without byte code each would compile Mooring again
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test check bench up lock format clean
 
-help: ## what the targets do
+help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 $(STAMP): requirements/dev.lock pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or newer is needed: install it or say make PYTHON=python3"; exit 1; }
+	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or newer is needed: install it or run make PYTHON=python3"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-setup: $(STAMP) ## make .venv with everything that is needed
+setup: $(STAMP) ## make .venv with all requirements
 
-demo: setup ## a server, a token, three machines joining: every step with its time
+demo: setup ## run a server, create a token, join three machines: every step with its time
 	@$(BIN)/python -m tests.demo
 
-up: setup ## a server that stays: state in ./data, admin kubeconfig at ./data/admin.conf
+up: setup ## run a server: state in ./data, admin kubeconfig at ./data/admin.conf
 	@$(BIN)/mooring up --data-dir $(DATA)
 
-test: setup ## the whole suite, with the coverage gate of the pure rooms
+test: setup ## run the whole suite, with the coverage gate of the pure rooms
 	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-branch --cov-report= --pure-coverage
 
-check: setup ## lint, format, types, layers and purity, generated pages, citations
+check: setup ## check lint, format, types, layers and purity, generated pages, citations
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -43,7 +43,7 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup ## Mooring's figures beside those of Kubernetes
+bench: setup ## measure Mooring's figures beside those of Kubernetes
 	$(BIN)/python -m bench
 
 lock: setup ## renew requirements/*.lock from pyproject.toml
@@ -52,5 +52,5 @@ lock: setup ## renew requirements/*.lock from pyproject.toml
 		--no-header --no-annotate --output-file requirements/$$extra.lock --extra cel $$([ $$extra = dev ] && echo --extra dev) \
 		pyproject.toml || exit 1; done
 
-clean: ## remove what the targets made (not ./data)
+clean: ## remove the files that the targets made (not ./data)
 	rm -rf $(VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

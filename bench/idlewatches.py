@@ -1,11 +1,11 @@
-"""What a watch costs while nothing happens: resident memory of a server of its own, before and after many are opened.
+"""Memory of an idle watch: resident memory of a server, before and after many watches are opened.
 
 Rules kept here: every watch is a TLS 1.3 connection of its own with a client certificate, as a kubelet's is, opened one after
-another by Python's `ssl`; none asks for anything else. A first few are opened and closed before, so that what a server makes once
-is not counted. What a client brings matters (docs/adr/0017): a post-quantum key share costs the server 7 kB for as long as the
-connection lasts, each further certificate 4 kB. Kubelets send their leaf alone; OpenSSL's client adds an authority that it finds
-in its store, so there is none in it here. Over HTTP/2 (docs/adr/0018) the watches are those of one process, opened by Go's client,
-which shares connections as client-go does.
+another by Python's `ssl`; it carries no other request. A few watches are opened and closed first, so that one-time allocations are
+not counted. The client's handshake matters (docs/adr/0017): a post-quantum key share takes 7 kB on the server for as long as the
+connection lasts, each further certificate 4 kB. Kubelets send their leaf alone; OpenSSL's client adds an authority from its store,
+so the store is empty here. Over HTTP/2 (docs/adr/0018) one process opens all watches, by Go's client, which shares connections as
+client-go does.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ WATCHES = 1000
 WANTED_MIB = 25
 WARM = 20
 PATIENCE = 20.0
-"""Seconds that one watch may take to begin."""
+"""Seconds in which one watch must begin."""
 SETTLE_SECONDS = 1.0
-"""Timers of the handshakes and the last flushes pass; nothing else happens."""
+"""Seconds until timers of the handshakes and the last flushes have passed."""
 REQUEST = (
     b"GET /api/v1/namespaces/default/configmaps?watch=1&resourceVersion=0&allowWatchBookmarks=true HTTP/1.1\r\n"
     b"Host: localhost\r\nUser-Agent: bench\r\nAccept: application/json\r\n\r\n"
@@ -53,11 +53,11 @@ def _may_open(files: int) -> None:
 
 
 def measure(running: Server, say: Callable[[str], None]) -> float:
-    """MiB that `WATCHES` idle watches add to a fresh server."""
+    """Return the MiB that `WATCHES` idle watches add to a fresh server."""
     say(f"{WATCHES:,} idle watches")
     _may_open(WATCHES + 256)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # see the rules: no authority in the store
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # no authority in the store: see the rules
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_cert_chain(running.data / "admin.crt", running.data / "admin.key")
     parts = urlsplit(running.url)
@@ -74,7 +74,7 @@ def measure(running: Server, say: Callable[[str], None]) -> float:
 
 
 def row(clients: str, mib: float) -> tuple[str, str, str, str]:
-    """The line of the table: work, Kubernetes, wanted, measured. `clients`: who holds the watches."""
+    """Return the line of the table: work, Kubernetes, target, measured. `clients`: kind of client that holds the watches."""
     each = mib * (1 << 20) / WATCHES / 1000
     return (
         f"memory of {WATCHES:,} idle watches{clients}",
@@ -99,7 +99,7 @@ def _held(binary: Path, running: Server, watches: int) -> Iterator[None]:
 
 
 def measure_http2(binary: Path, running: Server, say: Callable[[str], None]) -> float:
-    """MiB that `WATCHES` idle watches of one HTTP/2 client add to a fresh server."""
+    """Return the MiB that `WATCHES` idle watches of one HTTP/2 client add to a fresh server."""
     say(f"{WATCHES:,} idle watches of one HTTP/2 client")
     with _held(binary, running, WARM):
         pass

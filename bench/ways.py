@@ -1,8 +1,8 @@
-"""GETs per second for each way of authenticating, on one server that has all of them turned on.
+"""GETs per second for each authenticator, on one server with all of them turned on.
 
-Rules kept here: every caller is a member of the same group and asks for the same object, kept alive; what differs is only how they
-prove who they are, and who in the chain recognises it. Providers (an issuer, a webhook, Keystone) run in this process and
-answer at once: after the first request their verdicts come from memory, which is what is measured.
+Rules kept here: every caller is a member of the same group and reads the same object over kept-alive connections; only the
+credential differs. Providers (an issuer, a webhook, Keystone) run in this process and answer at once: after the first request the
+server has their verdicts in memory, and this is what the figures show.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Providers:
 
 @dataclass(frozen=True)
 class Ways:
-    """The flags of a server with every way, and what is sent for each."""
+    """Flags of a server with every authenticator, and the load generator's arguments for each credential."""
 
     flags: tuple[str, ...]
     sent: dict[str, tuple[str, ...]]
@@ -119,7 +119,7 @@ class Ways:
 
 @contextmanager
 def ways(folder: Path) -> Iterator[Ways]:
-    """Files, keys and providers; the providers stop at the end."""
+    """Make files and keys, and run the providers until the end of the block."""
     now = datetime.now(UTC)
     authority = self_signed_ca(generate_key(), "bench", now, 1)
     ca = folder / "bench-ca.crt"
@@ -181,7 +181,7 @@ def _basic(user: str, password: str) -> str:
 
 
 def _scrypt(password: str) -> str:
-    """As `mooring auth hash-password` makes it."""
+    """Hash a password as `mooring auth hash-password` does."""
     salt = os.urandom(16)
     digest = hashlib.scrypt(password.encode(), salt=salt, n=1 << 14, r=8, p=1)
     told = (base64.b64encode(part).rstrip(b"=").decode() for part in (salt, digest))
@@ -189,7 +189,7 @@ def _scrypt(password: str) -> str:
 
 
 def of_the_cluster(running: Server, admin: tuple[str, ...], token: str) -> dict[str, tuple[str, ...]]:
-    """What the cluster itself gives out: certificates, service account tokens, a bootstrap token, a login."""
+    """Return credentials that the cluster issues: certificates, service account tokens, a bootstrap token, a login."""
     accounts = "/api/v1/namespaces/default/serviceaccounts"
     bound = running.request("POST", f"{accounts}/default/token", {"spec": {}})["status"]["token"]
     return {
@@ -200,7 +200,7 @@ def of_the_cluster(running: Server, admin: tuple[str, ...], token: str) -> dict[
 
 
 def allow(running: Server) -> None:
-    """Everybody who calls here may read."""
+    """Bind the group of all callers to a role that may read the object."""
     groups = (GROUP, "system:serviceaccounts", "system:bootstrappers")
     subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": name} for name in groups]
     subjects.append({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "stone"})
@@ -221,7 +221,7 @@ Load = Callable[..., dict[str, float]]
 def rows(
     load: Load, running: Server, sent: dict[str, tuple[str, ...]], say: Callable[[str], None]
 ) -> Iterator[tuple[str, str]]:
-    """(what, figure) for each way."""
+    """Yield (credential, figure) for each authenticator."""
     for what, arguments in sent.items():
         say(f"authenticated by {what}")
         found = load(running, "-n", REQUESTS, "-path", PATH, *arguments)

@@ -1,12 +1,12 @@
-"""An authenticator for Mooring in the asynchronous form: tokens that the company's login service knows (RFC 7662).
+"""An authenticator for Mooring in the asynchronous form: tokens introspected at the company's login service (RFC 7662).
 
-Copy it and change it; docs/authentication/your-own.md says how it is turned on. It needs nothing that Mooring does not bring.
+Copy it and change it; docs/authentication/your-own.md describes how to turn it on. It needs only packages that Mooring needs too.
 
 Rules kept here:
-* Only what begins with `token-prefix` is shown to the service: tokens of others are none of its business.
-* The service is asked over https under the CA that is named, without redirects and without proxies of the environment.
-* A token counts when the service says `active`, when it was made for `audience`, and until `exp`, by the server's clock.
-* What needs the event loop, such as a client with open connections, is made at the first call; `close` ends it.
+* Only tokens that begin with `token-prefix` are sent to the service, because others belong to other authenticators.
+* Requests go over https under the configured CA, without redirects and without proxies of the environment.
+* A token is accepted when the service answers `active`, when it was issued for `audience`, and until `exp`, by the server's clock.
+* Objects that need the event loop, such as a client with open connections, are made at the first call; `close` ends them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mooring.authn.own import ConfigError, NotMine, Offered, Rejected, Result, U
 KEYS = frozenset({"url", "ca-file", "client-id", "client-secret-file", "token-prefix", "audience", "prefix"})
 SECONDS = 2.0
 MAX_ANSWER = 65_536
-"""Bytes that are read of an answer."""
+"""Most bytes that are read of an answer."""
 
 
 class CompanyTokens:
@@ -72,7 +72,7 @@ class CompanyTokens:
             await self._client.aclose()
 
     async def _introspected(self, token: str) -> object:
-        """What the service says; None when it says nothing that can be read."""
+        """Return the service's answer; None when it cannot be read."""
         if self._client is None:
             self._client = httpx2.AsyncClient(verify=self._context, timeout=SECONDS, trust_env=False)
         ourselves = (self._options["client-id"], self._secret)

@@ -1,16 +1,16 @@
 """An authenticator for Mooring in the asynchronous form: tokens of GitHub, or of a GitHub Enterprise Server.
 
-Copy it and change it; docs/authentication/your-own.md says how it is turned on. It needs nothing that Mooring does not bring.
+Copy it and change it; docs/authentication/your-own.md describes how to turn it on. It needs only packages that Mooring needs too.
 
 Rules kept here:
-* Only what looks like a token of a GitHub user is shown to GitHub; tokens of other forms are not mine.
-* A token of GitHub names no audience. A user makes a personal access token (`ghp_`, `github_pat_`) and hands it out on purpose. A
-  token of an app (`gho_`, `ghu_`) is in the hands of that app's owner, who could send it here: it counts only when GitHub says
-  that it is of the app with `client-id`.
-* Only members of one of `organizations` are users. What GitHub does not tell, because the token lacks the scope `read:org` or the
-  organization's single sign-on, is no membership.
-* GitHub is asked over https, without redirects and without proxies of the environment. Answers and pages are bounded.
-* Acceptances are remembered by Mooring (`cache-ttl`), not here.
+* Only strings in the form of a GitHub user's token are sent to GitHub; the verdict on others is `NotMine`.
+* A token of GitHub names no audience. A user makes a personal access token (`ghp_`, `github_pat_`) and gives it to a program on
+  purpose. The owner of an app has its users' tokens (`gho_`, `ghu_`) and could send them here: such a token is accepted only when
+  GitHub confirms that it is of the app with `client-id`.
+* Only members of one of `organizations` are users. A membership that GitHub hides, because the token lacks the scope `read:org` or
+  the organization's single sign-on, does not count.
+* Requests go over https, without redirects and without proxies of the environment. Answers and pages are bounded.
+* Mooring caches acceptances (`cache-ttl`), this class does not.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ KNOWN = TEXTS | {"organizations"}
 PERSONAL, OF_APPS, OF_MACHINES = ("ghp_", "github_pat_"), ("gho_", "ghu_"), ("ghs_", "ghr_")
 FORM = re.compile(r"(gh[pousr]|github_pat)_[A-Za-z0-9_]{16,255}", re.ASCII)
 SECONDS = 3.0
-"""For one question. There are at most 2 + 2 * MAX_PAGES of them, and `deadline` of the configuration bounds them all."""
+"""Timeout of one request in seconds. A token takes at most 2 + 2 * MAX_PAGES; `deadline` in the configuration bounds them all."""
 PAGE, MAX_PAGES = 100, 5
-"""Organizations and teams: 100 is the largest page, and a user in more than 500 of them is not looked at to the end."""
+"""Entries of a page (GitHub allows at most 100), and pages that are read: entries of a user beyond 500 are ignored."""
 MAX_ANSWER = 1 << 20
-"""Bytes of one answer: a page of 100 teams has about 300 kB."""
+"""Most bytes of one answer: a page of 100 teams has about 300 kB."""
 
 
 class RefusedError(Exception):
-    """GitHub does not vouch for the token, or cannot be understood."""
+    """GitHub rejects the token, or its answer is invalid."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason)
@@ -47,7 +47,7 @@ class RefusedError(Exception):
 
 
 class GithubAuthenticator:
-    """One GitHub. `options`: `organizations`, and perhaps those of TEXTS."""
+    """Authenticates at one GitHub. `options`: `organizations`, and optionally those of TEXTS."""
 
     schemes = ("Bearer",)
 
@@ -100,7 +100,7 @@ class GithubAuthenticator:
             return Rejected("github-unreachable", type(error).__name__)
 
     async def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         if self._client is not None:
             await self._client.aclose()
 
@@ -123,7 +123,7 @@ class GithubAuthenticator:
         return User(self._prefix + login, uid=str(number), groups=[self._prefix + one for one in (*ours, *teams)])
 
     async def _of_our_app(self, token: str) -> None:
-        """Raise RefusedError unless GitHub says that the token is of the configured app."""
+        """Raise RefusedError unless GitHub confirms that the token is of the configured app."""
         if self._app is None:
             raise RefusedError("token-of-an-app", "give client-id and client-secret-file of the app to take its tokens")
         path = f"/applications/{self._app[0]}/token"
@@ -149,7 +149,7 @@ class GithubAuthenticator:
         if status == 429 or (status == 403 and headers.get("x-ratelimit-remaining") == "0"):
             raise RefusedError("github-rate-limit", "GitHub takes no more questions for a while")
         if status == 403 and path != "/user":
-            return []  # the token may not ask this
+            return []  # the token lacks the scope for this
         if status != 200:
             raise RefusedError("github-failed", f"status {status}")
         try:

@@ -1,15 +1,15 @@
-"""An authenticator for Mooring that takes Kerberos tickets, by SPNEGO (RFC 4559, RFC 4178, RFC 4120).
+"""An authenticator for Mooring that accepts Kerberos tickets, by SPNEGO (RFC 4559, RFC 4178, RFC 4120).
 
 Copy it and change it. It needs gssapi from the package registry and the Kerberos library of the system;
-docs/authentication/your-own.md says how it is turned on.
+docs/authentication/your-own.md describes how to turn it on.
 
 Rules kept here:
-* Only Kerberos is accepted, not NTLM, which SPNEGO can carry too. Only one leg: Kerberos needs no more.
-* The key of the service is in `keytab`, which is read at each use, so that a rotated key counts at once.
-* Only principals of the `realms` that are listed are users: the KDC may trust other realms, and this cluster need not.
-* The user's name keeps its realm, so that jane of one realm is never jane of another. Anonymous tickets are refused.
-* The Kerberos library keeps a cache of what it has seen, and refuses a ticket's authenticator that is sent twice.
-* Details are what the Kerberos library says of a failure; it names principals, and repeats nothing of a ticket.
+* Only Kerberos is accepted, not NTLM, which SPNEGO can carry too. Only one leg is accepted: Kerberos needs no more.
+* The key of the service is in `keytab`, which is read at each use, so that a rotated key is valid at once.
+* Only principals of the listed `realms` are users: the KDC may trust realms that this cluster does not.
+* The user's name keeps its realm, so that users of two realms never share a name. Anonymous tickets are refused.
+* The Kerberos library has a replay cache, and refuses a ticket's authenticator that is sent twice.
+* Details are the Kerberos library's error text; it names principals, and repeats nothing of a ticket.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KNOWN = frozenset({"keytab", "service", "realms", "prefix", "groups"})
 
 
 class KerberosAuthenticator:
-    """One service principal. `options`: `keytab`, `service` such as HTTP@api.example.com, `realms`, `prefix`, `groups`."""
+    """Accepts tickets for one service. `options`: `keytab`, `service` (HTTP@api.example.com), `realms`, `prefix`, `groups`."""
 
     schemes = ("Negotiate",)
 
@@ -62,7 +62,7 @@ class KerberosAuthenticator:
             ) from None
 
     def authenticate(self, offered: Offered) -> Result:
-        """Judge one ticket. Runs in a thread of Mooring's."""
+        """Authenticate one ticket. Mooring calls this in a thread of its own."""
         if offered.credential is None:
             return NotMine()
         try:
@@ -76,7 +76,9 @@ class KerberosAuthenticator:
                 return Rejected("ticket-needs-another-leg")
             return self._user(context)
         except GSSError as error:
-            told = error.get_all_statuses(error.min_code, False)  # such as "Request is a replay"; names at the most
+            told = error.get_all_statuses(
+                error.min_code, False
+            )  # such as "Request is a replay"; may hold names, no secret
             return Rejected("ticket-refused", told[0] if told else type(error).__name__)
 
     def _user(self, context: gssapi.SecurityContext) -> Result:

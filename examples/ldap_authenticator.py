@@ -1,17 +1,17 @@
-"""An authenticator for Mooring that asks an LDAP directory: search, then bind (RFC 4511, RFC 4513, RFC 4515).
+"""An authenticator for Mooring by an LDAP directory: search, then bind (RFC 4511, RFC 4513, RFC 4515).
 
-Copy it and change it. It needs ldap3 from the package registry; docs/authentication/your-own.md says how it is turned on.
+Copy it and change it. It needs ldap3 from the package registry; docs/authentication/your-own.md describes how to turn it on.
 
 Rules kept here:
-* Nothing is said to the directory before TLS is up and its certificate was checked, with its name: ldaps://, or ldap:// with
-  StartTLS. There is no way to turn that off.
-* The user is looked for with the rights of `bind-dn`; what was typed is escaped in the filter. Exactly one entry must be found.
-* The password is tried by binding as that entry. An empty one is refused before: directories take it for an anonymous bind,
-  and say yes.
-* The user's name is the one in the directory, not the one that was typed: directories ignore case, and RBAC does not.
-* A user who is not there costs the same questions as one whose password is wrong.
-* Referrals are not followed: they would carry the password to a server that nobody named.
-* Each question is given `timeout` seconds, so that a thread is never kept for long.
+* Before the TLS handshake and the check of the certificate and its name, nothing is sent but StartTLS: ldaps://, or ldap:// with
+  StartTLS. No option turns that off.
+* The search for the user runs with the rights of `bind-dn`; the name is escaped in the filter. Exactly one entry must match.
+* The password is checked by a bind as that entry. An empty one is refused before: many directories treat it as an anonymous bind,
+  which succeeds.
+* The user's name comes from the directory, not from the request: directories ignore case, and RBAC does not.
+* An unknown user takes the same requests as a wrong password.
+* Referrals are not followed: they would send the password to a server that is not configured.
+* Each request has a timeout of `timeout` seconds, so that no thread is blocked for long.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ DEFAULTS = {
     "prefix": "ldap:",
 }
 MAX_NAME = 256
-"""Characters of a name that is looked for."""
+"""Most characters of a user name."""
 NOBODY = "cn=nobody-of-this-name-for-mooring"
-"""Bound as, in place of a user who is not there."""
+"""DN for the bind in place of an unknown user."""
 
 
 class CheckedTls(ldap3.Tls):  # type: ignore[misc] # ldap3 has no types
-    """TLS as Python's defaults want it. What ldap3 does by itself asks for no certificate, or knows no names of addresses."""
+    """TLS with Python's defaults. ldap3's own defaults verify no certificate, and its check of names has no IP addresses."""
 
     def __init__(self, host: str, ca_file: str) -> None:
         super().__init__(validate=ssl.CERT_REQUIRED)
@@ -58,18 +58,16 @@ class CheckedTls(ldap3.Tls):  # type: ignore[misc] # ldap3 has no types
         self._context = ssl.create_default_context(cafile=ca_file or None)
 
     def wrap_socket(self, connection: Any, do_handshake: bool = False) -> None:
-        connection.socket.setsockopt(
-            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
-        )  # 40 ms less for every question after it
+        connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # saves 40 ms for every later request
         connection.socket = self._context.wrap_socket(connection.socket, server_hostname=self._host)
 
 
 class DirectoryError(Exception):
-    """The directory could not say. The text is for the operator."""
+    """The directory gave no usable answer. The text is for the operator."""
 
 
 class LdapAuthenticator:
-    """One directory. `options`: those of NEEDED and DEFAULTS, and `timeout` in whole seconds."""
+    """Authenticates at one directory. `options`: those of NEEDED and DEFAULTS, and `timeout` in whole seconds."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         known = {*NEEDED, *DEFAULTS, "timeout"}
@@ -97,9 +95,9 @@ class LdapAuthenticator:
             raise ConfigError("bind-password-file: it is empty")
 
     def authenticate(self, offered: Offered) -> Result:
-        """Runs in a thread of Mooring's: it may wait."""
+        """Authenticate one password. Mooring calls this in a thread of its own, so it may block."""
         if offered.password is None:
-            return NotMine()  # tokens are for others
+            return NotMine()  # tokens belong to other authenticators
         password = offered.password.reveal()
         if not password or not 0 < len(offered.user) <= MAX_NAME:
             return NotMine("no-ldap-name")
@@ -138,7 +136,7 @@ class LdapAuthenticator:
         return User(said["prefix"] + names[0], "".join(uids[:1]), self._groups(connection, dn, names[0]))
 
     def _groups(self, connection: ldap3.Connection, dn: str, name: str) -> list[str]:
-        """Looked for with our own rights again: users need not be able to read groups."""
+        """Return the user's groups, read with the rights of `bind-dn`: users may lack the right to read groups."""
         said = self._said
         if not said["group-base"]:
             return []
@@ -152,7 +150,7 @@ class LdapAuthenticator:
 
     @contextmanager
     def _connected(self) -> Iterator[ldap3.Connection]:
-        """A connection under TLS, as nobody."""
+        """Open a connection under TLS, without a bind."""
         server = ldap3.Server(
             self._host,
             self._port,
@@ -170,7 +168,7 @@ class LdapAuthenticator:
         finally:
             with suppress(LDAPException):
                 connection.unbind()
-            if connection.socket is not None:  # it was broken, so that unbinding did not close it
+            if connection.socket is not None:  # unbinding does not close a broken connection
                 connection.socket.close()
 
     def _as_ourselves(self, connection: ldap3.Connection) -> None:
@@ -179,7 +177,7 @@ class LdapAuthenticator:
             raise DirectoryError(f"binding as {self._said['bind-dn']}: {result['description']}")
 
     def _bind(self, connection: ldap3.Connection, dn: str, password: bytes) -> dict[str, Any]:
-        # bytes: of a text, ldap3 would drop some characters and refuse others (RFC 4013)
+        # as bytes, because ldap3 drops some characters of a string and refuses others (RFC 4013)
         if connection.closed or not (self._ldaps or connection.tls_started):
             raise LDAPSocketOpenError("ldap3 would connect anew, without TLS")
         connection.rebind(dn, password, authentication=ldap3.SIMPLE, read_server_info=False)
@@ -202,7 +200,7 @@ class LdapAuthenticator:
         return [entry for entry in connection.response if entry["type"] == "searchResEntry"]
 
     def _own_password(self) -> bytes:
-        """Read each time: it may be changed while the server runs."""
+        """Read the password at each use: it may change while the server runs."""
         try:
             return Path(self._said["bind-password-file"]).read_bytes().rstrip(b"\n")
         except OSError as error:

@@ -1,14 +1,14 @@
-"""Citations of what does not exist: `python -m tests.citations` lists them as `file:line: what`, and fails when there are any.
+"""Broken citations: `python -m tests.citations` lists them as `file:line: finding`, and fails when there are any.
 
-Read are docstrings and comments of Python files, comments of shell scripts, and pages of the documentation outside their fenced
-blocks; of blocks of Python the imports; and the files of the build. A citation is one of:
-* a link of a page, with its heading; the number in the text of a link is that of the decision it leads to;
+Searched are docstrings and comments of Python files, comments of shell scripts, and pages of the documentation outside their fenced
+blocks; the imports of Python blocks; and the files of the build. A citation is one of:
+* a link of a page, with its heading; a decision's number in the text of a link must be that of its target;
 * a page, with its heading: `docs/protocol/watch.md#form`;
 * a decision by its number ("ADR 0003", "decision 0003", `docs/adr/0003`), and a law of docs/architecture.md ("law 8");
 * a file or a folder below `src/`, `tests/`, `bench/`, `examples/` or `docs/`, and a path in backquotes below `src/mooring`;
 * a module, or a name in one: `mooring.pki.pem`, `mooring.registry.longwork.LongWork.run`;
 * a test: `tests/test_docs.py::test_every_citation_leads_somewhere`, or the name alone in backquotes.
-CHANGELOG.md tells the past, so only its links are read. Pages that are kept outside the repository cannot be cited.
+CHANGELOG.md describes the past, so only its links are checked. Pages outside the repository cannot be cited.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ CODE = ("src", "tests", "bench", "examples")
 BUILD = ("pyproject.toml", "Makefile", ".ci/run")
 PAST = "CHANGELOG.md"
 UNREAD = ("tests/test_citations.py",)
-"""Files whose sentences are citations that lead nowhere, to prove that each is found."""
+"""Files with broken citations on purpose, to prove that each is found."""
 NO_MODULES = ("db", "dev", "example", "yaml")
-"""Words that follow `mooring.` in names that are no modules: a file, a domain."""
+"""Words after `mooring.` in names that are no modules: a file, a domain."""
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[([^\]\[]*)\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
-_GAP = r"[\s#]+"  # between the words of a citation, which may go on in the next line of a comment
+_GAP = r"[\s#]+"  # between the words of a citation, which may continue in the next line of a comment
 _PAGE = re.compile(r"(?<![\w./-])((?:docs/(?:[\w-]+/)*)?[\w-]+\.md)(?:#([\w-]+))?")
 _DECISION = re.compile(
     rf"(?:\bADRs?|\b[Dd]ecisions?){_GAP}(\d{{4}}\b(?:(?:,| and|, and){_GAP}\d{{4}}\b)*)|docs/adr/(\d{{4}})\b(?!-)"
@@ -103,14 +103,14 @@ def anchors(page: str) -> set[str]:
 
 
 class Repository:
-    """Files that cite, and what can be cited."""
+    """Files with citations, and their possible targets."""
 
     def __init__(self, root: Path = ROOT) -> None:
         self.root = root
 
     @cached_property
     def files(self) -> dict[str, Path]:
-        """Every file that is read, by its path in the repository."""
+        """Every searched file, by its path in the repository."""
         found = [*self.root.glob("*.md"), *(self.root / "docs").rglob("*.md")]
         found += [path for name in BUILD if (path := self.root / name).exists()]
         for folder in CODE:
@@ -179,14 +179,14 @@ class Repository:
         return {path.stem for path in modules}.union(*(_FUNCTION.findall(path.read_text()) for path in modules))
 
     def exists(self, path: str, beside: Path) -> bool:
-        """Return whether a path, which may hold `*`, exists from the root, from src/mooring, or from the file that cites it."""
+        """Return True when a path, which may hold `*`, exists from the root, from src/mooring, or from the file that cites it."""
         if "/" not in path.rstrip("/") and not path.endswith("/"):
             return any(Path(name).match(path) for name in self._basenames)
         bases = (self.root, self.root / "src/mooring", self.root / "src", beside.parent)
         return any((base / path).exists() or ("*" in path and any(base.glob(path.rstrip("/")))) for base in bases)
 
     def has_name(self, dotted: list[str]) -> bool:
-        """Return whether a module below src/mooring, or a name in one, has this dotted path."""
+        """Return True when a module below src/mooring, or a name in one, has this dotted path."""
         here = self.root / "src/mooring"
         for position, part in enumerate(dotted):
             if (here / part).is_dir():
@@ -207,7 +207,7 @@ class Repository:
         return all(name in bound for name in names)
 
     def findings(self) -> Iterator[Finding]:
-        """Yield every citation that leads nowhere, in the order of files and lines.
+        """Yield every broken citation, in the order of files and lines.
 
         Parsing takes ten times as long as searching: a file is parsed only when its whole text, code included, has a finding.
         """
@@ -221,7 +221,7 @@ class Repository:
             yield from (Finding(name, prose.count("\n", 0, offset) + 1, what) for offset, what in broken)
 
     def broken(self, file: Path, text: str) -> Iterator[tuple[int, str]]:
-        """Yield (offset in the text, what is wrong) for each citation of this text that leads nowhere."""
+        """Yield (offset in the text, finding) for each broken citation of this text."""
         page = file.suffix == ".md"
         if page:
             yield from self._broken_links(file, text)
@@ -253,7 +253,7 @@ class Repository:
     def _broken_pages(self, file: Path, text: str) -> Iterator[tuple[int, str]]:
         for match in _PAGE.finditer(text):
             if _OUTSIDE.match(text, match.start()) or match[1].startswith("NNNN"):
-                continue  # the first has a rule of its own, the second is a form and no name
+                continue  # `_broken_numbers` checks the first, the second is a pattern and no name
             bases = (
                 (self.root, file.parent)
                 if match[1].startswith("docs/")
@@ -279,7 +279,7 @@ class Repository:
         for match in _PATH.finditer(text):
             path, test = match[1], match[2]
             if path.endswith(".md") or re.fullmatch(r"docs/adr/\d{4}", path):
-                continue  # pages and decisions have rules of their own
+                continue  # `_broken_pages` and `_broken_numbers` check these
             if not self.exists(path, self.root / "file"):
                 yield match.start(), f"there is no {path}"
             elif test and not set(test.split("::")) <= self.definitions(self.root / path):
@@ -288,7 +288,7 @@ class Repository:
             path, suffix = match[1], match[2] or match[3]
             first = path.partition("/")[0]
             if first in (*CODE, "docs") or not (suffix or first in self.rooms):
-                continue  # the first ones were looked at above, others are no paths of this repository
+                continue  # the first ones were checked above, others are no paths of this repository
             if not self.exists(path, file):
                 yield match.start(), f"there is no {path}"
 

@@ -1,9 +1,9 @@
-"""Settings every test shares, and `live_server`, a whole server process shared by a session's tests.
+"""Settings of every test, and `live_server`, a whole server process shared by a session's tests.
 
-Rules kept here: nothing is hidden in fixtures that tests do not ask for. Hypothesis sets no deadline, because machines of
-continuous integration stall; there its examples are the same in each run, so that a red build says something about the change.
-More examples: HYPOTHESIS_PROFILE=thorough. The programs that tests start can be interrupted, also where a shell that runs the tests
-in the background has interrupts ignored.
+Rules kept here: no fixture applies to a test that does not name it. Hypothesis sets no deadline, because machines of continuous
+integration stall; there its examples are the same in each run, so that a failure comes from the change.
+HYPOTHESIS_PROFILE=thorough makes more examples. Programs that tests start receive SIGINT, also where a shell that runs the tests in
+the background ignores it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`make demo`: the main job on real processes, each step with its time.
 
-A server on SQLite, a token, three machines that join as processes of their own and use their certificates; then what must
-be refused is refused, and the token is taken back. Exits 0 when everything happened, leaves nothing running and no files.
+A server on SQLite, a token, three machines that join as processes of their own and use their certificates; then requests that
+must be refused, and the end of the token. Exits 0 when every step succeeded; leaves no process and no files.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def fail(text: str) -> NoReturn:
 
 @contextlib.contextmanager
 def step(title: str) -> Iterator[list[str]]:
-    """One step: what it adds to the list is printed under its title, with the time it took."""
+    """Run one step: print its title, its time, and the lines that it adds to the list."""
     told: list[str] = []
     start = time.monotonic()
     yield told
@@ -62,7 +62,7 @@ def wait_for(passes: Callable[[], bool], what: str) -> None:
 
 
 def run(*arguments: str, fails: bool = False) -> str:
-    """A `mooring` command; its output, or its error line when it is meant to fail."""
+    """Run a `mooring` command. Return its output, or its error line when it should fail."""
     done = subprocess.run([*MOORING, *arguments], capture_output=True, text=True, timeout=60, check=False)
     if fails == (done.returncode == 0):
         wanted = "refused" if fails else "to succeed"
@@ -94,7 +94,7 @@ class Api:
 
 @contextlib.contextmanager
 def server(data: Path, port: int) -> Iterator[Api]:
-    """`mooring up` until the end of the block."""
+    """Run `mooring up` until the end of the block."""
     arguments = (
         "up",
         "--data-dir",
@@ -168,7 +168,9 @@ def demo(folder: Path) -> None:
                 if process.returncode:
                     fail(f"{name}: {output}")
                 lines = output.strip().splitlines()
-                shown = lines if name == MACHINES[0] else lines[-3:-2]  # one in full, the others in a line
+                shown = (
+                    lines if name == MACHINES[0] else lines[-3:-2]
+                )  # all lines of one machine, one line of each other
                 told += [f"{name}  {line}" for line in shown]
 
         with step("each uses the certificate it was issued") as told:

@@ -1,7 +1,7 @@
-"""What documentation is made from code: `python -m tests.generated --check` (or `--write`).
+"""Documentation generated from code: `python -m tests.generated --check` (or `--write`).
 
-Rules kept here: the reference pages say what `--help` says, and README's table of clients what the compatibility tests show,
-because both come from the same declarations; a page that differs fails the build.
+Rules kept here: the reference pages come from the declarations behind `--help`, and README's table of clients from the matrix of
+the compatibility tests; a page that differs fails the build.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NOTE = "<!-- Made by `python -m tests.generated --write` from the command table.
 
 
 def pages() -> dict[Path, str]:
-    """Path → text of every generated page."""
+    """Return path → text of every generated page."""
     reference = ROOT / "docs" / "reference"
     return {
         reference / "cli.md": cli_page(),
@@ -145,7 +145,7 @@ BEGIN, END = "<!-- compatibility:begin -->", "<!-- compatibility:end -->"
 
 
 def readme() -> str:
-    """README.md with the table of clients as the compatibility tests have it."""
+    """Return README.md with the current table of clients."""
     text = (ROOT / "README.md").read_text()
     head, _, rest = text.partition(BEGIN)
     _, _, tail = rest.partition(END)
@@ -153,7 +153,7 @@ def readme() -> str:
 
 
 def clients_table() -> str:
-    """One row a client and version: how many things of each area are shown."""
+    """Return the table with a row for each client and version: the number of tested features of each area."""
     lines = [f"| Client | {' | '.join(AREAS)} |", "|---" * (1 + len(AREAS)) + "|"]
     versions = _locked_versions()
     for client in CLIENTS:
@@ -164,20 +164,20 @@ def clients_table() -> str:
 
 
 def _count(works: int, of: int, *, whole: bool) -> str:
-    """A library is not asked for all that kubectl has a command for."""
+    """Return one cell; a library (not `whole`) has no total, because rows cover commands of kubectl."""
     if not whole:
         return str(works or "")
     return f"all {of}" if works == of else f"{works} of {of}"
 
 
 def _locked_versions() -> dict[str, str]:
-    """Versions of the client libraries that the tests run with."""
+    """Return the locked versions of the client libraries."""
     locked = dict(re.findall(r"^([a-z-]+)==(\S+)", (ROOT / "requirements/dev.lock").read_text(), re.M))
     return {PYTHON: locked["kubernetes"], LIGHTKUBE: locked["lightkube"], KOPF: locked["kopf"]}
 
 
 def compatibility_page() -> str:
-    """One row a thing to do, one column a client; an empty cell was not tried."""
+    """Return the page with a row for each feature and a column for each client; an empty cell was not tested."""
     others = [client for client in CLIENTS if not client.startswith("kubectl ")]
     lines = [
         "# What works with what",

@@ -1,11 +1,11 @@
-"""`python -m tests.install [INTERPRETER …]`: installs this tree with pip and uses it, once for each interpreter.
+"""`python -m tests.install [INTERPRETER …]`: install this tree with pip and use it, once for each interpreter.
 
 Contract:
 * Each interpreter gets a virtual environment of its own, in a folder that is deleted afterwards, and `pip install TREE` as a user
   would run it: no development requirements, no lock.
 * Then the installed `mooring` serves a request with a client certificate, creates a token, serves a request with that token, joins
   a machine, serves a request with its certificate, and stops.
-* Warnings that `mooring` prints are shown: they announce what the next version of Python removes.
+* Warnings that `mooring` prints are shown: they announce removals in the next version of Python.
 * Only the standard library is imported, so that any interpreter can run this file itself.
 """
 
@@ -31,17 +31,17 @@ from typing import Any
 
 TREE = Path(__file__).parents[1]
 START_SECONDS = 60.0
-"""A first boot under a new interpreter compiles every module."""
+"""Timeout of a start in seconds: the first boot under a new interpreter compiles every module."""
 STEP_SECONDS = 60.0
 NODE = "machine-1"
 
 
 class FailedError(Exception):
-    """One step did not do what it should."""
+    """One step failed."""
 
 
 def command(*arguments: str | Path) -> str:
-    """Run a command; return what it printed. Raises FailedError."""
+    """Run a command. Return its output. Raises FailedError."""
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode:
         raise FailedError(f"{' '.join(map(str, arguments))}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
@@ -59,7 +59,7 @@ def show_warnings(printed: str) -> None:
 
 
 def run(*arguments: str | Path) -> str:
-    """Run `mooring` with warnings turned on; return what it printed. Raises FailedError."""
+    """Run `mooring` with warnings turned on. Return its output. Raises FailedError."""
     done = subprocess.run(
         arguments, capture_output=True, text=True, timeout=STEP_SECONDS, check=False, env=environment()
     )
@@ -74,14 +74,14 @@ def environment() -> dict[str, str]:
 
 
 def get(url: str, context: ssl.SSLContext, token: str = "") -> Any:
-    """The JSON of one authenticated GET. Raises OSError."""
+    """Send one authenticated GET. Return its JSON. Raises OSError."""
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
     with urllib.request.urlopen(request, context=context, timeout=10) as response:
         return json.load(response)
 
 
 def wait_until_found(url: str, context: ssl.SSLContext, key: str) -> None:
-    """Return when the `data` of the object at `url` has `key`. Raises FailedError."""
+    """Poll until the `data` of the object at `url` has `key`. Raises FailedError."""
     deadline = time.monotonic() + STEP_SECONDS
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
@@ -99,7 +99,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def server(mooring: Path, data: Path, port: int) -> Iterator[None]:
-    """`mooring up`, until the end of the block. Raises FailedError unless it starts and stops well."""
+    """Run `mooring up` until the end of the block. Raises FailedError unless it starts, and stops with exit code 0."""
     log = data.parent / "server.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -135,7 +135,7 @@ def is_ready(authority: Path, port: int) -> bool:
 
 
 def use(mooring: Path, folder: Path) -> None:
-    """The main job with the installed program. Raises FailedError, OSError."""
+    """Do the main job with the installed program. Raises FailedError, OSError."""
     data, root, port = folder / "data", folder / "machine", free_port()
     url = f"https://127.0.0.1:{port}"
     with server(mooring, data, port):
@@ -174,7 +174,7 @@ def use(mooring: Path, folder: Path) -> None:
 
 
 def install(interpreter: str, tree: Path, folder: Path) -> Path:
-    """Install the tree in a new virtual environment; return the program. Raises FailedError."""
+    """Install the tree in a new virtual environment. Return the program. Raises FailedError."""
     prefix = folder / "venv"
     command(interpreter, "-m", "venv", prefix)
     python = prefix / "bin" / "python"

@@ -1,8 +1,8 @@
 """`python -m tests.keystone`: install a real Keystone for the tests, in `.keystone`, from requirements/keystone.lock.
 
-Rules kept here: it has an environment of its own, because it brings two hundred megabytes of libraries in versions of its own, and
-none of them is Mooring's. Versions and hashes are locked. Nothing is done when it is there already. Without it, the tests of
-tests/server/test_keystone.py that need it are skipped; the simulated one is always there.
+Rules kept here: it has an environment of its own, because its libraries (200 MB) would conflict with Mooring's. Versions and hashes
+are locked. An existing environment of the same lock is left unchanged. Without it, the tests of tests/server/test_keystone.py that
+need it are skipped; the simulated one is always available.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LOCK = Path(__file__).parents[1] / "requirements/keystone.lock"
 
 
 def install() -> None:
-    """Make the environment, or leave it as it is when it is of this lock."""
+    """Make the environment, unless one of this lock exists."""
     stamp = HOME / "lock"
     if stamp.exists() and stamp.read_bytes() == LOCK.read_bytes():
         return

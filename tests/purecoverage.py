@@ -1,9 +1,8 @@
-"""Coverage of the rooms, as part of the pytest session: `pytest --cov --cov-branch --pure-coverage`.
+"""Coverage gate of the pure rooms, in the pytest session: `pytest --cov --cov-branch --pure-coverage`.
 
 Rules kept here:
-* Every line and every branch of the pure rooms is run by the suite, or the session fails and names what is missing. What is covered
-  of the other rooms is printed. Both stand before pytest's closing line. An option switches this on, because part of a suite
-  cannot pass the gate.
+* The suite runs every line and every branch of the pure rooms, or the session fails and prints the missing ones. The coverage of
+  the other rooms is printed. Both precede pytest's last line. An option switches this on, because a part of the suite cannot pass.
 * Tests that drive processes are not measured (`no_cover` of pytest-cov): their servers run elsewhere, and tracing only slows the
   test down. The figures of the other rooms are therefore those of their tests within the process.
 """
@@ -36,11 +35,11 @@ PURE = (
     "errors",
     "clock",
 )
-"""The rooms and files that do no I/O, with the clock, whose formatting and parsing they use."""
+"""Rooms and files without I/O, and the clock, because they use its formatting and parsing."""
 IMPURE = "authn/*/runtime.py"
 """Runtimes of authenticators, the files of a pure room that do I/O."""
 OF_PROCESSES = frozenset({"attack", "compat", "conformance", "crash", "examples", "kubeadm"})
-"""Folders whose tests drive processes; elsewhere the names of such files end in `_live`."""
+"""Folders with tests that drive processes; elsewhere the names of such files end in `_live`."""
 OF_THE_TREE = frozenset({"test_docs", "test_layout", "test_redaction", "test_tables"})
 """Tests that read files, or drive processes."""
 ROOT = Path(__file__).parents[1]
@@ -62,7 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def measured() -> dict[str, Any]:
-    """Coverage's JSON report by file; {} when nothing was measured."""
+    """Return coverage's JSON report by file; {} when nothing was measured."""
     data = coverage.Coverage(config_file=str(ROOT / "pyproject.toml"))
     data.load()
     with tempfile.NamedTemporaryFile() as report:
@@ -75,12 +74,12 @@ def measured() -> dict[str, Any]:
 
 
 def room_of(name: str) -> str:
-    """`authn` for authn/chain.py, `clock` for clock.py."""
+    """Return the room of a file: `authn` for authn/chain.py, `clock` for clock.py."""
     return name.partition("/")[0].removesuffix(".py")
 
 
 def missing(files: dict[str, Any]) -> list[str]:
-    """A line for each file of a pure room that is not covered whole."""
+    """Return a line for each file of a pure room with missing lines or branches."""
     return [
         f"{name}: lines {found['missing_lines']}, branches {found['missing_branches']}"
         for name, found in sorted(files.items())
@@ -89,7 +88,7 @@ def missing(files: dict[str, Any]) -> list[str]:
 
 
 def percentages(files: dict[str, Any]) -> str:
-    """Percent of the lines and branches of each other room."""
+    """Return the percentage of covered lines and branches of each other room."""
     covered, there = Counter[str](), Counter[str]()
     for name, found in files.items():
         summary = found["summary"]

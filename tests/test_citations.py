@@ -1,4 +1,4 @@
-"""Citations that lead nowhere are found, each kind of them, and those that lead somewhere are not."""
+"""Every kind of broken citation is found, and no valid one."""
 
 from __future__ import annotations
 

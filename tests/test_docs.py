@@ -1,7 +1,7 @@
 """Checks of the documentation against the code.
 
-Rules kept here: every link and every citation leads somewhere (`tests/citations.py`); every `mooring …` line in a fenced block is
-one that the real command line takes; every limit has its value; decisions are numbered once and listed; every page can be reached.
+Rules kept here: every link and every citation has a target (`tests/citations.py`); the real command line accepts every `mooring …`
+line in a fenced block; every limit has its value; decisions are numbered once and listed; every page can be reached.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def test_every_citation_leads_somewhere() -> None:
 
 
 def _command_lines(page: Path) -> Iterator[list[str]]:
-    """The arguments of every `mooring` command in the shell blocks of a page."""
+    """Yield the arguments of every `mooring` command in the shell blocks of a page."""
     for language, block in FENCE.findall(page.read_text()):
         if language not in SHELLS:
             continue
@@ -64,7 +64,7 @@ LINES = [(page, words) for page in HAND_WRITTEN for words in _command_lines(page
 
 
 def _parse(words: list[str]) -> None:
-    """Let click read the line as far as the command itself, which is not run."""
+    """Parse the line with click, without running the command."""
     command: click.Command = program()
     name, rest = "mooring", words
     context: click.Context | None = None
@@ -78,7 +78,7 @@ def _parse(words: list[str]) -> None:
     except click.exceptions.Exit:
         return  # --help and --version end here
     except ConfigError as error:
-        if "cannot be read" not in str(error):  # that is a configuration file of the reader's
+        if "cannot be read" not in str(error):  # the line names a configuration file of the reader's
             raise
 
 
@@ -101,7 +101,7 @@ def test_every_command_is_shown_somewhere() -> None:
 
 
 def _limits() -> Iterator[tuple[str, str, str]]:
-    """(value as written, file, constant) of every limit in the table of limits."""
+    """Yield (value as written, file, constant) of every limit in the table of limits."""
     for line in (ROOT / "docs/operate.md").read_text().splitlines():
         for file, constant in _CONSTANT.findall(line):
             yield line.split("|")[2], file, constant

@@ -1,4 +1,4 @@
-"""Layout rules: every file says what it is for, under a name that means something (docs/adr/0001)."""
+"""Layout rules: every module has a docstring and a specific name (docs/adr/0001)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_no_class_is_a_manager_or_a_helper(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [*SOURCES, *TESTS], ids=named)
 def test_every_exception_to_a_check_has_a_reason(path: Path) -> None:
-    """`# fmt: skip` is none: it keeps a table or a command line in the rows in which it is read, wherever it stands."""
+    """Leave `# fmt: skip` out: it only keeps the rows of a table or of a command line."""
     for number, line in enumerate(path.read_text().splitlines(), 1):
         for mark in ("# type: ignore", "# noqa", "# pragma: no cover"):
             if path != Path(__file__) and mark in line:

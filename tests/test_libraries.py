@@ -1,4 +1,4 @@
-"""Rules about libraries: each import is declared, each dependency is used, and only public names are."""
+"""Rules about libraries: each import is declared, each dependency is used, and only by public names."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SOURCES = sorted((ROOT / "src/mooring").rglob("*.py"))
 
 
 def normalised(name: str) -> str:
-    """A distribution's name as indexes compare it (PEP 503)."""
+    """Return a distribution's name in normal form (PEP 503)."""
     return re.sub(r"[-_.]+", "-", re.split(r"[\s\[<>=!~;]", name, maxsplit=1)[0]).lower()
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Top-level packages that a file imports anywhere, without the standard library and this project."""
+    """Yield the top-level packages that a file imports, without the standard library and this project."""
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
             case ast.Import():
@@ -41,7 +41,7 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def test_the_declared_dependencies_are_the_imported_ones() -> None:
-    """Extras that users install count; what the tests alone need does not."""
+    """Compare with the dependencies and the users' extras, without the development ones."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = (wanted for name, wanted in project["optional-dependencies"].items() if name != "dev")
     declared = {normalised(one) for wanted in (project["dependencies"], *extras) for one in wanted}
@@ -59,7 +59,7 @@ def is_private(name: str) -> bool:
 
 @cache
 def private_names(kind: type) -> frozenset[str]:
-    """Private names that a class of a library defines: its members, and the attributes that its methods set or read."""
+    """Return private names that a class of a library defines: its members, and the attributes that its methods set or read."""
     found = set(vars(kind))
     with contextlib.suppress(OSError, TypeError):  # compiled classes have no source
         found.update(re.findall(r"\bself\.(_\w+)", inspect.getsource(kind)))
@@ -67,7 +67,7 @@ def private_names(kind: type) -> frozenset[str]:
 
 
 def shared_private_names(kind: type, definition: ast.ClassDef) -> set[str]:
-    """Private names that a class uses on any object or defines, and that a library class which it extends has as well."""
+    """Return private names that a class uses or defines, and that a library class which it extends has as well."""
     bases = [base for base in kind.__mro__[1:] if base is not object and not base.__module__.startswith("mooring")]
     theirs: set[str] = set().union(*map(private_names, bases))
     ours = set()
@@ -86,7 +86,7 @@ def shared_private_names(kind: type, definition: ast.ClassDef) -> set[str]:
 
 
 class Reaching(Thread):
-    """An example of what is forbidden."""
+    """A class that breaks the rule."""
 
     def start(self) -> None:
         self._target = None
@@ -99,7 +99,7 @@ def test_the_use_of_a_private_name_of_a_base_class_is_found() -> None:
 
 
 def test_no_class_uses_a_private_name_of_the_library_class_that_it_extends() -> None:
-    """An attribute of the same name would replace the library's own. Other uses of private names are ruff's SLF001."""
+    """Reject attributes that would replace the library's own. ruff's SLF001 finds other uses of private names."""
     found = []
     for path in SOURCES:
         definitions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]

@@ -1,8 +1,8 @@
-"""No minted secret comes out anywhere but where it was asked for (law 9).
+"""A minted secret appears only in the reply to the request that created it (law 9).
 
-A real server with everything logged and audited is used rightly and wrongly; then everything that came out is searched:
-log, audit file, metrics, every reply, the command line in /proc. A second one has every way of authenticating turned on; there what
-`mooring config check` and `mooring auth explain` print is searched, too.
+A real server logs and audits everything, and gets valid and invalid requests. Then the tests search all output: log, audit file,
+metrics, every reply, the command line in /proc. A second server has every authenticator turned on; its search includes the output
+of `mooring config check` and `mooring auth explain`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SECRETS = "/api/v1/namespaces/default/secrets"
 
 @dataclass
 class Story:
-    """What was told the server, and what came back."""
+    """Requests to one server, the secrets in them, and the replies."""
 
     server: LiveServer
     minted: dict[str, str] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Story:
         kept: bool = True,
         **headers: str,
     ) -> tuple[int, bytes]:
-        """One request on a connection of its own. `kept`: its reply is searched (not so where the secret was asked for)."""
+        """Send one request on a connection of its own. `kept`: its reply is searched (False where it must hold the secret)."""
         connection = http.client.HTTPSConnection("127.0.0.1", self.server.port, context=self.context(admin), timeout=30)
         data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
         sent = {
@@ -108,7 +108,7 @@ def started(root: Path, *more: str) -> LiveServer:
 
 
 def key_body(pem: str) -> str:
-    """A line from the middle of a key: enough to recognise it in any wrapping."""
+    """Return a line from the middle of a key, by which it is found in any encoding around it."""
     return pem.splitlines()[1]
 
 
@@ -253,7 +253,7 @@ def test_the_search_would_find_a_secret_that_came_out(story: Story) -> None:
     assert b"authentication.mooring.dev/refused" in body, "refusals are told with their reason"
 
 
-# ── every way of authenticating ──────────────────────────────────────────────────────────────────────────────────
+# ── every authenticator ──────────────────────────────────────────────────────────────────────────────────────────
 
 LOGIN = "/mooring/v1/login"
 OPTION = "bind-passw0rd-of-the-directory"
@@ -266,7 +266,7 @@ authenticators:
 
 
 def mooring(*arguments: str, given: str = "") -> bytes:
-    """What a command prints, wherever it does."""
+    """Run a command. Return its standard output and error."""
     command = [sys.executable, "-m", "mooring", *arguments]
     done = subprocess.run(command, input=given.encode(), capture_output=True, cwd=ROOT, timeout=60, check=False)
     assert b"Traceback" not in done.stderr, done.stderr
@@ -274,7 +274,7 @@ def mooring(*arguments: str, given: str = "") -> bytes:
 
 
 def explained(story: Story, path: str, authorization: str) -> None:
-    """A refusal, and everything that can be asked about it."""
+    """Send a request that is refused, and every `auth explain` of it."""
     connection = http.client.HTTPSConnection("127.0.0.1", story.server.port, context=story.context(False), timeout=30)
     connection.request("GET", path, headers={"Authorization": authorization})
     answer = connection.getresponse()
@@ -313,7 +313,7 @@ def use_every_way(story: Story, sent: Ways, root: Path) -> None:
     head, claims, signature = tokens["OpenID Connect"].split(".")
     story.mint("claims of an ID token", claims[:60])
     story.mint("signature of a forged ID token", signature[::-1][:60])
-    forged = bearer(f"{head}.{claims}.{signature[::-1]}")  # the webhook is asked about it, and accepts everybody
+    forged = bearer(f"{head}.{claims}.{signature[::-1]}")  # the webhook gets it, and accepts every token
     story.call("GET", "/version", admin=False, Authorization=forged)
     explained(story, "/version", f"Basic {b64('no colon, but ' + passwords['plain'])}")
 
@@ -350,7 +350,7 @@ def check_configurations(story: Story, sent: Ways, root: Path) -> None:
     ):
         broken.write_text(text)
         printed = mooring("config", "check", str(broken))
-        if f"name: {OPTION}" not in text and f"{OPTION}: 1" not in text:  # names of keys, and names, are told
+        if f"name: {OPTION}" not in text and f"{OPTION}: 1" not in text:  # names of keys, and names, are no secrets
             story.replies.append(printed)
     for name in ("tokens.csv", "passwords.csv"):
         (root / name).write_text(f'{OPTION}\n{OPTION},"')

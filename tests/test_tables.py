@@ -1,7 +1,7 @@
 """Every extension point is an explicit table, and each table is complete (law 10).
 
-Rules kept here: what a room defines is found by importing all its modules and looking at their values, so that a thing which
-nobody can reach fails the build; and every row of a table is made, or found, once.
+Rules kept here: the definitions of a room are found in the values of all its modules, so that one without a row fails the build;
+and every row of a table is built, or found, once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tests.support.testca import ThrowawayCA
 
 
 def modules(room: str) -> Iterator[Any]:
-    """Every module of a room, the room itself included."""
+    """Import and yield every module of a room, the room itself included."""
     package = import_module(room)
     yield package
     for found in pkgutil.walk_packages(package.__path__, f"{room}."):
@@ -47,13 +47,13 @@ def modules(room: str) -> Iterator[Any]:
 
 
 def values(room: str) -> Iterator[Any]:
-    """Every value that a module of the room holds under a name."""
+    """Yield every value that a module of the room holds under a name."""
     for module in modules(room):
         yield from vars(module).values()
 
 
 def classes(room: str, method: str) -> set[type]:
-    """Classes defined in the room that have the method; Protocols, which only promise it, apart."""
+    """Return the classes defined in the room that have the method, without Protocols."""
     return {
         value
         for value in values(room)

@@ -1,8 +1,8 @@
-"""Text that drives terminals, forges lines or is absurdly long, sent wherever a server and its commands take text.
+"""Text with terminal control, forged log lines or great length, sent wherever a server and its commands accept text.
 
-A real server that logs everything is asked with it on every path, in every header and body. Then everything that came out is read.
-Each line of the log is printable, bounded, and begins as a record or as part of a traceback; each line of the audit logs is one
-bounded record; what commands print of such objects is printable.
+Requests carry it in every path, header and body to a real server that logs everything. Then the tests read all output. Each
+line of the log is printable, bounded, and begins as a record or as part of a traceback; each line of the audit logs is one bounded
+record; the output of commands is printable.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ RECORD = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (DEBUG|INFO|WARNING|ERROR|
 
 @dataclass
 class Story:
-    """One server, and how it is asked."""
+    """One server, the requests to it, and the count of each status."""
 
     server: LiveServer
     statuses: dict[int, int] = field(default_factory=dict)
 
     def call(self, method: str, path: str, body: Any = None, *, admin: bool = True, **headers: str | bytes) -> int:
-        """One request on a connection of its own; its status, or 0 when the server hangs up."""
+        """Send one request on a connection of its own. Return its status, or 0 when the server closes the connection."""
         context = ssl.create_default_context(cadata=self.server.ca_pem.decode())
         if admin:
             directory = self.server.data_dir.parent
@@ -145,7 +145,7 @@ def drive(story: Story) -> None:
         "subjects": [{"apiGroup": RBAC, "kind": "User", "name": "bob"}],
     }
     assert story.call("POST", f"/apis/{RBAC}/v1/clusterrolebindings", binding) == 201
-    assert story.call("POST", requests, kubelet, Impersonate_User="bob") == 201  # who may have nothing approved
+    assert story.call("POST", requests, kubelet, Impersonate_User="bob") == 201  # bob may request no approval
     for name in ("\x1b[31mrole", "a" * 5000):
         role = {"metadata": {"name": name}, "rules": []}
         assert story.call("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", role) == 201
@@ -178,7 +178,7 @@ def test_the_server_was_asked_and_stayed(story: Story) -> None:
 
 def test_each_line_of_the_log_is_printable_bounded_and_its_own(story: Story) -> None:
     log = story.server.data_dir.parent / "data.log"
-    for _ in range(300):  # the approver logs the name of the request that it tries again
+    for _ in range(300):  # the approver logs the name of a request that it retries
         if "forged" in log.read_text():
             break
         story.call("GET", "/version")

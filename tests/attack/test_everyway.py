@@ -1,6 +1,6 @@
-"""Every way of authenticating at one server: each is let in, in order, and none lends itself to another (5.1 to 5.15).
+"""Every authenticator at one server: each accepts its credentials, in order, and none accepts those of another (5.1 to 5.15).
 
-Rules kept here: one server has all of them turned on; what is asked is who the server takes one for.
+Rules kept here: one server has all of them turned on; each test reads the user from a SelfSubjectReview.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def basic(user: str, password: str) -> tuple[str, str]:
 
 
 async def who(server: Server, **how: Any) -> Any:
-    """User info, or the status."""
+    """Return the user info of the request, or the status of its refusal."""
     via = how.pop("via", None) or connection()
     reply: Reply = await server.post(WHO, SELF, via=via, **how)
     return reply.obj["status"]["userInfo"] if reply.status == 201 else reply.status
@@ -195,7 +195,7 @@ def test_a_forged_id_token_is_shown_to_nobody_else(tmp_path: Path) -> None:
 
 
 class Counting(Answering):
-    """A webhook that counts how often it is asked."""
+    """A webhook that counts its requests."""
 
     asked = 0
 

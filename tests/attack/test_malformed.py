@@ -1,7 +1,8 @@
-"""Ten thousand credentials that are almost right, at a server that has every way of authenticating turned on.
+"""Ten thousand credentials that are almost right, at a server with every authenticator turned on.
 
-Rules kept here: nothing is ever a 5xx, a traceback or an acceptance; every refusal is the same to the last byte but for the
-Audit-Id; no secret comes out anywhere. What is made is the same in each run. HYPOTHESIS_PROFILE=thorough makes forty times as much.
+Rules kept here: no request gets a 5xx or is accepted, and none causes a traceback; all refusals are equal in every byte except the
+Audit-Id; no secret is in a response or the log. The credentials are equal in each run. HYPOTHESIS_PROFILE=thorough makes forty
+times as many.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def authorized(value: str) -> Attempt:
 
 
 def sendable(text: str) -> str:
-    """As the bytes of a header: what is not Latin-1 goes as UTF-8."""
+    """Return text that a header can carry: text outside Latin-1 is sent as UTF-8."""
     return text.encode("utf-8", "replace").decode("latin-1")
 
 
@@ -164,12 +165,12 @@ KINDS: tuple[tuple[str, Attempts, int], ...] = (
 
 
 def fingerprint(reply: Reply) -> tuple[int, bytes, tuple[tuple[str, str], ...]]:
-    """All that a caller sees, but for the id."""
+    """Return everything that a caller sees except the Audit-Id."""
     return reply.status, reply.body, tuple(pair for pair in reply.every_header if pair[0] != "audit-id")
 
 
 class Sources:
-    """Each attempt from an address of its own: what is tested here is not the limit on guesses."""
+    """Connections with a source address of their own, so that the limit on guesses does not apply."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)

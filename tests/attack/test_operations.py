@@ -1,7 +1,7 @@
-"""What a refusal costs does not tell what was wrong: an unknown id and a wrong secret are the same operations.
+"""Equal work of refusals: an unknown id and a wrong secret take the same operations.
 
-Rules kept here: no clock is read. What is counted is whatever depends on secrets (hashes, HMACs, decodings, comparisons, checks
-of a signature) and look-ups among objects, over many guesses of each kind; both kinds must show the same distribution.
+Rules kept here: no clock is read. The counted operations depend on secrets (hashes, HMACs, decodings, comparisons, signature
+checks) or look objects up; over many guesses, both kinds of refusal must have the same distribution.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Guess = Callable[[Random], Credentials]
 
 
 def operations(ask: Ask, credentials: Credentials) -> tuple[tuple[str, int], ...]:
-    """How often each operation is done for these credentials; a look-up in a view counts as `get`."""
+    """Count each operation for these credentials; a look-up in a view counts as `get`."""
     counted: Counter[str] = Counter()
 
     def seen(frame: FrameType, event: str, argument: Any) -> None:
@@ -136,7 +136,7 @@ def hashed() -> str:
 
 
 def legacy(signer: TokenSigner, keys: KeySet) -> Callable[[], tuple[Ask, Guess, Guess]]:
-    """Tokens for a Secret that is not there, and for one that holds another token."""
+    """Return guesses for a missing Secret, and for one that holds another token."""
 
     def made() -> tuple[Ask, Guess, Guess]:
         views: dict[str, View] = {
@@ -196,7 +196,7 @@ def test_an_unknown_id_and_a_wrong_secret_are_the_same_operations(
     make: Callable[[], tuple[Ask, Guess, Guess]], expected: dict[str, int]
 ) -> None:
     ask, unknown, wrong = make()
-    ask(unknown(Random(0)))  # what is done once in a process
+    ask(unknown(Random(0)))  # warms caches of the process
     ask(wrong(Random(0)))
     found = [
         Counter(operations(ask, guess(random)) for random in (Random(number) for number in range(1, GUESSES)))
@@ -208,7 +208,7 @@ def test_an_unknown_id_and_a_wrong_secret_are_the_same_operations(
 
 
 def compared_in_variable_time(tree: ast.AST) -> Iterator[int]:
-    """Lines where what was revealed, or a digest, is compared with == or != or looked up with `in`."""
+    """Yield lines that compare a revealed secret or a digest with == or !=, or look it up with `in`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare) and any(
             isinstance(one, ast.Eq | ast.NotEq | ast.In | ast.NotIn) for one in node.ops
@@ -221,7 +221,7 @@ def compared_in_variable_time(tree: ast.AST) -> Iterator[int]:
 
 
 ALLOWED = {"passwordfile": ['b"\\0" not in password.reveal()'], "custom": ["secret.reveal()"]}
-"""What is looked for in a secret, or a secret that is looked for in a text, by the one who has both: nothing is guessed."""
+"""Comparisons in which the same party supplies both sides: they reveal nothing to a guesser."""
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: f"{path.parent.name}/{path.stem}")

@@ -1,7 +1,7 @@
-"""One server and one namespace a client for all tests of this room; each test says which row of the matrix it shows.
+"""One server, and one namespace for each client, for all tests of this folder.
 
-Rules kept here: `@shows("…")` names rows of `matrix.ROWS`. A test that takes `kubectl` runs once for every kubectl of the machine,
-and is skipped with the row's own reason where the program is older than the feature.
+Rules kept here: `@shows("…")` names the rows of `matrix.ROWS` that a test proves. A test that takes `kubectl` runs once for every
+kubectl of the machine, and is skipped with the row's reason where the program is older than the feature.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
 
 @pytest.fixture(scope="session")
 def homes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Home directory of each kubectl that was used: it holds its discovery cache."""
+    """Home directory of each kubectl in use: it holds the discovery cache."""
     return {program.version: tmp_path_factory.mktemp("home") for program in programs()}
 
 
 @pytest.fixture
 def kubectl(request: pytest.FixtureRequest, program: Program, server: LiveServer, homes: dict[str, Path]) -> Kubectl:
-    """A kubectl with the admin's kubeconfig."""
+    """One kubectl with the admin's kubeconfig."""
     marker = request.node.get_closest_marker("shows")
     assert marker is not None, "say which row of the matrix this test shows"
     for what in marker.args:
@@ -56,7 +56,7 @@ def kubectl(request: pytest.FixtureRequest, program: Program, server: LiveServer
 
 @pytest.fixture
 def namespace(kubectl: Kubectl, spaces: dict[str, str]) -> str:
-    """A namespace of this kubectl's own, with its default ServiceAccount."""
+    """Create this kubectl's namespace and wait for its default ServiceAccount."""
     version = kubectl.program.version
     if version not in spaces:
         name = f"space-{len(spaces)}"

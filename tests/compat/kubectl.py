@@ -1,8 +1,8 @@
-"""Every release of kubectl on this machine, and a way to run one.
+"""Releases of kubectl on this machine, and runs of their commands.
 
-Rules kept here: programs are found on PATH (`kubectl`, `kubectl.1.NN`), beside what PATH's kubectl links to, where Google's
-SDK puts them, and where MOORING_TEST_KUBECTL (paths with `:` between) says. Each runs with a home and a discovery cache of its own
-and sees no configuration but the one given.
+Rules kept here: programs are found on PATH (`kubectl`, `kubectl.1.NN`), beside the target of PATH's kubectl if it is a link, in
+the folder of Google's SDK, and at the paths in MOORING_TEST_KUBECTL (separated by `:`). Each runs with a home and a discovery cache
+of its own and reads only the kubeconfig that it is given.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pathlib import Path
 
 SDK = Path("/usr/lib/google-cloud-sdk/bin")
 SECONDS = 60.0
-"""No command of the tests takes longer than two, on a machine that does nothing else."""
+"""Timeout of one command in seconds; on an idle machine none takes longer than two."""
 _NAME = re.compile(r"kubectl(\.1\.\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One kubectl. `version` is what it says of itself, without the leading v."""
+    """One kubectl. `version` is the one that it prints, without the leading v."""
 
     path: Path
     version: str
@@ -40,7 +40,7 @@ class Program:
 
 @cache
 def programs() -> tuple[Program, ...]:
-    """The newest program of each release that is installed, oldest release first."""
+    """Return the newest program of each installed release, oldest release first."""
     folders = [Path(folder) for folder in os.get_exec_path()]
     named = [Path(path) for path in os.environ.get("MOORING_TEST_KUBECTL", "").split(":") if path]
     if linked := shutil.which("kubectl"):
@@ -54,7 +54,7 @@ def programs() -> tuple[Program, ...]:
 
 
 def _patch(program: Program) -> tuple[int, str]:
-    """Orders programs of one release; a suffix, as Google's dispatcher has, comes before the release itself."""
+    """Return the sort key within one release; a version with a suffix, as of Google's dispatcher, precedes the release itself."""
     number, _, suffix = program.version.split(".", 2)[2].partition("-")
     return int(number), "" if suffix else "release"
 
@@ -67,7 +67,7 @@ def _version(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Kubectl:
-    """One kubectl with a kubeconfig. Its discovery cache is in `home`, kept from command to command as users' is."""
+    """One kubectl with a kubeconfig. Its discovery cache is in `home` and lasts from command to command."""
 
     program: Program
     kubeconfig: Path
@@ -83,7 +83,7 @@ class Kubectl:
 
     @property
     def environment(self) -> dict[str, str]:
-        # a fifth of the time of so short a command is Go collecting garbage
+        # Go's garbage collection takes a fifth of the time of so short a command
         return {"PATH": os.defpath, "HOME": str(self.home), "GOGC": "off"}
 
     def run(self, *args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -92,25 +92,25 @@ class Kubectl:
         )
 
     def ok(self, *args: str, stdin: str = "") -> str:
-        """What a command prints that must succeed."""
+        """Run a command that must succeed. Return its standard output."""
         done = self.run(*args, stdin=stdin)
         assert done.returncode == 0, f"kubectl {' '.join(args)}: {done.stderr or done.stdout}"
         return done.stdout
 
     def fails(self, *args: str, stdin: str = "") -> str:
-        """What a command complains about that must fail."""
+        """Run a command that must fail. Return its standard error."""
         done = self.run(*args, stdin=stdin)
         assert done.returncode != 0, f"kubectl {' '.join(args)} succeeded: {done.stdout}"
         return done.stderr
 
     def json(self, *args: str) -> dict[str, object]:
-        """An object, as `-o json` prints it."""
+        """Run a command with `-o json`. Return the object."""
         found: dict[str, object] = json.loads(self.ok(*args, "-o", "json"))
         return found
 
     @contextmanager
     def started(self, *args: str) -> Iterator[subprocess.Popen[str]]:
-        """A command that runs until the end of the block."""
+        """Run a command until the end of the block."""
         process = subprocess.Popen(
             self.command(args), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self.environment
         )

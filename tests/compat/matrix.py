@@ -1,7 +1,7 @@
-"""Which client can do what against Mooring: the table behind the tests of this room and behind README's.
+"""Features of each client against Mooring: the table behind the tests of this folder and behind README's.
 
-Rules kept here: data only. Every row is shown by a test that names it (`test_matrix.py` proves both directions). Where a client
-cannot do something, the row says why; a test is then skipped with that very reason and never without one.
+Rules kept here: data only. A test names every row (`test_matrix.py` checks both directions). Where a client lacks a feature, the
+row has the reason, and the test is skipped with that reason.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 KUBECTL = ("1.20", "1.27", "1.28", "1.29", "1.30", "1.31", "1.32", "1.33")
-"""Releases of kubectl that were tried: Debian 12's and those of Google's SDK. Others that a machine has are tried as well."""
+"""Tested releases of kubectl: Debian 12's and those of Google's SDK. Other installed releases are tested as well."""
 PYTHON = "kubernetes (Python)"
 LIGHTKUBE = "lightkube"
 KOPF = "kopf"
@@ -23,10 +23,10 @@ AREAS = (READ, WATCH, WRITE, DISCOVERY, ACCESS, KINDS, CREDENTIALS)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing to do, of one of the AREAS.
+    """One feature of one of the AREAS.
 
-    `kubectl` is the first release that can, `why` the reason when that is not the oldest; `others` are further clients that show
-    it. `limits`: what a client that can do it does differently.
+    `kubectl` is the first release with the feature, `why` the reason when that is not the oldest; `others` are further clients with
+    tests of it. `limits`: differences between clients that have the feature.
     """
 
     area: str
@@ -39,7 +39,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What the table says for one client: it works, or why not ("" for a client the row is not about)."""
+    """One feature of one client: it works, or the reason why not ("" for a client that the row does not cover)."""
 
     works: bool
     why: str = field(default="")
@@ -95,7 +95,7 @@ BY_NAME = {row.what: row for row in ROWS}
 
 
 def cell(row: Row, client: str) -> Cell:
-    """What the table says of `client`, one of CLIENTS."""
+    """Return the cell of `client`, one of CLIENTS."""
     if not client.startswith("kubectl "):
         return Cell(client in row.others)
     if row.kubectl is None:
@@ -105,12 +105,12 @@ def cell(row: Row, client: str) -> Cell:
 
 
 def table() -> dict[str, dict[str, Cell]]:
-    """Every row by its name: what is said of each client."""
+    """Return the cells of each row by the row's name and the client."""
     return {row.what: {client: cell(row, client) for client in CLIENTS} for row in ROWS}
 
 
 def shown(area: str, client: str) -> tuple[int, int]:
-    """How many things of an area the tests show with a client, of how many that such a client is for."""
+    """Return the number of an area's features that work with a client, and the number that the client is meant for."""
     kubectl = client.startswith("kubectl ")
     cells = [cell(row, client) for row in ROWS if row.area == area and (row.kubectl if kubectl else row.others)]
     return sum(one.works for one in cells), len(cells)

@@ -1,7 +1,7 @@
-"""What tests ask a server about ID tokens, and the flags and files that make it take them.
+"""Requests with ID tokens, and the flags and files of a server that accepts them.
 
-Rules kept here: a refusal is read from the server's log, where the operator reads it; the caller must have been told nothing, and
-the log nothing of the token.
+Rules kept here: the reason of a refusal is read from the server's log; the response must not contain it, and the log must not
+contain the token.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNAUTHORIZED = {
 
 
 def asked(server: LiveServer, token: str, path: str = REVIEWS) -> tuple[int, Any]:
-    """Status and body of asking who one is with this bearer; a GET of another path."""
+    """Return status and body of a SelfSubjectReview with this bearer, or of a GET of another path."""
 
     async def ask() -> tuple[int, Any]:
         connection = Connection(trusting(server.ca_pem))
@@ -49,7 +49,7 @@ def asked(server: LiveServer, token: str, path: str = REVIEWS) -> tuple[int, Any
 
 
 def until(happened: Callable[[], bool], server: LiveServer | None = None) -> None:
-    """Ask again until it is so."""
+    """Poll until the condition holds."""
     deadline = time.monotonic() + 60
     while not happened():
         assert time.monotonic() < deadline, server.log[-4000:] if server else "it did not come to that"
@@ -63,17 +63,15 @@ def user_of(server: LiveServer, token: str) -> Any:
 
 
 def refused(server: LiveServer, token: str) -> str:
-    """Why, as the operator reads it in the log; the caller must have been told nothing."""
+    """Send a token that is refused. Return the reason from the log; the response must not contain it."""
     seen, answer = len(server.log), asked(server, token)
-    while (
-        answer[0] == 429
-    ):  # so many wrong credentials in so short a time: the server wants us to come back in a second
+    while answer[0] == 429:  # the limit on guesses is reached: the server answers 429 with Retry-After of one second
         time.sleep(1)
         seen, answer = len(server.log), asked(server, token)
     assert answer == (401, UNAUTHORIZED)
     line = next(line for line in server.log[seen:].splitlines() if "authentication refused" in line)
     reason = line.partition("oidc: ")[2]
-    assert len(token) < 50 or token[-8:] not in line, "a token is told to nobody"
+    assert len(token) < 50 or token[-8:] not in line, "the log must not contain the token"
     return reason
 
 

@@ -1,4 +1,4 @@
-"""The page on making certificates by hand: every block is run as it stands, and a server and its clients use what came of it."""
+"""The page on making certificates by hand: every block runs unchanged, and a server and its clients use the files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECONDS = 120
 
 
 def block(title: str) -> str:
-    """The commands below a heading."""
+    """Return the commands below a heading."""
     _, found, rest = PAGE.read_text().partition(f"\n## {title}\n")
     assert found
     match = re.search(r"^```(?:sh|bash)\n(.*?)^```$", rest, re.MULTILINE | re.DOTALL)
@@ -28,7 +28,7 @@ def block(title: str) -> str:
 
 
 def run(commands: str, directory: Path) -> str:
-    """What the commands print; the first that fails fails the test."""
+    """Return the output of the commands; the first that fails fails the test."""
     script = f'mooring() {{ "{sys.executable}" -m mooring "$@"; }}\n{commands}'
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],

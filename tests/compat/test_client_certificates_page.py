@@ -1,4 +1,4 @@
-"""The page on client certificates: its commands are run as they stand, in the order in which a new user would."""
+"""The page on client certificates: its commands run unchanged, in the order of the page."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ pytestmark = pytest.mark.skipif(
 
 
 def blocks() -> list[str]:
-    """The shell blocks of the page: a certificate from the cluster, a server of one's own CA, and a user of that CA."""
+    """Return the shell blocks of the page: a certificate from the cluster, a server with its own CA, and a user of that CA."""
     return re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def run(commands: str, directory: Path) -> str:
-    """Return what the commands print; the first that fails fails the test."""
+    """Return the output of the commands; the first that fails fails the test."""
     assert NEWEST is not None
     names = f'mooring() {{ "{sys.executable}" -m mooring "$@"; }}\nkubectl() {{ "{NEWEST.path}" "$@"; }}\n'
     environment = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"} | {"HOME": str(directory)}

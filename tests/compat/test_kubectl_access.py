@@ -1,4 +1,4 @@
-"""Unmodified kubectl with identities: who may what, tokens, certificates, acting as others; discovery; bad input."""
+"""Unmodified kubectl with identities: permissions, tokens, certificates, impersonation; discovery; bad input."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ flavour: sweet
 
 @pytest.mark.shows("create namespace, secret, configmap, serviceaccount")
 def test_create_the_simple_kinds(kubectl: Kubectl, namespace: str, server: LiveServer) -> None:
-    """Typed commands: since 1.32 their bodies are protobuf."""
+    """Create by typed commands: since 1.32 their bodies are protobuf."""
     here = ("-n", namespace)
     assert kubectl.ok("create", "namespace", f"{namespace}-b") == f"namespace/{namespace}-b created\n"
     assert "AlreadyExists" in kubectl.fails("create", "namespace", f"{namespace}-b")
@@ -217,7 +217,7 @@ def test_unknown_fields_are_refused(kubectl: Kubectl, namespace: str) -> None:
         *here, "create", "-f", "-", stdin=UNKNOWN.replace('{a: "1"}', "[]").replace("flavour: sweet", "")
     )
     assert "ConfigMap" in wrong
-    other = ("--validate=false", "-f", "-")  # with validation, kubectl asks for custom resource definitions first
+    other = ("--validate=false", "-f", "-")  # with validation, kubectl requests custom resource definitions first
     assert 'no matches for kind "Flavour" in version "v1"' in (
         kubectl.fails(*here, "create", *other, stdin=UNKNOWN.replace("ConfigMap", "Flavour"))
     )

@@ -1,4 +1,4 @@
-"""A real server with an audit policy, and a real kubectl that acts as somebody else.
+"""A real server with an audit policy, and a real kubectl that impersonates a user.
 
 Source: docs/protocol/impersonation.md, docs/protocol/audit.md.
 """
@@ -40,7 +40,7 @@ rules:
 
 @contextmanager
 def running(data: Path, *flags: str) -> Iterator[None]:
-    """`mooring up` until it says how to join."""
+    """Run `mooring up`; the block begins when it has printed the join command."""
     command = [sys.executable, "-m", "mooring", "up", "--data-dir", str(data), "--bind-address", "127.0.0.1"]
     port = str(free_port())
     process = subprocess.Popen([*command, "--secure-port", port, *flags], stdout=subprocess.PIPE, text=True)

@@ -1,4 +1,4 @@
-"""Events as people read them, from either group, and the kinds of workloads, of which there are none (docs/adr/0015)."""
+"""Events as kubectl prints them, from either group, and the kinds of workloads, which have no objects (docs/adr/0015)."""
 
 from __future__ import annotations
 

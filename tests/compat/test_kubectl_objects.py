@@ -133,7 +133,7 @@ def test_apply(kubectl: Kubectl, namespace: str) -> None:
     get = ("-n", namespace, "get", "cm", "applied", "-o")
     assert kubectl.ok(*get, "jsonpath={.data.color}") == "blue"
     kubectl.ok(*apply, stdin=blue.replace("color: blue", "taste: sweet"))
-    assert json.loads(kubectl.ok(*get, "jsonpath={.data}")) == {"taste": "sweet"}  # what is left out is taken out
+    assert json.loads(kubectl.ok(*get, "jsonpath={.data}")) == {"taste": "sweet"}  # a field that is left out is removed
 
 
 @pytest.mark.shows("apply -f, creating and changing")
@@ -206,7 +206,7 @@ def _rest(stream: IO[str] | None) -> str:
 
 @pytest.mark.shows("get -w")
 def test_watch(kubectl: Kubectl, namespace: str) -> None:
-    """Each line is read before the next change is made: nobody waits by the clock."""
+    """Read each line before the next change: the test waits for no fixed time."""
     here = ("-n", namespace)
     kubectl.ok(*here, "create", "configmap", "seen")
     watch = ("get", "cm", "-w", "--output-watch-events", "--field-selector=metadata.name=seen", "--no-headers")

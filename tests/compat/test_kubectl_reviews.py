@@ -1,4 +1,4 @@
-"""Unmodified kubectl asks questions by creating reviews: objects without a name, answered at once and never stored
+"""Unmodified kubectl creates reviews: objects without a name, answered at once and never stored
 (docs/protocol/authentication-reviews.md, docs/protocol/authorization.md#access-reviews)."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Unmodified kubectl applies server-side: creates, changes, shares, conflicts, forces, gives up, moves from client-side apply."""
+"""Unmodified kubectl applies server-side: create, change, share, conflict, force, give up, migrate from client-side apply."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def config_map(name: str, **data: str) -> str:
 
 
 def managers(obj: dict[str, Any]) -> dict[str, str]:
-    """Manager → operation; asked for by path, since kubectl hides the entries."""
+    """Return manager → operation, read by path because kubectl hides managedFields."""
     return {entry["manager"]: entry["operation"] for entry in obj["metadata"].get("managedFields", [])}
 
 

@@ -1,4 +1,4 @@
-"""kubectl and the kinds of workloads: Pods, Services and their endpoints are stored and printed, and nothing runs them."""
+"""kubectl and the kinds of workloads: Pods, Services and their endpoints are stored and printed, without being run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ endpoints: [{addresses: [192.0.2.1], conditions: {ready: true}}, {addresses: [19
 
 
 def cells(table: str) -> list[list[str]]:
-    """The rows of a table, without its headings and without ages."""
+    """Return the rows of a table, without its headings and without ages."""
     return [line.split()[:-1] for line in table.splitlines()[1:]]
 
 

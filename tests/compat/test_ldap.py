@@ -1,4 +1,4 @@
-"""kubectl and curl at a server that asks a real LDAP directory, as docs/authentication/your-own.md says it is done."""
+"""kubectl and curl at a server with a real LDAP directory, configured as in docs/authentication/your-own.md."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Unruly:
             sys.exit(offered.password.reveal())
         return offered
 """
-"""Asked before the directory, and as bad as can be."""
+"""Custom authenticator that precedes the directory and misbehaves."""
 RIGHTS: list[dict[str, Any]] = [
     {
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
@@ -104,7 +104,7 @@ class Answered:
 
 
 def curl(served: Served, user: str, password: str) -> Answered:
-    """Who curl is, with these in Basic."""
+    """Send a SelfSubjectReview by curl with Basic credentials. Return the response."""
     done = subprocess.run(
         ["curl", "--silent", "--max-time", "50", "--cacert", str(served.ca_file), "--user", f"{user}:{password}",
          "--header", "content-type: application/json", "--data", json.dumps(REVIEW),

@@ -1,4 +1,4 @@
-"""The matrix says what the tests show, and the tests show what the matrix says."""
+"""The matrix and the tests agree: each row has tests, and each test names its rows."""
 
 from __future__ import annotations
 

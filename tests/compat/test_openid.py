@@ -1,8 +1,8 @@
-"""ID tokens of a real provider at a real server: who comes in, and every way of not coming in.
+"""ID tokens of a real provider at a real server: accepted tokens, and every kind of refusal.
 
 Source: docs/protocol/openid-connect.md.
 
-Tokens come out of the provider's own login. The attacks change them, or sign them with keys that are not the provider's.
+The provider's own login issues the tokens. The attacks change them, or sign them with keys that are not the provider's.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ def provider(ca: ThrowawayCA, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(scope="module")
 def short_lived(ca: ThrowawayCA, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenIdProvider]:
-    """A provider whose tokens have expired when they are issued."""
+    """Run a provider with tokens that have expired when they are issued."""
     with OpenIdProvider(ca, tmp_path_factory.mktemp("short"), USERS, life=-90) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def server(provider: OpenIdProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """A server that takes the provider's tokens as flags say."""
+    """Start a server that accepts the provider's tokens, configured by flags."""
     running = start_server(tmp_path_factory.mktemp("openid") / "data", *flags(provider))
     until(lambda: asked(running, provider.id_token("jane"))[0] == 201, running)
     yield running
@@ -120,7 +120,7 @@ Attack = Callable[[OpenIdProvider], str]
 
 
 def changed(provider: OpenIdProvider, **claims: Any) -> str:
-    """The token of jane with other claims under its old signature."""
+    """Return the token of jane with other claims under its old signature."""
     header, _, signature = (good := provider.id_token("jane")).split(".")
     return f"{header}.{encoded(json.dumps({**payload(good), **claims}).encode())}.{signature}"
 
@@ -244,7 +244,7 @@ def test_a_provider_that_comes_late_goes_away_and_comes_back_with_another_key(ca
 
 
 class Fetched:
-    """A TLS server with documents that a provider should not have."""
+    """A TLS server with invalid or hostile provider documents."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -279,7 +279,7 @@ def configured(
     elsewhere: Fetched,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[LiveServer]:
-    """A server with a file: two issuers that work and two that do not."""
+    """Start a server with a configuration file: two working issuers and two broken ones."""
     for name in ("huge", "slow"):
         document = {"issuer": f"{elsewhere.url}/{name}", "jwks_uri": f"{elsewhere.url}/{name}/jwks"}
         elsewhere.pages[f"/{name}/.well-known/openid-configuration"] = json.dumps(document).encode()
@@ -355,7 +355,7 @@ def test_anonymous_access_is_for_the_named_paths_only(path: str, status: int, co
 def test_groups_that_are_elsewhere(
     ca: ThrowawayCA, provider: OpenIdProvider, elsewhere: Fetched, tmp_path: Path
 ) -> None:
-    """The provider's own tokens say where the groups are; what is there is a token of the provider's as well."""
+    """Read distributed claims: the provider's token names the endpoint of the groups, which returns a token of the provider."""
     pointing = {
         "_claim_names": {"groups": "src"},
         "_claim_sources": {"src": {"endpoint": f"{elsewhere.url}/groups", "access_token": "opaque"}},

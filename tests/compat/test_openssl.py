@@ -1,4 +1,4 @@
-"""A machine joins with openssl and curl alone, by the script beside this file; what must not be trusted is not."""
+"""A machine joins with openssl and curl alone, by the script beside this file, and trusts no other server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The official Python client, unmodified: typed calls, watches, and the DynamicClient, which lives on discovery."""
+"""The official Python client, unmodified: typed calls, watches, and the DynamicClient, which uses discovery."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.liveserver import LiveServer
 
 pytestmark = pytest.mark.client
 SPACE = "python"
-k8s: Any = client  # half of the package is typed, and that half knows no dict for an object
+k8s: Any = client  # the package's types are partial, and reject a dict for an object
 new_client: Any = config.new_client_from_config
 Watch: Any = watch.Watch
 DynamicClient: Any = dynamic.DynamicClient
@@ -66,7 +66,7 @@ def test_create_list_and_replace(core: Any) -> None:
 
 @pytest.mark.shows("patch, three types")
 def test_patch(api: Any, core: Any) -> None:
-    """Without a content type the client says json-patch for a list and strategic for a dict; it can be told another one."""
+    """Patch with the client's content types, json-patch for a list and strategic for a dict, and with explicit ones."""
     core.create_namespaced_config_map(SPACE, _config_map("patched", a="1"))
     core.patch_namespaced_config_map("patched", SPACE, [{"op": "add", "path": "/data/c", "value": "3"}])
     for finalizer in ("x.io/one", "x.io/two"):

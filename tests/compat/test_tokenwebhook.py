@@ -1,4 +1,4 @@
-"""Token webhooks with real programs: kubectl's `--token`, and a server that asks another one.
+"""Token webhooks with real programs: kubectl's `--token`, and a server with another server as its webhook.
 
 Source: docs/protocol/authentication.md#webhook.
 """
@@ -26,12 +26,12 @@ from tests.support.tokenwebhook import SimulatedWebhook, kubeconfig
 
 AUTHENTICATION = "/apis/authentication.k8s.io/v1"
 ISSUER = "https://kubernetes.default.svc.cluster.local"
-"""Of the server that asks, and so the audience that it asks for."""
+"""Issuer of the server with the webhook, and so the audience that it requests."""
 OTHER_ISSUER = "https://other.example"
 
 
 def asked(server: LiveServer, token: str) -> tuple[int, Any]:
-    """Status and body of asking who one is with this bearer."""
+    """Return status and body of a SelfSubjectReview with this bearer."""
 
     async def ask() -> tuple[int, Any]:
         connection = Connection(trusting(server.ca_pem))
@@ -94,7 +94,7 @@ def test_kubectl_comes_in_with_a_token_that_only_the_webhook_knows(
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """Who is asked."""
+    """Start the server that acts as the webhook."""
     flags = ("--service-account-issuer", OTHER_ISSUER, "--api-audiences", f"{OTHER_ISSUER},{ISSUER}")
     running = start_server(tmp_path_factory.mktemp("other") / "data", *flags)
     yield running
@@ -114,7 +114,7 @@ async def token_of(client: ClusterClient, name: str, *audiences: str) -> str:
 
 @pytest.fixture(scope="module")
 def asking(other: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """Who asks, as a ServiceAccount of the other that may ask for reviews and nothing else."""
+    """Start the server with the webhook; its ServiceAccount in the other one may only create TokenReviews."""
     directory = tmp_path_factory.mktemp("asking-another")
 
     async def prepared(client: ClusterClient) -> str:

@@ -1,4 +1,4 @@
-"""Tokens and passwords of files, and passwords of a Keystone, as every kubectl sends them to a server that is a process."""
+"""Tokens and passwords of files, and passwords of a Keystone, sent by every kubectl to a server process."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def kubectl(program: Program, served: Served, tmp_path: Path) -> Kubectl:
 
 
 def user(kubectl: Kubectl, served: Served, **credentials: str) -> None:
-    """Make this the user of the kubeconfig."""
+    """Write these credentials as the user of the kubeconfig."""
     server = {"server": served.server.url, "certificate-authority-data": _ca(served)}
     config = {
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
@@ -71,7 +71,7 @@ def _ca(served: Served) -> str:
 
 
 def name(kubectl: Kubectl) -> str:
-    """Who kubectl is, as it is told when it may not."""
+    """Return the user name from kubectl's message of a forbidden request."""
     return kubectl.fails("get", "secrets").partition('User "')[2].partition('"')[0]
 
 

@@ -1,9 +1,9 @@
-"""What every upstream e2e test gets before it starts (test/e2e/framework).
+"""Fixtures of every upstream e2e test (test/e2e/framework).
 
 Source: docs/protocol/e2e-tests.md.
 
-Rules kept here: the client of a test comes in each wire form in which client-go may speak; the test's namespace is made,
-awaited and deleted as the framework does it.
+Rules kept here: tests run with a client for each wire form of client-go; the test's namespace is created, awaited and deleted as
+in the framework.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def unique(base: str) -> str:
 
 
 def framework_namespace(client: Client, base: str) -> str:
-    """A namespace as the framework makes it, awaited: its default ServiceAccount and its kube-root-ca.crt."""
+    """Create a namespace as the framework does, and wait for its default ServiceAccount and kube-root-ca.crt."""
     labels = {
         "e2e-framework": base,
         "e2e-run": "conformance",
@@ -40,7 +40,7 @@ def framework_namespace(client: Client, base: str) -> str:
 
 @pytest.fixture(params=list(WIRES.values()), ids=list(WIRES))
 def client(request: pytest.FixtureRequest, live_server: LiveServer) -> Iterator[Client]:
-    """The administrator's, in each wire form."""
+    """The administrator's client, in each wire form."""
     client = Client(live_server, request.param)
     yield client
     client.close()
@@ -56,7 +56,7 @@ def dynamic(live_server: LiveServer) -> Iterator[Client]:
 
 @pytest.fixture
 def typed(live_server: LiveServer) -> Iterator[Client]:
-    """The administrator's typed client as e2e makes it."""
+    """The administrator's typed client, as in e2e."""
     client = Client(live_server, TYPED)
     yield client
     client.close()
@@ -72,7 +72,7 @@ def space(typed: Client) -> Iterator[str]:
 
 @pytest.fixture
 def node(dynamic: Client) -> str:
-    """A Ready Node: e2e wants at least one, stored by whoever prepares the run (8.1 step 4)."""
+    """Create a Ready Node: e2e needs at least one before it starts (8.1 step 4)."""
     path = "/api/v1/nodes"
     if dynamic.refusal("GET", f"{path}/{NODE}") != 404:
         return NODE

@@ -74,7 +74,7 @@ def test_discovery_should_validate_preferred_version_for_each_api_group(dynamic:
 def test_discovery_should_accurately_determine_present_and_missing_resources(
     dynamic: Client, path: str, resource: str, present: bool
 ) -> None:
-    """As discovery.IsResourceEnabled: a group version that is not there is 404, and counts as "not present"."""
+    """Check as discovery.IsResourceEnabled does: a missing group version is 404, and counts as "not present"."""
     answer = dynamic.send("GET", path)
     assert answer.code == (404 if "not-these" in path else 200)
     named = [one["name"] for one in json.loads(answer.body)["resources"]] if answer.code == 200 else []
@@ -82,7 +82,7 @@ def test_discovery_should_accurately_determine_present_and_missing_resources(
 
 
 def test_open_api_v3_should_round_trip_for_all_built_in_group_versions(dynamic: Client) -> None:
-    """Upstream parses each document into Go's spec3 types and back: every part must be of the type OpenAPI gives it."""
+    """Check the types of every part: upstream parses each document into Go's spec3 types and back."""
     paths = dynamic.call("GET", "/openapi/v3")["paths"]
     versions = {path: entry for path, entry in paths.items() if path.startswith("apis/") and path.count("/") == 2}
     assert versions

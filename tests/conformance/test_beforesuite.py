@@ -1,9 +1,9 @@
-"""What the e2e binary does before any test: BeforeSuite of test/e2e/e2e.go, its eight steps in order.
+"""Requests of the e2e binary before any test: BeforeSuite of test/e2e/e2e.go, its eight steps in order.
 
 Source: docs/protocol/e2e-tests.md#before-the-suite.
 
-Rules kept here: flags have upstream's defaults, so that nobody who runs the binary needs to know better ones; only the Node is made
-first (step 4), by whoever prepares the run. The server is one of its own: the steps judge every Node there is.
+Rules kept here: flags have upstream's defaults, so that the binary passes without special ones; only the Node must exist before the
+run (step 4). The server is one of its own, because the steps look at every Node.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NON_BLOCKING_TAINTS = ("node-role.kubernetes.io/control-plane",)
 
 @pytest.fixture(scope="module")
 def suite_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """A fresh server with one Ready Node, which is itself tainted as control planes are."""
+    """Start a server with one Ready Node, tainted as a control plane."""
     server = start_server(tmp_path_factory.mktemp("suite") / "data")
     try:
         client = Client(server)
@@ -46,7 +46,7 @@ def suite_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServe
 
 @pytest.fixture(params=list(CLIENTS.values()), ids=list(CLIENTS))
 def suite(request: pytest.FixtureRequest, suite_server: LiveServer) -> Iterator[Client]:
-    """Step 1: a client from the kubeconfig that `mooring init` wrote."""
+    """Create the client of step 1, from the kubeconfig that `mooring init` wrote."""
     client = Client(suite_server, request.param)
     yield client
     client.close()
@@ -62,7 +62,7 @@ def conditions(node: Obj) -> Mapping[str, str]:
 
 
 def schedulable(node: Obj) -> bool:
-    """As e2enode.IsNodeSchedulable and its taints have it."""
+    """Return True when e2enode.IsNodeSchedulable would, taints included."""
     spec, told = node.get("spec", {}), conditions(node)
     blocking = [taint for taint in spec.get("taints", []) if taint["key"] not in NON_BLOCKING_TAINTS]
     ready = told.get("Ready") == "True" and told.get("NetworkUnavailable", "False") != "True"
@@ -76,7 +76,7 @@ def test_steps_3_and_4_all_nodes_are_schedulable_and_there_is_one(suite: Client)
 
 
 def test_a_cordoned_node_is_left_out(suite: Client) -> None:
-    """Why step 3 waits with a field selector: only what may be scheduled on is waited for."""
+    """Select as step 3 does: its field selector leaves out Nodes that are not schedulable."""
     patched = suite.patch("nodes", "", "only", {"spec": {"unschedulable": True}})
     assert patched["spec"]["unschedulable"] is True
     query = {"resourceVersion": patched["metadata"]["resourceVersion"], "fieldSelector": "spec.unschedulable=false"}
@@ -92,7 +92,7 @@ def test_steps_5_and_6_what_runs_in_kube_system_is_nothing_and_says_so(suite: Cl
 
 
 def test_step_7_the_version_is_told(suite: Client) -> None:
-    """Discovery clients read JSON whatever the typed ones do."""
+    """Read the version as JSON, which discovery clients always use."""
     answer = suite.send("GET", "/version", accept=f"{JSON}, */*")
     told = json.loads(answer.body)
     assert answer.code == 200

@@ -2,8 +2,8 @@
 
 Source: docs/protocol/e2e-tests.md#teste2elifecyclebootstrap.
 
-Upstream's tokens have ids of six hexadecimal digits and only the signing usage; those of the signer tests have a secret that is
-no token secret, and the kubeconfig is overwritten with text that is none.
+Upstream's tokens have ids of six hexadecimal digits and only the signing usage; those of the signer tests have an invalid token
+secret, and the kubeconfig is overwritten with text that is no kubeconfig.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def signature(client: Client, token_id: str) -> str | None:
 
 @pytest.fixture
 def signed(client: Client, space: str) -> str:
-    """The id of a token made as upstream makes it, once its signature is there."""
+    """Create a token as upstream does and wait for its signature. Return its id."""
     token_id = secrets.token_hex(3)
     client.create("secrets", SYSTEM, token_secret(token_id, "tokenSecret"))
     poll(lambda: signature(client, token_id) is not None, "signed", 120)

@@ -1,8 +1,8 @@
-"""Events as client-go's recorders write them and as people read them.
+"""Events as client-go's recorders write them and as clients read them.
 
 Sources: client-go tools/events (event_broadcaster.go: newer recorders post events.k8s.io/v1 and patch the series), tools/record
 (event.go: older recorders post core/v1 and patch the count), and [sig-instrumentation] Events and Events API of
-test/e2e/instrumentation, as far as they need nothing that runs. Requests are byte forms of protobuf and of JSON.
+test/e2e/instrumentation, without those that run Pods. Requests are byte forms of protobuf and of JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LATER = "2026-01-01T00:06:00.654321Z"
 
 
 def newer(name: str, space: str, **more: Any) -> Obj:
-    """What `makeEvent` of the newer recorder builds."""
+    """Return the Event that `makeEvent` of the newer recorder builds."""
     return {
         "metadata": {"name": name, "namespace": space},
         "eventTime": WHEN,
@@ -37,7 +37,7 @@ def newer(name: str, space: str, **more: Any) -> Obj:
 
 
 def older(name: str, space: str, **more: Any) -> Obj:
-    """What `makeEvent` of the older recorder builds: kubelets and most controllers."""
+    """Return the Event that `makeEvent` of the older recorder builds: kubelets and most controllers use it."""
     return {
         "metadata": {"name": name, "namespace": space},
         "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": space, "name": "p", "uid": "u"},
@@ -55,7 +55,7 @@ def older(name: str, space: str, **more: Any) -> Obj:
 
 
 def record(sink: Client, event: Obj) -> Obj:
-    """`recordEvent` of the newer broadcaster: a series is patched, and created when its Event is gone meanwhile."""
+    """Record as `recordEvent` of the newer broadcaster does: patch a series, create it when its Event no longer exists."""
     space, name = event["metadata"]["namespace"], event["metadata"]["name"]
     if "series" in event:
         try:
@@ -102,7 +102,7 @@ def test_an_older_recorder_posts_and_then_patches_its_count(client: Client, spac
 
 
 def test_an_event_of_a_namespace_that_is_going_is_refused_as_recorders_expect(client: Client, typed: Client) -> None:
-    """Recorders look for the cause and give the Event up, instead of trying again."""
+    """Check the cause in the refusal, by which recorders drop the Event instead of retrying."""
     name = unique("going")
     held = {"metadata": {"name": "held", "finalizers": ["example.com/f"]}}
     typed.create("namespaces", "", {"metadata": {"name": name}})

@@ -1,4 +1,4 @@
-"""What the e2e binary does before each test: BeforeEach of test/e2e/framework.
+"""Requests of the e2e binary before each test: BeforeEach of test/e2e/framework.
 
 Source: docs/protocol/e2e-tests.md#before-each-test.
 """
@@ -15,7 +15,7 @@ from tests.support.typedclient import WATCH_LIST, Client
     ("plural", "name"), [("serviceaccounts", "default"), ("configmaps", "kube-root-ca.crt")], ids=lambda text: str(text)
 )
 def test_what_a_namespace_needs_comes_by_list_and_watch_too(client: Client, plural: str, name: str) -> None:
-    """client-go before WatchList, and with it switched off."""
+    """Wait by LIST and watch, as client-go does before WatchList or with it switched off."""
     space = framework_namespace(client, "listwatch")
     only = f"metadata.name={name}"
     listed = client.list(plural, space, fieldSelector=only, resourceVersion="0", limit="500")

@@ -39,7 +39,7 @@ def test_should_patch_a_namespace(client: Client) -> None:
 
 
 def condition(name: str, message: str) -> Obj:
-    """As Go marshals it: the zero time is null."""
+    """Return a condition as Go marshals it: the zero time is null."""
     return {"type": name, "status": "True", "lastTransitionTime": None, "reason": "E2E", "message": message}
 
 

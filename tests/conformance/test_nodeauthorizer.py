@@ -14,7 +14,7 @@ from tests.support.typedclient import Client, poll
 
 @pytest.fixture
 def as_node(client: Client, node: str) -> Iterator[Client]:
-    """A client that impersonates the node."""
+    """Yield a client that impersonates the node."""
     impersonating = client.as_user(f"system:node:{node}", ["system:nodes"])
     yield impersonating
     impersonating.close()

@@ -1,4 +1,4 @@
-"""[sig-auth] ServiceAccounts: those of test/e2e/auth/service_accounts.go that run no pods.
+"""[sig-auth] ServiceAccounts: the tests of test/e2e/auth/service_accounts.go that run no pods.
 
 Source: docs/protocol/e2e-tests.md#teste2eauth.
 """

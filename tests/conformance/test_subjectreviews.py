@@ -15,7 +15,7 @@ AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 
 @pytest.mark.parametrize("version", ["v1alpha1", "v1beta1", "v1"])
 def test_testing_ssr_in_different_api_groups(dynamic: Client, version: str) -> None:
-    """Upstream skips what is not served; what discovery names must then be there."""
+    """Find each version in discovery: upstream skips missing ones, Mooring must serve them."""
     group = dynamic.call("GET", f"/apis/{AUTHENTICATION}")
     if version not in [served["version"] for served in group["versions"]]:
         assert version != "v1"

@@ -2,7 +2,7 @@
 
 Source: docs/protocol/e2e-tests.md#teste2eapimachinery.
 
-Where upstream waits ten seconds to see that nothing comes, the whole history of each watch is compared at the end.
+Where upstream waits ten seconds for the absence of events, the tests compare the whole history of each watch at the end.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def test_should_observe_an_object_deletion_if_it_stops_meeting_the_requirements_
 
 @contextmanager
 def produced(client: Client, space: str) -> Iterator[None]:
-    """Random creates, updates and deletes from another connection until the block ends."""
+    """Create, update and delete at random from another connection until the block ends."""
     stop = threading.Event()
     failures: list[Exception] = []
 

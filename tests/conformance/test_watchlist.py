@@ -2,7 +2,7 @@
 
 Source: docs/protocol/e2e-tests.md#teste2eapimachinery.
 
-What upstream's informers and reflectors do inside is done here with the requests they send.
+The tests send the requests of upstream's informers and reflectors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ METADATA_LIST = f"{PROTOBUF};{_PARTIALS},application/json;{_PARTIALS},applicatio
 
 @pytest.fixture
 def five(typed: Client, space: str) -> list[Obj]:
-    """The secrets every test here starts with, as their creation answered."""
+    """Create the five Secrets of every test. Return them as the server answered."""
     return [
         typed.create("secrets", space, {"metadata": {"name": f"secret-{number}", "labels": {"watchlist": "true"}}})
         for number in range(1, 6)
@@ -74,7 +74,9 @@ def test_should_not_be_requested_by_client_gos_list_method(client: Client, space
 def test_should_not_be_requested_by_dynamic_clients_list_method(dynamic: Client, space: str, five: list[Obj]) -> None:
     listed = dynamic.list("secrets", space, labelSelector=LABEL)
     assert (listed["apiVersion"], listed["kind"]) == ("v1", "SecretList")
-    named = [{**item, "apiVersion": "v1", "kind": "Secret"} for item in listed["items"]]  # Go's UnstructuredList does
+    named = [
+        {**item, "apiVersion": "v1", "kind": "Secret"} for item in listed["items"]
+    ]  # as Go's UnstructuredList does
     assert named == five
 
 
@@ -85,7 +87,7 @@ def test_should_not_be_requested_by_metadata_clients_list_method(typed: Client, 
 
 
 def ageless(table: Obj, column: int) -> Obj:
-    """As typed Go sees it, with the column that changes by itself left out."""
+    """Return the table as typed Go decodes it, without the column of ages, which changes with time."""
     rows = [{**row, "cells": row["cells"][:column] + row["cells"][column + 1 :]} for row in table["rows"]]
     return {**table, "rows": rows}
 
@@ -94,7 +96,7 @@ def test_server_supports_sending_resources_in_table_format(dynamic: Client, spac
     single = [dynamic.call("GET", secrets_path(space, obj["metadata"]["name"]), accept=TABLE) for obj in five]
     age = [column["name"] for column in single[0]["columnDefinitions"]].index("Age")
     for table in single[1:]:
-        table["columnDefinitions"] = None  # only the first event carries them; Go tells nil from an empty list
+        table["columnDefinitions"] = None  # only the first event carries them; Go distinguishes nil from an empty list
     with dynamic.watch("secrets", space, accept=TABLE, **ASKED) as watching:
         for expected in single:
             event = watching.next()
@@ -108,7 +110,7 @@ def test_server_supports_sending_resources_in_table_format(dynamic: Client, spac
 
 
 def test_reflector_does_not_support_receiving_resources_as_tables(dynamic: Client, space: str, five: list[Obj]) -> None:
-    """Upstream's reflector never syncs because what comes is a Table, not a Secret: that is all the server does for it."""
+    """Check that the server sends a Table in place of a Secret, because of which upstream's reflector never syncs."""
     with dynamic.watch("secrets", space, accept=TABLE, **ASKED) as watching:
         assert watching.next().object["kind"] == "Table"
 

@@ -1,8 +1,8 @@
 """`kill -9` of the server at random moments while machines join.
 
-What must hold afterwards: every join that was told it succeeded is there with the certificate it was given; the others retried
-and succeeded; revisions never went back, not even across a restart; no request was answered by two certificates; cluster-info
-is signed; controllers acted at once after each restart, without waiting for the dead process's Lease.
+Invariants: every acknowledged join is stored with the certificate that was returned; the others retried and succeeded; revisions
+never decreased, not even across a restart; no request got two certificates; cluster-info is signed; controllers acted at once
+after each restart, without waiting for the dead process's Lease.
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ from tests.support.killable import KillableServer, check_takeover, controllers_l
 
 JOINS = 300
 AGENTS = 20
-"""Of the joins, whole agents with files and Nodes; the others speak only the protocol."""
+"""Joins by whole agents with files and Nodes; the others use only the protocol."""
 SIDE_BY_SIDE = 24
 KILLS = 5
 POLLING = Polling(interval=0.1, total=280.0)
 PAUSE = 0.1
 PATIENCE = 280.0
-"""Only who hangs waits as long."""
+"""Seconds after which a join is considered hung."""
 
 clock = SystemClock()
 
 
 @dataclass
 class Ledger:
-    """What the server was heard to promise."""
+    """Writes that the server acknowledged."""
 
     progress: int = 0
-    """Answered steps, of all joins: the clock by which moments to kill are chosen."""
+    """Answered steps of all joins; kills are scheduled by this count."""
     highest: int = 0
     """The highest revision in any answer so far."""
     failures: int = 0
-    """Steps that had to be taken again."""
+    """Steps that were retried."""
     requests: dict[str, str] = field(default_factory=dict)
     """uid of each request whose creation was acknowledged, by name."""
     told: dict[str, tuple[str, bytes]] = field(default_factory=dict)
-    """Request and certificate of each node that was told it is a member."""
+    """Request and certificate of each node whose join was acknowledged."""
 
     def answered(self, revision: str = "") -> None:
         self.progress += 1
@@ -75,7 +75,7 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Joiner:
-    """What a machine knows."""
+    """One joining machine and its discovery data."""
 
     endpoint: str
     token: BootstrapToken
@@ -83,7 +83,7 @@ class Joiner:
     ledger: Ledger
 
     async def by_protocol(self, name: str) -> None:
-        """Discovery, request and certificate, without files, until it is a member. The key stays the same."""
+        """Join by discovery, request and certificate, without files; retries use the same key."""
         key = generate_key()
         made = certificaterequest.node_request(key, name)
         while True:
@@ -117,7 +117,7 @@ class Joiner:
         return await certificaterequest.wait(client, obj, PATIENCE)
 
     async def by_agent(self, name: str, root: Path) -> None:
-        """`mooring join`, again and again until it says that the machine is a member."""
+        """Join by `mooring join`, repeated until it succeeds."""
         token = Secret(self.token.reveal())
         given = JoinInput(name, (self.endpoint,), token, ca_cert_hashes=tuple(map(str, self.pins)))
         options = JoinOptions(root=root, polling=POLLING, certificate_timeout=PATIENCE)
@@ -141,14 +141,14 @@ class Joiner:
 
 
 class Impatient(SystemClock):
-    """Looks for the server again at once, where a client that has the time waits longer after each restart."""
+    """Clock without backoff: a client reconnects at once after each restart."""
 
     async def sleep(self, seconds: float) -> None:
         await super().sleep(min(seconds, PAUSE))
 
 
 class Observer:
-    """A watch over all requests that outlives every server: what it saw of each, and that it never saw time go back."""
+    """A watch over all requests across restarts; it checks that revisions never decrease."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
@@ -177,7 +177,7 @@ class Observer:
 
 
 async def kill_again_and_again(server: KillableServer, ledger: Ledger, moments: random.Random) -> None:
-    """Kill after so many answered steps and a little; half of the new servers already while they start."""
+    """Kill the server after a number of answered steps and a random delay; half of the restarts are killed during start."""
     steps_in_all = 3 * JOINS
     async with server.client() as admin:
         for step in sorted(moments.sample(range(10, steps_in_all * 9 // 10), KILLS)):
@@ -193,7 +193,7 @@ async def kill_again_and_again(server: KillableServer, ledger: Ledger, moments: 
             server.launch()
             await server.ready()
             check_takeover(before, clock.now(), await lease_held_by(admin, server.identity))
-            promised = ledger.highest  # before the question: joins go on meanwhile
+            promised = ledger.highest  # read before the request, because joins continue meanwhile
             assert int((await admin.list("namespaces")).resource_version) >= promised
 
 
@@ -272,7 +272,7 @@ async def check_promises(admin: ClusterClient, ledger: Ledger, agents: set[str],
 
 
 async def check_history(data_dir: Path, ledger: Ledger) -> None:
-    """The store's own log: nobody else could have seen more."""
+    """Check the complete history in the store."""
     changes = await history(data_dir)
     revisions = [change.revision for change in changes]
     assert revisions == list(range(revisions[0], revisions[-1] + 1))

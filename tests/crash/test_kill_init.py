@@ -1,7 +1,7 @@
 """`kill -9` of `mooring init` at random moments, and between any two changes of its disk: a second run completes it.
 
-What must hold afterwards: there is one CA, the first that was on disk; everything else was issued by it; the administrator's
-kubeconfig works; nothing is half written and no temporary file stays behind.
+Invariants: there is one CA, the first that was on disk; it issued everything else; the administrator's kubeconfig works; no file is
+incomplete and no temporary file is left.
 """
 
 from __future__ import annotations

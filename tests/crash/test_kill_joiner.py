@@ -1,7 +1,7 @@
-"""`kill -9` of a joining machine: after each step it tells, at random moments, and between any two changes on its disk.
+"""`kill -9` of a joining machine: after each step that it reports, at random moments, and between any two changes on its disk.
 
-What must hold afterwards: running it again makes a valid member; the key, and so the request, is the same wherever it was on
-disk; nothing is half written; no temporary file, no token and no pending key stays behind.
+Invariants: a second run makes a valid member; a key that was on disk, and so its request, is used again; no file is incomplete; no
+temporary file, token or pending key is left.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def files(root: Path) -> Iterator[Path]:
 
 
 def check_nothing_is_half_written(root: Path) -> None:
-    """Whatever is there under its own name is whole and for its owner alone."""
+    """Assert that every file under its final name is complete and readable by its owner only."""
     state = NodeState(root)
     for path in files(root):
         if path.name.endswith(TEMPORARY) or path.is_symlink():
@@ -77,7 +77,7 @@ def check_nothing_is_half_written(root: Path) -> None:
 
 
 def requests_of(server: LiveServer, name: str) -> list[Obj]:
-    """The requests that were made for a node, whoever made them."""
+    """Return all certificate requests for a node."""
 
     async def ask() -> list[Obj]:
         async with server.client() as client:
@@ -95,7 +95,7 @@ def _common_name(item: Obj) -> str:
 
 
 def key_on_disk(root: Path) -> str:
-    """Fingerprint of the key that a former run left; empty when there is none."""
+    """Return the fingerprint of the key that a former run left; empty when there is none."""
     state = NodeState(root)
     key = state.read_pending_key()
     if key is None:
@@ -105,7 +105,7 @@ def key_on_disk(root: Path) -> str:
 
 
 def check_running_it_again(server: LiveServer, token: BootstrapToken, name: str, root: Path) -> None:
-    """What a second run, let alone, makes of it."""
+    """Assert that a second run, undisturbed, completes the join."""
     check_nothing_is_half_written(root)
     left = key_on_disk(root)
     asked = len(requests_of(server, name))
@@ -177,7 +177,7 @@ def test_killed_at_random_moments(live_server: LiveServer, tmp_path: Path) -> No
 
 @pytest.mark.crash
 def test_killed_between_any_two_changes_of_its_disk(live_server: LiveServer, tmp_path: Path) -> None:
-    """The same machine dies once at every change, a change later each time, until it lives: nothing is left of all of that."""
+    """Kill one machine at its first change, the next run one change later, until a run completes; nothing of the others is left."""
     token = live_server.create_token()
     for n in range(1, 100):
         name, root = f"change-{n}", tmp_path / str(n)

@@ -1,8 +1,8 @@
-"""Two server processes on one data directory, under load, and the one whose controllers run is killed.
+"""Two server processes on one data directory, under load; the leader is killed.
 
-What must hold: no acknowledged write is lost, and none is done over another (compare-and-swap holds across processes); the
-survivor's watches miss nothing and tell nothing twice; its controllers take over without waiting for the Lease to run out, so
-requests for certificates that were made to the dead process are answered, each once.
+Invariants: no acknowledged write is lost or overwritten (compare-and-swap holds across processes); the survivor's watches miss
+nothing and repeat nothing; its controllers take over before the Lease expires, so certificate requests made to the dead process
+are answered, each once.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ def config_map(name: str, count: int) -> Obj:
 
 
 class Counting:
-    """Writers that raise one counter by compare-and-swap and leave a mark for each raise they were told of."""
+    """Writers that increment one counter by compare-and-swap and store a mark for each acknowledged increment."""
 
     def __init__(self) -> None:
         self.acknowledged = 0
         self.unsure = 0
-        """Raises whose answer never came: done or not."""
+        """Increments without an answer: stored or not."""
         self.revisions: dict[int, str] = {}
         """Revision of each acknowledged value."""
         self.enough = asyncio.Event()
 
     async def run(self, client: ClusterClient) -> None:
-        """Through one server, until it is enough or the server is gone."""
+        """Write through one server, until the count is reached or the server is gone."""
         while not self.enough.is_set():
             try:
                 current = await client.get("configmaps", "counter", "default")
@@ -88,7 +88,7 @@ class Counting:
 
 
 async def certificate(clients: list[ClusterClient], name: str, told: dict[str, bytes]) -> None:
-    """Ask the first server that answers, wait at whichever is there."""
+    """Get a certificate: create the request at the first server that answers, wait at any that runs."""
     key: PrivateKey = generate_key()
     made = certificaterequest.node_request(key, name)
     for client in clients * 20:
@@ -107,7 +107,7 @@ async def certificate(clients: list[ClusterClient], name: str, told: dict[str, b
 
 
 async def follow_counter(client: ClusterClient, revision: str, seen: list[int], last: asyncio.Future[int]) -> None:
-    """The values of the counter as the survivor's watch tells them, up to the last."""
+    """Append the counter's values from the survivor's watch to `seen`, up to the last."""
     async for event in client.watch(
         "configmaps", "default", resource_version=revision, field_selector="metadata.name=counter"
     ):
@@ -154,7 +154,7 @@ def test_the_survivor_takes_over_and_nothing_acknowledged_is_lost(tmp_path: Path
             value = int((await admin.get("configmaps", "counter", "default"))["data"]["count"])
             assert counting.acknowledged <= value <= counting.acknowledged + counting.unsure
             last.set_result(value)
-            with suppress(ConflictError):  # one more event, in case the last one was seen already
+            with suppress(ConflictError):  # one more event, in case the watch has delivered the last one already
                 await admin.patch("configmaps", "counter", {"data": {"count": str(value + 1)}}, "default")
             await watching
             assert seen[: value + 1] == list(range(1, len(seen) + 1)), "nothing missed, nothing twice"

@@ -1,7 +1,7 @@
 """SIGTERM while clients work (`mooring.plane.supervise`, `mooring.plane.assemble`).
 
-What must hold: requests under way are answered, watches end as if their time were over, the process exits with 0, the Lease is
-released so that the next start leads at once; a second SIGTERM ends a drain that waits for somebody.
+Invariants: requests under way are answered, watches end as after their timeout, the process exits with 0, the Lease is released so
+that the next start leads at once; a second SIGTERM ends a drain that waits for a client.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support.killable import KillableServer, controllers_lease, history, l
 WRITERS = 8
 WATCHES = 5
 LARGE = 20
-"""Objects of nearly a megabyte in one list: more than the kernel takes for a client that has not read yet."""
+"""Objects of nearly a megabyte in one list: more than the socket buffers hold while a client does not read."""
 PATIENCE = 30.0
 ASKED_TWICE = 130
 """Exit status after a second signal."""
@@ -49,7 +49,7 @@ def fresh(folder: Path) -> Iterator[KillableServer]:
 
 
 async def connected(server: KillableServer, limit: int = 1 << 16) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection as the administrator; beyond `limit` nothing is read unless it is asked for."""
+    """Connect as the administrator; asyncio buffers at most about `limit` bytes ahead."""
     selected = load(str(server.data_dir / "admin.conf"))
     context = tls.trusting(selected.cluster.ca_pem)
     assert selected.user.key is not None
@@ -58,7 +58,7 @@ async def connected(server: KillableServer, limit: int = 1 << 16) -> tuple[async
 
 
 class SlowRequest:
-    """A create whose body is sent in two halves."""
+    """A create that sends its body in two halves."""
 
     def __init__(self, name: str) -> None:
         self._body = json.dumps(config_map(name)).encode()
@@ -72,7 +72,7 @@ class SlowRequest:
         await self._writer.drain()
 
     async def finish(self) -> bytes:
-        """The whole answer: the server closes after it."""
+        """Send the rest. Return the whole answer; the server closes after it."""
         self._writer.write(self._body[10:])
         return await self._reader.read()
 
@@ -83,7 +83,7 @@ class SlowRequest:
 
 
 class Load:
-    """Writers that write until the server is gone, and what was acknowledged to them; watches that follow."""
+    """Writers that write until the server is gone, their acknowledged writes, and watches."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
@@ -97,7 +97,7 @@ class Load:
                 self.acknowledged[made["metadata"]["name"]] = made["metadata"]["resourceVersion"]
 
     async def watch(self, seen: list[str], revision: str) -> None:
-        """Ends without an error when the watch ends cleanly."""
+        """Append each event's name to `seen`; return when the watch ends cleanly."""
         async for event in self._client.watch("configmaps", "default", resource_version=revision):
             if event.type == "ADDED":
                 seen += [event.object["metadata"]["name"]]
@@ -187,7 +187,7 @@ def test_a_large_answer_under_way_arrives_whole(tmp_path: Path) -> None:
 
 
 class StalledWatch:
-    """A client that asks for a watch and never reads."""
+    """A client that starts a watch and never reads."""
 
     async def begin(self, server: KillableServer) -> None:
         self._reader, self._writer = await connected(server, limit=1)
@@ -210,7 +210,7 @@ def test_a_watch_whose_client_does_not_read_does_not_hold_the_stop_up(tmp_path: 
         async with server.client() as admin:
             large = config_map("large") | {"data": {"text": "x" * 900_000}}
             await admin.create("configmaps", large)
-            for n in range(12):  # more than the kernel takes for a client that does not read
+            for n in range(12):  # more than the socket buffers hold
                 await admin.patch("configmaps", "large", {"data": {"n": str(n)}}, "default")
         process = server.ask_to_stop()
         assert await asyncio.to_thread(process.wait, PATIENCE) == 0

@@ -1,5 +1,4 @@
-"""What a killed writer leaves in files, and what the next one makes of it (`mooring.client.files`,
-`mooring.server.audit.logfile`)."""
+"""Files that a killed writer left, and their repair by the next one (`mooring.client.files`, `mooring.server.audit.logfile`)."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ JANE = {"active": True, "sub": "jane", "groups": ["dev"], "exp": LATER, "aud": "
 
 
 class Service:
-    """A login service that answers one thing, and keeps what it was asked."""
+    """A login service with one response; it records each request."""
 
     def __init__(self, answer: bytes, status: str = "200 OK", more: str = "") -> None:
         self.answer, self.status, self.more = answer, status, more
@@ -62,7 +62,7 @@ def options(tmp_path: Path, **more: Any) -> dict[str, Any]:
 
 
 def answered(service: Service, ca: ThrowawayCA, tmp_path: Path, token: str = "company_t0ken") -> object:
-    """What the example says of a token, when the service answers so."""
+    """Return the example's verdict on a token with this service behind it."""
     certificate, key = ca.server().write(tmp_path, "service")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate, key)

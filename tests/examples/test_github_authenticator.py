@@ -33,7 +33,7 @@ Answer = tuple[int, Any]
 
 
 class Github:
-    """GitHub as far as the example asks: answers by method and path, and keeps what it was asked."""
+    """The part of GitHub that the example uses: answers by method and path, and records each request."""
 
     def __init__(self, **changed: Answer) -> None:
         names = {"user": "GET /user", "orgs": "GET /user/orgs", "teams": "GET /user/teams", "check": CHECK}
@@ -43,7 +43,7 @@ class Github:
         self.answers = {names[name]: answer for name, answer in (usual | changed).items()}
         self.headers = ""
         self.asked: list[tuple[str, str]] = []
-        """What was asked, and with which credential."""
+        """Requests received, each with its credential."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while head := await self._head(reader):
@@ -74,7 +74,7 @@ class Github:
 
 @pytest.fixture
 def ask(tmp_path: Path) -> Callable[..., object]:
-    """Asks the example about a token, with this GitHub behind it."""
+    """Return a function that authenticates a token by the example, with a given GitHub behind it."""
     ca = ThrowawayCA("github", NOW)
     (tmp_path / "ca.crt").write_bytes(ca.certificate_pem)
     (tmp_path / "secret").write_text("of the app\n")

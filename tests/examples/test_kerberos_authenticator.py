@@ -1,4 +1,4 @@
-"""The Kerberos example against a real KDC: which tickets name a user, and what curl gets from a whole server."""
+"""The Kerberos example against a real KDC: accepted and rejected tickets, and curl at a whole server."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def authenticator(options: dict[str, Any]) -> Any:
 
 
 def ticket(kdc: Kdc, principal: str = f"jane@{REALM}", service: str = "HTTP@localhost", mechanism: str = SPNEGO) -> str:
-    """What a client of this user puts behind Negotiate."""
+    """Return the credential that this user's client sends after `Negotiate`."""
     command = [sys.executable, "-c", INITIATE, service, mechanism]
     environment = os.environ | kdc.login(principal)
     return subprocess.run(

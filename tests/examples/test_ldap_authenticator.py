@@ -1,4 +1,4 @@
-"""The worked example against a real directory: who comes in, every way of not coming in, and what the directory is told."""
+"""The LDAP example against a real directory: accepted logins, every rejection, and the requests that reach the directory."""
 
 from __future__ import annotations
 

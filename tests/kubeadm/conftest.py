@@ -1,4 +1,4 @@
-"""Peers of the machines that join: an administrator's kubeadm, a joiner, a kubelet."""
+"""Clients of a join: an administrator's kubeadm, a joiner, a kubelet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.typedclient import TYPED, Client
 
 @pytest.fixture
 def admin(live_server: LiveServer) -> Iterator[Client]:
-    """kubeadm on a control plane: the administrator's certificate."""
+    """Client of kubeadm on a control plane, with the administrator's certificate."""
     client = Client(live_server, TYPED)
     yield client
     client.close()
@@ -22,7 +22,7 @@ def admin(live_server: LiveServer) -> Iterator[Client]:
 
 @pytest.fixture
 def joiner(live_server: LiveServer) -> Iterator[Peer]:
-    """kubeadm or a kubelet with a bootstrap token, once cluster-info is signed by it."""
+    """Client of kubeadm or a kubelet with a bootstrap token that has signed cluster-info."""
     peer = Peer(live_server, "kubeadm", live_server.create_token().reveal())
     yield peer
     peer.close()
@@ -30,13 +30,13 @@ def joiner(live_server: LiveServer) -> Iterator[Peer]:
 
 @pytest.fixture
 def node() -> str:
-    """A name for a machine that is new."""
+    """Name of a new machine."""
     return f"node-{secrets.token_hex(4)}"
 
 
 @pytest.fixture
 def kubelet(live_server: LiveServer, joiner: Peer, node: str) -> Iterator[Peer]:
-    """The kubelet of `node`, with its certificate."""
+    """Client of the kubelet of `node`, with its certificate."""
     peer = Peer(live_server, "kubelet", pem=kubelet_identity(joiner, node))
     yield peer
     peer.close()

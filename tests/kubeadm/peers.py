@@ -1,10 +1,10 @@
-"""Whoever speaks to the server when a machine joins: kubeadm and the kubelet, byte for byte.
+"""Clients of a join, kubeadm and the kubelet, byte for byte.
 
 Source: docs/protocol/discovery-and-join.md, docs/protocol/kubelet-certificates.md, docs/protocol/negotiation.md.
 
 Rules kept here:
-* Both use typed clients: bodies are protobuf, answers may be protobuf or JSON, and what is refused is not sent again as JSON.
-* Nobody but the administrator presents the administrator's certificate: a peer shows a token, a certificate of its own, or nothing.
+* Both use typed clients: bodies are protobuf, answers may be protobuf or JSON, and a refused body is not sent again as JSON.
+* Only the administrator presents the administrator's certificate: a peer presents a token, a certificate of its own, or nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Peer(Client):
         return http.client.HTTPSConnection("127.0.0.1", port, timeout=PATIENCE, context=self._peer_context)
 
     def patch_status(self, plural: str, name: str, patch: Obj) -> Obj:
-        """PATCH of a cluster-scoped object's status by strategic merge, as the kubelet reports."""
+        """Patch a cluster-scoped object's status by strategic merge, as the kubelet does."""
         return self.patch(plural, "", name, patch, STRATEGIC, "status")
 
 
@@ -67,7 +67,7 @@ def _context(server: LiveServer, pem: bytes, verify: bool) -> ssl.SSLContext:
 
 
 def create_or_update(client: Client, plural: str, obj: Obj) -> Obj:
-    """POST; when it is there already PUT, without a resourceVersion: how kubeadm brings everything about."""
+    """Create the object, or replace it without a resourceVersion when it exists, as kubeadm does."""
     kind, namespace = BY_PLURAL[plural], obj["metadata"].get("namespace", "")
     try:
         return client.create(plural, namespace, obj)
@@ -79,12 +79,12 @@ def create_or_update(client: Client, plural: str, obj: Obj) -> Obj:
 
 
 def encoded(**data: str) -> dict[str, str]:
-    """Data of a Secret; underscores stand for dashes."""
+    """Encode data of a Secret; underscores in names stand for dashes."""
     return {name.replace("_", "-"): base64.b64encode(value.encode()).decode() for name, value in data.items()}
 
 
 def node_request(node: str, key: PrivateKey, name: str = "", generate: str = "") -> Obj:
-    """A CertificateSigningRequest as a kubelet makes it: no names in it, no lifetime asked for."""
+    """Return a kubelet's CertificateSigningRequest: without host names, without a lifetime."""
     pem = build_request(key, f"system:node:{node}", ("system:nodes",))
     return {
         "metadata": {"name": name} if name else {"generateName": generate},
@@ -97,7 +97,7 @@ def node_request(node: str, key: PrivateKey, name: str = "", generate: str = "")
 
 
 def await_certificate(client: Client, csr: Obj) -> bytes:
-    """As client-go's csr.WaitForCertificate: a LIST that shows the API answers, then an informer of this one name."""
+    """Wait as client-go's csr.WaitForCertificate does: a LIST to see that the API answers, then an informer of this name."""
     name, uid = csr["metadata"]["name"], csr["metadata"]["uid"]
     selector = f"metadata.name={name}"
     listed = client.list(CSRS, fieldSelector=selector)
@@ -119,7 +119,7 @@ def await_certificate(client: Client, csr: Obj) -> bytes:
 
 
 def kubelet_identity(bootstrap: Client, node: str) -> bytes:
-    """Key and certificate of a node, got by the certificate manager's path."""
+    """Return key and certificate of a node, requested as the certificate manager does."""
     key = generate_key()
     made = bootstrap.create(CSRS, "", node_request(node, key, generate="csr-"))
     return private_key_pem(key) + await_certificate(bootstrap, made)

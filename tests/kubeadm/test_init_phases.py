@@ -2,7 +2,7 @@
 
 Source: docs/protocol/kubeadm-init.md.
 
-Everything is brought about by POST, and by PUT without a resourceVersion when it is there: on Mooring most of it is.
+kubeadm creates each object by POST, and replaces an existing one by PUT without a resourceVersion: on Mooring most of them exist.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.typedclient import Client, RefusedError, poll
 SYSTEM = "kube-system"
 PLURALS = {kind.resource.kind: kind.resource.plural for kind in KINDS}
 NONCE = 12
-"""Bytes of AES-GCM's nonce, which stands before the ciphertext."""
+"""Bytes of AES-GCM's nonce, which precedes the ciphertext."""
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_upload_config_replaces_what_first_boot_wrote(admin: Client, name: str, 
 
 
 def test_upload_config_notes_the_cri_socket_on_the_node(admin: Client, kubelet: Peer, node: str) -> None:
-    """upload-config kubelet: GET node, then a strategic merge patch of what changed (an annotation)."""
+    """Follow `upload-config kubelet`: GET the node, then a strategic merge patch of the changed annotation."""
     kubelet.create("nodes", "", {"metadata": {"name": node}})
     annotation = {"kubeadm.alpha.kubernetes.io/cri-socket": "unix:///run/containerd/containerd.sock"}
     patched = admin.patch("nodes", "", node, {"metadata": {"annotations": annotation}})
@@ -113,7 +113,7 @@ def test_uploaded_certificates_are_read_by_joiners_and_go_with_the_token_that_ow
 
 
 def _ttl_token(ttl: timedelta) -> Obj:
-    """The token that stands for a lifetime: no usages, no groups."""
+    """Return the token that only carries a lifetime: no usages, no groups."""
     token_id = secrets.token_hex(3)
     return {
         "metadata": {"name": f"bootstrap-token-{token_id}", "namespace": SYSTEM},

@@ -1,4 +1,4 @@
-"""`kubeadm join`: discovery without trust, and what a token may read and may not.
+"""`kubeadm join`: discovery without trust, and the permissions of a token.
 
 Source: docs/protocol/discovery-and-join.md.
 """
@@ -32,7 +32,7 @@ def token(live_server: LiveServer) -> BootstrapToken:
 
 @pytest.fixture
 def stranger(live_server: LiveServer) -> Iterator[Peer]:
-    """kubeadm before it trusts anybody: no credential, TLS not verified."""
+    """Client of kubeadm before discovery: no credential, TLS not verified."""
     peer = Peer(live_server, "kubeadm", verify=False)
     yield peer
     peer.close()
@@ -40,14 +40,14 @@ def stranger(live_server: LiveServer) -> Iterator[Peer]:
 
 @pytest.fixture
 def verifying(live_server: LiveServer) -> Iterator[Peer]:
-    """kubeadm once it knows the CA: still no credential."""
+    """Client of kubeadm with the CA: TLS verified, still no credential."""
     peer = Peer(live_server, "kubeadm")
     yield peer
     peer.close()
 
 
 def kubeconfig_of(info: Obj, token: BootstrapToken) -> str:
-    """Steps 3 and 4: the text, checked by recomputing its signature."""
+    """Return cluster-info's kubeconfig after a check of its signature (steps 3 and 4)."""
     text: str = info["data"]["kubeconfig"]
     expected = jws.sign(text.encode(), token.id, token.secret.reveal())
     assert info["data"][f"jws-kubeconfig-{token.id}"] == expected

@@ -1,4 +1,4 @@
-"""The kubelet once it has a certificate: its Node, Lease, Events, Pods and what Pods use.
+"""The kubelet with its certificate: its Node, Lease, Events, Pods and the objects that Pods use.
 
 Source: docs/protocol/kubelet-certificates.md, docs/protocol/node-authorization.md.
 
@@ -40,7 +40,7 @@ def condition(kind: str, status: str, **more: str) -> Obj:
 
 
 def initial_node(name: str) -> Obj:
-    """What the kubelet registers: everything it knows about the machine, in one POST."""
+    """Return the Node that the kubelet registers in one POST, with its whole status."""
     resources = {
         "cpu": "2",
         "ephemeral-storage": "61255492Ki",
@@ -138,7 +138,7 @@ class TestNode:
         assert (status["nodeInfo"]["kubeletVersion"], status["nodeInfo"]["machineID"]) == ("v1.36.3", "0f0f")
 
     def test_replaces_its_addresses_as_a_whole(self, kubelet: Peer, registered: Obj, node: str) -> None:
-        """Addresses are keyed by their type, of which there may be two: the kubelet says `$patch: replace`."""
+        """Replace addresses by `$patch: replace`: their merge key is the type, and two may have one type."""
         addresses = [
             {"type": "InternalIP", "address": "192.0.2.8"},
             {"type": "InternalIP", "address": "2001:db8::8"},
@@ -199,7 +199,7 @@ class TestLease:
 
 
 class TestCsiNode:
-    """A kubelet ends itself when it cannot make one within two minutes, and is NotReady until then."""
+    """CSINode of a kubelet: it is NotReady until it has created one, and exits after two minutes without."""
 
     def csi_node(self, node: Obj) -> Obj:
         name = node["metadata"]["name"]
@@ -232,7 +232,7 @@ class TestCsiNode:
 
 
 def test_events_are_posted_and_counted_up_by_patch(kubelet: Peer, registered: Obj, node: str) -> None:
-    """The recorder: POST to `default` for a Node, then a strategic merge PATCH of the count; a lost one is posted again."""
+    """Follow the recorder: POST to `default` for a Node, then a strategic merge PATCH of the count; POST again after a loss."""
     event = {
         "metadata": {"name": f"{node}.18a1b2c3d4e5f607", "namespace": "default"},
         "involvedObject": {"kind": "Node", "name": node, "uid": node},
@@ -266,7 +266,7 @@ def test_knows_itself(kubelet: Peer, node: str) -> None:
 class TestPods:
     @pytest.fixture
     def pod(self, admin: Client, registered: Obj, space: str, node: str) -> Obj:
-        """A Pod on the node, that uses a Secret and a ConfigMap."""
+        """Create a Pod on the node that uses a Secret and a ConfigMap."""
         admin.create("secrets", space, {"metadata": {"name": "used"}, "data": {"k": "dg=="}})
         admin.create("secrets", space, {"metadata": {"name": "unused"}, "data": {"k": "dg=="}})
         admin.create("configmaps", space, {"metadata": {"name": "used"}, "data": {"k": "v"}})
@@ -293,7 +293,7 @@ class TestPods:
             assert watching.next().object["status"]["phase"] == "Running"
 
     def test_open_the_secrets_and_config_maps_they_use(self, kubelet: Peer, pod: Obj, space: str) -> None:
-        """The kubelet's managers: get, and a WatchList of the one object by its name."""
+        """Read as the kubelet's managers do: get, and a WatchList of the one object by its name."""
         for plural, name in (("secrets", "used"), ("configmaps", "used"), ("configmaps", "kube-root-ca.crt")):
             assert kubelet.get(plural, space, name)["metadata"]["name"] == name
             with kubelet.watch(plural, space, **WATCH_LIST, fieldSelector=f"metadata.name={name}") as watching:

@@ -1,4 +1,4 @@
-"""The kubelet gets its certificate: in one shot, or by the certificate manager.
+"""TLS bootstrap of the kubelet: in one shot, or by the certificate manager.
 
 Source: docs/protocol/kubelet-certificates.md.
 """
@@ -132,7 +132,7 @@ class TestCertificateManager:
         assert names.value.get_values_for_type(x509.DNSName) == [node]
 
     def _waiting(self, kubelet: Peer, node: str, usages: tuple[str, ...] = ("digital signature", "server auth")) -> Obj:
-        """A request for a serving certificate. No controller approves it."""
+        """Create a request for a serving certificate, which no controller approves."""
         pem = build_request(
             generate_key(), f"system:node:{node}", ("system:nodes",), (node,), (ipaddress.ip_address("192.0.2.7"),)
         )
@@ -144,7 +144,7 @@ class TestCertificateManager:
         return kubelet.create(CSRS, "", {"metadata": {"generateName": "csr-"}, "spec": spec})
 
     def _decide(self, admin: Client, made: Obj, decision: str) -> None:
-        """`kubectl certificate approve|deny`: PUT of the approval."""
+        """Decide as `kubectl certificate approve|deny`: PUT the approval."""
 
         def change(csr: Obj) -> None:
             condition = {"type": decision, "status": "True", "reason": "Tested", "message": "by a test"}

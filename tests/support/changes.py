@@ -1,4 +1,4 @@
-"""Runs the hooks of a kind in the registry's order, so that tests of kinds can speak of creating and updating."""
+"""Creates and updates of one kind without a registry: its hooks, run in the registry's order."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ Obj = dict[str, Any]
 
 
 def texts(errors: Sequence[FieldError]) -> list[str]:
-    """Each error as Kubernetes prints it."""
+    """Return each error as Kubernetes prints it."""
     return [str(error) for error in errors]
 
 
 def created(kind: Kind, obj: Obj, user: UserInfo = USER, namespace: str = "default") -> tuple[Obj, list[str]]:
-    """What a create makes of `obj`, and everything that is wrong with it."""
+    """Return the object that a create of `obj` stores, and its validation errors."""
     new = copy.deepcopy(obj)
     new.setdefault("metadata", {"name": "x"})
     kind.default(new)
@@ -46,7 +46,7 @@ def created(kind: Kind, obj: Obj, user: UserInfo = USER, namespace: str = "defau
 
 
 def updated(kind: Kind, new: Obj, old: Obj, subresource: str = "") -> tuple[Obj, list[str]]:
-    """What an update of `old`, itself the result of a create, makes of `new`, and everything that is wrong with it."""
+    """Return the object that an update from `old`, the result of a create, to `new` stores, and its validation errors."""
     new, old = copy.deepcopy(new), copy.deepcopy(old)
     new["metadata"] = {**old["metadata"], "resourceVersion": "7", **new.get("metadata", {})}
     policy = (kind.subresources or {})[subresource] if subresource else kind

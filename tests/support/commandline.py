@@ -1,5 +1,4 @@
-"""Running `mooring` commands: in this process for speed, or as processes of their own where exit codes and
-streams are the point."""
+"""Runs of `mooring` commands: in this process for speed, or as processes where exit codes and streams are tested."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from tests.support import forkserver
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command left behind."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -38,7 +37,7 @@ class CommandLine:
         return Outcome(code, out, err)
 
     def done(self, *arguments: str) -> str:
-        """The standard output of a command that must succeed."""
+        """Return the standard output of a command that must succeed."""
         outcome = self(*arguments)
         assert outcome.code == 0, outcome.err
         return outcome.out
@@ -46,7 +45,7 @@ class CommandLine:
 
 @pytest.fixture
 def mooring(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    """The command line, without what the developer's environment says."""
+    """Return the command line, without the variables of the developer's environment."""
     for name in list(os.environ):
         if name.startswith("MOORING_") or name == "KUBECONFIG":
             monkeypatch.delenv(name)
@@ -54,7 +53,7 @@ def mooring(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
 
 def process(*arguments: str, stdin: str = "", **environment: str) -> Outcome:
-    """`python -m mooring` as a process of its own, from the fork server."""
+    """Run `python -m mooring` in a process that the fork server forks."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("MOORING_")}
     done = forkserver.run(["-m", "mooring", *arguments], given=stdin.encode(), env=kept | environment)
     return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())

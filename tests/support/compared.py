@@ -1,10 +1,10 @@
-"""Text that counts how often it is compared: what tells a linear check from one that compares each with each."""
+"""Text that counts its comparisons: a linear check makes few, a check of each item against each makes many."""
 
 from __future__ import annotations
 
 
 class Compared(str):
-    """A `str`; `times` counts the comparisons of all of them."""
+    """A `str`; `times` counts the comparisons of all instances."""
 
     times = 0
 
@@ -17,6 +17,6 @@ class Compared(str):
 
 
 def many(count: int) -> list[str]:
-    """`count` different texts; the counter starts at 0."""
+    """Return `count` different texts and set the counter to 0."""
     Compared.times = 0
     return [Compared(f"text-{number}") for number in range(count)]

@@ -1,7 +1,7 @@
-"""Credentials that are almost right: what an attacker, or a broken client, makes of good ones.
+"""Credentials that are almost right: valid ones, changed as an attacker or a broken client would.
 
-Rules kept here: everything is drawn from the `Random` that is given, so that a run can be repeated; who uses what is made here asks
-`same_token` first, because base64 leaves bits that mean nothing.
+Rules kept here: every choice is drawn from the `Random` that is given, so that a run can be repeated. Callers compare the result
+with the original by `same_token`, because base64 has bits without meaning.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ HEADERS: tuple[dict[str, Any], ...] = (
 
 
 def flipped(text: str, random: Random) -> str:
-    """One character is another."""
+    """Return the text with one character changed."""
     place = random.randrange(len(text))
     other = random.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.=+/ :,\0\x7f\xe9")
     return text[:place] + other + text[place + 1 :]
 
 
 def damaged(text: str, random: Random) -> str:
-    """One of the ways in which a text arrives broken."""
+    """Return the text broken in one way: cut, doubled, flipped, with odd characters."""
     place = random.randrange(len(text))
     ways = (
         lambda: text[:place],
@@ -74,7 +74,7 @@ def _json(segment: str) -> str:
 
 
 def forged(token: str, stranger: str, random: Random) -> str:
-    """A token of the same claims, or nearly, that nobody of ours signed. `stranger`: the PEM of a public key that is known."""
+    """Return a token of the same or similar claims without a valid signature. `stranger`: the PEM of a public key that is known."""
     head, body, signature = token.split(".")
     header, claims = json.loads(_json(head)), json.loads(_json(body))
 
@@ -119,7 +119,7 @@ def forged(token: str, stranger: str, random: Random) -> str:
 
 
 def same_token(left: str, right: str) -> bool:
-    """Whether both are one token: the bits that base64 leaves over do not count, nor what follows a space."""
+    """Return True when both decode to one token: unused base64 bits and text after a space are ignored."""
 
     def read(text: str) -> Sequence[bytes | str]:
         parts = text.strip().split(" ")[0].split(".")
@@ -134,7 +134,7 @@ def same_token(left: str, right: str) -> bool:
 
 
 def certificates(chain: Sequence[bytes], random: Random) -> Iterator[list[bytes]]:
-    """Endless: chains made by damaging this one's first certificate."""
+    """Yield, without end, chains in which the first certificate of this one is damaged."""
     leaf, *rest = chain
     while True:
         place = random.randrange(len(leaf))

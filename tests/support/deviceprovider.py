@@ -1,8 +1,7 @@
 """An OpenID provider with the device grant, code grant with PKCE, and refresh tokens that are used once.
 
-Rules kept here: it follows RFC 8628 section 3, RFC 7636 section 4.6 and RFC 6749 section 6 and answers what they say for each
-mistake of a client. It is a function from a request to an answer, so that pure tests ask it without a socket; `serving` puts it
-behind TLS.
+Rules kept here: it follows RFC 8628 section 3, RFC 7636 section 4.6 and RFC 6749 section 6, errors included. It is a function from
+a request to a response, so that pure tests need no socket; `serving` puts it behind TLS.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Answered = tuple[int, dict[str, Any]]
 
 @dataclass
 class DeviceProvider:
-    """`approve_after`: how often the token is asked for before the person has typed the code; before that `errors` are said."""
+    """The provider's state. `approve_after`: token requests until the user has typed the code; before it `errors` are returned."""
 
     issuer: str = "https://provider.example"
     approve_after: int = 1
@@ -46,7 +45,7 @@ class DeviceProvider:
     configuration: dict[str, Any] = field(default_factory=dict)
     refresh_tokens: set[str] = field(default_factory=set)
     codes: dict[str, str] = field(default_factory=dict)
-    """Of the code grant: code → challenge."""
+    """State of the code grant: code → challenge."""
     asked: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -117,7 +116,7 @@ class DeviceProvider:
         return 200, self._tokens()
 
     def log_in(self, url: str) -> str:
-        """What a person does with a browser at `url`: the address that the browser is sent back to."""
+        """Log in with a browser at `url`. Return the address that the browser is redirected to."""
         query = {key: values[0] for key, values in parse_qs(urlsplit(url).query).items()}
         code = f"code-{len(self.asked)}"
         self.codes[code] = query["code_challenge"]
@@ -140,12 +139,12 @@ class DeviceProvider:
 
 @dataclass
 class Conversation:
-    """Drives a generator against a provider: what was shown and how long was waited. `down`: how many asks get no answer."""
+    """Drives an exchange against a provider and records prompts, waits (seconds) and requests. `down`: requests left unanswered."""
 
     provider: DeviceProvider
     down: int = 0
     body: bytes | None = None
-    """What is answered to everything, with `status`, in the provider's place."""
+    """Body that answers every request, with `status`, in the provider's place."""
     status: int = 200
     shown: list[DevicePrompt] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
@@ -187,7 +186,7 @@ def form_of(request: HttpRequest) -> dict[str, str] | None:
 
 @contextmanager
 def serving(ca: ThrowawayCA, directory: Path) -> Iterator[DeviceProvider]:
-    """A provider behind TLS on loopback, in a thread of its own."""
+    """Serve a provider over TLS on loopback, in a thread of its own."""
     port = free_port()
     provider = DeviceProvider(f"https://localhost:{port}")
 

@@ -1,8 +1,8 @@
 """A real LDAP directory of a test's own: Debian's slapd with TLS, on free ports, over a database that ends with the test.
 
-Rules kept here: the process runs in the foreground and is ended by its own id; readiness is asked for with a connection, never
-slept for. Passwords of the entries are those of `PEOPLE`; nobody but the service reads anything.
-It says yes to a name without a password, as many directories do and as RFC 4513 5.1.2 warns.
+Rules kept here: the process runs in the foreground and is ended by its own id; readiness is tested with a connection, without
+sleeping. Passwords of the entries are those of `PEOPLE`; only the service may read entries. A bind with a name and no password
+succeeds, as in many directories (RFC 4513 section 5.1.2 warns of it).
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _entries() -> str:
 
 @dataclass
 class Directory(AbstractContextManager["Directory"]):
-    """One slapd; `with` runs it. `hosts`: names of its certificate, this machine's loopback unless said."""
+    """One slapd; `with` runs it. `hosts`: names of its certificate, by default this machine's loopback."""
 
     ca: ThrowawayCA
     place: Path
@@ -134,12 +134,12 @@ class Directory(AbstractContextManager["Directory"]):
 
     @property
     def log(self) -> str:
-        """What slapd says of connections and operations."""
+        """slapd's log of connections and operations."""
         return (self.place / "slapd.log").read_text()
 
     @property
     def options(self) -> dict[str, object]:
-        """Those with which the example asks this directory."""
+        """Return the options with which the example uses this directory."""
         return {
             "url": self.ldaps,
             "ca-file": str(self.ca_file),
@@ -191,7 +191,7 @@ class Directory(AbstractContextManager["Directory"]):
             self.process = None
 
     def freeze(self) -> None:
-        """Accepts connections, as the kernel does for it, and says nothing."""
+        """Stop the process: the kernel still accepts connections, and nothing is answered."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
 

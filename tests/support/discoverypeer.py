@@ -1,6 +1,6 @@
-"""A cluster to discover, in memory: answers the requests of `mooring.trust.discovery.token` as an API server and a TLS stack would.
+"""An in-memory cluster for discovery: answers requests of `mooring.trust.discovery.token` as an API server and a TLS stack would.
 
-It reads the real ConfigMap with real signatures; faults are set as fields, not mocked calls.
+It serves a real ConfigMap with real signatures; faults are set as fields, not mocked calls.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ R = TypeVar("R")
 
 
 def make_ca(name: str) -> bytes:
-    """A self-signed CA as PEM."""
+    """Return a self-signed CA as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     certificate = (
@@ -99,7 +99,7 @@ def signed_cluster_info(*tokens: BootstrapToken, server: str = "https://cluster.
 
 @dataclass
 class Network:
-    """Servers by `host:port`; keeps what discovery told and how long it waited."""
+    """Servers by `host:port`; records the notices of discovery, those to keep, and its waits in seconds."""
 
     servers: dict[str, Server]
     told: list[str] = field(default_factory=list)
@@ -108,7 +108,7 @@ class Network:
     on_wait: Callable[[int], None] = lambda count: None
 
     def drive(self, generator: Generator[HttpRequest | Wait | Notice, Reply, R]) -> R:
-        """Run a generator to its end; its result, or the error it raises."""
+        """Run an exchange to its end. Return its result, or raise its error."""
         reply: Reply = None
         try:
             while True:

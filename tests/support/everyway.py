@@ -1,7 +1,7 @@
-"""A whole server with every way of authenticating turned on, and one good credential for each (tests/attack).
+"""A whole server with every authenticator turned on, and one good credential for each (tests/attack).
 
-Rules kept here: whom a server asks outside says no to everybody, one of the two with an error; the good credentials are real, so
-that what is made by damaging them is as near to good as can be.
+Rules kept here: outside services reject every credential, the OpenID provider with a server error; the good credentials are real,
+so that damaged ones differ from them as little as possible.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SALT = bytes(16)
 
 
 class Guest:
-    """An authenticator of the operator's own, who knows nobody."""
+    """A custom authenticator that recognises no user."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
@@ -47,7 +47,7 @@ class Guest:
 
 @dataclass(frozen=True)
 class EveryWay:
-    """The server, and what is good there."""
+    """The server, and the credentials that it accepts."""
 
     server: Server
     tokens: Mapping[str, str]
@@ -57,13 +57,13 @@ class EveryWay:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What nobody may ever see: the parts that prove something."""
+        """Secret parts of the credentials: passwords, and the last part of each token."""
         parts = [text.rpartition(".")[2] for text in self.tokens.values()]
         return (*parts, *self.passwords.values())
 
 
 def _options(directory: Path) -> Any:
-    cheap = PasswordHash(10, 1, 1, _SALT, bytes(32))  # ten thousand attempts would make dear ones the whole test
+    cheap = PasswordHash(10, 1, 1, _SALT, bytes(32))  # a real cost would dominate the test
     hashed = PasswordHash(10, 1, 1, _SALT, cheap.derive(Secret(HASHED))).text()
     files = {
         "tokens.csv": f'{FILE_TOKEN},filed,1,"a,b"\n',

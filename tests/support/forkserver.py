@@ -1,11 +1,11 @@
-"""Processes that run `mooring` without the second that an interpreter and its imports take: forked from one that has them already.
+"""Processes that run `mooring`, forked from one that has imported it: this saves the second that interpreter and imports take.
 
 Rules kept here:
 * A forked process is one of its own: it has its own id, streams, environment and working directory, dies by signals and leaves an
   exit status. It ends as an interpreter does, with its threads joined and its exit handlers run.
 * `Process` is used as `subprocess.Popen` is. Its parent is the fork server, which reports the status over a socket.
-* The fork server runs in one thread, opens no event loop and makes no keys: what is forked shares code, not state. It ends with the
-  test process. What is about the interpreter itself (its command line, `python -m`) is tested with `subprocess`.
+* The fork server runs in one thread, opens no event loop and makes no keys: forked processes share code, not state. It ends with
+  the test process. Tests of the interpreter's own command line (`python -m`) use `subprocess`.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def _descriptor(stream: int | IO[Any] | None, mode: int, inherited: int, opened:
 
 
 def _pipe(opened: contextlib.ExitStack) -> tuple[IO[str], int]:
-    """Return the end to read from, and the descriptor to write to, which is closed here once it is handed on."""
+    """Return the end to read from, and the descriptor to write to; `opened` closes the descriptor in this process."""
     reading, writing = os.pipe()
     opened.callback(os.close, writing)
     return open(reading, encoding="utf-8"), writing
@@ -195,13 +195,13 @@ def _fork_server() -> socket.socket:
             [sys.executable, "-m", "tests.support.forkserver", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
-        ).returncode = 0  # it outlives every test, and ends by itself: nothing waits for it
+        ).returncode = 0  # it ends by itself after the last test; without a status, its finalizer warns
     atexit.register(ours.close)
     return ours
 
 
 def _load() -> None:
-    """Import all of Mooring, and everything it imports late."""
+    """Import all of Mooring, also the modules that it imports only on use."""
     for module in pkgutil.walk_packages(mooring.__path__, "mooring."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
@@ -276,7 +276,7 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> list[str]:
 
 
 def _execute(arguments: list[str]) -> None:
-    """Run what `python` would run with these arguments."""
+    """Run the module or program that `python` would run with these arguments."""
     how, program, *rest = arguments
     sys.path[0] = os.getcwd() if how == "-m" else ""
     sys.path[1:1] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
@@ -290,7 +290,7 @@ def _execute(arguments: list[str]) -> None:
 
 
 def main() -> None:
-    """Serve on the socket whose descriptor is the first argument."""
+    """Serve on the socket; its descriptor is the first argument."""
     line = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _load()

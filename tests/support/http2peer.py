@@ -1,6 +1,6 @@
 """A blocking HTTP/2 client over TLS that can also break the rules: h2 keeps the state, hyperframe makes frames of any kind.
 
-Rules kept here: whatever waits is bounded by the socket's timeout; what the server sends is kept as h2's events.
+Rules kept here: every wait is bounded by the socket's timeout; frames from the server are kept as h2's events.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Headers = list[tuple[str, str]]
 
 @dataclass
 class Reply:
-    """What came on one stream."""
+    """The response received on one stream."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Reply:
 
 
 class Peer:
-    """One connection. `windows` False: the client never opens its windows again."""
+    """One connection. `windows` False: the client sends no WINDOW_UPDATE."""
 
     def __init__(self, plain: socket.socket, *, window: int | None = None, windows: bool = True) -> None:
         self.socket = plain
@@ -70,7 +70,7 @@ class Peer:
             self.socket.sendall(self.h2.data_to_send())
 
     def raw(self, *frames: Frame | bytes) -> None:
-        """Send frames as they are; what the server makes of them is its business."""
+        """Send frames unchanged, valid or not."""
         data = b"".join(frame if isinstance(frame, bytes) else frame.serialize() for frame in frames)
         with contextlib.suppress(ConnectionError, ssl.SSLError):
             self.socket.sendall(data)
@@ -78,7 +78,7 @@ class Peer:
     def ask(
         self, path: str = "/", method: str = "GET", headers: Headers | None = None, *, body: bytes | None = None
     ) -> int:
-        """Send one request; its stream. A body is sent as the server takes it."""
+        """Send one request. Return its stream. A body is sent as far as the server's windows allow."""
         stream = self.h2.get_next_available_stream_id()
         pseudo = [(":method", method), (":scheme", "https"), (":authority", "localhost"), (":path", path)]
         self.h2.send_headers(stream, [*pseudo, *(headers or [])], end_stream=body is None)
@@ -89,7 +89,7 @@ class Peer:
         return stream
 
     def send(self, stream: int, body: bytes, *, end: bool = True) -> None:
-        """Send a body as far as the server takes it: until it is whole, or the stream is over."""
+        """Send a body within the server's windows, until it is complete or the stream has ended."""
         reply = self.replies[stream]
         while body:
             self.until(lambda: self.h2.local_flow_control_window(stream) > 0 or reply.reset is not None)
@@ -104,7 +104,7 @@ class Peer:
             self.flush()
 
     def step(self) -> None:
-        """Take what the server sends next."""
+        """Receive the server's next bytes."""
         try:
             data = self.socket.recv(1 << 16)
         except (ConnectionError, ssl.SSLError) as error:
@@ -139,14 +139,14 @@ class Peer:
                 pass
 
     def until(self, passes: Callable[[], bool]) -> None:
-        """Take what comes until `passes`. Raises ConnectionError when the server closes before."""
+        """Receive until `passes`. Raises ConnectionError when the server closes before."""
         while not passes():
             if self.is_closed:
                 raise ConnectionError("the server closed the connection")
             self.step()
 
     def reply(self, stream: int) -> Reply:
-        """The whole reply to one request."""
+        """Return the complete reply to one request."""
         reply = self.replies[stream]
         self.until(lambda: reply.ended or reply.reset is not None)
         return reply
@@ -155,13 +155,13 @@ class Peer:
         return self.reply(self.ask(path, method, headers))
 
     def end(self) -> int | None:
-        """Take everything until the server closes, whatever it is; the code of its GOAWAY."""
+        """Receive everything until the server closes. Return the code of its GOAWAY."""
         while not self.is_closed:
             self.step()
         return self.goaway.error_code if self.goaway is not None else None
 
     def rest(self) -> list[tuple[int, int, bytes]]:
-        """Everything until the server closes, past h2, whose client takes nothing after a GOAWAY: kind, stream, payload."""
+        """Return type, stream and payload of each frame until the server closes; h2 rejects frames after a GOAWAY."""
         data = rest(self.socket)
         frames, at = [], 0
         while at + 9 <= len(data):
@@ -180,7 +180,7 @@ def peer(
     window: int | None = None,
     windows: bool = True,
 ) -> Iterator[Peer]:
-    """A client that has agreed on HTTP/2."""
+    """Yield a client that has negotiated HTTP/2."""
     context = served.context(directory, identity)
     context.set_alpn_protocols(["h2"])
     with served.client(directory, context=context) as plain:

@@ -1,7 +1,7 @@
-"""A real KDC of MIT Kerberos on loopback, with users, a service and its keytab: what a site's Kerberos is to a server.
+"""A real KDC of MIT Kerberos on loopback, with users, a service and its keytab.
 
-Rules kept here: all files are in one directory that the test owns; the environment that programs need is `environment`; waiting is
-for the port, bounded.
+Rules kept here: all files are in one directory of the test; `environment` holds the variables that programs need; starting waits
+for the port, at most `STARTING` seconds.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ SERVER_CONF = """
 
 @dataclass
 class Kdc(AbstractContextManager["Kdc"]):
-    """One KDC of two realms, the second of which the first trusts; `with` runs it."""
+    """One KDC of two realms; the first trusts the second. `with` runs it."""
 
     place: Path
     port: int = field(default_factory=free_port)
@@ -80,7 +80,7 @@ class Kdc(AbstractContextManager["Kdc"]):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the Kerberos library of a client or a service needs."""
+        """Variables that the Kerberos library of a client or a service needs."""
         return {
             "KRB5_CONFIG": str(self.place / "krb5.conf"),
             "KRB5RCACHEDIR": str(self.place),
@@ -113,7 +113,7 @@ class Kdc(AbstractContextManager["Kdc"]):
         self.process.wait(STARTING)
 
     def login(self, principal: str) -> dict[str, str]:
-        """Return the environment of a user who has a ticket."""
+        """Return the environment of a user with a ticket."""
         cache = self.place / f"cache-{principal.replace('/', '-')}"
         environment = self.environment | {"KRB5CCNAME": f"FILE:{cache}"}
         self._run("kinit", principal, environment=environment, typed=PASSWORD + "\n")

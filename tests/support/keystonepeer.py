@@ -1,9 +1,8 @@
-"""Two Keystones over TLS that know the same users: a simulated one, always there, and the real one, where it is installed.
+"""Two Keystones over TLS with the same users: a simulated one, always available, and the real one, where it is installed.
 
-Rules kept here: the simulated one answers POST /v3/auth/tokens as Keystone 30.0.0 was seen to: the same statuses, headers and
-bodies, and 400 for what its schema refuses. The real one is made by `python -m tests.keystone` in an environment of its own
-(`.keystone`, or where MOORING_TEST_KEYSTONE says); it runs on SQLite, in a process of its own. Readiness is asked for, never slept
-for.
+Rules kept here: the simulated one answers POST /v3/auth/tokens with the statuses, headers and bodies observed from Keystone 30.0.0,
+and with 400 for a body that its schema rejects. `python -m tests.keystone` installs the real one in an environment of its own
+(`.keystone`, or the directory in MOORING_TEST_KEYSTONE); it runs on SQLite, in a process of its own. Readiness is polled.
 """
 
 from __future__ import annotations
@@ -41,24 +40,24 @@ USERS: Mapping[tuple[str, str], str] = {
 DISABLED = ("gone", "Default")
 TWO_FACTORS = ("careful", "Default")
 HOME = Path(os.environ.get("MOORING_TEST_KEYSTONE") or Path(__file__).parents[2] / ".keystone")
-"""The real one's environment."""
+"""Environment of the real Keystone."""
 START_SECONDS = 90.0
 ADMIN = "keystone-administrator"
 
 
 class Keystone(Protocol):
-    """What tests need of either."""
+    """The part of both Keystones that tests use."""
 
     url: str
     ca_file: Path
 
     def user_id(self, name: str, domain: str) -> str:
-        """Of one of USERS."""
+        """Return the id of one of USERS."""
 
 
 @dataclass
 class SimulatedKeystone:
-    """`instead`: what to answer, whatever is asked. `asked`: the bodies that came."""
+    """The simulated Keystone. `instead`: the response to every request, in place of the usual one. `asked`: bodies received."""
 
     ca_file: Path
     url: str = ""
@@ -154,7 +153,7 @@ werkzeug.serving.make_server("localhost", int(port), application, threaded=True,
 
 @dataclass
 class RealKeystone:
-    """One Keystone with USERS."""
+    """The real Keystone, with USERS."""
 
     directory: Path
     ca_file: Path
@@ -167,7 +166,7 @@ class RealKeystone:
         return self.ids[name, domain]
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[Any, str]:
-        """The answer, and the token it is about; as the administrator once there is a token."""
+        """Return the response's body and its subject token; sends the administrator's token once there is one."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"content-type": "application/json", **({"x-auth-token": self.token} if self.token else {})}
         request = urllib.request.Request(f"{self.url}/v3{path}", data, headers, method=method)
@@ -176,7 +175,7 @@ class RealKeystone:
             return json.load(answer), answer.headers.get("x-subject-token", "")
 
     def begin(self) -> None:
-        """Wait for it, then make the users."""
+        """Wait until it is ready, then create the users."""
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:
@@ -210,7 +209,7 @@ class RealKeystone:
 
 @contextmanager
 def real(directory: Path) -> Iterator[RealKeystone]:
-    """The real one; `HOME` must be there."""
+    """Run the real Keystone; `HOME` must exist."""
     ca, port = ThrowawayCA("keystone"), free_port()
     (directory / "keystone-ca.crt").write_bytes(ca.certificate_pem)
     (directory / "etc").mkdir()

@@ -1,7 +1,7 @@
-"""Servers that tests kill: `mooring server` as processes on one data directory, and who watches over what they promised.
+"""Servers that tests kill: `mooring server` as processes on one data directory, and checks of the state that they leave.
 
-Rules kept here: a moment is chosen by a seed that is printed, so that a failure can be tried again with MOORING_CRASH_SEED; only
-processes started here are killed; readiness is asked, never slept for.
+Rules kept here: moments are drawn from a seed that is printed, so that a failure can be repeated with MOORING_CRASH_SEED; only
+processes started here are killed; readiness is polled at /readyz.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ main()
 
 
 def seeded() -> random.Random:
-    """Random moments; the seed is printed."""
+    """Return a source of random moments and print its seed."""
     seed = int(os.environ.get("MOORING_CRASH_SEED", secrets.randbelow(1 << 32)))
     sys.stdout.write(f"MOORING_CRASH_SEED={seed}\n")
     return random.Random(seed)
@@ -65,7 +65,7 @@ def seeded() -> random.Random:
 
 @dataclass
 class KillableServer:
-    """`mooring server`, again and again, on one port. `public_port`: the port that clients are told, when several share a store."""
+    """`mooring server`, restarted on one port. `public_port`: the advertised port, where several servers share a store."""
 
     data_dir: Path
     port: int = field(default_factory=free_port)
@@ -86,12 +86,12 @@ class KillableServer:
 
     @property
     def identity(self) -> str:
-        """How the running process names itself in a Lease."""
+        """Holder identity that the running process writes into a Lease."""
         assert self.process is not None
         return process_identity(self.process.pid)
 
     def launch(self) -> None:
-        """Start; ready later."""
+        """Start the process without waiting until it is ready."""
         assert self.process is None
         arguments = (
             "server", "--data-dir", str(self.data_dir), "--bind-address", "127.0.0.1", "--secure-port", str(self.port),
@@ -101,7 +101,7 @@ class KillableServer:
             self.process = forkserver.Process(["-m", "mooring", *arguments], stdout=log, stderr=log)
 
     async def ready(self) -> None:
-        """Wait until it is."""
+        """Wait until /readyz answers 200, at most `READY_SECONDS`."""
         deadline = time.monotonic() + READY_SECONDS
         while True:
             answer = await fetch(HttpRequest(UNVERIFIED, url=f"https://{self.endpoint}/readyz"), SystemClock())
@@ -113,21 +113,21 @@ class KillableServer:
             await asyncio.sleep(0.02)
 
     def kill(self) -> None:
-        """As a power failure would."""
+        """Kill the process without warning, as a power failure would."""
         process, self.process = self.process, None
         if process is not None:
             process.kill()
             process.wait()
 
     def ask_to_stop(self) -> forkserver.Process:
-        """SIGTERM; the process, to wait for."""
+        """Send SIGTERM. Return the process, to wait for."""
         process, self.process = self.process, None
         assert process is not None
         process.send_signal(signal.SIGTERM)
         return process
 
     async def stop(self) -> int:
-        """Drain; the exit status."""
+        """Send SIGTERM and wait. Return the exit status."""
         process = self.ask_to_stop()
         try:
             return await asyncio.to_thread(process.wait, 30)
@@ -135,7 +135,7 @@ class KillableServer:
             process.kill()
 
     def client(self) -> ClusterClient:
-        """As the administrator, through this server."""
+        """Return the administrator's client of this server."""
         selected = load(str(self.data_dir / "admin.conf"))
         return ClusterClient(
             Cluster(selected.cluster.name, f"https://{self.endpoint}", selected.cluster.ca_pem),
@@ -145,18 +145,18 @@ class KillableServer:
 
 
 def client_of(server: KillableServer, ca_pem: bytes, user: User) -> ClusterClient:
-    """Somebody's client through one server."""
+    """Return a client of one server for `user`."""
     return ClusterClient(Cluster("", f"https://{server.endpoint}", ca_pem), user, SystemClock())
 
 
 async def controllers_lease(client: ClusterClient) -> Obj:
-    """Who runs the controllers, as the Lease's spec tells."""
+    """Return the spec of the Lease that elects the process whose controllers run."""
     spec: Obj = (await client.get("leases", "mooring-controllers", "kube-system"))["spec"]
     return spec
 
 
 async def lease_held_by(client: ClusterClient, identity: str) -> Obj:
-    """The Lease once that process holds it."""
+    """Wait until that process holds the Lease. Return the Lease."""
     deadline = time.monotonic() + READY_SECONDS
     while (spec := await controllers_lease(client))["holderIdentity"] != identity:
         assert time.monotonic() < deadline, spec
@@ -165,9 +165,9 @@ async def lease_held_by(client: ClusterClient, identity: str) -> Obj:
 
 
 def check_takeover(before: Obj, able: datetime, after: Obj) -> None:
-    """Nobody waits for the Lease of a process that is gone: whoever was able to take it did so before it ran out.
+    """Assert that the Lease of an ended process was taken over before it expired.
 
-    Says nothing where the machine needed so long that the Lease had nearly run out by then.
+    Passes where the machine was so slow that the Lease had nearly expired when the other process was `able` to take it.
     """
     runs_out = datetime.fromisoformat(before["renewTime"]) + timedelta(seconds=LEASE_SECONDS)
     if able < runs_out - timedelta(seconds=LEASE_SECONDS / 3):
@@ -175,13 +175,13 @@ def check_takeover(before: Obj, able: datetime, after: Obj) -> None:
 
 
 async def history(data_dir: Path, prefix: str = "") -> list[Change]:
-    """Every write that the store of a stopped server remembers, in order."""
+    """Return every write in the history of a stopped server's store, in order."""
     store = SqliteStorage(data_dir / "mooring.db", SystemClock())
     await store.open()
     try:
         newest = await store.revision()
         changes: list[Change] = []
-        # all keys, so that the last one is sure to come; the prefix is looked at here
+        # all keys are watched, because the newest revision may be of a key without the prefix
         async for batch in store.watch("", after=await store.compacted()):
             changes += batch
             if changes[-1].revision >= newest:
@@ -192,5 +192,5 @@ async def history(data_dir: Path, prefix: str = "") -> list[Change]:
 
 
 def admin_of(data_dir: Path) -> ClusterClient:
-    """The administrator's client as admin.conf says."""
+    """Return the administrator's client, from admin.conf."""
     return connect(load(str(data_dir / "admin.conf")))

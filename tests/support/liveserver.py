@@ -1,8 +1,7 @@
-"""A whole Mooring server as a process of its own, for tests that need the real thing.
+"""A whole Mooring server as a process of its own, for tests over real sockets and files.
 
-Rules kept here: a free port is found by asking the kernel; readiness is asked of /readyz, never slept for; the process is ended
-by its own id and waited for. Tests in one session may share a server: `live_server` is a session fixture, `start_server` makes
-another.
+Rules kept here: `tests.support.ports` gives the port; readiness is polled at /readyz; the process is ended by its own id and waited
+for. Tests in one session may share a server: `live_server` is a session fixture, `start_server` starts another.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class LiveServer:
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's."""
+        """Path of the administrator's kubeconfig."""
         return self.data_dir / "admin.conf"
 
     @property
@@ -77,7 +76,7 @@ class LiveServer:
         return (self.data_dir.parent / f"{self.data_dir.name}.log").read_text()
 
     def client(self) -> ClusterClient:
-        """As the administrator; use with `async with`."""
+        """Return the administrator's client; use it with `async with`."""
         return connect(load(str(self.kubeconfig)))
 
     def run(self, work: Callable[[ClusterClient], Coroutine[Any, Any, T]]) -> T:
@@ -99,7 +98,7 @@ class LiveServer:
         groups: tuple[str, ...] = DEFAULT_GROUPS,
         signed: bool = True,
     ) -> BootstrapToken:
-        """A new token through the API; with `signed`, wait until cluster-info carries its signature."""
+        """Create a token through the API; with `signed`, wait until cluster-info carries its signature."""
         token = generate_token(secrets.token_bytes)
         record = tokensecret.new_record(
             token, SystemClock().now(), ttl=None if expires else ttl, expires=expires, usages=usages, groups=groups
@@ -118,7 +117,7 @@ class LiveServer:
         groups: tuple[str, ...] = DEFAULT_GROUPS,
         signed: bool = True,
     ) -> BootstrapToken:
-        """`create_token_in` for tests without an event loop."""
+        """Call `create_token_in` from a test without an event loop."""
 
         async def create(client: ClusterClient) -> BootstrapToken:
             return await self.create_token_in(
@@ -128,7 +127,7 @@ class LiveServer:
         return self.run(create)
 
     async def signature(self, client: ClusterClient, token_id: str, *, present: bool) -> Obj:
-        """Watch cluster-info until it carries, or does not carry, the token's signature: the ConfigMap then."""
+        """Watch cluster-info until it carries, or does not carry, the token's signature. Return the ConfigMap."""
         key = f"jws-kubeconfig-{token_id}"
         listed = await client.list("configmaps", "kube-public", field_selector="metadata.name=cluster-info")
         for obj in listed.items:
@@ -150,7 +149,7 @@ class LiveServer:
         raise AssertionError(f"cluster-info did not change its signature for {token_id} within 30 s")
 
     def kill(self) -> None:
-        """As a power failure would."""
+        """Kill the process without warning, as a power failure would."""
         self.process.kill()
         self.process.wait()
 
@@ -162,7 +161,7 @@ class LiveServer:
         _await_ready(self)
 
     def stop(self) -> int:
-        """Drain; the exit status."""
+        """Send SIGTERM and wait. Return the exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -173,7 +172,7 @@ class LiveServer:
 
 
 def start_server(data_dir: Path, *flags: str, port: int = 0) -> LiveServer:
-    """A server on a free port unless one is given, ready. `flags`: more of those of `mooring server`."""
+    """Start a server, on a free port unless one is given, and wait until it is ready. `flags`: flags of `mooring server`."""
     port = port or free_port()
     server = LiveServer(data_dir, port, _launched(data_dir, port, flags), flags)
     try:
@@ -207,7 +206,7 @@ def _await_ready(server: LiveServer) -> None:
 
 @pytest.fixture(scope="session")
 def live_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """A server shared by the session's tests: they make their own tokens and names."""
+    """Start a server shared by the session's tests; each test creates its own tokens and names."""
     server = start_server(tmp_path_factory.mktemp("live") / "data")
     yield server
     server.stop()
@@ -215,7 +214,7 @@ def live_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer
 
 @pytest.fixture(scope="session")
 def asking(live_server: LiveServer) -> LiveServer:
-    """A server where a group may ask for certificates that nobody approves by itself."""
+    """Let a group create certificate requests that no controller approves."""
     binding = {
         "kind": "ClusterRoleBinding",
         "apiVersion": "rbac.authorization.k8s.io/v1",

@@ -1,7 +1,7 @@
-"""Objects with a long list or map in one place, made from a declared schema: the worst that a body can hold for a validator.
+"""Objects with a long list or map in one place, made from a declared schema: the slowest bodies to validate.
 
-Rules kept here: every list, set and map that the schema declares is a place. What surrounds it is the least that the schema
-requires. All text is `Word`, so that comparisons inside `in` count as work.
+Rules kept here: every list, set and map that the schema declares is a place. The rest of the object holds only required fields. All
+text is `Word`, so that comparisons inside `in` count as work.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OPEN = (Scalar.FIELDS_V1, Scalar.RAW)
 
 
 def places(schema: Type, above: Place = (), inside: tuple[str, ...] = ()) -> Iterator[Place]:
-    """Where `schema` has a list or a map."""
+    """Yield each place where `schema` has a list or a map."""
     if isinstance(schema, Message):
         if schema.name not in inside:
             for field in schema.fields:
@@ -45,7 +45,7 @@ def places(schema: Type, above: Place = (), inside: tuple[str, ...] = ()) -> Ite
 
 
 def with_long(schema: Type, place: Place, numbers: range, *, is_same: bool = False) -> Any:
-    """A value of `schema` with one item for each number at `place`; `is_same`: the items are equal."""
+    """Return a value of `schema` with one item for each number at `place`; `is_same`: the items are equal."""
     if not place:
         return _long(schema, numbers, is_same)
     first, rest = place[0], place[1:]
@@ -69,7 +69,7 @@ def _long(schema: Type, numbers: range, is_same: bool) -> Any:
 
 
 def value(schema: Type, number: int, level: int) -> Any:
-    """A small value of `schema`; different for different numbers, where the type has so many."""
+    """Return a small value of `schema`; different for different numbers, where the type has enough values."""
     if isinstance(schema, Message):
         fields = (field for field in schema.fields if field.required or level < MAX_LEVELS)
         return {field.name: value(field.type, number, level + 1) for field in fields}
@@ -87,6 +87,6 @@ def value(schema: Type, number: int, level: int) -> Any:
 
 
 def named(obj: Obj, kind: str, api_version: str) -> Obj:
-    """`obj` as an object of a kind, with a name."""
+    """Return `obj` as an object of a kind, with a name."""
     metadata = {**obj.get("metadata", {}), "name": Word("a"), "namespace": Word("b")}
     return {**obj, "kind": kind, "apiVersion": api_version, "metadata": metadata}

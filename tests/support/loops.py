@@ -1,7 +1,7 @@
-"""The control loop over a registry room, and a scripted cluster for what a real one does not do on demand.
+"""The control loop over an in-memory registry.
 
-Rules kept here: nothing waits in real time. `until` lets everything run that can run without time passing, and fails when
-that does not bring about what the test states.
+Rules kept here: nothing waits in real time. `until` runs every coroutine that can run without time passing, and fails when the
+condition does not become true.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tests.support.testca import ThrowawayCA
 
 CA = ThrowawayCA(now=EPOCH)
 TURNS = 500
-"""Far more rounds than anything here needs; reaching it is a failure."""
+"""Rounds of the loop after which `until` fails; no test needs nearly as many."""
 
 
 def controllers(*names: str) -> list[Controller]:
-    """All controllers, or those named."""
+    """Build all controllers, or those named."""
     built = build(ControllerSettings(authority=CA.authority, root_ca=RootCa(CA.certificate_pem)))
     return [controller for controller in built if not names or controller.name in names]
 
@@ -47,7 +47,7 @@ def api_of(room: Room) -> RegistryApi:
 async def running(
     room: Room, which: Sequence[Controller], api: ClusterApi | None = None, workers: int = 4
 ) -> AsyncIterator[Reconciler]:
-    """The loop at work until the block ends. The first look at everything has been had."""
+    """Run the loop until the block ends; it has listed every kind before the block begins."""
     reconciler = Reconciler(which, api or api_of(room), room.clock, counting_entropy(), workers)
     task = asyncio.ensure_future(reconciler.run())
     await settle()

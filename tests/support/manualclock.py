@@ -1,7 +1,7 @@
-"""A clock that moves only when the test says so.
+"""A clock that only the test advances.
 
 Rules kept here: `sleep` returns only after `advance` passed its moment, in the order of the moments; nothing waits in
-real time. `advance` lets woken coroutines run before and after, so that a test can state what happened by then.
+real time. `advance` lets woken coroutines run before and after, so that a test can assert their effects.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ManualClock:
 
     @property
     def sleepers(self) -> int:
-        """How many coroutines are waiting for this clock."""
+        """Number of coroutines that wait for this clock."""
         return sum(not future.done() for _, _, future in self._sleepers)
 
     def spend(self, seconds: float) -> None:
@@ -51,7 +51,7 @@ class ManualClock:
         self._elapsed += seconds
 
     async def advance(self, seconds: float) -> None:
-        """Move on, waking every sleeper whose moment has come, in order, each at its own moment."""
+        """Advance the clock; each sleeper wakes at its own moment, in order."""
         await settle()
         target = self._elapsed + seconds
         while self._sleepers and self._sleepers[0][0] <= target:
@@ -65,7 +65,7 @@ class ManualClock:
 
 
 class HurriedClock(SystemClock):
-    """Time of a client whose pauses between tries are skipped, and counted all the same. Longer waits are real."""
+    """Clock of a client: pauses between tries (up to `LONGEST_PAUSE` seconds) are skipped and counted, longer waits are real."""
 
     def __init__(self) -> None:
         self._skipped = 0.0
@@ -82,6 +82,6 @@ class HurriedClock(SystemClock):
 
 
 async def settle(turns: int = 20) -> None:
-    """Let everything that can run without time passing run."""
+    """Run every coroutine that can run without time passing."""
     for _ in range(turns):
         await asyncio.sleep(0)

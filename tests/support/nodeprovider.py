@@ -1,7 +1,8 @@
-"""Another real OpenID provider, of another family: oidc-provider, which is certified, in Node.
+"""A second real OpenID provider, independent of the first: oidc-provider on Node, which is certified.
 
-Rules kept here: it signs with any algorithm, names its keys (`kid`, `use`, `alg`), and has a login of several steps with
-cookies. Where Node or its packages are missing, WHY says so; `.ci/run` installs them beside `tests/support/node/provider.mjs`.
+Rules kept here: it signs with any algorithm, names its keys (`kid`, `use`, `alg`), and its login has several steps with
+cookies. WHY is the reason to skip where Node or its packages are missing; `.ci/run` installs them beside
+`tests/support/node/provider.mjs`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ WHY = (
 
 @dataclass
 class NodeProvider(OpenIdProvider):
-    """One provider that signs with `algorithm`."""
+    """One provider; it signs with `algorithm`."""
 
     algorithm: str = "ES256"
 

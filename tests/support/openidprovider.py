@@ -1,7 +1,7 @@
-"""A real OpenID provider over TLS, in a process of its own: oidc-provider-mock, which is made of Authlib and Flask.
+"""A real OpenID provider over TLS, in a process of its own: oidc-provider-mock, built on Authlib and Flask.
 
-Rules kept here: tokens come out of its authorization code flow, as they come to a user. It makes its signing key when it starts,
-so that a restart on the same port is a rotation. Readiness is asked for, never slept for.
+Rules kept here: its authorization code flow issues the tokens, as for a user. It makes its signing key when it starts, so that a
+restart on the same port is a rotation. Readiness is polled.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class OpenIdProvider(AbstractContextManager["OpenIdProvider"]):
 
     @property
     def log(self) -> str:
-        """What it was asked."""
+        """The provider's log of requests."""
         return (self.directory / "provider.log").read_text()
 
     def __enter__(self) -> OpenIdProvider:
@@ -90,7 +90,7 @@ class OpenIdProvider(AbstractContextManager["OpenIdProvider"]):
                 return
 
     def command(self, certificate: Path, key: Path) -> list[str]:
-        """What runs the provider."""
+        """Return the command that runs the provider."""
         users = json.dumps([{"sub": sub, "claims": claims} for sub, claims in self.users.items()])
         place = [str(self.port), str(certificate), str(key)]
         return [sys.executable, "-c", PROGRAM, *place, users, str(self.life)]
@@ -107,12 +107,12 @@ class OpenIdProvider(AbstractContextManager["OpenIdProvider"]):
         self.start()
 
     def get(self, path: str) -> Any:
-        """A document of the provider."""
+        """Return a JSON document of the provider."""
         with self._open(urllib.request.Request(self.issuer + path)) as answer:
             return json.load(answer)
 
     def id_token(self, sub: str, client_id: str = "kubernetes", scope: str = "openid email profile") -> str:
-        """What a login of this user at this client ends in."""
+        """Return the ID token of a login of this user at this client."""
         asked = {
             "response_type": "code",
             "client_id": client_id,
@@ -151,7 +151,7 @@ class OpenIdProvider(AbstractContextManager["OpenIdProvider"]):
 
 
 class NoRedirect(urllib.request.HTTPRedirectHandler):
-    """The client of the flow is nobody: where it is sent to is read, not visited."""
+    """Read redirects and follow none: no server listens at the client's address."""
 
-    def redirect_request(self, *asked: Any) -> None:
+    def redirect_request(self, *arguments: Any) -> None:
         return None

@@ -1,6 +1,6 @@
 """A server of a test's own on 127.0.0.1: HTTPS with any certificate, plain HTTP, bytes that are no HTTP, or silence.
 
-Rules kept here: it runs in a thread, answers what the test says, counts what it was asked, and is gone when its `with` ends.
+Rules kept here: it runs in a thread, sends the test's replies, records each request, and stops when its `with` ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Asked:
 
 @dataclass
 class Reply:
-    """What to answer."""
+    """The response to one request."""
 
     status: int = 200
     body: bytes = b"{}"
@@ -58,7 +58,7 @@ class Peer:
 
 @contextlib.contextmanager
 def http_peer(answer: Answer = lambda asked: Reply(), pair: Pair | None = None) -> Iterator[Peer]:
-    """HTTPS with `pair` as certificate, plain HTTP without."""
+    """Serve HTTPS with `pair` as certificate, plain HTTP without."""
     peer = Peer(0)
 
     class Handler(BaseHTTPRequestHandler):
@@ -80,13 +80,13 @@ def http_peer(answer: Answer = lambda asked: Reply(), pair: Pair | None = None) 
         do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815 - the base class looks for these names
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
-            """Tests print nothing."""
+            """Write no log line."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
 
         def handle_error(self, request: object, client_address: object) -> None:
-            """Peers that hang up are part of the tests."""
+            """Write no error: tests also close connections early."""
 
     server = Server(("127.0.0.1", 0), Handler)
     peer.port = server.server_address[1]
@@ -114,7 +114,7 @@ def _context(pair: Pair) -> ssl.SSLContext:
 
 @contextlib.contextmanager
 def byte_peer(serve: Callable[[socket.socket], None], pair: Pair | None = None) -> Iterator[Peer]:
-    """A server that does with each connection what `serve` says; TLS with `pair`."""
+    """Accept connections and call `serve` with each; TLS with `pair`."""
     listening = socket.create_server(("127.0.0.1", 0))
     peer = Peer(listening.getsockname()[1])
     stopping = threading.Event()

@@ -1,8 +1,8 @@
 """Ports for the servers that tests start.
 
-Rules kept here: a port is one that the system gives to no outgoing connection, so that a server that was stopped can have it again
-(a client that connects to a port of the ephemeral range of its own machine may be given that very port, and is then connected with
-itself). No two processes share a block of ports: one worker of a test run never takes what another one is about to listen on.
+Rules kept here: ports lie below the ephemeral range, so that a server can be restarted on its port (a client that connects to a
+port of that range on its own machine may get the same port as its local one, and is then connected with itself). No two processes
+share a block of ports: workers of a test run never collide.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import BinaryIO
 
 FIRST = 15_000
-"""Above what services commonly listen on."""
+"""Above the usual ports of services."""
 EPHEMERAL = 32_768
-"""Where Linux begins to choose by default."""
+"""Linux' default start of the ephemeral range."""
 BLOCK = 200
 
 _held: list[BinaryIO] = []
 
 
 def _end() -> int:
-    """Where the system begins to choose, if it leaves enough below."""
+    """Return the first port of the ephemeral range, or `EPHEMERAL` where too few are below it."""
     try:
         chosen = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except OSError:
@@ -36,7 +36,7 @@ def _end() -> int:
 
 @cache
 def _block(process: int) -> itertools.cycle[int]:
-    """The ports that are this process's until it ends."""
+    """Return the ports reserved for this process until it ends."""
     folder = Path(tempfile.gettempdir()) / f"mooring-test-ports-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     for first in range(FIRST, _end() - BLOCK + 1, BLOCK):
@@ -52,7 +52,7 @@ def _block(process: int) -> itertools.cycle[int]:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on, and that nobody else gets."""
+    """Return a port of 127.0.0.1 without a listener, given to no other caller."""
     for port in itertools.islice(_block(os.getpid()), BLOCK):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

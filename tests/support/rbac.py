@@ -16,7 +16,7 @@ PLURALS = {
 
 
 def rbac_views(objects: Iterable[Obj] = (), revision: int = 1) -> dict[str, View]:
-    """The four views RBAC reads, holding `objects`."""
+    """Return the four views that RBAC reads, with `objects`."""
     everything = list(objects)
     return {
         plural: FixedView([obj for obj in everything if obj["kind"] == kind], revision)

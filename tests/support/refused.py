@@ -1,7 +1,7 @@
-"""Ways to be refused by a real server, each with the reason it is made for (tests/server/test_reasons.py says which).
+"""Requests that a real server refuses; tests/server/test_reasons.py has the reason of each.
 
-Rules kept here: a `Case` drives a whole server (`tests.support.serverroom`) and returns the refusal; whom a server asks outside is
-replaced by somebody who says always the same.
+Rules kept here: a `Case` drives a whole server (`tests.support.serverroom`) and returns the refusal; outside services are replaced
+by ones with a fixed response.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Drive = Callable[[Server], Awaitable[Reply]]
 
 @dataclass(frozen=True)
 class Case:
-    """What makes the server refuse, and what it must have been told before."""
+    """A refused request, and the server's options that it needs."""
 
     drive: Drive
     options: Callable[[Path], Mapping[str, Any]] = lambda directory: {}
@@ -48,12 +48,12 @@ class Case:
 
 
 def token(text: str) -> Case:
-    """A bearer as it is."""
+    """Send a bearer unchanged."""
     return Case(lambda server: server.get(SECRETS, token=text))
 
 
 def nothing(anonymous: str = "{enabled: false}") -> Case:
-    """A request without a credential, where nobody is anonymous, or only on other paths."""
+    """Send no credential, where anonymous requests are off, or allowed on other paths only."""
 
     def options(directory: Path) -> Mapping[str, Any]:
         file = directory / "authentication.yaml"
@@ -69,7 +69,7 @@ def nothing(anonymous: str = "{enabled: false}") -> Case:
 
 
 def bootstrap(bearer: str = TOKEN, later: int = 0, **data: str) -> Case:
-    """A bearer against a token's Secret with its data changed, `later` seconds on."""
+    """Send a bearer after changes to its Secret's data, `later` seconds on."""
 
     async def drive(server: Server) -> Reply:
         await server.bootstrap_token(TOKEN)
@@ -115,7 +115,7 @@ ECDSA_SHA256 = bytes.fromhex("06082a8648ce3d040302")
 
 
 def presented(make: Callable[[ThrowawayCA], list[Pair | bytes]]) -> Case:
-    """A chain that the server's own CA, or somebody else, made."""
+    """Present a chain made with the server's CA or another one."""
 
     async def drive(server: Server) -> Reply:
         chain = [one if isinstance(one, bytes) else one.der for one in make(server.ca)]
@@ -125,7 +125,7 @@ def presented(make: Callable[[ThrowawayCA], list[Pair | bytes]]) -> Case:
 
 
 def below(make: Callable[[ThrowawayCA], Pair]) -> Case:
-    """A client's certificate issued by an intermediate."""
+    """Present a client certificate issued by an intermediate."""
 
     def chain(ca: ThrowawayCA) -> list[Pair | bytes]:
         issuer = make(ca)
@@ -146,7 +146,7 @@ def deep(ca: ThrowawayCA) -> list[Pair | bytes]:
 def service_token(
     header: Mapping[str, Any] | None = None, later: int = 0, stranger: bool = False, change: Any = None, **claims: Any
 ) -> Case:
-    """A bound token of a ServiceAccount that is there, with claims changed (None leaves one out)."""
+    """Send a bound token of an existing ServiceAccount with claims changed (None leaves one out)."""
 
     async def drive(server: Server) -> Reply:
         found = await server.create("serviceaccounts", {"metadata": {"name": "robot"}})
@@ -177,7 +177,7 @@ def service_token(
 
 
 def bound_to(kind: str, uid: str = "1", deleted: bool = False) -> Case:
-    """A token bound to the object `held` of this kind."""
+    """Send a token bound to the object `held` of this kind."""
 
     async def drive(server: Server) -> Reply:
         if deleted:
@@ -227,7 +227,7 @@ class Nobody:
 
 
 def id_token(ready: bool = True, rules: bool = False, kid: str = "k", **claims: Any) -> Case:
-    """A token of the provider, whose keys are known unless it is not ready; claims changed (None leaves one out)."""
+    """Send a token of the provider with claims changed (None leaves one out); `ready`: its keys have been fetched."""
 
     async def drive(server: Server) -> Reply:
         authentication = server.plane.authentication
@@ -253,11 +253,11 @@ def id_token(ready: bool = True, rules: bool = False, kid: str = "k", **claims: 
     return Case(drive, options)
 
 
-# ── services that are asked, files of passwords ──────────────────────────────────────────────────────────────────
+# ── webhooks, Keystone, password files ───────────────────────────────────────────────────────────────────────────
 
 
 class Answering:
-    """A service that says the same to everybody."""
+    """A service with one response to all requests."""
 
     def __init__(self, answer: HttpResponse | HttpFailure) -> None:
         self._answer = answer
@@ -286,7 +286,7 @@ contexts: [{name: c, context: {cluster: c, user: u}}]
 
 
 def hooked(answer: HttpResponse | HttpFailure, bearer: bytes = b"theirs") -> Case:
-    """A bearer that a webhook is asked about, which answers so."""
+    """Send a bearer that goes to a webhook with this response."""
 
     async def drive(server: Server) -> Reply:
         server.plane.authentication.host.targets["webhook"] = Answering(answer)
@@ -309,7 +309,7 @@ def basic(user: str, password: str) -> list[tuple[str, str]]:
 
 
 def keystone(answer: HttpResponse | HttpFailure, user: str = "jane") -> Case:
-    """A password that a Keystone is asked about, which answers so."""
+    """Send a password that goes to a Keystone with this response."""
 
     async def drive(server: Server) -> Reply:
         server.plane.authentication.host.targets["keystone"] = Answering(answer)
@@ -323,7 +323,7 @@ def named(name: str) -> HttpResponse:
 
 
 def password(user: str, offered: str = "hunter2") -> Case:
-    """A wrong password, or a user whom the file does not name; "" offers no user at all."""
+    """Send a wrong password, or a user that is not in the file; "" sends no user at all."""
 
     def options(directory: Path) -> Mapping[str, Any]:
         file = directory / "passwords.csv"
@@ -335,7 +335,7 @@ def password(user: str, offered: str = "hunter2") -> Case:
 
 
 class Negotiating:
-    """A custom authenticator of one scheme that knows no credential."""
+    """A custom authenticator of one scheme that recognises no credential."""
 
     schemes = ("Negotiate",)
 
@@ -346,7 +346,7 @@ class Negotiating:
 
 
 def unclaimed(authorization: str) -> Case:
-    """A credential of a scheme that a custom authenticator names."""
+    """Send a credential of a scheme that a custom authenticator declares."""
     headers = [("Authorization", authorization)]
     named = [{"name": "negotiating", "class": f"{__name__}:Negotiating"}]
     return Case(
@@ -355,7 +355,7 @@ def unclaimed(authorization: str) -> Case:
 
 
 async def long_unused(server: Server) -> Reply:
-    """The token of a Secret that was marked invalid."""
+    """Send the token of a Secret that was marked invalid."""
     account = await server.create("serviceaccounts", {"metadata": {"name": "robot"}})
     uid = account.obj["metadata"]["uid"]
     text = TokenSigner(server.token_key, LEGACY_ISSUER).sign(LegacyToken("default", "old", "robot", uid).claims())
@@ -375,7 +375,7 @@ PROXIES = ThrowawayCA("proxies", ManualClock().now())
 
 
 def proxied(name: str, *headers: tuple[str, str]) -> Case:
-    """A proxy's certificate with this common name."""
+    """Present a proxy's certificate with this common name."""
 
     async def drive(server: Server) -> Reply:
         proxy = PROXIES.custom(
@@ -398,7 +398,7 @@ def proxied(name: str, *headers: tuple[str, str]) -> Case:
 
 
 def subprotocols(*offered: str) -> Case:
-    """A request for a WebSocket that offers these."""
+    """Request a WebSocket with these subprotocols."""
     upgrade = [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")]
     headers = [
         *upgrade,

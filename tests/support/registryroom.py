@@ -1,4 +1,4 @@
-"""A registry over memory storage and a manual clock: what every test above storage stands on.
+"""A registry over memory storage and a manual clock: the base of every test above storage.
 
 Rules kept here: nothing waits in real time; entropy is a counter, so that every run is the same; several rooms may share one
 storage, as several server processes do.
@@ -41,7 +41,7 @@ P = ParamSpec("P")
 
 
 def counting_entropy() -> Callable[[int], bytes]:
-    """Different bytes at each call, the same in each run."""
+    """Return a source of bytes: different at each call, equal in each run."""
     count = 0
 
     def entropy(size: int) -> bytes:
@@ -53,7 +53,7 @@ def counting_entropy() -> Callable[[int], bytes]:
 
 
 def masters_only(attributes: Attributes) -> Decision:
-    """system:masters may everything, others nothing."""
+    """Allow every request of system:masters and no other."""
     return Decision(Ruling.ALLOW if MASTERS in attributes.user.groups else Ruling.NO_OPINION)
 
 
@@ -62,20 +62,20 @@ def kind(plural: str) -> Kind:
 
 
 def secret(name: str = "", **more: Any) -> Obj:
-    """A small Secret; `metadata` and other top-level fields can be given."""
+    """Return a small Secret; `metadata` and other top-level fields can be given."""
     metadata = {**({"name": name} if name else {}), **more.pop("metadata", {})}
     return {"kind": "Secret", "apiVersion": "v1", "metadata": metadata, "data": {"key": "dmFsdWU="}, **more}
 
 
 def options(**query: Any) -> ListOptions:
-    """List options from query parameters: `limit=2`, `labelSelector="a=b"`."""
+    """Parse list options from query parameters: `limit=2`, `labelSelector="a=b"`."""
     return parse_list_options(
         {("continue" if key == "continue_" else key): [str(value)] for key, value in query.items()}
     )
 
 
 class Room:
-    """One started registry, with verbs that take plurals and fill in what a test does not care about."""
+    """One started registry, with verbs that take plurals and have defaults for user and namespace."""
 
     def __init__(self, storage: Storage, registry: Registry, clock: ManualClock) -> None:
         self.storage = storage
@@ -126,7 +126,7 @@ class Room:
         subresource: str = "",
         user: UserInfo = ADMIN,
     ) -> Stored:
-        """`patch`: a merge patch, or a function."""
+        """Patch an object. `patch`: a merge patch, or a function."""
         namespace = namespace if kind(plural).resource.namespaced else ""
         apply = patch if callable(patch) else lambda obj: merge_patch(obj, patch)
         return await self.registry.patch(
@@ -157,7 +157,7 @@ class Room:
     async def watch(
         self, plural: str, namespace: str = "", sink: Callable[[Event], None] | None = None, **query: Any
     ) -> Watch:
-        """Watch; without a sink, events are written down in `seen` as `TYPE name`."""
+        """Start a watch; without a sink, events are appended to `seen` as `TYPE name`."""
         watch = await self.registry.watch(
             kind(plural), namespace, options(watch=True, **query), sink or self.write_down
         )
@@ -174,7 +174,7 @@ class Room:
         return self.registry.ready
 
     async def settle(self) -> None:
-        """Let every event arrive."""
+        """Run until every event is delivered."""
         await settle()
 
 
@@ -188,7 +188,7 @@ async def open_room(
     clock: ManualClock | None = None,
     entropy: Callable[[int], bytes] | None = None,
 ) -> AsyncIterator[Room]:
-    """A started registry. Given a storage, that must be open, and nothing is created in it."""
+    """Start a registry. A storage that is given must be open, and no namespace is created in it."""
     clock = clock or ManualClock()
     own = storage is None
     if storage is None:
@@ -211,7 +211,7 @@ async def open_room(
 
 
 def in_room(test: Callable[Concatenate[Room, P], Awaitable[None]]) -> Callable[P, None]:
-    """Run an async test with a room of its own as first argument."""
+    """Run an async test with a registry of its own as first argument."""
 
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:

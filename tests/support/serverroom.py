@@ -1,7 +1,7 @@
 """A whole server without sockets: the plane's own assembly over memory storage and a manual clock.
 
-Rules kept here: what is driven is the real pipeline with the real authenticators, authorizers, default policy and admission;
-only the listener is left out, and requests are made by hand. Nothing waits in real time.
+Rules kept here: requests go through the real pipeline with the real authenticators, authorizers, default policy and admission;
+only the listener is left out. Nothing waits in real time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CHUNK = 1 << 16
 
 
 class PlainTransport:
-    """What a streaming response writes into, in place of a TLS connection."""
+    """Receives a streaming response, in place of a TLS connection."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
@@ -64,7 +64,7 @@ class PlainTransport:
 
 @dataclass(slots=True)
 class Reply:
-    """One answer."""
+    """One complete response."""
 
     status: int
     headers: dict[str, str]
@@ -123,7 +123,7 @@ class Stream:
         return self._task.done()
 
     async def end(self) -> None:
-        """The client leaves."""
+        """Close the connection from the client's side."""
         self.frames.end()
         await self._task
 
@@ -153,7 +153,7 @@ class Server(Room):
         via: Connection | None = None,
         pieces: Sequence[bytes] | None = None,
     ) -> Response:
-        """What the pipeline answers. `via`: the connection; the administrator's unless a token or a connection is given."""
+        """Return the pipeline's response. `via`: the connection; the administrator's unless a token or a connection is given."""
         path, _, query = target.partition("?")
         sent = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers]
         if token:
@@ -173,7 +173,7 @@ class Server(Room):
         return await self.handle(request)
 
     async def handle(self, request: Request) -> Response:
-        """Answer a request that was made by hand."""
+        """Return the response to a request that the test built."""
         return await self.pipeline(request)
 
     @property
@@ -197,11 +197,11 @@ class Server(Room):
 
     @functools.cached_property
     def admin(self) -> Connection:
-        """A connection with a system:masters certificate."""
+        """Return a connection with a system:masters certificate."""
         return self.user("admin", MASTERS)
 
     def user(self, name: str, *groups: str) -> Connection:
-        """A connection with the client certificate of a user."""
+        """Return a connection with the client certificate of a user."""
         return connection([self.ca.client(name, *groups).der])
 
     async def files_changed(self) -> None:
@@ -236,7 +236,7 @@ def key_store(ca: ThrowawayCA) -> KeyStore:
 
 @asynccontextmanager
 async def open_server(**flags: Any) -> AsyncIterator[Server]:
-    """A server after its first boot; `flags` are those of `mooring.plane.configuration.server_config`."""
+    """Start a server and finish its first boot; `flags` are those of `mooring.plane.configuration.server_config`."""
     clock = ManualClock()
     ca = ThrowawayCA(now=clock.now())
     defaults = {

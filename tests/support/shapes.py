@@ -1,4 +1,4 @@
-"""Schemas, and objects that fit them, for tests of everything that is driven by a schema."""
+"""Schemas, and objects that match them, for tests of code that reads schemas."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ _SCALARS: dict[Scalar, st.SearchStrategy[Any]] = {
 
 
 def values(kind: Type) -> st.SearchStrategy[Any]:
-    """Values of a type in normal form."""
+    """Generate values of a type in normal form."""
     match kind:
         case Message():
             return objects(kind)
@@ -146,7 +146,7 @@ def values(kind: Type) -> st.SearchStrategy[Any]:
 
 @st.composite
 def objects(draw: st.DrawFn, schema: Message) -> Obj:
-    """Objects of a schema in normal form: zeros only where they say something or every object shows them."""
+    """Generate objects of a schema in normal form: zeros only where they differ from absence or every object shows them."""
     obj: Obj = {}
     for field in schema.fields:
         if field.number and draw(st.booleans()):
@@ -159,7 +159,7 @@ def objects(draw: st.DrawFn, schema: Message) -> Obj:
 
 @st.composite
 def schemas(draw: st.DrawFn, depth: int = 2) -> Message:
-    """Small messages over every type, some fields of which keep their zero."""
+    """Generate small messages over every type; some fields keep their zero."""
     kinds: list[st.SearchStrategy[Type]] = [st.sampled_from(list(Scalar))]
     if depth:
         inner: st.SearchStrategy[Type] = schemas(depth - 1) | st.sampled_from(

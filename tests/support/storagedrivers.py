@@ -1,4 +1,4 @@
-"""What the conformance suite of storage shares: the drivers, and how a scenario looks at a store.
+"""Drivers and helpers that the scenarios of the storage conformance suite share.
 
 A driver joins the suite by one row of `MAKERS`; `tests/storage/conftest.py` runs every scenario on each of them.
 """
@@ -25,7 +25,7 @@ Run = Callable[[Scenario], None]
 
 
 async def take(watch: AsyncIterator[tuple[Change, ...]], count: int) -> list[Change]:
-    """The next `count` changes; more than that in the same batch fails."""
+    """Return the next `count` changes; more than that in the same batch fails."""
     found: list[Change] = []
     while len(found) < count:
         found += await asyncio.wait_for(anext(watch), timeout=10)

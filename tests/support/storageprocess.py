@@ -1,7 +1,7 @@
-"""A process of its own that uses one SQLite store; tests start it with `python storageprocess.py …` and read its lines.
+"""A program that uses one SQLite store; tests start it with `python storageprocess.py …` and read its lines.
 
 `write PATH NAME COUNT CONCURRENCY`: creates `/<NAME>/<n>` (COUNT 0: without end) and prints `<n> <revision>` for each
-acknowledgement, as soon as it has it. `contend PATH COUNT`: raises the number in `/counter` COUNT times by compare-and-swap.
+acknowledged write at once. `contend PATH COUNT`: raises the number in `/counter` COUNT times by compare-and-swap.
 `follow PATH COUNT`: watches everything and prints `<revision> <key>` until COUNT changes were seen.
 """
 
@@ -19,12 +19,12 @@ from mooring.storage.sqlite.driver import SqliteStorage
 
 
 def say(text: str) -> None:
-    """One write to the pipe a line: a killed process leaves no half of a buffer unsaid."""
+    """Write one line to the pipe at once: a killed process must leave no line in a buffer."""
     os.write(1, text.encode() + b"\n")
 
 
 def value_of(name: str, n: int) -> bytes:
-    """A value that shows when it is torn or belongs to another key."""
+    """Return a value in which a torn write, or a value of another key, is visible."""
     return f"{name}/{n}|".encode() * 80
 
 

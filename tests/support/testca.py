@@ -1,7 +1,7 @@
 """A certificate authority that lives as long as a test.
 
-Rules kept here: keys are P-256, so that making one costs nothing; what `client`, `node`, `server` and `request` make is what
-Mooring itself would make; `custom` builds certificates with the library directly, also such as no authority should issue.
+Rules kept here: keys are P-256, which are fast to make; `client`, `node`, `server` and `request` use Mooring's own profiles;
+`custom` builds certificates with the library directly, also ones that no authority should issue.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Pair:
         return private_key_pem(self.key)
 
     def write(self, directory: Path, name: str) -> tuple[Path, Path]:
-        """Writes `<name>.crt` and `<name>.key` and returns their paths."""
+        """Write `<name>.crt` and `<name>.key`. Return their paths."""
         certificate, key = directory / f"{name}.crt", directory / f"{name}.key"
         certificate.write_bytes(self.certificate_pem)
         key.write_bytes(self.key_pem)
@@ -56,7 +56,7 @@ class Pair:
 
 
 class ThrowawayCA:
-    """A root made now (or at the `now` given) with everything a test wants signed by it."""
+    """A root made now (or at the `now` given) that signs certificates for tests."""
 
     def __init__(self, common_name: str = "kubernetes", now: datetime | None = None) -> None:
         self.now = now or datetime.now(UTC)
@@ -75,17 +75,17 @@ class ThrowawayCA:
         return Pair(self.authority.sign(template, self.now, x509.random_serial_number()), key)
 
     def client(self, username: str, *groups: str, lifetime: timedelta = profiles.LIFETIME) -> Pair:
-        """The client certificate of a user."""
+        """Issue the client certificate of a user."""
         key = generate_key()
         return self.sign(profiles.client(key.public_key(), self.now, username, groups, lifetime), key)
 
     def node(self, name: str) -> Pair:
-        """The client certificate of a kubelet."""
+        """Issue the client certificate of a kubelet."""
         key = generate_key()
         return self.sign(profiles.client(key.public_key(), self.now, NODE_PREFIX + name, (NODES,)), key)
 
     def server(self, *hosts: str) -> Pair:
-        """A serving certificate for DNS names and addresses; for this machine's loopback when none is given."""
+        """Issue a serving certificate for DNS names and addresses; for this machine's loopback when none is given."""
         key = generate_key()
         dns, ips = _split(hosts or LOOPBACK)
         return self.sign(profiles.apiserver_serving(key.public_key(), self.now, dns, ips), key)
@@ -100,7 +100,7 @@ class ThrowawayCA:
         not_after: datetime | None = None,
         issuer: Pair | None = None,
     ) -> Pair:
-        """A certificate exactly as told: no check is made. Without `extensions` it may authenticate clients."""
+        """Issue a certificate without checks. Without `extensions` it may authenticate clients."""
         own = key or generate_key()
         by = issuer or Pair(self.certificate, self.key)
         if extensions is None:
@@ -119,43 +119,43 @@ class ThrowawayCA:
         return Pair(builder.sign(by.key, signature_hash(by.key)), own)
 
     def expired_client(self, username: str) -> Pair:
-        """A client certificate that was valid until an hour ago."""
+        """Issue a client certificate that expired an hour ago."""
         return self.custom(username, not_before=self.now - timedelta(hours=2), not_after=self.now - timedelta(hours=1))
 
     def intermediate(self, common_name: str, path_length: int | None = None) -> Pair:
-        """A CA below this one."""
+        """Issue the certificate of a CA below this one."""
         return self.custom(common_name, extensions=[(x509.BasicConstraints(True, path_length), True)])
 
 
 def request(
     common_name: str, organizations: Iterable[str] = (), hosts: Iterable[str] = (), key: PrivateKey | None = None
 ) -> tuple[bytes, PrivateKey]:
-    """A PEM certificate request and its key."""
+    """Return a PEM certificate request and its key."""
     own = key or generate_key()
     dns, ips = _split(hosts)
     return build_request(own, common_name, organizations, dns, ips), own
 
 
 def node_request(name: str) -> tuple[bytes, PrivateKey]:
-    """The request a kubelet makes for its client certificate."""
+    """Return the request of a kubelet for its client certificate, and its key."""
     return request(f"system:node:{name}", ["system:nodes"])
 
 
 def request_with_bad_signature(common_name: str, organizations: Iterable[str] = ()) -> bytes:
-    """A request for somebody else's key: signed, but not by the key it carries."""
+    """Return a request for another's key: its signature is not by the key that it carries."""
     text, _ = request(common_name, organizations)
     block = next(pem.blocks(text))
     return pem.encode(block.label, block.der[:-1] + bytes([block.der[-1] ^ 1]))
 
 
 def with_broken_key(certificate: x509.Certificate) -> bytes:
-    """DER of the certificate with a public key that is no point of its curve."""
+    """Return DER of the certificate with a public key that is no point of its curve."""
     point = certificate.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
     return certificate.public_bytes(Encoding.DER).replace(point, point[:-1] + bytes([point[-1] ^ 1]))
 
 
 def name_of(*pairs: tuple[x509.ObjectIdentifier, str]) -> x509.Name:
-    """A subject of any attributes, in order, one RDN each."""
+    """Return a subject of any attributes, in order, one RDN each."""
     return x509.Name([x509.NameAttribute(oid, value) for oid, value in pairs])
 
 

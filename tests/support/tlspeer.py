@@ -1,7 +1,7 @@
 """A real TLS listener on loopback in a thread of its own, and a blocking client beside it.
 
-Rules kept here: the server side is Mooring's own `Listener`; the client side is Python's `ssl`, another implementation of the
-same rules. Waiting is for events, bounded by socket timeouts, never for time to pass.
+Rules kept here: the server side is Mooring's own `Listener`; the client side is Python's `ssl`, another implementation of TLS.
+Tests wait for events, bounded by socket timeouts.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Served:
         session: ssl.SSLSession | None = None,
         context: ssl.SSLContext | None = None,
     ) -> ssl.SSLSocket:
-        """A connected TLS socket, handshake done; `more`: certificates sent after the leaf."""
+        """Connect a TLS socket and finish its handshake; `more`: certificates sent after the leaf."""
         context = context or self.context(directory, identity, *more, version=version)
         raw = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
         try:
@@ -89,7 +89,7 @@ class Served:
         return context
 
     def plain(self) -> socket.socket:
-        """A connected TCP socket without TLS."""
+        """Connect a TCP socket without TLS."""
         return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
 
 
@@ -109,7 +109,7 @@ def serving(ca: ThrowawayCA, handler: Handler, **limits: Any) -> Iterator[Served
             served.listener.abort_all()
             while served.listener.connections:
                 await asyncio.sleep(0)
-            for _ in range(3):  # one that was refused is in no list, and closes its socket in a turn of its own
+            for _ in range(3):  # a refused connection is in no list, and closes its socket in a later turn of the loop
                 await asyncio.sleep(0)
 
         served.run(stop)
@@ -119,7 +119,7 @@ def serving(ca: ThrowawayCA, handler: Handler, **limits: Any) -> Iterator[Served
 
 
 def request(target: str = "/", method: str = "GET", headers: tuple[str, ...] = (), body: bytes = b"") -> bytes:
-    """One HTTP/1.1 request as bytes."""
+    """Return one HTTP/1.1 request as bytes."""
     lines = [f"{method} {target} HTTP/1.1", "Host: localhost", *headers]
     if body:
         lines.append(f"Content-Length: {len(body)}")
@@ -127,7 +127,7 @@ def request(target: str = "/", method: str = "GET", headers: tuple[str, ...] = (
 
 
 def reply(peer: socket.socket) -> tuple[int, dict[str, str], bytes]:
-    """One reply with a Content-Length: status, headers, body."""
+    """Read one reply with a Content-Length. Return status, headers and body."""
     data = b""
     while b"\r\n\r\n" not in data:
         data += _some(peer)
@@ -143,7 +143,7 @@ def reply(peer: socket.socket) -> tuple[int, dict[str, str], bytes]:
 
 
 def rest(peer: socket.socket) -> bytes:
-    """Everything until the other side closes, however it does."""
+    """Return everything until the other side closes or resets."""
     data = b""
     with contextlib.suppress(ConnectionError, ssl.SSLError):
         while piece := peer.recv(1 << 16):

@@ -1,7 +1,7 @@
-"""A token webhook over real TLS, in threads of the test: it answers as it is told, and keeps what it was asked.
+"""A simulated token webhook over real TLS, in threads of the test; it records every request.
 
-Rules kept here: who is not told otherwise answers TokenReviews from `users`. `script` says how the next requests are answered
-instead, one entry each. Everything it opened is closed at the end of `with`, also connections that a client keeps.
+Rules kept here: TokenReviews are answered from `users`. Entries of `script`, one for each request, take precedence. The end of
+`with` closes every connection, also those that a client keeps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PATIENCE = 30.0
 
 @dataclass(frozen=True)
 class Asked:
-    """One request as it came."""
+    """One request as received."""
 
     path: str
     headers: dict[str, str]
@@ -41,7 +41,7 @@ Behaviour = Callable[["_Handler"], None]
 
 @dataclass
 class SimulatedWebhook(AbstractContextManager["SimulatedWebhook"]):
-    """`with` runs it. `hosts` are the names of its certificate; clients may show certificates of `ca`."""
+    """The webhook; `with` runs it. `hosts` are the names of its certificate; clients may present certificates of `ca`."""
 
     ca: ThrowawayCA
     directory: Path
@@ -52,7 +52,7 @@ class SimulatedWebhook(AbstractContextManager["SimulatedWebhook"]):
     always: Behaviour | None = None
     asked: list[Asked] = field(default_factory=list)
     gate: threading.Event = field(default_factory=threading.Event)
-    """What `waits` waits for."""
+    """Event that `waits` waits for."""
 
     def __enter__(self) -> SimulatedWebhook:
         self.gate.clear()
@@ -81,18 +81,18 @@ class SimulatedWebhook(AbstractContextManager["SimulatedWebhook"]):
 
     @property
     def tokens(self) -> list[str]:
-        """Those that were asked about, in order."""
+        """Tokens of the reviews received, in order."""
         return [one.review["spec"]["token"] for one in self.asked]
 
     def kubeconfig(self, cluster: Obj | None = None, user: Obj | None = None) -> Path:
-        """The file that names this webhook; written again when asked again."""
+        """Write the kubeconfig file of this webhook. Return its path."""
         (self.directory / "webhook-ca.crt").write_bytes(self.ca.certificate_pem)
         described = {"server": self.url, "certificate-authority": "webhook-ca.crt", **(cluster or {})}
         return kubeconfig(self.directory / "webhook.yaml", described, user or {})
 
 
 def kubeconfig(path: Path, cluster: Obj, user: Obj) -> Path:
-    """A file with one context."""
+    """Write a kubeconfig with one context. Return its path."""
     config = {
         "kind": "Config",
         "apiVersion": "v1",
@@ -106,21 +106,21 @@ def kubeconfig(path: Path, cluster: Obj, user: Obj) -> Path:
 
 
 def answers(status: int, body: bytes = b"", **headers: str) -> Behaviour:
-    """This status and these bytes."""
+    """Answer with this status and body."""
     return lambda handler: handler.answer(
         status, body, ((name.replace("_", "-"), value) for name, value in headers.items())
     )
 
 
 def resets(handler: _Handler) -> None:
-    """The connection is cut in the middle, as by a machine that lost its power."""
+    """Reset the connection before the response is complete."""
     handler.close_connection = True
     handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     socket.socket(fileno=handler.connection.detach()).close()
 
 
 def waits(handler: _Handler) -> None:
-    """No answer until the gate is open."""
+    """Delay the answer until the gate is open."""
     handler.webhook.gate.wait(PATIENCE)
     handler.judge()
 
@@ -150,7 +150,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, address: Any) -> None:
-        """Handshakes that fail and clients that leave are what tests are about."""
+        """Write no error: tests fail handshakes and close connections early."""
 
     def end(self) -> None:
         with self._lock:
@@ -188,7 +188,7 @@ class _Handler(BaseHTTPRequestHandler):
             behaviour(self)
 
     def judge(self) -> None:
-        """As a webhook should."""
+        """Answer a TokenReview from `users`."""
         user = self.webhook.users.get(self.review["spec"]["token"])
         status: Obj = {"authenticated": user is not None}
         if user is not None:
@@ -205,4 +205,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *message: Any) -> None:
-        """Nobody reads it."""
+        """Write no log line."""

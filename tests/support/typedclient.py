@@ -2,8 +2,8 @@
 
 Rules kept here:
 * A typed client sends protobuf (docs/protocol/negotiation.md#default-formats-of-clients) and names protobuf first, or alone, in
-  Accept; a dynamic client speaks JSON. Answers are decoded by their Content-Type, so a test sees the same object whatever the wire.
-* What the server refuses is raised as `RefusedError` with its Status. Waiting is bounded by socket timeouts.
+  Accept; a dynamic client speaks JSON. Answers are decoded by their Content-Type, so a test sees one object in every wire form.
+* A refusal is raised as `RefusedError` with the server's Status. Waits are bounded by socket timeouts.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ WATCH_LIST = {
     "sendInitialEvents": "true",
     "resourceVersionMatch": "NotOlderThan",
 }
-"""How client-go's reflector asks for initial events and what follows."""
+"""Parameters with which client-go's reflector requests initial events and the following ones."""
 
 
 @dataclass(frozen=True)
 class Wire:
-    """What a client puts into Accept and Content-Type."""
+    """Values of Accept and Content-Type of a client."""
 
     accept: str
     content_type: str
@@ -69,7 +69,7 @@ DYNAMIC = Wire(JSON, JSON)
 WIRES = {"protobuf preferred": TYPED, "protobuf only": PROTOBUF_ONLY, "JSON": DYNAMIC}
 
 NAMED = BY_PLURAL | {f"{kind.resource.plural}.{kind.resource.group}": kind for kind in KINDS if kind.alias}
-"""Kinds by the names that tests call them: plurals, and for aliases `<plural>.<group>` as kubectl takes it."""
+"""Kinds by plural; aliases also by `<plural>.<group>`, as in kubectl."""
 
 
 class RefusedError(Exception):
@@ -108,7 +108,7 @@ _SCHEMAS |= {
 
 
 def decoded(body: bytes, content_type: str) -> Obj:
-    """The object of a reply, with its kind and apiVersion."""
+    """Decode the object of a reply, with its kind and apiVersion."""
     if content_type.startswith(JSON):
         parsed: Obj = json.loads(body)
         return parsed
@@ -119,7 +119,7 @@ def decoded(body: bytes, content_type: str) -> Obj:
 
 
 class Client:
-    """Use as the administrator, or with `impersonate` headers as somebody else."""
+    """The administrator's client; `as_user` returns one that impersonates."""
 
     def __init__(
         self, server: LiveServer, wire: Wire = TYPED, headers: Mapping[str, Any] | None = None, pem: bytes = b""
@@ -132,11 +132,11 @@ class Client:
         self._connection: http.client.HTTPSConnection | None = None
 
     def like(self, wire: Wire | None = None, pem: bytes = b"", headers: Mapping[str, Any] | None = None) -> Client:
-        """Another client of the same server, with other headers; a list of values is a header sent several times."""
+        """Return another client of the same server; a list of values is a header sent several times."""
         return Client(self._server, wire or self.wire, headers, pem or self._pem)
 
     def as_user(self, name: str, groups: Sequence[str], uid: str = "", **extra: Sequence[str]) -> Client:
-        """Impersonating, as client-go's ImpersonationConfig does; `_` in a key of extra stands for `-`."""
+        """Return a client with the headers of client-go's ImpersonationConfig; `_` in a key of extra stands for `-`."""
         headers: dict[str, Any] = {"Impersonate-User": name, "Impersonate-Group": list(groups)}
         if uid:
             headers["Impersonate-Uid"] = uid
@@ -153,7 +153,7 @@ class Client:
     def send(
         self, method: str, path: str, body: bytes = b"", content_type: str = "", accept: str = "", **query: str
     ) -> Answer:
-        """One request as it is given; the answer whatever its code."""
+        """Send one request unchanged. Return the answer, whatever its code."""
         if self._connection is None:
             self._connection = self._connect()
         try:
@@ -190,7 +190,7 @@ class Client:
         connection.endheaders(body)
 
     def call(self, method: str, path: str, obj: Obj | None = None, *, accept: str = "", **query: str) -> Obj:
-        """Send an object in this client's form; the object that comes back. Raises RefusedError."""
+        """Send an object in this client's form. Return the object of the answer. Raises RefusedError."""
         answer = self.send(method, path, self.encode(obj) if obj is not None else b"", accept=accept, **query)
         return _taken(answer)
 
@@ -218,7 +218,7 @@ class Client:
         return self.call("PUT", path_of(kind, namespace, obj["metadata"]["name"], sub), typed(kind, obj))
 
     def retry_update(self, plural: str, namespace: str, name: str, change: Callable[[Obj], Any], sub: str = "") -> Obj:
-        """Get, change, update; again after a conflict, as client-go's RetryOnConflict."""
+        """Get, change and update; repeat after a conflict, as client-go's RetryOnConflict does."""
         for _ in range(5):
             obj = self.get(plural, namespace, name)
             change(obj)
@@ -234,7 +234,7 @@ class Client:
         return _taken(self.send("PATCH", path, json.dumps(patch).encode(), form))
 
     def delete(self, plural: str, namespace: str, name: str, **options: Any) -> None:
-        """With a DeleteOptions body, as clientsets always send one."""
+        """Delete with a DeleteOptions body, which clientsets always send."""
         body = {"kind": "DeleteOptions", "apiVersion": "v1", **options}
         self.call("DELETE", path_of(NAMED[plural], namespace, name), body)
 
@@ -243,7 +243,7 @@ class Client:
         self.call("DELETE", path_of(NAMED[plural], namespace), body, **query)
 
     def refusal(self, method: str, path: str, obj: Obj | None = None, **query: str) -> int:
-        """The code with which something is refused; 0 when it is not."""
+        """Return the code of a refusal; 0 when the request succeeds."""
         try:
             self.call(method, path, obj, **query)
         except RefusedError as refused:
@@ -254,7 +254,7 @@ class Client:
 
     @contextmanager
     def watch(self, plural: str, namespace: str = "", accept: str = "", **query: str) -> Iterator[Watching]:
-        """A watch on a connection of its own."""
+        """Open a watch on a connection of its own."""
         connection = self._connect()
         try:
             path = path_of(NAMED[plural], namespace)
@@ -268,7 +268,7 @@ class Client:
             connection.close()
 
     def await_object(self, plural: str, namespace: str, name: str) -> Obj:
-        """Until it exists, as the e2e framework waits for an object of one name: an informer with WatchList."""
+        """Wait until the object exists, as the e2e framework does: an informer of one name with WatchList."""
         query = {**WATCH_LIST, "fieldSelector": f"metadata.name={name}", "timeoutSeconds": "60"}
         with self.watch(plural, namespace, **query) as watching:
             return watching.until(lambda event: event.type == "ADDED").object
@@ -296,7 +296,7 @@ class Told:
 
 @dataclass
 class Watching:
-    """A watch in progress; everything it told is kept."""
+    """A watch in progress; it keeps every event."""
 
     response: http.client.HTTPResponse = field(repr=False)
     told: list[Told] = field(default_factory=list)
@@ -306,7 +306,7 @@ class Watching:
         return self.response.getheader("content-type") or ""
 
     def next(self) -> Told:
-        """The next event; a watch that ends, or says nothing for a minute, fails the test."""
+        """Return the next event; a watch that ends, or sends none within a minute, fails the test."""
         if self.content_type.startswith(PROTOBUF):
             length = self.response.read(4)
             assert len(length) == 4, "the watch ended"
@@ -321,21 +321,21 @@ class Watching:
         return event
 
     def until(self, condition: Callable[[Told], bool]) -> Told:
-        """The first event that meets the condition."""
+        """Return the first event that meets the condition."""
         while True:
             event = self.next()
             if condition(event):
                 return event
 
     def initial(self) -> list[Told]:
-        """What a WatchList tells before its bookmark."""
+        """Return the events of a WatchList before its bookmark."""
         self.until(lambda event: event.type == "BOOKMARK")
         assert self.told[-1].object["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
         return self.told[:-1]
 
 
 def path_of(kind: Kind, namespace: str = "", name: str = "", sub: str = "") -> str:
-    """URL path of a collection, an object or a subresource."""
+    """Return the URL path of a collection, an object or a subresource."""
     resource = kind.resource
     prefix = f"/apis/{resource.group}" if resource.group else "/api"
     place = f"/namespaces/{namespace}" if namespace and resource.namespaced else ""
@@ -344,20 +344,20 @@ def path_of(kind: Kind, namespace: str = "", name: str = "", sub: str = "") -> s
 
 
 def typed(kind: Kind, obj: Obj) -> Obj:
-    """With apiVersion and kind, which Go's types do not carry in tests."""
+    """Return the object with apiVersion and kind, which Go's typed objects leave out."""
     return {**obj, "apiVersion": kind.resource.api_version, "kind": kind.resource.kind}
 
 
 def bare(obj: Obj) -> Obj:
-    """As client-go's typed clients give objects to their callers: without kind and apiVersion.
+    """Remove kind and apiVersion, as client-go's typed clients do before they return an object.
 
-    Items of lists are not touched by those clients: they must come without.
+    Those clients leave items of lists unchanged: the server must send them without.
     """
     return {key: value for key, value in obj.items() if key not in ("kind", "apiVersion")}
 
 
 def poll(condition: Callable[[], bool], what: str, seconds: float = PATIENCE, interval: float = 0.1) -> None:
-    """Ask until it is so, as wait.Poll does with its two or five seconds; only the bound is upstream's."""
+    """Poll until the condition holds, as wait.Poll does; the bound is upstream's, the interval (seconds) is shorter."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"

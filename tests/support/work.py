@@ -46,7 +46,7 @@ class Word(str):
 
 
 def work(compute: Callable[[], Any]) -> int:
-    """The lines and calls of `compute`, which may raise an Exception: a refusal is work like any other."""
+    """Return the number of lines and calls of `compute`; an Exception that it raises is ignored."""
     count = 0
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
@@ -70,13 +70,13 @@ def work(compute: Callable[[], Any]) -> int:
 
 def grows_linearly(make: Callable[[int], Callable[[], Any]], size: int) -> None:
     """Assert that `make(2 * size)` takes at most `GROWTH` times the work of `make(size)`."""
-    work(make(8))  # what is compiled on first use is no part of it
+    work(make(8))  # warm caches first: code compiled on first use must not count
     small, large = work(make(size)), work(make(2 * size))
     assert large <= GROWTH * small + 200, f"{size}: {small}, {2 * size}: {large}"
 
 
 def peak(compute: Callable[[], Any]) -> int:
-    """The most memory that `compute` held, in bytes."""
+    """Return the most memory that `compute` held, in bytes."""
     tracemalloc.start()
     try:
         compute()

@@ -1,4 +1,4 @@
-// A certified OpenID provider (oidc-provider) over TLS, with its development login: any password will do.
+// A certified OpenID provider (oidc-provider) over TLS, with its development login, which accepts any password.
 // It makes its signing key when it starts, so that a restart on the same port is a rotation.
 import { generateKeyPairSync } from "node:crypto";
 import { readFileSync } from "node:fs";
