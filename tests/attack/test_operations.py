@@ -187,9 +187,7 @@ KEYS = key_set_of([OURS.public_key])
             {"compare_digest": 1, "_verifies": 1},
             id="tokens of Secrets, whose signature is good",
         ),
-        pytest.param(
-            legacy(STRANGER, KEYS), {"get": 0, "compare_digest": 0}, id="tokens of Secrets that somebody forged"
-        ),
+        pytest.param(legacy(STRANGER, KEYS), {"get": 0, "compare_digest": 0}, id="forged tokens of Secrets"),
     ],
 )
 def test_an_unknown_id_and_a_wrong_secret_are_the_same_operations(
