@@ -15,11 +15,12 @@ Objects of these kinds were written to the same store by another server. They ar
 from __future__ import annotations
 
 from mooring.api.kind import Kind
-from mooring.api.meta.objectmeta import OBJECT_META
-from mooring.api.meta.printcolumns import AGE, CREATED_AT, NAME
+from mooring.api.meta.printcolumns import CREATED_AT, NAME
+from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Field, Message, Scalar
+from mooring.apimachinery.table import AGE
 
 READ_VERBS = ("get", "list", "watch")
 

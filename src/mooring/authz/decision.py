@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -28,6 +29,10 @@ class Decision:
     @property
     def allowed(self) -> bool:
         return self.ruling is Ruling.ALLOW
+
+
+Authorize = Callable[[Attributes], Decision]
+"""The configured authorizer chain as one function."""
 
 
 class Authorizer(Protocol):

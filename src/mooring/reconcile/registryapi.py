@@ -14,8 +14,7 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.api.view import Views
 from mooring.apimachinery.options import DeleteOptions, ListOptions, WriteOptions
 from mooring.apimachinery.schema import Obj
-from mooring.authz.attributes import Attributes
-from mooring.authz.decision import Decision
+from mooring.authz.decision import Authorize
 from mooring.authz.review import subject_access_attributes
 from mooring.clock import Clock
 from mooring.controllers.actions import Delete
@@ -31,7 +30,7 @@ USER = UserInfo("system:apiserver", groups=(MASTERS,))
 class RegistryApi:
     """Cluster access for controllers in the same process as the registry."""
 
-    def __init__(self, registry: Registry, authorize: Callable[[Attributes], Decision], clock: Clock) -> None:
+    def __init__(self, registry: Registry, authorize: Authorize, clock: Clock) -> None:
         self._registry = registry
         self._authorize = authorize
         self._clock = clock

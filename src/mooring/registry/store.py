@@ -17,8 +17,9 @@ from mooring.api.kind import Change, Kind
 from mooring.api.view import Views
 from mooring.apimachinery.options import DeleteOptions, ListOptions, WriteOptions
 from mooring.apimachinery.schema import Obj
+from mooring.authz.decision import Authorize
 from mooring.clock import Clock
-from mooring.registry.admission.request import Admission, AdmissionRequest, Authorize
+from mooring.registry.admission.request import Admission, AdmissionRequest
 from mooring.registry.cache.kindcache import Sink, Watch
 from mooring.registry.cache.slices import slices
 from mooring.registry.cache.stored import Stored

@@ -8,7 +8,7 @@ from __future__ import annotations
 from mooring.api.authentication.tokenreview import GROUP
 from mooring.api.authentication.userinfo import user_info_schema
 from mooring.api.kind import Change, Kind
-from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Field, Message, Obj
 

@@ -8,7 +8,7 @@ Rules kept here (docs/protocol/service-account-tokens.md#tokenrequest):
 
 from __future__ import annotations
 
-from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar
 from mooring.errors import FieldError, invalid, required
 

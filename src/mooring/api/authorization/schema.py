@@ -6,8 +6,7 @@ Rules kept here: data only; field numbers from k8s.io/api authorization/v1 gener
 
 from __future__ import annotations
 
-from mooring.api.meta.objectmeta import OBJECT_META
-from mooring.apimachinery.metav1 import FIELD_SELECTOR_REQUIREMENT, LABEL_SELECTOR_REQUIREMENT
+from mooring.apimachinery.metav1 import FIELD_SELECTOR_REQUIREMENT, LABEL_SELECTOR_REQUIREMENT, OBJECT_META
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Scalar
 
 API = "io.k8s.api.authorization.v1."

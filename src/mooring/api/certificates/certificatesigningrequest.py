@@ -14,12 +14,13 @@ from datetime import datetime, timedelta
 
 from mooring.api.certificates import conditions, validation
 from mooring.api.kind import Change, Kind, SubresourceStrategy
-from mooring.api.meta.objectmeta import OBJECT_META
-from mooring.api.meta.printcolumns import AGE, NAME, NONE, spec_of
+from mooring.api.meta.printcolumns import NAME, NONE, spec_of
 from mooring.api.meta.resetfields import reset_fields
+from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import path_segment_errors
 from mooring.apimachinery.resource import Column, Resource, Subresource
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar
+from mooring.apimachinery.table import AGE
 from mooring.clock import human_duration
 from mooring.errors import FieldError
 from mooring.pki.x509.usages import USAGES

@@ -7,11 +7,12 @@ missing Lease creates it. Durations are positive, transition counts never negati
 from __future__ import annotations
 
 from mooring.api.kind import Kind
-from mooring.api.meta.objectmeta import OBJECT_META
-from mooring.api.meta.printcolumns import AGE, NAME
+from mooring.api.meta.printcolumns import NAME
+from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Field, Message, Obj, Scalar
+from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, forbidden, invalid
 
 API = "io.k8s.api.coordination.v1."

@@ -9,11 +9,12 @@ from __future__ import annotations
 from mooring.api.core.datavalidation import MAX_DATA, base64_size, immutability_errors, key_errors
 from mooring.api.core.objectreference import CORE
 from mooring.api.kind import Kind
-from mooring.api.meta.objectmeta import OBJECT_META
-from mooring.api.meta.printcolumns import AGE, NAME
+from mooring.api.meta.printcolumns import NAME
+from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Field, MapOf, Message, Obj, Scalar
+from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, invalid, too_long
 
 CONFIG_MAP = Message(

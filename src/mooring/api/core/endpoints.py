@@ -21,11 +21,12 @@ from mooring.api.core.addresses import (
 )
 from mooring.api.core.objectreference import CORE, OBJECT_REFERENCE
 from mooring.api.kind import Kind
-from mooring.api.meta.objectmeta import OBJECT_META
-from mooring.api.meta.printcolumns import AGE, NAME, NONE
+from mooring.api.meta.printcolumns import NAME, NONE
+from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_label_errors, dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, invalid, required
 
 MAX_PRINTED = 3

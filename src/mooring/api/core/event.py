@@ -16,12 +16,12 @@ from datetime import datetime
 
 from mooring.api.core.objectreference import CORE, OBJECT_REFERENCE
 from mooring.api.kind import Kind
-from mooring.api.meta.objectmeta import OBJECT_META
-from mooring.api.meta.printcolumns import name as name_cell
-from mooring.api.meta.printcolumns import since
+from mooring.api.meta.printcolumns import name_cell
+from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import path_segment_errors, qualified_name_errors
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Field, Message, Obj, Scalar
+from mooring.apimachinery.table import age
 from mooring.errors import FieldError, invalid, required
 
 MAX_MESSAGE = 1024
@@ -125,15 +125,15 @@ def event_errors(obj: Obj, reporter_name: str) -> list[FieldError]:
 
 
 def _first_seen(obj: Obj, now: datetime) -> str:
-    return since(obj.get("firstTimestamp") or obj.get("eventTime"), now)
+    return age(obj.get("firstTimestamp") or obj.get("eventTime"), now)
 
 
 def _last_seen(obj: Obj, now: datetime) -> str:
     series = obj.get("series")
     if series is not None:
-        return since(series.get("lastObservedTime"), now)
+        return age(series.get("lastObservedTime"), now)
     last = obj.get("lastTimestamp")
-    return since(last, now) if last else _first_seen(obj, now)
+    return age(last, now) if last else _first_seen(obj, now)
 
 
 def _count(obj: Obj, now: datetime) -> int:

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from mooring.api.core.objectreference import CORE
 from mooring.api.kind import Change, Kind, SubresourceStrategy
-from mooring.api.meta.objectmeta import OBJECT_META, finalizer_errors
-from mooring.api.meta.printcolumns import AGE, NAME
+from mooring.api.meta.objectmeta import finalizer_errors
+from mooring.api.meta.printcolumns import NAME
 from mooring.api.meta.resetfields import reset_fields
+from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_label_errors
 from mooring.apimachinery.resource import Column, Resource, Subresource
 from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, invalid
 
 NAME_LABEL = "kubernetes.io/metadata.name"

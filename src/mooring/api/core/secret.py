@@ -21,12 +21,13 @@ import msgspec
 from mooring.api.core.datavalidation import MAX_DATA, base64_size, immutability_errors, key_errors
 from mooring.api.core.objectreference import CORE
 from mooring.api.kind import Change, Kind
-from mooring.api.meta.objectmeta import OBJECT_META
-from mooring.api.meta.printcolumns import AGE, NAME
+from mooring.api.meta.printcolumns import NAME
 from mooring.apimachinery.codec.goerrors import json_syntax_error
+from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Field, MapOf, Message, Obj, Scalar
+from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, invalid, required, too_long
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import load_public_keys, public_key_der

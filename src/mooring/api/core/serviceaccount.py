@@ -9,11 +9,12 @@ from __future__ import annotations
 from mooring.api.authentication.tokenrequest import TOKEN_REQUEST
 from mooring.api.core.objectreference import CORE, LOCAL_OBJECT_REFERENCE, OBJECT_REFERENCE
 from mooring.api.kind import Change, Kind
-from mooring.api.meta.objectmeta import OBJECT_META
-from mooring.api.meta.printcolumns import AGE, NAME
+from mooring.api.meta.printcolumns import NAME
+from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Resource, Subresource
 from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.apimachinery.table import AGE
 
 ENFORCE_MOUNTABLE = "kubernetes.io/enforce-mountable-secrets"
 

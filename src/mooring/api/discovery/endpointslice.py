@@ -23,11 +23,13 @@ from mooring.api.core.addresses import (
 from mooring.api.core.endpoints import shortened
 from mooring.api.core.objectreference import OBJECT_REFERENCE
 from mooring.api.kind import Kind
-from mooring.api.meta.objectmeta import OBJECT_META, label_errors
-from mooring.api.meta.printcolumns import AGE, NAME
+from mooring.api.meta.objectmeta import label_errors
+from mooring.api.meta.printcolumns import NAME
+from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_label_errors, dns1123_subdomain_errors, label_value_errors
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar
+from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, duplicate, invalid, not_supported, required
 
 MAX_HINTS = 8

@@ -18,7 +18,7 @@ from typing import Any
 from mooring.api.core import event
 from mooring.api.core.objectreference import OBJECT_REFERENCE
 from mooring.api.kind import Alias, Kind
-from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Cell, Column, Resource
 from mooring.apimachinery.schema import Field, Message, Obj, Scalar

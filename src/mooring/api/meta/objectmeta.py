@@ -19,7 +19,6 @@ from collections.abc import Callable
 from datetime import datetime
 
 from mooring.api.kind import Kind
-from mooring.apimachinery.metav1 import LIST_META, OBJECT_META
 from mooring.apimachinery.names import dns1123_label_errors, generate_name, label_value_errors, qualified_name_errors
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
@@ -33,19 +32,6 @@ from mooring.errors import (
     required,
     too_long,
 )
-
-__all__ = [
-    "LIST_META",
-    "MAX_ANNOTATIONS",
-    "OBJECT_META",
-    "STANDARD_FINALIZERS",
-    "finalizer_errors",
-    "label_errors",
-    "prepare_meta_for_create",
-    "prepare_meta_for_update",
-    "validate_meta",
-    "validate_meta_update",
-]
 
 MAX_ANNOTATIONS = 256 * 1024
 """Bytes of all annotation keys and values together; kube-apiserver's limit."""

@@ -1,4 +1,4 @@
-"""Print columns that many kinds share: name, age, creation time (docs/protocol/tables.md).
+"""Print columns and cell words that many kinds share (docs/protocol/tables.md).
 
 Rules kept here: cells never fail; a missing value prints a word in angle brackets.
 """
@@ -9,10 +9,6 @@ from datetime import datetime
 
 from mooring.apimachinery.resource import Column
 from mooring.apimachinery.schema import Obj
-from mooring.apimachinery.table import AGE
-from mooring.apimachinery.table import age as since
-
-__all__ = ["AGE", "CREATED_AT", "NAME", "NONE", "UNKNOWN", "name", "since", "spec_of"]
 
 UNKNOWN = "<unknown>"
 NONE = "<none>"
@@ -23,12 +19,12 @@ def spec_of(obj: Obj) -> Obj:
     return spec
 
 
-def name(obj: Obj, now: datetime) -> str:
+def name_cell(obj: Obj, now: datetime) -> str:
     text: str = obj["metadata"].get("name", "")
     return text
 
 
-NAME = Column("Name", name, format="name", description="Name of the object, unique within its namespace.")
+NAME = Column("Name", name_cell, format="name", description="Name of the object, unique within its namespace.")
 CREATED_AT = Column(
     "Created At",
     lambda obj, now: obj["metadata"].get("creationTimestamp"),

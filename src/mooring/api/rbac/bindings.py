@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from mooring.api.meta.objectmeta import OBJECT_META
-from mooring.api.meta.printcolumns import AGE, NAME
+from mooring.api.meta.printcolumns import NAME
 from mooring.api.rbac.rules import API, GROUP
+from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors, path_segment_errors
 from mooring.apimachinery.resource import Column
 from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, invalid, not_supported, required
 
 _SUBJECT_KINDS = ("ServiceAccount", "User", "Group")

@@ -7,9 +7,9 @@ selectors are valid. PUT of a missing ClusterRole creates it.
 from __future__ import annotations
 
 from mooring.api.kind import Kind
-from mooring.api.meta.objectmeta import OBJECT_META, label_errors
+from mooring.api.meta.objectmeta import label_errors
 from mooring.api.rbac.rules import API, GROUP, POLICY_RULE, ROLE_COLUMNS, rule_errors
-from mooring.apimachinery.metav1 import LABEL_SELECTOR
+from mooring.apimachinery.metav1 import LABEL_SELECTOR, OBJECT_META
 from mooring.apimachinery.names import label_value_errors, path_segment_errors, qualified_name_errors
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Field, ListOf, Message, Obj

@@ -6,8 +6,8 @@ Rules kept here (docs/protocol/rbac.md): those of `mooring.api.rbac.rules`, with
 from __future__ import annotations
 
 from mooring.api.kind import Kind
-from mooring.api.meta.objectmeta import OBJECT_META
 from mooring.api.rbac.rules import API, GROUP, POLICY_RULE, ROLE_COLUMNS, rule_errors
+from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import path_segment_errors
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Field, ListOf, Message

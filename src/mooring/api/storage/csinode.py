@@ -12,11 +12,12 @@ from __future__ import annotations
 from datetime import datetime
 
 from mooring.api.kind import Kind
-from mooring.api.meta.objectmeta import OBJECT_META
-from mooring.api.meta.printcolumns import AGE, NAME
+from mooring.api.meta.printcolumns import NAME
+from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors, qualified_name_errors
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, duplicate, invalid, required
 
 API = "io.k8s.api.storage.v1."

@@ -15,21 +15,19 @@ atoms too, as far as they can cover wanted ones, so that each wanted atom costs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import product
 from math import prod
 
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
-from mooring.authz.decision import Decision
+from mooring.authz.decision import Authorize
 from mooring.authz.rbac.authorizer import API_GROUP, Rbac
 from mooring.authz.rbac.index import role_of_binding
 from mooring.authz.rbac.rules import ALL, Rule, compile_rules, path_rule, rule
 from mooring.errors import ForbiddenError
 from mooring.identity import MASTERS, UserInfo
-
-Authorize = Callable[[Attributes], Decision]
 
 MAX_MISSING_SHOWN = 64  # lines of a refusal, since a role may have thousands of atoms
 MAX_ATOMS = 20_000

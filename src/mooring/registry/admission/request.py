@@ -12,11 +12,9 @@ from typing import Literal, Protocol
 from mooring.api.kind import Change, Kind
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
-from mooring.authz.rbac.escalation import Authorize
+from mooring.authz.decision import Authorize
 from mooring.errors import ForbiddenError
 from mooring.identity import UserInfo
-
-__all__ = ["Admission", "AdmissionRequest", "Authorize", "Operation"]
 
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
 

@@ -40,6 +40,7 @@ from mooring.apimachinery.codec.zerofields import complete
 from mooring.apimachinery.options import DeleteOptions, ListOptions, WriteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.uid import uuid4
+from mooring.authz.decision import Authorize
 from mooring.errors import (
     AlreadyExistsError,
     ApiError,
@@ -48,7 +49,7 @@ from mooring.errors import (
     NotFoundError,
     StorageError,
 )
-from mooring.registry.admission.request import Admission, AdmissionRequest, Authorize, Operation
+from mooring.registry.admission.request import Admission, AdmissionRequest, Operation
 from mooring.registry.cache.stored import Stored, encoded
 from mooring.registry.cache.watchcache import WatchCache
 from mooring.registry.longwork import LongWork

@@ -18,9 +18,9 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn.authenticator import Authenticator
 from mooring.authn.review import review_self, review_token
 from mooring.authz import review as access
+from mooring.authz.decision import Authorize
 from mooring.authz.rbac.authorizer import Rbac
 from mooring.errors import BadRequestError, InvalidError, MethodNotAllowedError
-from mooring.registry.admission.request import Authorize
 from mooring.registry.store import Registry
 from mooring.server.authentication.secondstage import SecondStage
 from mooring.server.requestcontext import Context

@@ -17,9 +17,10 @@ from mooring.apimachinery.codec.zerofields import complete
 from mooring.apimachinery.options import parse_write_options
 from mooring.apimachinery.uid import uuid4
 from mooring.authn.serviceaccount.tokenrequest import ISSUED_CREDENTIAL_ID, Issuance, issue
+from mooring.authz.decision import Authorize
 from mooring.errors import InvalidError, MethodNotAllowedError
 from mooring.pki.jwt.token import TokenKeys
-from mooring.registry.admission.request import AdmissionRequest, Authorize
+from mooring.registry.admission.request import AdmissionRequest
 from mooring.registry.store import Registry
 from mooring.server.requestcontext import Context
 from mooring.server.resources.handlers import read_object

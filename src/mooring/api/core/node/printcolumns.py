@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from mooring.api.meta.printcolumns import AGE, NAME, NONE, UNKNOWN
+from mooring.api.meta.printcolumns import NAME, NONE, UNKNOWN
 from mooring.apimachinery.resource import Column
 from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.table import AGE
 
 _ROLE_PREFIX = "node-role.kubernetes.io/"
 _ROLE = "kubernetes.io/role"

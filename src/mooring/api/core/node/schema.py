@@ -7,7 +7,7 @@ docs/protocol/patches.md#strategic-merge: conditions and addresses merge by type
 from __future__ import annotations
 
 from mooring.api.core.objectreference import CORE
-from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Scalar
 
 TAINT = Message(

@@ -17,8 +17,9 @@ from mooring.api.core.pod.defaults import default_spec
 from mooring.api.core.pod.schema.pod import POD_SPEC
 from mooring.api.core.pod.warnings import template_warnings
 from mooring.api.kind import Kind
-from mooring.api.meta.objectmeta import OBJECT_META, label_errors
+from mooring.api.meta.objectmeta import label_errors
 from mooring.api.meta.printcolumns import NAME, NONE
+from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Field, Message, Obj

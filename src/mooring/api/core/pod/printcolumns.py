@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from mooring.api.meta.printcolumns import AGE, NAME, NONE, since, spec_of
+from mooring.api.meta.printcolumns import NAME, NONE, spec_of
 from mooring.apimachinery.resource import Column
 from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.table import AGE, age
 
 FINAL_PHASES = ("Failed", "Succeeded")
 """Phases that never change again."""
@@ -116,7 +117,7 @@ def _restarts(obj: Obj, now: datetime) -> str:
         counted += status.get("containerStatuses") or ()
     total = sum(one.get("restartCount", 0) for one in counted)
     last = max(_restart_times(counted), default="")
-    return f"{total} ({since(last, now)} ago)" if total and last else str(total)
+    return f"{total} ({age(last, now)} ago)" if total and last else str(total)
 
 
 def _restart_times(statuses: Iterable[Obj]) -> list[str]:

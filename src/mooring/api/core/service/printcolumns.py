@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from mooring.api.meta.printcolumns import AGE, NAME, NONE, UNKNOWN, spec_of
+from mooring.api.meta.printcolumns import NAME, NONE, UNKNOWN, spec_of
 from mooring.apimachinery.resource import Column
 from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.table import AGE
 
 
 def _cluster_ip(obj: Obj, now: datetime) -> str:

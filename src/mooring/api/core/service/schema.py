@@ -7,8 +7,7 @@ docs/protocol/negotiation.md#field-numbers, docs/protocol/patches.md#strategic-m
 from __future__ import annotations
 
 from mooring.api.core.objectreference import CORE
-from mooring.api.meta.objectmeta import OBJECT_META
-from mooring.apimachinery.metav1 import CONDITION
+from mooring.apimachinery.metav1 import CONDITION, OBJECT_META
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Scalar
 
 SERVICE_PORT = Message(

@@ -12,7 +12,7 @@ from mooring.api.core.pod.schema.podstatus import POD_STATUS
 from mooring.api.core.pod.schema.scheduling import AFFINITY, POD_SCHEDULING_GATE, TOLERATION, TOPOLOGY_SPREAD_CONSTRAINT
 from mooring.api.core.pod.schema.securitycontext import POD_SECURITY_CONTEXT
 from mooring.api.core.pod.schema.volume import VOLUME
-from mooring.api.meta.objectmeta import OBJECT_META
+from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Scalar
 
 HOST_ALIAS = Message(

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from mooring.api.core.objectreference import CORE, LOCAL_OBJECT_REFERENCE
 from mooring.api.core.pod.schema.intreevolume import IN_TREE_SOURCES
-from mooring.api.meta.objectmeta import OBJECT_META
-from mooring.apimachinery.metav1 import LABEL_SELECTOR
+from mooring.apimachinery.metav1 import LABEL_SELECTOR, OBJECT_META
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Scalar
 
 KEY_TO_PATH = Message(
