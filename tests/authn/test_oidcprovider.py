@@ -15,16 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.authn.oidc.provider import (
-    ASK_SECONDS,
-    MAX_DOCUMENT,
     MAX_KEY_SET,
+    REQUEST_SECONDS,
     Provider,
-    ProviderError,
     discover,
-    https_problem,
     renew,
 )
 from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpResponse
+from mooring.trust.oidc.discovery import MAX_DOCUMENT, ProviderError
 from tests.support.jwtsigner import key_for, key_set, public
 from tests.support.talks import World
 
@@ -49,7 +47,7 @@ def test_keys_are_found_by_the_discovery_document() -> None:
     assert [key.kid for key in published.keys.keys] == ["k"]
     assert (published.jwks_uri, published.life) == (JWKS, timedelta(hours=1))
     assert asked.urls == [WELL_KNOWN, JWKS]
-    assert {(call.target, call.method, call.timeout) for call in asked.calls} == {("oidc/1", "GET", ASK_SECONDS)}
+    assert {(call.target, call.method, call.timeout) for call in asked.calls} == {("oidc/1", "GET", REQUEST_SECONDS)}
     assert [call.max_bytes for call in asked.calls] == [MAX_DOCUMENT, MAX_KEY_SET]
 
 
@@ -144,34 +142,6 @@ def test_key_sets_that_are_none(page: Any, why: str) -> None:
 def test_how_long_keys_need_not_be_asked_for(said: str | None, life: timedelta) -> None:
     headers = {} if said is None else {"cache-control": said}
     assert world(**{JWKS: HttpResponse(200, KEYS, headers)}).run(renew(PROVIDER, JWKS)).life == life
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        pytest.param("https://id.example", "", id="a host"),
-        pytest.param("https://id.example:8443/realms/a", "", id="a port and a path"),
-        pytest.param("https://[2001:db8::1]/", "", id="an address"),
-        pytest.param("http://id.example", "the scheme must be https", id="http"),
-        pytest.param("id.example", "the scheme must be https", id="no scheme"),
-        pytest.param("https://", "it is not a URL", id="no host"),
-        pytest.param("https://id.example:0", "it is not a URL", id="no port"),
-        pytest.param("https://id.example:99999", "it is not a URL", id="a port beyond all ports"),
-        pytest.param("https://[2001", "it is not a URL", id="half an address"),
-        pytest.param("https://id.example/a b", "it is not a URL", id="a space"),
-        pytest.param("https://id.exämple/", "it is not a URL", id="letters no URL has"),
-        pytest.param("https://id.example/\n", "it is not a URL", id="a line end"),
-        pytest.param("https://u@id.example", "it must not contain a user name or a password", id="a user"),
-        pytest.param("https://id.example/?", "it must not contain a query", id="an empty query"),
-        pytest.param("https://id.example/#a", "it must not contain a fragment", id="a fragment"),
-    ],
-)
-def test_which_texts_are_https_urls(text: str, problem: str) -> None:
-    assert https_problem(text) == problem
-
-
-def test_a_query_is_allowed_where_it_is_said() -> None:
-    assert https_problem("https://id.example/?a=b", query=True) == ""
 
 
 @given(st.binary(max_size=100), st.binary(max_size=100))

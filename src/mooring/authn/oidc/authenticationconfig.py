@@ -21,7 +21,6 @@ from mooring.authn.anonymousaccess import AnonymousAccess
 from mooring.authn.claims.mapping import EMAIL, Claim, Identification, Required
 from mooring.authn.oidc.issuer import IssuerConfig
 from mooring.authn.oidc.mappingconfig import MAX_ENTRIES, read_identification
-from mooring.authn.oidc.provider import https_problem
 from mooring.authn.oidc.settings import OidcSettings
 from mooring.authn.strictpart import Part
 from mooring.errors import (
@@ -37,6 +36,7 @@ from mooring.errors import (
 from mooring.errors import required as missing
 from mooring.pki.errors import PkiError
 from mooring.pki.pem import certificates
+from mooring.trust.httpsurl import https_url_problem
 
 GROUP = "apiserver.config.k8s.io"
 VERSIONS = tuple(f"{GROUP}/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
@@ -149,7 +149,7 @@ def _issuer(part: Part, own_issuers: Collection[str]) -> IssuerConfig:
 
 def _url(part: Part, name: str) -> str:
     text = part.text(name)
-    problem = https_problem(text) if part.said(name) else ""
+    problem = https_url_problem(text) if part.said(name) else ""
     if problem:
         part.say(invalid(part.at(name), text, problem))
     return text

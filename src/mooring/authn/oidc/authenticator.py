@@ -29,7 +29,7 @@ from mooring.authn.credentials import Credentials
 from mooring.authn.oidc.distributedclaims import Source, fetch, source_of
 from mooring.authn.oidc.idtoken import MAX_HEADER, MAX_TOKEN, check
 from mooring.authn.oidc.issuer import REFRESH_SECONDS, JwtIssuer
-from mooring.authn.oidc.provider import ProviderError, Published, renew
+from mooring.authn.oidc.provider import Published, renew
 from mooring.authn.oidc.reasons import KEYS_NOT_FETCHED, NOT_READY
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.authn.verifiedtokens import MAX_REMEMBERED, VerifiedTokens
@@ -37,6 +37,7 @@ from mooring.identity import UserInfo
 from mooring.pki.errors import TokenRefusedError
 from mooring.pki.jwt.compact import Claims, claimed_issuer, decode_unverified
 from mooring.trust.httpexchange import Exchange
+from mooring.trust.oidc.discovery import ProviderError
 
 DISTRIBUTED_TTL = timedelta(seconds=10)
 FETCH_SECONDS = 10.0

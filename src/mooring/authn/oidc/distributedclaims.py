@@ -19,11 +19,14 @@ from typing import Any
 from mooring.authn.claims.mapping import Claims, ClaimsRefusedError
 from mooring.authn.oidc.idtoken import MAX_HEADER, MAX_TOKEN, check
 from mooring.authn.oidc.issuer import JwtIssuer
-from mooring.authn.oidc.provider import Asking, Provider, ProviderError, ask, discover, https_problem
+from mooring.authn.oidc.provider import REQUEST_SECONDS, Provider, discover
 from mooring.authn.oidc.reasons import DISTRIBUTED_CLAIM
 from mooring.pki.errors import TokenRefusedError
 from mooring.pki.jwt.compact import decode_unverified
 from mooring.secret import Secret
+from mooring.trust.httpexchange import ACCEPT_JSON, Exchange, HttpRequest
+from mooring.trust.httpsurl import https_url_problem
+from mooring.trust.oidc.discovery import ProviderError, fetch_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +47,14 @@ def source_of(name: str, claims: Claims) -> Source | None:
     if not isinstance(source, dict) or "endpoint" not in source:
         return None
     endpoint, token = source["endpoint"], source.get("access_token", "")
-    if not isinstance(endpoint, str) or https_problem(endpoint, query=True):
+    if not isinstance(endpoint, str) or https_url_problem(endpoint, query=True):
         raise ClaimsRefusedError(DISTRIBUTED_CLAIM, f"the source of the claim {name} has no https URL as endpoint")
     if not isinstance(token, str) or not token.isascii() or not token.isprintable():
         raise ClaimsRefusedError(DISTRIBUTED_CLAIM, f"the source of the claim {name} has an access token that is none")
     return Source(name, endpoint, Secret(token) if token else None)
 
 
-def fetch(source: Source, issuer: JwtIssuer, now: datetime) -> Asking[Any]:
+def fetch(source: Source, issuer: JwtIssuer, now: datetime) -> Exchange[Any]:
     """The value of the claim. Raises ClaimsRefusedError."""
     try:
         return (yield from _fetched(source, issuer, now))
@@ -59,15 +62,22 @@ def fetch(source: Source, issuer: JwtIssuer, now: datetime) -> Asking[Any]:
         raise ClaimsRefusedError(DISTRIBUTED_CLAIM, f"the claim {source.name}: {error}") from None
 
 
-def _fetched(source: Source, issuer: JwtIssuer, now: datetime) -> Asking[Any]:
+def _fetched(source: Source, issuer: JwtIssuer, now: datetime) -> Exchange[Any]:
     token = source.access_token
-    headers = () if token is None else (("authorization", f"Bearer {token.reveal().decode()}"),)
-    answer = yield from ask(issuer.provider.target, source.endpoint, MAX_TOKEN, "its source", headers)
-    text = answer.body.decode("utf-8", "replace").strip()
+    request = HttpRequest(
+        issuer.provider.target,
+        url=source.endpoint,
+        headers=ACCEPT_JSON,
+        timeout=REQUEST_SECONDS,
+        max_bytes=MAX_TOKEN,
+        authorization=None if token is None else Secret(b"Bearer " + token.reveal()),
+    )
+    response = yield from fetch_document("its source", request)
+    text = response.body.decode("utf-8", "replace").strip()
     header, claims = decode_unverified(text, MAX_HEADER, MAX_TOKEN)
     check(header, claims, issuer.config.expected, now)
     by = claims.get("iss")
-    if not isinstance(by, str) or https_problem(by):
+    if not isinstance(by, str) or https_url_problem(by):
         raise TokenRefusedError("wrong-issuer", "the token of its source has no issuer that is an https URL")
     published = issuer.known(now) if by == issuer.config.url else None
     if published is None:

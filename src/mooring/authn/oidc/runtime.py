@@ -24,10 +24,11 @@ from mooring.authn.host import Configured, Files, Gauge, Host, Running, Target
 from mooring.authn.oidc.authenticationconfig import AuthenticationConfiguration, from_flags, parse
 from mooring.authn.oidc.authenticator import OidcAuthenticator
 from mooring.authn.oidc.issuer import IssuerConfig, JwtIssuer
-from mooring.authn.oidc.provider import ProviderError, discover
+from mooring.authn.oidc.provider import discover
 from mooring.authn.oidc.settings import OidcSettings
 from mooring.authn.serviceaccount.settings import ServiceAccountSettings
 from mooring.errors import ConfigError
+from mooring.trust.oidc.discovery import ProviderError
 
 log = logging.getLogger("mooring.authentication")
 

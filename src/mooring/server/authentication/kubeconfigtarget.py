@@ -16,7 +16,6 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from mooring.authn.oidc.provider import https_problem
 from mooring.client.http import tls
 from mooring.client.http.connection import Connection
 from mooring.client.http.credentials import Credentials, Presented
@@ -25,6 +24,7 @@ from mooring.clock import Clock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpRequest, HttpResponse
+from mooring.trust.httpsurl import https_url_problem
 from mooring.trust.kubeconfig.model import Cluster, Selected, User
 
 
@@ -140,7 +140,7 @@ class KubeconfigTarget:
 
 def _check(cluster: Cluster) -> None:
     label = f'cluster "{cluster.name}"'
-    problem = https_problem(cluster.server, query=True)
+    problem = https_url_problem(cluster.server, query=True)
     if problem:
         raise ConfigError(f"{label}: server: {problem}")
     if cluster.insecure_skip_tls_verify:
