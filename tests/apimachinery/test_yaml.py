@@ -81,7 +81,7 @@ def test_an_alias_shares_nothing() -> None:
         pytest.param("---\na\n---\nb", "one document is expected", id="two documents"),
         pytest.param("a: !!python/object/apply:os.system [ls]", "tags are not supported", id="an object to construct"),
         pytest.param("a: !secret x", "tags are not supported", id="a tag of one's own"),
-        pytest.param("a: !!int word", "a value is not what its tag says (int)", id="a tag that does not fit"),
+        pytest.param("a: !!int word", "a value is not of the type of its tag (int)", id="a tag that does not fit"),
         pytest.param("? [a]\n: b", "a key must be a scalar", id="a list as key"),
         pytest.param("a: &x {b: 1}\nc:\n  <<: *x", "merge keys are not supported", id="merge key"),
         pytest.param("[" * 101, "nested deeper than 100 levels", id="deep nesting"),

@@ -120,7 +120,7 @@ def test_a_watch_at_the_tip_is_told_before_the_writer_goes_on(run: Run) -> None:
 
 
 def test_a_slow_watch_holds_little_and_still_misses_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.storage.feed.HELD_CHANGES", 10)
+    monkeypatch.setattr("mooring.storage.feed.MAX_PENDING_CHANGES", 10)
 
     async def scenario(store: Storage) -> None:
         async with closing(store.watch("/", after=1)) as watch:
@@ -194,7 +194,7 @@ def test_a_watch_needing_forgotten_changes_is_told_so(run: Run) -> None:
 
 
 def test_a_watch_too_slow_for_compaction_is_told_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.storage.feed.HELD_CHANGES", 5)
+    monkeypatch.setattr("mooring.storage.feed.MAX_PENDING_CHANGES", 5)
 
     async def scenario(store: Storage) -> None:
         async with closing(store.watch("/", after=1)) as watch:

@@ -93,8 +93,8 @@ def test_a_hole_in_the_log_is_an_error_and_never_skipped(bend: Callable[[list[Ch
 
 @pytest.mark.parametrize("size", [0, 1000], ids=["by their number", "by their bytes"])
 def test_unread_changes_are_held_up_to_a_bound(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "HELD_CHANGES", 10 if not size else 10_000)
-    monkeypatch.setattr(feed, "HELD_BYTES", 10_000)
+    monkeypatch.setattr(feed, "MAX_PENDING_CHANGES", 10 if not size else 10_000)
+    monkeypatch.setattr(feed, "MAX_PENDING_BYTES", 10_000)
 
     async def scenario() -> None:
         log = PlainLog(1)

@@ -157,7 +157,7 @@ def test_a_file_of_a_newer_mooring_is_refused_and_left_alone(path: Path) -> None
     run(path, nothing)
     before = change_by_hand(path, f"PRAGMA user_version={len(database.MIGRATIONS) + 1}")
     with pytest.raises(
-        StorageError, match=r"written by a newer Mooring \(schema 2, this one knows 1\): run that version"
+        StorageError, match=r"written by a newer Mooring \(schema 2, this version supports 1\): run that version"
     ):
         run(path, nothing)
     assert path.read_bytes() == before

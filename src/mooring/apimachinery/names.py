@@ -41,8 +41,8 @@ _config_key = re.compile(_CONFIG_KEY).fullmatch
 
 def _pattern(rule: str, pattern: str, *examples: str) -> str:
     """Return the clause for a text that does not match: the rule, examples, and the pattern."""
-    shown = " or ".join(f"'{example}', " for example in examples)
-    return f"{rule} (e.g. {shown}regex used for validation is '{pattern}')"
+    quoted_examples = " or ".join(f"'{example}', " for example in examples)
+    return f"{rule} (e.g. {quoted_examples}regex used for validation is '{pattern}')"
 
 
 _NOT_A_LABEL = _pattern(

@@ -52,11 +52,11 @@ def canonical(value: str | float) -> str:
         return text
     unscaled, scale = _rounded(int(number) << binary, exponent - len(fraction))
     if binary:
-        shown = _binary(unscaled, scale)
-        if shown:
-            return _signed(sign, shown)
-    shown = _decimal(unscaled, scale, exponential=_EXPONENT.fullmatch(suffix) is not None)
-    return _signed(sign, shown) if shown else text
+        canonical_text = _binary(unscaled, scale)
+        if canonical_text:
+            return _signed(sign, canonical_text)
+    canonical_text = _decimal(unscaled, scale, exponential=_EXPONENT.fullmatch(suffix) is not None)
+    return _signed(sign, canonical_text) if canonical_text else text
 
 
 def decimal_value(value: str | int) -> Decimal:
@@ -122,5 +122,5 @@ def _decimal(unscaled: int, scale: int, *, exponential: bool) -> str:
     return f"{unscaled}{_DECIMAL_NAMES[scale]}" if scale in _DECIMAL_NAMES else ""
 
 
-def _signed(sign: str, shown: str) -> str:
-    return shown if shown == "0" or sign != "-" else f"-{shown}"
+def _signed(sign: str, canonical_text: str) -> str:
+    return canonical_text if canonical_text == "0" or sign != "-" else f"-{canonical_text}"

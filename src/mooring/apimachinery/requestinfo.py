@@ -3,7 +3,7 @@
 Rules kept here:
 * `/api/<version>/<resource>…` and `/apis/<group>/<version>/<resource>…` are resource requests; everything else, `/api/v1`
   included, is a path with the lower-case method as its verb.
-* GET and HEAD with a name are `get`; without one `list`, or `watch` when the parameter says so. POST is `create`, PUT
+* GET and HEAD with a name are `get`; without one `list`, or `watch` with the parameter `watch`. POST is `create`, PUT
   `update`, PATCH `patch`, DELETE `delete`, or `deletecollection` without a name. Any other method on a resource has the
   verb "", which no rule allows.
 * A field selector that pins metadata.name on list or watch gives the request that name, so that resourceNames rules can allow

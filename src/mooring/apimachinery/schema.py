@@ -19,7 +19,7 @@ Obj = dict[str, Any]
 
 
 class Scalar(Enum):
-    """Leaf types. The comment says the JSON form, then the protobuf form."""
+    """Leaf types. Each comment has the JSON form, then the protobuf form."""
 
     STRING = "string"  # text; string
     BOOL = "boolean"  # true/false; varint

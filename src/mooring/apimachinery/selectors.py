@@ -151,8 +151,8 @@ def label_selector_from_object(obj: Obj) -> LabelSelector:
         expression = item if isinstance(item, dict) else {}
         operator, values = expression.get("operator"), expression.get("values") or []
         if not isinstance(operator, str) or operator not in _OBJECT_OPERATORS:
-            shown = json.dumps(operator) if isinstance(operator, str) else '""'
-            raise BadRequestError(f"{shown} is not a valid label selector operator")
+            quoted_operator = json.dumps(operator) if isinstance(operator, str) else '""'
+            raise BadRequestError(f"{quoted_operator} is not a valid label selector operator")
         if not isinstance(values, list):
             raise BadRequestError("values of a label selector requirement are a list of strings")
         requirements.append(

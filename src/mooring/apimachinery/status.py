@@ -233,10 +233,10 @@ def forbidden_error(
     return ForbiddenError.of(group, resource, name, why) if resource else ForbiddenError(f"forbidden: {why}")
 
 
-def resource_version_too_large(asked: int, current: int) -> RequestTimeoutError:
+def resource_version_too_large(requested: int, current: int) -> RequestTimeoutError:
     """Return the 504 error for a revision that the store did not reach in time (docs/protocol/errors.md,
     docs/protocol/watch.md)."""
     cause = Cause("ResourceVersionTooLarge", "Too large resource version")
     return RequestTimeoutError(
-        f"Timeout: Too large resource version: {asked}, current: {current}", Details(causes=(cause,), retry_after=1)
+        f"Timeout: Too large resource version: {requested}, current: {current}", Details(causes=(cause,), retry_after=1)
     )

@@ -17,7 +17,7 @@ Rules every driver keeps; `tests/storage/test_conformance*.py` check each of the
 9. A full disk, a read-only file or a lost connection raises `StorageError` with a remedy; once the cause is gone the
    same object works again. Values and keys never appear in error texts.
 
-Values are opaque bytes: storage knows revisions and bytes, no kinds.
+Values are opaque bytes: storage has revisions and bytes, and no kinds.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ from typing import Protocol
 from mooring.errors import StorageError
 from mooring.storage.contract import Change
 
-HELD_CHANGES = 4096
+MAX_PENDING_CHANGES = 4096
 """Changes that one watch may leave unread in memory, about a second of full write load. Beyond it the watch reads the log."""
-HELD_BYTES = 16 * 1024 * 1024
+MAX_PENDING_BYTES = 16 * 1024 * 1024
 """Bytes of values that one watch may leave unread in memory."""
 INLINE_CHANGES = 64
 """Changes that are read on the loop thread, in less than 1 ms. A thread hop costs nearly as much, and without one a watch reaches
@@ -111,15 +111,15 @@ class Feed:
 class _Follower:
     """One watch: its position and, while it is at the tip, the changes that its reader has not taken."""
 
-    __slots__ = ("_held", "_held_bytes", "_waiter", "behind", "ended", "position", "prefix")
+    __slots__ = ("_pending", "_pending_bytes", "_waiter", "behind", "ended", "position", "prefix")
 
     def __init__(self, prefix: str, position: int) -> None:
         self.prefix = prefix
         self.position = position
         self.behind = False
         self.ended = False
-        self._held: list[Change] = []
-        self._held_bytes = 0
+        self._pending: list[Change] = []
+        self._pending_bytes = 0
         self._waiter: asyncio.Future[None] | None = None
 
     def push(self, changes: Sequence[Change]) -> None:
@@ -128,31 +128,31 @@ class _Follower:
         prefix, position = self.prefix, self.position
         matching = [change for change in changes if change.key.startswith(prefix) and change.revision > position]
         if matching:
-            self._held += matching
-            self._held_bytes += sum(len(change.entry.value) for change in matching if change.entry)
-            if len(self._held) > HELD_CHANGES or self._held_bytes > HELD_BYTES:
+            self._pending += matching
+            self._pending_bytes += sum(len(change.entry.value) for change in matching if change.entry)
+            if len(self._pending) > MAX_PENDING_CHANGES or self._pending_bytes > MAX_PENDING_BYTES:
                 self.fall_behind()
             self.wake()
-        elif not self._held:
+        elif not self._pending:
             self.position = max(position, changes[-1].revision)
 
     def fall_behind(self) -> None:
         self.behind = True
-        self._held = []
-        self._held_bytes = 0
+        self._pending = []
+        self._pending_bytes = 0
         self.wake()
 
     async def take(self) -> tuple[Change, ...]:
         """Return the pushed changes, waiting for the first. The result is empty when the watch ended or fell behind meanwhile."""
-        if not self._held and not self.ended:
+        if not self._pending and not self.ended:
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
             finally:
                 self._waiter = None
-        batch = tuple(self._held)
-        self._held = []
-        self._held_bytes = 0
+        batch = tuple(self._pending)
+        self._pending = []
+        self._pending_bytes = 0
         if batch:
             self.position = batch[-1].revision
         return batch

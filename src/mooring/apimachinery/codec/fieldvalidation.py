@@ -1,4 +1,4 @@
-"""Field validation: unknown and duplicate fields become warnings or one error, as `?fieldValidation=` says.
+"""Field validation: unknown and duplicate fields become warnings or one error, by `?fieldValidation=`.
 
 Source: docs/protocol/requests.md#options.
 """

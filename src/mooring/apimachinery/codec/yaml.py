@@ -260,7 +260,7 @@ def _scalar_value(event: yaml.ScalarEvent) -> Any:
         return text
     value = resolve_scalar(text)
     if isinstance(value, str):
-        raise YamlError(f"a value is not what its tag says ({kind})")
+        raise YamlError(f"a value is not of the type of its tag ({kind})")
     return value
 
 

@@ -89,10 +89,10 @@ def entries(build: Build, at: int = 1) -> Put:
     """Return the function that appends a map as a message whose field `at` repeats its named values."""
 
     def put(out: bytearray, number: int, value: Mapping[str, Any]) -> None:
-        held = bytearray()
+        map_message = bytearray()
         for name, item in value.items():
-            put_bytes(held, at, named(name, build(item)))
-        put_bytes(out, number, bytes(held))
+            put_bytes(map_message, at, named(name, build(item)))
+        put_bytes(out, number, bytes(map_message))
 
     return put
 

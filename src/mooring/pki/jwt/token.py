@@ -80,7 +80,7 @@ def verify_token(
     check_header(header, ALGORITHMS)
     issuer = claims.get("iss")
     if not isinstance(issuer, str) or issuer not in issuers:
-        raise TokenRefusedError("wrong-issuer", "the token was issued by somebody else")
+        raise TokenRefusedError("wrong-issuer", "the token was issued by another issuer")
     keys.verify(token, header)
     check_times(claims, now, require_expiry)
     return claims

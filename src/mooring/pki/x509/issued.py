@@ -68,18 +68,19 @@ def check_issued(certificate: x509.Certificate, template: Template, issuer: x509
     )
     words = set(template.usages)
     bits = extensions.get(x509.KeyUsage.oid)
-    stated = (
+    usage_bits = (
         usages.key_usage_bits(bits.value) if bits is not None and isinstance(bits.value, x509.KeyUsage) else frozenset()
     )
     _require(
-        stated == {usages.KEY_USAGES[word] for word in words if word in usages.KEY_USAGES}, "it has another key usage"
+        usage_bits == {usages.KEY_USAGES[word] for word in words if word in usages.KEY_USAGES},
+        "it has another key usage",
     )
     purposes = extensions.get(x509.ExtendedKeyUsage.oid)
-    listed = (
+    purpose_oids = (
         set(purposes.value) if purposes is not None and isinstance(purposes.value, x509.ExtendedKeyUsage) else set()
     )
     _require(
-        listed == {usages.EXTENDED_USAGES[word] for word in words if word in usages.EXTENDED_USAGES},
+        purpose_oids == {usages.EXTENDED_USAGES[word] for word in words if word in usages.EXTENDED_USAGES},
         "it has another extended key usage",
     )
 

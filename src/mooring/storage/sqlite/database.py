@@ -84,8 +84,8 @@ def _narrow(path: Path) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise StorageError(f"the database file {path} is no regular file; name one")
     if status.st_uid not in (os.geteuid(), ROOT):
-        who = f"belongs to another user (uid {status.st_uid})"
-        raise StorageError(f"the database file {path} {who}; if it is yours, run chown {os.geteuid()} on it")
+        owner = f"belongs to another user (uid {status.st_uid})"
+        raise StorageError(f"the database file {path} {owner}; if it is yours, run chown {os.geteuid()} on it")
     if not os.access(path, os.R_OK | os.W_OK):
         # Refused before SQLite opens it: SQLite would leave read-only -wal and -shm files behind.
         raise StorageError(f"the database file {path} {_READ_ONLY}")
@@ -171,7 +171,7 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> int:
         raise StorageError(f"the database file {path} belongs to another program: name another file")
     if version > len(MIGRATIONS):
         raise StorageError(
-            f"the database file {path} was written by a newer Mooring (schema {version}, this one knows {len(MIGRATIONS)}):"
+            f"the database file {path} was written by a newer Mooring (schema {version}, this version supports {len(MIGRATIONS)}):"
             " run that version or a newer one"
         )
     return int(version)

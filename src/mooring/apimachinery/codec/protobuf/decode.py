@@ -343,14 +343,14 @@ def _map_reader(kind: MapOf) -> _Reader:
     def read(wire: int, value: Any, previous: Any, budget: ValueBudget) -> Any:
         expect_wire_type(wire, BYTES)
         entries: Obj = previous or {}
-        key, held = "", zero(kind.value)
+        key, map_value = "", zero(kind.value)
         for number, inner, part in fields(value, budget):
             if number == 1:
                 expect_wire_type(inner, BYTES)
                 key = utf8_text(part)
             elif number == 2:
-                held = item(inner, part, held, budget)
-        entries[key] = held
+                map_value = item(inner, part, map_value, budget)
+        entries[key] = map_value
         return entries
 
     return read

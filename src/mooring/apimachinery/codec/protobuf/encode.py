@@ -140,13 +140,13 @@ def _list_writer(number: int, kind: ListOf) -> _Writer:
 
 
 def _map_writer(number: int, kind: MapOf) -> _Writer:
-    held = _writer(2, kind.value)
+    write_value = _writer(2, kind.value)
 
     def write(out: bytearray, value: Any) -> None:
         for key in sorted(value):
             entry = bytearray()
             put_bytes(entry, 1, key.encode())
-            held(entry, value[key])
+            write_value(entry, value[key])
             put_bytes(out, number, bytes(entry))
 
     return write
