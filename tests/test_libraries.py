@@ -57,6 +57,21 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.endswith("__")
 
 
+def test_nothing_private_is_imported_from_a_library() -> None:
+    found = []
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Import():
+                    names = [alias.name for alias in node.names]
+                case ast.ImportFrom(module=str(module), level=0) if module != "__future__":
+                    names = [f"{module}.{alias.name}" for alias in node.names]
+                case _:
+                    continue
+            found += [f"{path.relative_to(ROOT)}: {name}" for name in names if any(map(is_private, name.split(".")))]
+    assert not [one for one in found if ": mooring." not in one]
+
+
 @cache
 def private_names(kind: type) -> frozenset[str]:
     """Return private names that a class of a library defines: its members, and the attributes that its methods set or read."""
