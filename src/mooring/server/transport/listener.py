@@ -34,7 +34,7 @@ from mooring.server.transport.tls import presented_chain
 log = logging.getLogger("mooring.server")
 
 HANDSHAKE_SECONDS = 10.0
-"""As long as Go's net/http and nginx's ssl_handshake_timeout wait. A stalled client must not occupy a connection."""
+"""Time for a TLS handshake, of the order of Go's net/http and nginx's ssl_handshake_timeout."""
 SPEAK_TLS = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
 """Reply to plain HTTP on a TLS port, as Go's net/http writes it."""
 _HTTP_REQUEST = "http request"

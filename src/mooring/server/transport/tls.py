@@ -29,7 +29,7 @@ from mooring.pki.x509.verify import MAX_CHAIN
 SSL_MODE_RELEASE_BUFFERS = 0x10
 """Free the 34 kB of record buffers of idle connections (openssl/ssl.h): a thousand idle watches need it."""
 SESSION_ID_CONTEXT = b"mooring"
-"""Scopes resumption to this server; OpenSSL refuses to resume sessions that asked for a certificate without one."""
+"""Context of session resumption. Without one OpenSSL does not resume sessions that requested a client certificate."""
 
 
 def _drop_ticket_before_tls_1_3(tls: SSL.Connection) -> None:

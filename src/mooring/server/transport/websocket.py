@@ -30,7 +30,7 @@ MAX_MESSAGE = 4096
 MAX_FRAMES = 1000
 """Frames that a client may send at once; after that `FRAMES_PER_SECOND`. Each takes 6 µs of the event loop."""
 FRAMES_PER_SECOND = 10.0
-"""A client that pings does so every few seconds."""
+"""Rate after that. A client pings every few seconds."""
 LENGTH_PREFIX = 4
 """Bytes before each event of a protobuf body (docs/protocol/watch.md)."""
 

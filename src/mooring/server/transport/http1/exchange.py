@@ -25,7 +25,7 @@ from mooring.server.transport.responsewriter import ResponseWriter, Streamer, Up
 log = logging.getLogger("mooring.server")
 
 END_SECONDS = 5.0
-"""A client that has not read the end of a stream by then is cut off."""
+"""Time that a client has to read the end of a stream before it is cut off."""
 
 BYTES_PER_TURN = 256 << 10
 """Body bytes sent to one client in one turn of the event loop, as over HTTP/2: 0.3 ms of encryption."""

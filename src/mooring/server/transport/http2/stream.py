@@ -31,15 +31,15 @@ connections, each of which costs as much memory as four streams."""
 STREAM_WINDOW = 256 << 10
 """Bytes of a body that the client may send before the handler reads it, as in kube-apiserver: 99 of 100 bodies are smaller."""
 TABLE = 4096
-"""Bytes of headers that each side remembers of the other's: RFC 9113's default. Each reply looks through ours."""
+"""Bytes of the HPACK table of each side: the default of RFC 9113. Each reply searches the server's."""
 SWEEP = 64
-"""h2 looks at every stream to count the open ones; we count ourselves, and let it look for closed ones this seldom."""
+"""Requests between two calls of h2's count of open streams, which visits every stream and forgets the closed ones."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"})
 """Methods that are served, those that the HTTP/1.1 parser accepts too."""
 _CONFIG = H2Configuration(
     client_side=False,
     header_encoding=None,
-    validate_outbound_headers=False,  # `_reply_headers` writes what is valid; it would cost a tenth of each request
+    validate_outbound_headers=False,  # `reply_headers` makes valid headers, and validation costs a tenth of each request
     normalize_outbound_headers=False,
 )
 _REPEATED = frozenset({b"content-type", b"cache-control", b"content-encoding", b"vary", b"www-authenticate"})
@@ -48,14 +48,14 @@ _CONNECTION_HEADERS = frozenset({b"connection", b"keep-alive", b"proxy-connectio
 
 
 NEVER_INDEXED = b"\x10"
-"""RFC 7541 6.2.3, with a name that is not in the table either."""
+"""First byte of a header that is never indexed, with a literal name (RFC 7541 6.2.3)."""
 
 
 class _Decoder(Decoder):
-    """hpack's, with values as HTTP/1.1 has them: without the white space around them.
+    """hpack's decoder, which also strips white space around values, as HTTP/1.1 parsers do.
 
-    RFC 9113 8.2.1 forbids it, and h2 ends the connection with every watch on it. Go's server takes it, and Go's client sends a
-    User-Agent as it was given: the e2e tests give it their titles, and some of those end with a space.
+    RFC 9113 8.2.1 forbids such white space, and h2 would end the connection with every watch on it. Go's server accepts it, and
+    Go's client sends a User-Agent as given: the e2e tests use their titles, some of which end with a space.
     """
 
     def decode(self, data: bytes, raw: bool = False) -> Iterable[HeaderTuple]:
@@ -68,14 +68,14 @@ class _Decoder(Decoder):
 
 
 class _Encoder(Encoder):
-    """hpack's, with what is never indexed as it is.
+    """hpack's encoder, which writes headers that are never indexed as literals.
 
-    Not looked for in the table, where it cannot be, and without Huffman's code: that makes a reply of 2 kB some 40 bytes shorter
-    and took a tenth of what the reply took.
+    They are not searched in the table, which cannot contain them, and not Huffman-coded: that would make a reply of 2 kB some 40
+    bytes shorter, and take a tenth of the reply's processor time.
     """
 
-    def encode(self, headers: Any, huffman: bool = True) -> bytes:  # of HeaderTuples: `reply_headers` makes no others
-        parts = [bytes(super().encode([]))] if self.header_table.resized else []  # the new size, and nothing else
+    def encode(self, headers: Any, huffman: bool = True) -> bytes:  # HeaderTuples only, as `reply_headers` makes them
+        parts = [bytes(super().encode([]))] if self.header_table.resized else []  # only the new table size
         for header in headers:
             if header.indexable:
                 parts.append(self.add(header, False, huffman))
@@ -85,13 +85,13 @@ class _Encoder(Encoder):
 
 
 @lru_cache(maxsize=256)
-def _length(octets: int) -> bytes:
-    """Of a string without Huffman's code (RFC 7541 5.2)."""
-    return bytes(encode_integer(octets, 7))
+def _length(size: int) -> bytes:
+    """Encode the length of a string without Huffman coding (RFC 7541 5.2)."""
+    return bytes(encode_integer(size, 7))
 
 
 class H2(H2Connection):
-    """h2's, without its memory of 65 536 closed streams and its count of open ones at each request."""
+    """h2's connection, which remembers fewer closed streams than 65 536 and does not count open ones at each request."""
 
     MAX_CLOSED_STREAMS = 4 * MAX_STREAMS
     DEFAULT_MAX_HEADER_LIST_SIZE = MAX_HEADER_BYTES
@@ -103,20 +103,20 @@ class H2(H2Connection):
         self._until_sweep = SWEEP
         self.local_settings[SettingCodes.MAX_CONCURRENT_STREAMS] = MAX_STREAMS
         self.local_settings[SettingCodes.INITIAL_WINDOW_SIZE] = STREAM_WINDOW
-        self.local_settings.acknowledge()  # before anything is sent: they hold from the first frame
+        self.local_settings.acknowledge()  # so that they apply from the first frame
 
     def bound_tables(self) -> None:
-        """Remember no more than usual of what was sent, however much more the client would."""
+        """Keep the HPACK table of the server at its usual size when the client allows a larger one."""
         if self.encoder.header_table_size > TABLE:
             self.encoder.header_table_size = TABLE
 
     @property
     def open_inbound_streams(self) -> int:
-        """None, as far as h2 is concerned: beyond the limit a stream is refused here, and not the connection."""
+        """Number that h2 compares with its limit: always 0, because the server refuses the stream and not the connection."""
         self._until_sweep -= 1
         if not self._until_sweep:
             self._until_sweep = SWEEP
-            _ = super().open_inbound_streams  # h2 forgets closed streams while it counts the others
+            _ = super().open_inbound_streams  # h2 forgets closed streams while it counts open ones
         return 0
 
 
