@@ -129,7 +129,7 @@ async def test_a_service_that_exists_is_told_as_such_and_keeps_what_it_has(room:
 
 @in_room
 async def test_a_refused_update_keeps_what_was_there(room: Room) -> None:
-    """The port is free for all that the view shows: another server is about to write a Service that has it."""
+    """Test a port that is free in the view while another server is about to write a Service with it."""
     await room.create("services", service("s"))
     await room.storage.create(NODE_PORT_PREFIX + "30001", b'{"metadata":{"creationTimestamp":"now"}}')
     wanted = service("s", type="NodePort", ports=[{"port": 80}, {"port": 81, "nodePort": 30001}])
@@ -247,7 +247,7 @@ def test_a_claim_that_cannot_be_given_back_does_not_hold_up_the_delete(how: str)
 
 
 def test_what_an_update_chooses_and_another_server_has_is_chosen_again() -> None:
-    """The claim goes away, or shows in the view, while the update is tried again."""
+    """Test a claim that is given back, or shows in the view, while the update is repeated."""
 
     async def body() -> None:
         async with racing() as (storage, room):

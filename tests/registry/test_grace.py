@@ -21,7 +21,7 @@ BOUND: Obj = {"nodeName": "n1"}
 
 
 async def run(room: Room, metadata: Obj | None = None, **spec: Any) -> Obj:
-    """A Pod `p`; its account is there."""
+    """Create a Pod `p` and its account."""
     await room.create("serviceaccounts", {"metadata": {"name": "default"}})
     containers = [{"name": "c", "image": "i"}]
     pod = {"metadata": {"name": "p", **(metadata or {})}, "spec": {"containers": containers, **spec}}

@@ -135,7 +135,7 @@ async def test_an_expired_continue_is_410_with_a_token_that_goes_on_inconsistent
 
 @in_room
 async def test_what_is_compacted_is_gone_also_for_a_kind_that_did_not_change(room: Room) -> None:
-    """As in Kubernetes, whose e2e test of an expired token lists what nobody writes to meanwhile."""
+    """Test that a token expires for an unchanged kind, too, as Kubernetes' e2e test expects."""
     await fill(room)
     first = await room.list("secrets", "default", limit=2)
     await room.create("configmaps", {"metadata": {"name": "other"}})

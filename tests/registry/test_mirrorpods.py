@@ -31,7 +31,7 @@ OWNER = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1-uid", "con
 
 
 def mirror(**changes: Any) -> Obj:
-    """A mirror Pod of n1; `changes` replace members of its spec."""
+    """Return a mirror Pod of n1; `changes` replace members of its spec."""
     return {
         "metadata": {
             "name": "p",

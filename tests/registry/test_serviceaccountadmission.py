@@ -45,7 +45,7 @@ def request(spec: Obj, *accounts: Obj, metadata: Obj | None = None, **more: Any)
 
 
 def admitted(spec: Obj, *accounts: Obj, **more: Any) -> Obj:
-    """The spec that admission makes of `spec`."""
+    """Return the spec that admission makes of `spec`."""
     asked = request(spec, *(accounts or (DEFAULT,)), **more)
     PLUGIN.admit(asked)
     assert asked.new is not None

@@ -25,7 +25,7 @@ NAME = {"type": "ExternalName", "externalName": "a.example"}
 
 
 async def make(room: Room, name: str, **spec: Any) -> Obj:
-    """The spec of a new Service."""
+    """Create a Service, and return its spec."""
     body = {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], **spec}}
     found: Obj = (await room.create("services", body)).obj["spec"]
     return found

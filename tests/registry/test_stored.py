@@ -208,7 +208,7 @@ def test_any_history_leaves_what_a_dictionary_would_have_and_watchers_can_rebuil
 
 
 def replay(state: dict[str, str], event: Event) -> None:
-    """What a client keeps of a watch: ADDED of the known and DELETED of the unknown would be the server's mistakes."""
+    """Apply an event as a client does: ADDED of a known and DELETED of an unknown object would be errors of the server."""
     assert event.stored is not None
     name = event.stored.name
     assert (name in state) is (event.type != "ADDED")

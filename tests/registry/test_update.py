@@ -36,7 +36,7 @@ LEASE: Obj = {"metadata": {"name": "a"}, "spec": {"holderIdentity": "me"}}
 
 
 def changed(obj: Obj, **metadata: Any) -> Obj:
-    """A copy with other data, and with these metadata fields (None removes one)."""
+    """Return a copy with other data and metadata fields; None removes a field."""
     new = deep_copy(obj)
     new["data"] = {"key": "bmV3"}
     new["metadata"].update(metadata)
@@ -256,7 +256,7 @@ async def test_a_patch_is_applied_again_when_somebody_else_was_faster(room: Room
 
 
 class Meddler:
-    """Changes the object each time somebody is about to replace it."""
+    """Admission plugin that changes the object before each replacement."""
 
     name = "Meddler"
 

@@ -79,7 +79,7 @@ async def fragile_room(storage: FragileStorage) -> AsyncIterator[Room]:
 
 
 async def write_behind_the_back(storage: FragileStorage) -> None:
-    """What another process does meanwhile."""
+    """Write as another process does meanwhile."""
     gone = await storage.get("/registry/secrets/default/gone")
     change = await storage.get("/registry/secrets/default/change")
     assert gone is not None

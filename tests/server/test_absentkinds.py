@@ -56,7 +56,7 @@ async def test_the_list_is_empty_as(server: Server, kind: Kind, form: str, rows:
 @pytest.mark.parametrize("plural", [kind.resource.plural for kind in absent.KINDS if kind.resource.namespaced])
 @in_server
 async def test_the_list_of_one_namespace_is_empty_too(server: Server, plural: str) -> None:
-    """The e2e binary looks into kube-system only (8.1 steps 5 and 6)."""
+    """Test the list of kube-system, the only namespace that the e2e binary lists (docs/protocol/e2e-tests.md)."""
     (kind,) = (kind for kind in absent.KINDS if kind.resource.plural == plural)
     assert (await server.get(kind.resource.path("kube-system"))).obj["items"] == []
 

@@ -105,7 +105,7 @@ Draw = Callable[..., Any]
 
 
 def part(draw: Draw, kind: Type, depth: int) -> Any:
-    """A value of a type, seldom a spoiled one."""
+    """Generate a value of a type, sometimes a wrong one."""
     if not draw(st.integers(0, 12)):
         return draw(NONSENSE)
     if isinstance(kind, Scalar):
@@ -148,7 +148,7 @@ def operation(draw: Draw, schema: Message, paths: list[str]) -> Obj:
 
 
 def whole(draw: Draw, kind: Kind, known: Obj) -> Obj:
-    """A whole object: what is known to be good, and more."""
+    """Generate an object: a valid one with further fields."""
     resource = kind.resource
     obj: Obj = {**message(draw, resource.schema), "apiVersion": resource.api_version, "kind": resource.kind}
     for name, good in known.items():
@@ -175,7 +175,7 @@ def change(draw: Draw, kind: Kind, known: Obj, now: Obj) -> tuple[str, str, str,
 
 
 async def readable_and_settled(server: Server, target: str) -> None:
-    """What is stored can be read in protobuf, and sent back without effect."""
+    """Assert that a stored object can be read in protobuf, and sent back without effect."""
     now = await server.get(target)
     assert (await server.response("GET", target, headers=[("Accept", PROTOBUF)])).status == 200
     again = await server.call("PUT", f"{target}?fieldValidation=Strict", body=now.body)

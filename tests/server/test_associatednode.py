@@ -23,7 +23,7 @@ RULES = [
 
 
 async def token_of_a_pod_on(server: Server, node: str) -> str:
-    """Of the ServiceAccount `robot`, which may act as whatever node it runs on."""
+    """Return a token of the ServiceAccount `robot`, which may act as the node on which it runs."""
     for name in ("n1", "n2"):
         await server.create("nodes", {"metadata": {"name": name}})
     await server.create("serviceaccounts", {"metadata": {"name": "robot"}})

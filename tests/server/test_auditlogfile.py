@@ -29,7 +29,7 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 
 def recorded(path: Path, *calls: tuple[str, str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """The records of these calls."""
+    """Return the audit records of some calls."""
 
     async def body() -> None:
         async with open_server(audit_log_path=str(path)) as server:

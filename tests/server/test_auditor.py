@@ -31,7 +31,7 @@ MAP = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}, "data
 def recorded(
     folder: Path, rules: list[dict[str, Any]], calls: Callable[[Server], Awaitable[Any]]
 ) -> list[dict[str, Any]]:
-    """What these calls leave in the log under a policy of these rules."""
+    """Return the audit records of some calls under a policy of these rules."""
     policy = folder / "policy.json"
     policy.write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}))
 

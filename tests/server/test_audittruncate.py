@@ -25,7 +25,7 @@ CONTROL = "\x01" * 60_000
 
 
 def event(**fields: Any) -> dict[str, Any]:
-    """A record with a part of every field that a request can fill."""
+    """Return a record with every field that a request can fill."""
     user = {"username": "bob", "uid": "u", "groups": ["a", "b"], "extra": {"scopes": ["view"]}}
     return {
         "kind": "Event",

@@ -28,7 +28,7 @@ INITIAL = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBo
 
 
 def newer(name: str = "e", **more: Any) -> Obj:
-    """As client-go's newer recorder posts it."""
+    """Return an Event as client-go's newer recorder posts it."""
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -46,7 +46,7 @@ def newer(name: str = "e", **more: Any) -> Obj:
 
 
 def older(name: str = "e", **more: Any) -> Obj:
-    """As client-go's older recorder posts it."""
+    """Return an Event as client-go's older recorder posts it."""
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -132,7 +132,7 @@ async def test_a_watch_goes_on_from_a_revision_of_either(server: Server) -> None
 
 @in_server
 async def test_the_past_is_shown_in_the_form_asked_for(server: Server) -> None:
-    """The state at an older revision comes from the store, not from memory."""
+    """List an older revision, which comes from the store and not from the watch cache."""
     made = (await server.post(OLD, older())).obj
     label = {"metadata": {"labels": {"a": "b"}}}
     await server.call("PATCH", f"{OLD}/e", body=label, content_type=STRATEGIC)

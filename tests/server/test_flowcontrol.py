@@ -32,7 +32,7 @@ class Crowd:
         self.tasks: list[asyncio.Task[None]] = []
 
     def arrive(self, user: str) -> asyncio.Task[None]:
-        """A caller who keeps the seat until told otherwise; "" is anonymous."""
+        """Start a request of a user, "" for anonymous, which keeps its seat until it is released."""
 
         async def come() -> None:
             await (self.flow.enter(user) if user else self.flow.enter_anonymous())
@@ -134,7 +134,7 @@ async def test_while_turns_are_shared_a_reply_does_not_wait_for_what_is_done_for
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["with the others of its turn", "at once"])
 def test_a_reply_leaves(at_once: bool) -> None:
-    """The transport would flush by itself in the next turn of the loop."""
+    """Test that only a reply `at_once` is flushed; the transport sends others in the next turn of the loop."""
     done: list[str] = []
 
     class Transport:

@@ -56,7 +56,7 @@ async def test_a_long_selector_is_a_bad_request_and_its_query_is_parsed_once(
 
 
 def role(rules: int, name: str = "large") -> Obj:
-    """A Role of 70 bytes and 7 values a rule."""
+    """Return a Role with 70 bytes and 7 values for each rule."""
     rule = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}
     metadata = {"name": name, "namespace": "default"}
     return {

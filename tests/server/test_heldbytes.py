@@ -24,7 +24,7 @@ from tests.support.tlspeer import PATIENCE, Served, reply, request, serving
 
 
 class Connection:
-    """A connection that says what it holds."""
+    """Connection for which a given number of bytes is held."""
 
     recounts = 0
 
@@ -220,7 +220,7 @@ SMALL_BUFFER = 64 << 10
 
 @contextlib.contextmanager
 def client(served: Served, directory: Path, source: str = "127.0.0.1") -> Iterator[ssl.SSLSocket]:
-    """A client whose kernel keeps little for it."""
+    """Connect a client with a small receive buffer."""
     raw = socket.socket()
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)
     raw.settimeout(PATIENCE)
@@ -235,7 +235,7 @@ def open_connections(served: Served) -> int:
 
 
 def until_full(served: Served) -> None:
-    """Wait until the kernel takes nothing more of what is sent to anybody."""
+    """Wait until the kernel accepts no more bytes for any connection."""
 
     async def look() -> None:
         seen: list[int] = []

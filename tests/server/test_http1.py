@@ -33,7 +33,7 @@ POST = b"POST / HTTP/1.1\r\nHost: x\r\n"
 
 
 class Plain:
-    """The plain side of a connection."""
+    """Simulated plain side of a TLS connection."""
 
     connection = Connection("192.0.2.1")
     waiting = 0
@@ -78,7 +78,7 @@ class Plain:
 
 
 class Talk:
-    """A protocol and what it is connected to."""
+    """Http1Connection over a simulated transport."""
 
     def __init__(self, handler: Callable[[Request], Awaitable[Response]]) -> None:
         self.application = Application(handler)
@@ -87,7 +87,7 @@ class Talk:
         self.protocol.connection_made(cast(Any, self.plain))
 
     async def say(self, data: bytes) -> bytes:
-        """What is answered to `data`."""
+        """Receive `data`, and return the bytes of the reply."""
         self.plain.sent = b""
         self.protocol.data_received(data)
         await settle()
@@ -471,11 +471,11 @@ def test_a_target_that_is_no_path_is_400(target: bytes) -> None:
 
 
 class TestIdle:
-    """A connection on which nothing is asked ends, and one timer is enough to know."""
+    """Test that an idle connection is closed, and that one timer suffices."""
 
     @staticmethod
     def talk(monkeypatch: pytest.MonkeyPatch, handler: Any = echo) -> tuple[Talk, list[tuple[float, Any]], list[float]]:
-        """A talk, the timers that were set, and the time."""
+        """Return a talk, the timers that were set, and the time."""
         talk = Talk(handler)
         timers: list[tuple[float, Any]] = []
         now = [1000.0]

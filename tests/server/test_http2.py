@@ -39,7 +39,7 @@ def ca() -> ThrowawayCA:
 
 
 class House:
-    """A handler that does what the path says, and what tests want to know of it."""
+    """Handler that does what the path names, and records what tests check."""
 
     def __init__(self) -> None:
         self.ended = threading.Semaphore(0)
@@ -140,7 +140,7 @@ def client(served: Served, tmp_path: Path) -> Iterator[Peer]:
 
 
 def link(served: Served) -> Any:
-    """The server's side of the only connection."""
+    """Return the server's side of the only connection."""
     (only,) = served.listener.connections
     return only.inner
 

@@ -49,7 +49,7 @@ def frame(kind: int, payload: bytes = b"", *, flags: int = 0, stream: int = 0) -
 
 
 def opened() -> FloodGuard:
-    """A guard that has let the start of a connection pass."""
+    """Return a guard after the start of a connection."""
     guard = FloodGuard(0.0)
     guard.take(PREFACE + frame(SETTINGS))
     assert guard.frame(0.0) == PREFACE + frame(SETTINGS)
@@ -57,7 +57,7 @@ def opened() -> FloodGuard:
 
 
 def passed(guard: FloodGuard, data: bytes, now: float = 0.0) -> int:
-    """How many frames of `data` the guard lets pass."""
+    """Return how many frames of `data` the guard lets pass."""
     guard.take(data)
     count = 0
     while guard.frame(now) is not None:
@@ -244,7 +244,7 @@ def rapid_resets(count: int) -> bytes:
 
 
 def bomb() -> bytes:
-    """A header block that is small until it is decoded: one large field in the table, and a thousand references to it."""
+    """Return a header block that grows when decoded: one large field in the table, and a thousand references to it."""
     return frame(
         HEADERS, Encoder().encode([*REQUEST, ("x", "y" * 3000)], huffman=False) + b"\xbe" * 1000, flags=5, stream=3
     )
@@ -302,7 +302,7 @@ def test_an_attack_ends_its_connection_and_nothing_else(client: Peer, attack: by
 
 
 class Nowhere:
-    """A transport that forgets what is written."""
+    """Transport that discards written bytes."""
 
     connection = Connection("192.0.2.1")
     waiting = 0

@@ -31,7 +31,7 @@ def ca() -> ThrowawayCA:
 
 
 async def sized(req: Request) -> Response:
-    """As many bytes as the path says; `/pieces` is too much for the kernel's buffers."""
+    """Answer with as many bytes as the path names; `/pieces` exceeds the kernel's buffers."""
     if req.path == "/pieces":
         return Response(200, Pieces([CHUNK] * PIECES))
     return Response(200, b"x" * int(req.path.removeprefix("/")))
@@ -54,7 +54,7 @@ class MeasuredConnection(SSL.Connection):
 def test_a_large_request_and_a_large_reply_pass_the_memory_bios_in_pieces(
     ca: ThrowawayCA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A memory BIO keeps the memory of the most that it ever held."""
+    """Test that a memory BIO never holds more than a piece, because it keeps its largest size."""
     MeasuredConnection.sizes.clear()
     monkeypatch.setattr(SSL, "Connection", MeasuredConnection)
     body = bytes(range(256)) * 4096

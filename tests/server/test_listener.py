@@ -71,7 +71,7 @@ def server(ca: ThrowawayCA) -> Iterator[Served]:
 
 @dataclass(frozen=True)
 class OddPair(Pair):
-    """A pair whose certificate is presented as other bytes."""
+    """Certificate and key, of which the server presents other bytes."""
 
     presented: bytes
 

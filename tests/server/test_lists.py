@@ -56,7 +56,7 @@ async def filled(server: Server, count: int) -> None:
 
 
 async def listed(server: Server, target: str, accept: str) -> tuple[bytes, int]:
-    """The bytes of a list, and how many turns others had until they were all made."""
+    """Return the bytes of a list, and the number of turns that other tasks had meanwhile."""
     turns = 0
 
     async def count() -> None:

@@ -63,7 +63,7 @@ async def test_what_nobody_can_write_is_406(server: Server) -> None:
 )
 @in_server
 async def test_what_a_deletion_answers_with(server: Server, path: str, answer: str) -> None:
-    """As generated clients rely on it: delete_namespaced_pod returns a V1Pod, delete_namespaced_secret a V1Status."""
+    """Test the return types of deletes in generated clients: V1Pod for a Pod, V1Status for a Secret."""
     old = (await server.get("/openapi/v2")).obj["paths"][path]["delete"]["responses"]["200"]["schema"]
     assert old == {"$ref": f"#/definitions/{answer}"}
     document = "/".join(path.split("/")[1:3]) if path.startswith("/api/") else "/".join(path.split("/")[1:4])

@@ -71,7 +71,7 @@ async def test_another_user_is_refused_by_the_authorizer_and_learns_nothing(
 
 @in_server
 async def test_a_verb_in_the_path_brings_no_selector(server: Server) -> None:
-    """A node may watch Pods that it selects by its own name, but not by a selector that this form of watch may ignore."""
+    """Test that a node may watch Pods selected by its own name, but not by a selector that this form of watch ignores."""
     node = server.user("system:node:n1", "system:nodes")
     selector = "fieldSelector=spec.nodeName%3Dn1"
     refused = await server.get(f"/api/v1/watch/namespaces/default/pods/p?{selector}", via=node)

@@ -23,7 +23,7 @@ SECRETS = "/api/v1/namespaces/kube-system/secrets"
 
 
 async def why(server: Server, refused: Reply) -> Any:
-    """The operator's record of this refusal."""
+    """Return the record of this refusal."""
     told = await server.get(f"{PATH}/refusals/{refused.headers['audit-id']}")
     assert told.status == 200, told.text
     return told.obj

@@ -57,7 +57,7 @@ async def who(server: Server, token: str) -> str:
 
 
 async def explained(server: Server, token: str) -> dict[str, str]:
-    """The name and reason of whoever refuses the token, and the detail."""
+    """Return the authenticator that rejects the token, its reason and the detail."""
     found = (await server.post("/debug/authentication/explain", {"token": token})).obj
     refused = [step for step in found["authenticators"] if step["verdict"] == "refused"]
     assert len(refused) == 1, found
@@ -304,7 +304,7 @@ async def test_a_node_gets_tokens_for_the_audiences_of_its_pods(server: Server) 
 
 
 async def held(server: Server, **labels: str) -> str:
-    """The token of the Secret `held`, as the token controller makes it."""
+    """Return the token of the Secret `held`, as the token controller makes it."""
     account = (await server.get("/api/v1/namespaces/default/serviceaccounts/robot")).obj
     says = LegacyToken("default", "held", "robot", account["metadata"]["uid"])
     token = server.plane.authentication.tokens.keys.signer.sign(says.claims())

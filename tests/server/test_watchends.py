@@ -34,7 +34,7 @@ WAYS = ("HTTP/1.1", "HTTP/2", "WebSocket")
 
 
 class House:
-    """A whole server behind a real listener. `gate` holds replies back after they were made; `spoil` changes them."""
+    """Whole server behind a real listener. `gate` delays finished replies; `spoil` changes them."""
 
     def __init__(self, served: Served, server: Server, directory: Path) -> None:
         self.served = served
@@ -72,7 +72,7 @@ class House:
 
     @contextlib.contextmanager
     def watching(self, way: str, headers: tuple[str, ...] = ()) -> Iterator[ssl.SSLSocket | Peer]:
-        """A client that asked for a watch in this way."""
+        """Connect a client that has started a watch over one protocol."""
         if way == "HTTP/2":
             with peer(self.served, self.directory, self.admin) as client:
                 client.ask(WATCH)
@@ -258,8 +258,8 @@ async def test_a_beginning_that_cannot_be_delivered(server: Server) -> None:
 
 @in_server
 async def test_a_client_that_never_takes_the_headers_does_not_gather_events(server: Server) -> None:
-    """A pipelined watch behind a reply that nobody reads waits for its headers: of what happens meanwhile it keeps no more than the
-    watch cache does, and nothing of its own."""
+    """Test a pipelined watch behind an unread reply: while its headers wait, it holds only changes that the watch cache holds
+    too."""
     secrets = server.registry.cache.kinds["secrets"]
     subscribed: list[Watch] = []
     subscribe = KindCache.subscribe

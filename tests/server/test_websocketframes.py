@@ -28,7 +28,7 @@ MASK = b"\x01\x02\x03\x04"
 
 
 class Wire:
-    """A `WebSocketWriter` with a client on the other side."""
+    """`WebSocketWriter` with a client on the other side."""
 
     def __init__(self, made: type[WebSocketWriter] = WebSocketWriter) -> None:
         self.transport = PlainTransport()
@@ -40,14 +40,14 @@ class Wire:
         self.messages.received(b"".join(bytes(self.client.send(event)) for event in events))
 
     def hear(self) -> list[Event]:
-        """What came since the last look."""
+        """Return the events received since the last call."""
         self.client.receive_data(b"".join(self.transport.sent))
         self.transport.sent.clear()
         return list(self.client.events())
 
     @property
     def closed_with(self) -> int | None:
-        """The code with which the server closed."""
+        """Return the server's close code."""
         codes = [int(event.code) for event in self.hear() if isinstance(event, CloseConnection)]
         return codes[0] if codes else None
 
@@ -68,7 +68,7 @@ def on_the_wire(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 def frame(
     opcode: int, payload: bytes = b"", *, fin: bool = True, masked: bool = True, size: int | None = None
 ) -> bytes:
-    """A client's frame by hand; `size` is said instead of the payload's own."""
+    """Build a client's frame by hand; `size` replaces the length of the payload."""
     size = len(payload) if size is None else size
     mask = 0x80 if masked else 0
     if size < 126:

@@ -45,7 +45,7 @@ SECRETS = "/api/v1/namespaces/default/secrets"
 WATCH = f"{SECRETS}?watch=1"
 ORIGIN = "https://console.example"
 PLAIN = "base64.binary.k8s.io"
-"""The subprotocol that browsers' consoles name beside the token."""
+"""Subprotocol that web consoles offer beside the token."""
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 TOKEN = "abcdef.0123456789abcdef"
 WRONG = "abcdef.0000000000000000"
@@ -61,11 +61,11 @@ ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
 
 
 class ClosedError(Exception):
-    """The server said goodbye with this code, or went without a word (0)."""
+    """The server closed with this code, or without a close frame (0)."""
 
 
 class Client:
-    """The library websocket-client, with words for what tests look at."""
+    """Client with the library websocket-client."""
 
     def __init__(self, peer: Any) -> None:
         self.peer = peer  # half typed, as the library is
@@ -92,7 +92,7 @@ class Client:
         return chosen
 
     def receive(self) -> str | bytes:
-        """The next message. Raises ClosedError; the library answers a goodbye by itself."""
+        """Return the next message. Raises ClosedError; the library answers close frames itself."""
         try:
             while True:
                 opcode, data = self.peer.recv_data(control_frame=True)
@@ -113,14 +113,14 @@ class Client:
         return f"{found['type']} {found['object']['metadata'].get('name', '')}".strip()
 
     def goodbye(self) -> int:
-        """The code with which the server closes, now."""
+        """Return the server's close code; it must close now."""
         with pytest.raises(ClosedError) as closed:
             self.receive()
         return int(closed.value.args[0])
 
 
 class House:
-    """A whole server behind a real listener, and clients of it."""
+    """Whole server behind a real listener, and its clients."""
 
     def __init__(self, served: Served, server: Server, directory: Path) -> None:
         self.served = served
@@ -150,7 +150,7 @@ class House:
         origin: str = ORIGIN,
         headers: dict[str, str] | None = None,
     ) -> Client:
-        """A WebSocket; the administrator's unless protocols or headers are given."""
+        """Open a WebSocket, as the administrator unless protocols or headers are given."""
         if identity is None and not protocols and not headers:
             identity = self.admin
         peer = websocket_client.create_connection(
@@ -164,7 +164,7 @@ class House:
         return Client(peer)
 
     def refused(self, **how: Any) -> int:
-        """The status of an answer that is no 101."""
+        """Return the status of a reply other than 101."""
         with pytest.raises(websocket_client.WebSocketBadStatusException) as refused:
             self.open(**how)
         return refused.value.status_code
@@ -300,7 +300,7 @@ def test_other_errors_are_answers_and_no_websocket(house: House, target: str, st
 
 
 def token_house(house: House) -> None:
-    """The bootstrap token TOKEN, whose group may watch Secrets."""
+    """Create the bootstrap token TOKEN, whose group may watch Secrets."""
 
     async def allow(server: Server) -> None:
         await server.bootstrap_token(TOKEN)
