@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
@@ -25,6 +24,7 @@ from typing import ClassVar
 
 from mooring import base64url
 from mooring.agent.steps import REFUSALS, Backoff, run_beside, with_deadline
+from mooring.apimachinery.codec.json import base64_field
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import DELETED
 from mooring.client.cluster import ClusterClient, Listed
@@ -118,7 +118,7 @@ def _difference(existing: Obj, request: NodeRequest, key: PrivateKey, now: datet
     if spec.get("signerName") != KUBE_APISERVER_CLIENT_KUBELET:
         return "it asks another signer"
     try:
-        stored, wanted = parse_request(_decode(spec.get("request"))), parse_request(request.pem)
+        stored, wanted = parse_request(base64_field(spec.get("request"))), parse_request(request.pem)
     except PkiError as error:
         return str(error)
     if stored.subject != wanted.subject:
@@ -254,14 +254,7 @@ def how_to_approve(name: str) -> str:
 
 def certificate_of(request: Obj) -> bytes:
     """Return `status.certificate` as PEM; empty when there is none."""
-    return _decode((request.get("status") or {}).get("certificate"))
-
-
-def _decode(text: object) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True) if isinstance(text, str) else b""
-    except (binascii.Error, ValueError):
-        return b""
+    return base64_field((request.get("status") or {}).get("certificate"))
 
 
 def _reason_suffix(condition: Obj) -> str:

@@ -20,10 +20,11 @@ from pathlib import Path
 
 import click
 
+from mooring.apimachinery.codec.json import base64_field
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
 from mooring.cli.csr.decision import Decision, decide
-from mooring.cli.csr.details import PLURAL, decoded
+from mooring.cli.csr.details import PLURAL
 from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.options.flags import DURATION
 from mooring.cli.printing.output import echo
@@ -146,7 +147,7 @@ async def _request_certificate(client: ClusterClient, wanted: Obj, clock: Clock,
                     f"the request {name} was not granted: {condition['type']} ({reason or 'no reason given'})"
                 )
         if status.get("certificate"):
-            return decoded(status["certificate"])
+            return base64_field(status["certificate"])
         if clock.monotonic() >= deadline:
             raise PeerError(
                 f"the request {name} was approved, but no certificate was issued within {format_duration(limit)}; "

@@ -1,4 +1,4 @@
-"""JSON: decoding within limits, duplicate keys, canonical and indented encoding, deep copies.
+"""JSON: decoding within limits, duplicate keys, canonical and indented encoding, base64 fields, deep copies.
 
 Rules kept here:
 * Values are counted before anything is built of them, and more than `MAX_VALUES` are 413. Whatever else cannot be decoded is 400
@@ -8,6 +8,7 @@ Rules kept here:
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterator
@@ -122,6 +123,14 @@ def encode_json(obj: Obj) -> bytes:
 def indent_json(raw: bytes) -> bytes:
     """Return JSON text indented by two spaces, with a final newline."""
     return msgspec.json.format(raw, indent=2) + b"\n"
+
+
+def base64_field(value: object) -> bytes:
+    """Return the bytes of a base64 field of an object; none when the field is absent or not base64."""
+    try:
+        return base64.b64decode(value, validate=True) if isinstance(value, str) else b""
+    except ValueError:
+        return b""
 
 
 def deep_copy(value: T) -> T:

@@ -13,12 +13,11 @@ Rules kept here (docs/protocol/service-account-tokens.md#legacy-tokens; KEP-2799
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Sequence
 from datetime import datetime
 
 from mooring.api.view import Views
+from mooring.apimachinery.codec.json import base64_field
 from mooring.apimachinery.schema import Obj
 from mooring.authn.authenticator import SECRET
 from mooring.authn.claims.mapping import ClaimsRefusedError
@@ -132,7 +131,4 @@ class LegacyServiceAccountAuthenticator:
 
 def _held(secret: Obj) -> bytes:
     """The token that a Secret holds; nothing when it holds none."""
-    try:
-        return base64.b64decode((secret.get("data") or {}).get(TOKEN_KEY, ""), validate=True)
-    except (binascii.Error, ValueError):
-        return b""
+    return base64_field((secret.get("data") or {}).get(TOKEN_KEY))

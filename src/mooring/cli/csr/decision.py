@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-from mooring.apimachinery.codec.json import deep_copy
+from mooring.apimachinery.codec.json import base64_field, deep_copy
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
-from mooring.cli.csr.details import PLURAL, QUALIFIED, decoded, fingerprint
+from mooring.cli.csr.details import PLURAL, QUALIFIED, fingerprint
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
@@ -112,7 +112,7 @@ def _check_key(request: Obj, decision: Decision) -> None:
         return
     name = request["metadata"]["name"]
     try:
-        found = fingerprint(parse_request(decoded(request["spec"].get("request"))))
+        found = fingerprint(parse_request(base64_field(request["spec"].get("request"))))
     except PkiError as error:
         raise ConfigError(f'the certificate signing request "{name}" cannot be read: {error}') from None
     if found != decision.fingerprint:

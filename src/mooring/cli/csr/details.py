@@ -7,8 +7,6 @@ groups of the requester come from the server, the subject comes from the request
 
 from __future__ import annotations
 
-import base64
-import binascii
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
 from mooring.api.certificates.certificatesigningrequest import KIND
+from mooring.apimachinery.codec.json import base64_field
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.pki import pem
@@ -58,14 +57,6 @@ def _present(fields: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value not in (None, "", [], {}, ())}
 
 
-def decoded(text: object) -> bytes:
-    """Return the bytes of a base64 field; empty when it is not base64."""
-    try:
-        return base64.b64decode(text, validate=True) if isinstance(text, str) else b""
-    except (binascii.Error, ValueError):
-        return b""
-
-
 def fingerprint(request: CertificateRequest) -> str:
     """Return `sha256:<hex>` of the public key, the form of a pin."""
     return f"sha256:{request.key_fingerprint}"
@@ -73,7 +64,7 @@ def fingerprint(request: CertificateRequest) -> str:
 
 def _request(spec: dict[str, Any]) -> dict[str, Any]:
     try:
-        request = parse_request(decoded(spec.get("request")))
+        request = parse_request(base64_field(spec.get("request")))
     except PkiError as error:
         return {"problem": str(error)}
     alternatives = request.alternative_names
@@ -105,7 +96,7 @@ def _certificate(text: object, now: datetime) -> dict[str, Any]:
     if not text:
         return {}
     try:
-        leaf = pem.certificates(decoded(text))[0]
+        leaf = pem.certificates(base64_field(text))[0]
     except PkiError as error:
         return {"problem": str(error)}
     begin, end = leaf.not_valid_before_utc, leaf.not_valid_after_utc

@@ -12,10 +12,11 @@ from typing import Any
 
 import click
 
+from mooring.apimachinery.codec.json import base64_field
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.table import age
 from mooring.cli import cluster
-from mooring.cli.csr.details import PLURAL, QUALIFIED, csr_details, decoded
+from mooring.cli.csr.details import PLURAL, QUALIFIED, csr_details
 from mooring.cli.options.client import kubeconfig_option, output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
@@ -57,7 +58,7 @@ def _print_requests(found: Sequence[Obj], form: str, now: datetime) -> None:
                 echo(f"{label + ':':<22}{value}")
             if form == "wide":
                 for text in (obj["spec"].get("request"), (obj.get("status") or {}).get("certificate")):
-                    echo(*decoded(text).decode("ascii", "replace").rstrip().split("\n"))
+                    echo(*base64_field(text).decode("ascii", "replace").rstrip().split("\n"))
 
 
 def lines(document: dict[str, Any], now: datetime) -> list[tuple[str, str]]:
