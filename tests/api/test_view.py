@@ -1,8 +1,10 @@
-"""`FixedView`, the view of given objects."""
+"""`FixedView`, the view of given objects, and `ViewFollower`, which returns the changes of a view."""
 
 from __future__ import annotations
 
-from mooring.api.view import FixedView
+from collections.abc import Iterable
+
+from mooring.api.view import FixedView, NamespacedName, ViewFollower
 
 OBJECTS = [
     {"metadata": {"name": "b", "namespace": "ns"}},
@@ -38,3 +40,41 @@ def test_given_objects_never_change() -> None:
     view = FixedView(OBJECTS)
     assert view.changed(view.revision) == ()
     assert view.changed(view.revision - 1) is None
+
+
+class HistoryView(FixedView):
+    """View whose objects and changes the test sets."""
+
+    history: Iterable[NamespacedName] | None = ()
+
+    def change(self, revision: int, history: Iterable[NamespacedName] | None) -> None:
+        self._revision, self.history = revision, history
+
+    def changed(self, since: int) -> Iterable[NamespacedName] | None:
+        return self.history
+
+
+def followed(follower: ViewFollower, view: FixedView) -> tuple[bool, list[NamespacedName]] | None:
+    changes = follower.changes(view)
+    return None if changes is None else (changes[0], [key for key, _ in changes[1]])
+
+
+ALL = [("", "n1"), ("an", "z"), ("ns", "a"), ("ns", "b")]
+
+
+def test_a_follower_returns_all_objects_first_and_then_changes() -> None:
+    follower, view = ViewFollower(), HistoryView(OBJECTS)
+    assert followed(follower, view) == (True, ALL)
+    assert followed(follower, view) is None, "the revision is unchanged"
+    view.change(2, [("ns", "a"), ("ns", "gone")])
+    changes = follower.changes(view)
+    assert changes is not None
+    assert (changes[0], list(changes[1])) == (False, [(("ns", "a"), OBJECTS[1]), (("ns", "gone"), None)])
+
+
+def test_a_follower_starts_over_without_history_and_with_another_view() -> None:
+    follower, view = ViewFollower(), HistoryView(OBJECTS)
+    follower.changes(view)
+    view.change(2, None)
+    assert followed(follower, view) == (True, ALL)
+    assert followed(follower, FixedView(OBJECTS[:1], revision=2)) == (True, [("ns", "b")])
