@@ -221,7 +221,10 @@ def test_a_file_that_everybody_may_write_is_refused(write: Write, mode: int, cod
     outcome = mooring("config", "check", str(file))
     assert outcome.code == code
     if code:
-        assert f"{file} can be written by everybody, who could let in anybody; run chmod go-w on it" in outcome.err
+        assert (
+            f"{file} can be written by every user, who could then log in as any user; run chmod go-w on it"
+            in outcome.err
+        )
 
 
 def test_the_default_file_of_another_user_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

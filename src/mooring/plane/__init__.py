@@ -3,7 +3,7 @@
 - `configuration`: the settings of every subject; `keystore`: keys and certificates on disk.
 - `registry`, `authentication`, `serving/`, `monitoring`: the parts, which `assemble` builds in the order of their dependence.
 - `lifecycle` starts and stops them; `supervise` adds the signals; `dryrun` reads all that a start reads and starts nothing.
-- `firstboot`, `servicerange`, `configmaps`, `trustpublisher`: objects that a server itself writes.
+- `firstboot`, `firsttoken`, `servicerange`, `configmaps`, `trustpublisher`: objects that a server itself writes.
 - `compaction`, `trimming`, `lastuses`: work beside requests.
 
 Commands import from here; nothing else does.

@@ -81,7 +81,8 @@ def server_config(
     if unknown:
         raise TypeError(f"no setting is called {', '.join(sorted(unknown))}")
     settings = {subject: subject.read(values) for subject in SUBJECTS}
-    network = NetworkSettings.read(values)
+    network = settings[NetworkSettings]
+    assert isinstance(network, NetworkSettings)
     return ServerConfig(
         settings=settings,
         endpoints=network.endpoints(detected_addresses),

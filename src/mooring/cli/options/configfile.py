@@ -126,7 +126,9 @@ def _refuse_other_writers(path: Path, *, named: bool) -> None:
     except OSError:
         return  # reading the file reports the reason
     if found.st_mode & stat.S_IWOTH and stat.S_ISREG(found.st_mode):
-        raise ConfigError(f"{path} can be written by everybody, who could let in anybody; run chmod go-w on it")
+        raise ConfigError(
+            f"{path} can be written by every user, who could then log in as any user; run chmod go-w on it"
+        )
     if not named and found.st_uid not in (os.geteuid(), ROOT):
         raise ConfigError(f"{path} belongs to another user; give it to root with chown, or name it with --config")
 

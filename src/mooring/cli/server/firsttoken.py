@@ -1,9 +1,8 @@
-"""Token of a first start: create and store it, and sign cluster-info with it, so that the join line works when it is printed.
+"""Flags about the token of a first start, and the lines that a first start prints.
 
-Rules kept here (docs/protocol/cluster-info.md, docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands):
-* A given token is checked before any file is created. The empty string means no token. Without the flag the first start creates a
-  fresh token, and later starts create none, so that a join line which was printed once expires.
-* The signature is the one that the bootstrapsigner controller would write. A conflict means that a running controller was faster.
+Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands): a given token is checked before any file is created.
+The empty string means no token. Without the flag the first start creates a fresh token, and later starts create none, so that a
+join line which was printed once expires.
 """
 
 from __future__ import annotations
@@ -17,27 +16,15 @@ from typing import ParamSpec, TypeVar
 
 import click
 
-from mooring.api.kind import Change
-from mooring.api.kinds import BY_PLURAL
-from mooring.apimachinery.options import ListOptions, WriteOptions
 from mooring.cli.join.joincommand import WITHHELD, join_line
 from mooring.cli.options.flags import DURATION
 from mooring.cli.printing.output import echo
 from mooring.clock import Clock
 from mooring.duration import format_duration
-from mooring.errors import ConflictError
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.firstboot import SYSTEM_USER, FirstBoot
-from mooring.registry.store import Registry
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token, parse_token
-from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, new_record
-from mooring.trust.discovery import clusterinfo
+from mooring.trust.bootstraptoken.tokensecret import new_record
 from mooring.trust.discovery.pins import pins_of
-
-DESCRIPTION = "The default bootstrap token, made at the first start."
-MAX_ATTEMPTS = 10
-"""Conflicts in a row after which signing is left to the running bootstrapsigner controller."""
-
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -76,39 +63,6 @@ class FirstTokenFlags:
     def check(self, clock: Clock) -> None:
         """Raise TokenError for a token or a ttl that is not valid."""
         new_record(self.token(True) or generate_token(secrets.token_bytes), clock.now(), ttl=self.ttl)
-
-
-async def create_and_publish(
-    registry: Registry, clock: Clock, first_boot: FirstBoot, token: BootstrapToken, ttl: timedelta
-) -> None:
-    """Store the token and sign cluster-info with it. Raises ApiError or StorageError."""
-    record = new_record(token, clock.now(), ttl=ttl, description=DESCRIPTION)
-    await first_boot.create_token(record)
-    await sign_cluster_info(registry, clock)
-
-
-async def sign_cluster_info(registry: Registry, clock: Clock) -> None:
-    """Bring the signatures of cluster-info up to date."""
-    config_maps, secret_kind = BY_PLURAL["configmaps"], BY_PLURAL["secrets"]
-    for _ in range(MAX_ATTEMPTS):
-        config_map = (await registry.get(config_maps, clusterinfo.NAMESPACE, clusterinfo.NAME)).obj
-        tokens = await registry.list(secret_kind, NAMESPACE, ListOptions())
-        now = clock.now()
-        changed = clusterinfo.signed(config_map, [item.obj for item in tokens.items], now)
-        if changed is None:
-            return
-        try:
-            await registry.update(
-                config_maps,
-                clusterinfo.NAMESPACE,
-                clusterinfo.NAME,
-                changed,
-                Change(SYSTEM_USER, now),
-                WriteOptions(),
-            )
-        except ConflictError:
-            continue
-        return
 
 
 def print_next_steps(

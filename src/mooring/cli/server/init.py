@@ -17,12 +17,13 @@ import click
 from mooring.cli.options.configfile import ConfigFile
 from mooring.cli.options.server import server_configuration, server_options, server_usage
 from mooring.cli.printing.output import echo
-from mooring.cli.server.firsttoken import FirstTokenFlags, create_and_publish, first_token_options, print_next_steps
+from mooring.cli.server.firsttoken import FirstTokenFlags, first_token_options, print_next_steps
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError
 from mooring.pki.rootca import RootCa
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.firstboot import FirstBoot
+from mooring.plane.firsttoken import create_first_token
 from mooring.plane.keystore import KeyStore, prepare
 from mooring.plane.registry import check_names, open_registry
 from mooring.settings.storage import StorageSettings
@@ -74,5 +75,5 @@ async def _first_boot(
         await first_boot.run()
         token = token_flags.token(is_first)
         if token is not None:
-            await create_and_publish(registry, clock, first_boot, token, token_flags.ttl)
+            await create_first_token(registry, clock, first_boot, token, token_flags.ttl)
         return token

@@ -19,10 +19,11 @@ import click
 from mooring.cli.options.flags import usage
 from mooring.cli.options.server import server_configuration, server_options, server_usage
 from mooring.cli.printing import logs
-from mooring.cli.server.firsttoken import FirstTokenFlags, create_and_publish, first_token_options, print_next_steps
+from mooring.cli.server.firsttoken import FirstTokenFlags, first_token_options, print_next_steps
 from mooring.clock import SystemClock
 from mooring.plane.assemble import Assembly
 from mooring.plane.configuration import ServerConfig
+from mooring.plane.firsttoken import create_first_token
 from mooring.plane.lifecycle import RunningServer
 from mooring.plane.registry import check_names
 from mooring.plane.supervise import serve
@@ -83,7 +84,7 @@ def _create_token_when_ready(
     async def create_token(assembly: Assembly) -> None:
         token = token_flags.token(is_first)
         if token is not None:
-            await create_and_publish(
+            await create_first_token(
                 assembly.parts.registry, SystemClock(), assembly.first_boot, token, token_flags.ttl
             )
         print_next_steps(config, assembly.serving.root_ca.pem, token, token_flags)
