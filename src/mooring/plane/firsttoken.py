@@ -1,7 +1,7 @@
 """Token of a first start: stored, and cluster-info signed with it, so that a machine can join at once.
 
-Rules kept here (docs/protocol/cluster-info.md): the signature is the one that the bootstrapsigner controller would write. A conflict
-means that a running controller was faster.
+Rules kept here (docs/protocol/cluster-info.md): the signature is the one that the bootstrapsigner controller would write. A
+conflict means that a running controller was faster.
 """
 
 from __future__ import annotations
