@@ -130,5 +130,7 @@ def test_the_number_of_certificates_is_capped(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_openssl_reads_what_we_write() -> None:
-    read = subprocess.run(["openssl", "x509", "-noout", "-subject"], input=CERT, capture_output=True, check=True)
-    assert b"CN = kubernetes" in read.stdout
+    read = subprocess.run(
+        ["openssl", "x509", "-noout", "-subject", "-nameopt", "RFC2253"], input=CERT, capture_output=True, check=True
+    )
+    assert b"CN=kubernetes" in read.stdout
