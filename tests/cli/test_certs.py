@@ -166,7 +166,7 @@ def test_nothing_is_overwritten_without_force(mooring: CommandLine, tmp_path: Pa
         pytest.param(
             ("ca", "--ca-cert", "{ca}.crt", "--ca-key", "{ca}.key", "--common-name", "people", "--name", "x"),
             2,
-            "--common-name must be another than that of the CA",
+            "--common-name must differ from that of the signing CA",
             id="a CA below itself",
         ),
         pytest.param(

@@ -59,8 +59,8 @@ def test_two_hashes_of_one_password_differ(mooring: CommandLine, monkeypatch: py
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        pytest.param(b"", "the password is empty; nobody can have that", id="nothing"),
-        pytest.param(b"\n", "the password is empty; nobody can have that", id="an empty line"),
+        pytest.param(b"", "the password is empty", id="nothing"),
+        pytest.param(b"\n", "the password is empty", id="an empty line"),
         pytest.param(b"x" * 4097, "the password is longer than 4096 bytes; is it the right file?", id="too much"),
         pytest.param(
             b"a\0\n",
@@ -69,7 +69,7 @@ def test_two_hashes_of_one_password_differ(mooring: CommandLine, monkeypatch: py
         ),
         pytest.param(b"a\nb\n", "the password has more than one line; give it alone", id="two lines"),
         pytest.param(
-            b"\xff\n", "the password is not UTF-8; who sends it would have to send exactly these bytes", id="no text"
+            b"\xff\n", "the password is not UTF-8; a client would have to send exactly these bytes", id="no text"
         ),
     ],
 )

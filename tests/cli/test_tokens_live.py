@@ -241,6 +241,6 @@ def test_a_token_of_a_stranger_is_refused_by_the_server(
         1,
         f'Error: {live_server.url} does not accept the credentials of user "{config["users"][0]["name"]}" in the kubeconfig: '
         "they may have expired, or be of another cluster; name another kubeconfig with --kubeconfig, or renew this one; "
-        "whoever runs a Mooring server learns the reason with: mooring auth explain",
+        "an administrator of a Mooring server learns the reason with: mooring auth explain",
     )
     assert "Because:  unknown-token" in tokens.done("auth", "explain", audit_id)

@@ -54,7 +54,7 @@ def timeout_option(function: Callable[P, T]) -> Callable[P, T]:
     """Add `--timeout`."""
     return click.option(
         "--timeout", type=DURATION, default=format_duration(RETRY_FOR), show_default=True,
-        help="How long to ask again while the server cannot be reached.",
+        help="Time limit of retries while the server cannot be reached.",
     )(function)  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def _explain_hint(audit_id: str) -> str:
     """Return the command that explains the refusal to an administrator; "" without an audit id."""
     if not _AUDIT_ID.fullmatch(audit_id):
         return ""
-    return f"; whoever runs a Mooring server learns the reason with: mooring auth explain {audit_id}"
+    return f"; an administrator of a Mooring server learns the reason with: mooring auth explain {audit_id}"
 
 
 def is_transient(error: MooringError) -> bool:

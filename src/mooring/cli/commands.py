@@ -18,13 +18,13 @@ from click.shell_completion import CompletionItem
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a command is (`module:function`) and its line of help."""
+    """Location of a command (`module:function`) and its line of help."""
 
     target: str
     help: str
 
     def load(self) -> click.Command:
-        """The command itself; imports its module."""
+        """Import the module and return the command."""
         module, _, attribute = self.target.partition(":")
         command = getattr(import_module(module), attribute)
         assert isinstance(command, click.Command)
@@ -34,44 +34,42 @@ class Entry:
 COMMANDS: Mapping[str, Entry] = MappingProxyType(
     {
         "init": Entry(
-            "mooring.cli.server.init:init", "Make a new control plane: keys, certificates, first objects, a token."
+            "mooring.cli.server.init:init", "Create a control plane: keys, certificates, first objects and a token."
         ),
-        "up": Entry("mooring.cli.server.serve:up", "Serve; on the first start make the control plane before."),
+        "up": Entry("mooring.cli.server.serve:up", "Serve a control plane, which the first start creates."),
         "server": Entry("mooring.cli.server.serve:server", "Serve a control plane."),
         "join": Entry("mooring.cli.join.join:join", "Make this machine a member of a cluster."),
-        "agent": Entry("mooring.cli.join.agent:agent", "Join if needed, then stay: keep this machine's node alive."),
+        "agent": Entry("mooring.cli.join.agent:agent", "Join if needed, then send heartbeats of this machine's node."),
         "token create": Entry("mooring.cli.token.create:create", "Create a bootstrap token."),
         "token list": Entry("mooring.cli.token.list:list_tokens", "List bootstrap tokens."),
         "token delete": Entry("mooring.cli.token.delete:delete", "Delete bootstrap tokens."),
-        "token generate": Entry("mooring.cli.token.generate:generate", "Print a fresh token; no server is asked."),
+        "token generate": Entry("mooring.cli.token.generate:generate", "Print a new token, without a server."),
         "csr list": Entry("mooring.cli.csr.list:list_requests", "List certificate signing requests."),
-        "csr show": Entry("mooring.cli.csr.show:show", "Show what a request asks for, and what came of it."),
+        "csr show": Entry("mooring.cli.csr.show:show", "Show the details of certificate signing requests."),
         "csr approve": Entry("mooring.cli.csr.approve:approve", "Approve certificate signing requests."),
         "csr deny": Entry("mooring.cli.csr.deny:deny", "Deny certificate signing requests."),
         "kubeconfig user": Entry("mooring.cli.kubeconfig:user", "Issue a client certificate, as a kubeconfig."),
         "serviceaccount token": Entry(
-            "mooring.cli.serviceaccount:token", "Issue a token for a ServiceAccount, as kubectl create token."
+            "mooring.cli.serviceaccount:token", "Issue a token for a ServiceAccount, as kubectl create token does."
         ),
         "login": Entry(
             "mooring.cli.login.login:login", "Log in with a password or a token of an identity provider, for kubectl."
         ),
-        "logout": Entry("mooring.cli.login.logout:logout", "Forget a login."),
-        "credential": Entry(
-            "mooring.cli.login.credential:credential", "Print the credential of a login: what kubectl calls."
-        ),
+        "logout": Entry("mooring.cli.login.logout:logout", "Remove a login."),
+        "credential": Entry("mooring.cli.login.credential:credential", "Print the credential of a login for kubectl."),
         "auth explain": Entry(
-            "mooring.cli.auth.explain:explain", "Tell why a request was refused, or what would become of a credential."
+            "mooring.cli.auth.explain:explain", "Explain a refused request, or judge a credential in a dry run."
         ),
-        "auth whoami": Entry("mooring.cli.auth.whoami:whoami", "Tell who the server takes you for."),
+        "auth whoami": Entry("mooring.cli.auth.whoami:whoami", "Print your identity as the server sees it."),
         "auth hash-password": Entry(
             "mooring.cli.auth.hashpassword:hash_password_command",
-            "Print a password as it may stand in --basic-auth-file.",
+            "Print the hash of a password for --basic-auth-file.",
         ),
-        "certs ca": Entry("mooring.cli.certs.ca:ca", "Make a CA, or a CA below another one; no server is asked."),
-        "certs server": Entry("mooring.cli.certs.server:server", "Make a serving certificate."),
-        "certs client": Entry("mooring.cli.certs.client:client", "Make a client certificate."),
+        "certs ca": Entry("mooring.cli.certs.ca:ca", "Create a root CA or an intermediate CA, without a server."),
+        "certs server": Entry("mooring.cli.certs.server:server", "Create a serving certificate."),
+        "certs client": Entry("mooring.cli.certs.client:client", "Create a client certificate."),
         "config check": Entry(
-            "mooring.cli.server.configcheck:check", "Tell whether a server would start with a configuration file."
+            "mooring.cli.server.configcheck:check", "Check a configuration file as a server does at its start."
         ),
         "completion": Entry("mooring.cli.completion:completion", "Print a completion script for bash, zsh or fish."),
     }
@@ -80,13 +78,13 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
 
 GROUPS: Mapping[str, str] = MappingProxyType(
     {
-        "token": "Bootstrap tokens: what a machine needs to join.",
-        "csr": "Certificate signing requests: who asks, and who gets.",
+        "token": "Bootstrap tokens, with which machines join.",
+        "csr": "Certificate signing requests.",
         "kubeconfig": "Kubeconfig files for people and programs.",
         "certs": "Keys and certificates without a cluster.",
         "config": "The configuration file of a server.",
         "serviceaccount": "ServiceAccounts: identities for programs.",
-        "auth": "Who calls: why somebody was refused, and who you are.",
+        "auth": "Identity of callers, and refused requests.",
     }
 )
 """Every group, with its line of help."""
@@ -123,8 +121,8 @@ class TableGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in self.rows() and not name.startswith("-") and not ctx.resilient_parsing:
-            near = get_close_matches(name, self.rows(), n=1)
-            hint = f'; did you mean "{near[0]}"?' if near else ""
+            similar = get_close_matches(name, self.rows(), n=1)
+            hint = f'; did you mean "{similar[0]}"?' if similar else ""
             raise click.UsageError(f'there is no command "{name}"{hint}', ctx)
         return super().resolve_command(ctx, args)
 

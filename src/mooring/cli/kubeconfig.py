@@ -60,18 +60,18 @@ _NOT_NAME = re.compile(r"[^a-z0-9-]+")
     "--expiration",
     type=DURATION,
     default=None,
-    help="How long the certificate is to be valid, at least 10m. [default: what the signer gives]",
+    help="Lifetime of the certificate, at least 10m. [default: as the signer decides]",
 )
 @click.option(
     "--key-algorithm",
     type=click.Choice(tuple(ALGORITHMS)),
     default=DEFAULT_ALGORITHM,
     show_default=True,
-    help="Kind of key.",
+    help="Algorithm of the key.",
 )
 @click.option("--cluster-name", default="kubernetes", show_default=True, help="Name of the cluster in the kubeconfig.")
 @click.option(
-    "--out", default="", metavar="FILE", help="File to write, readable for you alone. [default: standard output]"
+    "--out", default="", metavar="FILE", help="File to write, readable by you alone. [default: standard output]"
 )
 @kubeconfig_option
 @cluster.timeout_option
@@ -88,7 +88,7 @@ def user(
 ) -> None:
     """Issue a client certificate for the user NAME, and print a complete kubeconfig.
 
-    What the user may do is for RBAC to say: bind roles to NAME or to its groups.
+    RBAC decides what the user may do: bind roles to NAME or to its groups.
     """
     if not name.strip():
         raise click.UsageError("NAME must not be empty")

@@ -35,24 +35,22 @@ _SECOND = timedelta(seconds=1)
     "audiences",
     multiple=True,
     metavar="AUDIENCE",
-    help="Whom the token is to be good for; repeatable. [default: the API server]",
+    help="Audience of the token; repeatable. [default: the API server]",
 )
 @click.option(
     "--duration",
     type=DURATION,
     default="0s",
-    help="How long the token is to live; the server may shorten it. [default: as the server decides, an hour]",
+    help="Lifetime of the token, which the server may shorten. [default: as the server decides, an hour]",
 )
 @click.option(
     "--bound-object-kind",
     type=click.Choice(KINDS),
     default=None,
-    help="Kind of an object in the account's namespace, or of a Node, that the token is to end with.",
+    help="Kind of an object in the account's namespace, or of a Node, with which the token becomes invalid.",
 )
 @click.option("--bound-object-name", default="", metavar="NAME", help="Name of that object.")
-@click.option(
-    "--bound-object-uid", default="", metavar="UID", help="Uid that the object must have. [default: its present one]"
-)
+@click.option("--bound-object-uid", default="", metavar="UID", help="Uid of that object. [default: its present one]")
 @output_option("token", "json", "yaml")
 @kubeconfig_option
 @cluster.timeout_option
@@ -71,7 +69,7 @@ def token(
 ) -> None:
     """Issue a token for the ServiceAccount NAME, and print it.
 
-    Whoever has the token acts as the account until it expires, or until the account, or what the token is bound to, is deleted.
+    A client with the token acts as the account until the token expires, or until the account or the bound object is deleted.
     """
     spec: Obj = {"audiences": list(audiences)}
     if duration < timedelta(0) or duration % _SECOND:

@@ -70,10 +70,13 @@ _ANOTHER = "the server does not explain refusals; is it a Mooring server?"
     "--certificate-file",
     default="",
     metavar="FILE",
-    help="Dry run with the certificate in FILE, and the intermediates behind it; - reads standard input.",
+    help="Dry run with the certificate in FILE, followed by its intermediates; - reads standard input.",
 )
 @click.option(
-    "--username", default="", metavar="USER", help="Dry run with this user; the password is read or asked for."
+    "--username",
+    default="",
+    metavar="USER",
+    help="Dry run with this user; the password is prompted for, or read from standard input.",
 )
 @output_option("table", "json", "yaml")
 @kubeconfig_option
@@ -88,10 +91,10 @@ def explain(
     context_name: str,
     timeout: timedelta,
 ) -> int:
-    """Tell why a request was refused, by the Audit-Id of its answer, or what would become of a credential.
+    """Explain a refused request, by the Audit-Id of its response, or judge a credential in a dry run.
 
-    Each authenticator is listed in the order in which it is asked, with its reason. Only who may read
-    /debug/authentication/ at the server can ask; cluster administrators can.
+    Each authenticator is listed in the order of the chain, with its reason. The user must be allowed to read
+    /debug/authentication/ at the server, as cluster administrators are.
     """
     if [bool(audit_id), bool(token_file), bool(certificate_file), bool(username)].count(True) != 1:
         raise click.UsageError("give an audit id, or one of --token-file, --certificate-file and --username")

@@ -22,9 +22,9 @@ MAX_PASSWORD = 4096
 
 @click.command("hash-password")
 def hash_password_command() -> None:
-    """Print a password as it may stand in --basic-auth-file, hashed with scrypt.
+    """Print the scrypt hash of a password for --basic-auth-file.
 
-    The password is asked for on a terminal, and otherwise read from standard input. Put user name and uid behind what is printed:
+    The password is prompted for on a terminal, and otherwise read from standard input. Put user name and uid after the output:
     "$scrypt$…",jane,42,"developers,on-call"
     """
     echo(f'"{hash_password(_read_password(), secrets.token_bytes(SALT_BYTES)).text()}"')
@@ -36,7 +36,7 @@ def _read_password() -> Secret:
     else:
         data = sys.stdin.buffer.read(MAX_PASSWORD + 2).removesuffix(b"\n").removesuffix(b"\r")
     if not data:
-        raise ConfigError("the password is empty; nobody can have that")
+        raise ConfigError("the password is empty")
     if len(data) > MAX_PASSWORD:
         raise ConfigError(f"the password is longer than {MAX_PASSWORD} bytes; is it the right file?")
     if b"\0" in data:
@@ -46,5 +46,5 @@ def _read_password() -> Secret:
     try:
         data.decode()
     except UnicodeDecodeError:
-        raise ConfigError("the password is not UTF-8; who sends it would have to send exactly these bytes") from None
+        raise ConfigError("the password is not UTF-8; a client would have to send exactly these bytes") from None
     return Secret(data)

@@ -44,9 +44,9 @@ def ca(
     key_algorithm: str,
     force: bool,
 ) -> None:
-    """Make a CA: a root, or with --ca-cert and --ca-key an intermediate.
+    """Create a CA: a root, or with --ca-cert and --ca-key an intermediate.
 
-    Prints the pin of the CA, which joining machines may be given.
+    Prints the pin of the CA for joining machines.
     """
     if (ca_cert is None) != (ca_key is None):
         raise click.UsageError("--ca-cert and --ca-key are given together")
@@ -57,7 +57,7 @@ def ca(
     if ca_cert is not None and ca_key is not None:
         issuer = read_issuer(ca_cert, ca_key)
         if issuer.authority.certificate.subject == names.subject(common_name):
-            raise click.UsageError("--common-name must be another than that of the CA that signs")
+            raise click.UsageError("--common-name must differ from that of the signing CA")
         chain = issuer.issue(profiles.certificate_authority(key.public_key(), now, common_name, lifetime), now)
     else:
         root = self_signed_ca(key, common_name, now, serial_number(secrets.token_bytes), lifetime)

@@ -42,9 +42,9 @@ def client(
     key_algorithm: str,
     force: bool,
 ) -> None:
-    """Make a client certificate: the common name is the user, each organization a group.
+    """Create a client certificate: the common name is the user, each organization a group.
 
-    The server takes it when the CA is in its --client-ca-file. What the user may do is for RBAC to say.
+    A server accepts it when the CA is in its --client-ca-file. RBAC decides what the user may do.
     """
     output = output_of(out_dir, name, key_algorithm, lifetime, force=force)
     check_name("--common-name", common_name)

@@ -111,9 +111,9 @@ def output_options(default_name: str) -> Callable[[Callable[P, R]], Callable[P, 
         ),
         click.option(
             "--key-algorithm", type=click.Choice(tuple(ALGORITHMS)), default=DEFAULT_ALGORITHM, show_default=True,
-            help="Kind of key.",
+            help="Algorithm of the key.",
         ),
-        click.option("--force", is_flag=True, help="Replace files that are there."),
+        click.option("--force", is_flag=True, help="Replace existing files."),
     )  # fmt: skip
 
     def add(function: Callable[P, R]) -> Callable[P, R]:
@@ -126,7 +126,7 @@ def output_options(default_name: str) -> Callable[[Callable[P, R]], Callable[P, 
 
 def issuer_options(*, required: bool) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Add the flags of the CA that signs."""
-    text = "Certificate of the CA that signs, with its intermediates behind it." + (
+    text = "Certificate of the signing CA, followed by its intermediates." + (
         "" if required else " [default: the new CA signs itself]"
     )
     flags = (
@@ -146,7 +146,7 @@ def lifetime_option(default: timedelta) -> Callable[[Callable[P, R]], Callable[P
     """Add `--lifetime`."""
     return click.option(
         "--lifetime", type=DURATION, default=format_duration(default), show_default=True,
-        help="How long the certificate is valid; never longer than its CA.",
+        help="Lifetime of the certificate, at most that of its CA.",
     )  # fmt: skip
 
 

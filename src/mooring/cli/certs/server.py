@@ -45,7 +45,7 @@ def server(
     key_algorithm: str,
     force: bool,
 ) -> None:
-    """Make a serving certificate with the names and addresses under which clients reach the server."""
+    """Create a serving certificate with the names and addresses under which clients reach the server."""
     output = output_of(out_dir, name, key_algorithm, lifetime, force=force)
     with usage():
         hosts, addresses = (
@@ -53,7 +53,7 @@ def server(
             [_ip_address(text) for text in split_commas(ip)],
         )
     if not hosts and not addresses:
-        raise click.UsageError("give at least one --dns or --ip: clients look at nothing else")
+        raise click.UsageError("give at least one --dns or --ip: clients check nothing else")
     now, issuer, key = SystemClock().now(), read_issuer(ca_cert, ca_key), generate_key(key_algorithm)
     subject = common_name or next(iter([*hosts, *map(str, addresses)]))
     template = profiles.serving(key.public_key(), now, subject, hosts, addresses, lifetime)

@@ -19,11 +19,16 @@ from mooring.trust.discovery.pins import PinError, parse_pin
     "--fingerprint",
     default="",
     metavar="sha256:HEX",
-    help="Approve only if the request is for this key; needs one NAME.",
+    help="Approve only a request for this key; needs exactly one NAME.",
 )
-@click.option("--message", default="Approved with mooring csr approve.", show_default=True, help="Why, for people.")
-@click.option("--force", is_flag=True, help="Write even if it is approved already.")
-@click.option("--dry-run", is_flag=True, help="Have the server check everything, and change nothing.")
+@click.option(
+    "--message",
+    default="Approved with mooring csr approve.",
+    show_default=True,
+    help="Message of the condition, for people.",
+)
+@click.option("--force", is_flag=True, help="Write the request again when it is approved already.")
+@click.option("--dry-run", is_flag=True, help="Let the server check the request without changing it.")
 @output_option("text", "name", "json", "yaml")
 @kubeconfig_option
 @cluster.timeout_option
@@ -38,9 +43,9 @@ def approve(
     context_name: str,
     timeout: timedelta,
 ) -> None:
-    """Approve certificate signing requests: the signer then issues what they ask for.
+    """Approve certificate signing requests, so that the signer issues the certificates.
 
-    Look first: mooring csr show NAME.
+    Check a request first with mooring csr show NAME.
     """
     if fingerprint and len(name) != 1:
         raise click.UsageError("--fingerprint needs exactly one NAME")

@@ -14,9 +14,14 @@ from mooring.cli.options.client import kubeconfig_option, output_option
 
 @click.command("deny")
 @click.argument("name", nargs=-1, required=True)
-@click.option("--message", default="Denied with mooring csr deny.", show_default=True, help="Why, for people.")
-@click.option("--force", is_flag=True, help="Write even if it is denied already.")
-@click.option("--dry-run", is_flag=True, help="Have the server check everything, and change nothing.")
+@click.option(
+    "--message",
+    default="Denied with mooring csr deny.",
+    show_default=True,
+    help="Message of the condition, for people.",
+)
+@click.option("--force", is_flag=True, help="Write the request again when it is denied already.")
+@click.option("--dry-run", is_flag=True, help="Let the server check the request without changing it.")
 @output_option("text", "name", "json", "yaml")
 @kubeconfig_option
 @cluster.timeout_option
@@ -30,6 +35,6 @@ def deny(
     context_name: str,
     timeout: timedelta,
 ) -> None:
-    """Deny certificate signing requests: nothing is issued for them, ever."""
+    """Deny certificate signing requests, for good."""
     decision = Decision(condition="Denied", message=message, force=force, dry_run=dry_run)
     decide_all(name, decision, output, kubeconfig, context_name, timeout)

@@ -24,7 +24,7 @@ from mooring.clock import SystemClock
 
 @click.command("list")
 @click.option("--signer", default="", metavar="NAME", help="Only requests for this signer.")
-@click.option("--pending", is_flag=True, help="Only requests that nobody has decided on.")
+@click.option("--pending", is_flag=True, help="Only requests without a decision.")
 @output_option("table", "wide", "json", "yaml", "name")
 @kubeconfig_option
 @cluster.timeout_option

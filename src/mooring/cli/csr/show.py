@@ -30,9 +30,9 @@ from mooring.clock import SystemClock, human_duration
 @kubeconfig_option
 @cluster.timeout_option
 def show(name: Sequence[str], output: str, kubeconfig: str, context_name: str, timeout: timedelta) -> None:
-    """Show what a request asks for, and what came of it.
+    """Show the details of certificate signing requests.
 
-    Compare the key's fingerprint with what the machine prints before you approve.
+    Before you approve a request, compare the fingerprint of its key with the one that the machine prints.
     """
     clock = SystemClock()
 

@@ -20,11 +20,11 @@ from mooring.cli.printing.output import echo
 
 @click.command("agent")
 @join_flags
-@click.option("-v", "--verbose", count=True, help="Log more; twice for everything.")
+@click.option("-v", "--verbose", count=True, help="Log more; twice for the most.")
 def agent(verbose: int, **flags: Any) -> None:
-    """Join the cluster at ADDRESS if this machine is no member yet, then keep its node alive.
+    """Join the cluster at ADDRESS unless this machine is a member, then send heartbeats of its node.
 
-    Runs until SIGTERM or SIGINT. Once there is a certificate, no flags are needed.
+    Runs until SIGTERM or SIGINT. A machine with a certificate needs no flags.
     """
     given = JoinFlags(**flags)
     plan = given.plan() if given.has_discovery else None

@@ -33,47 +33,50 @@ _FLAGS = (
     click.option(
         "--token",
         envvar="MOORING_TOKEN",
-        help="Token for discovery and for the certificate, where no own one is given.",
+        help="Token for discovery and for the certificate request, where none of their own is given.",
         **_TOKEN,
     ),
     click.option(
-        "--discovery-token", envvar="MOORING_DISCOVERY_TOKEN", help="Token to trust the cluster by.", **_TOKEN
+        "--discovery-token",
+        envvar="MOORING_DISCOVERY_TOKEN",
+        help="Token for discovery: its signature proves the cluster.",
+        **_TOKEN,
     ),
     click.option(
         "--tls-bootstrap-token",
         envvar="MOORING_TLS_BOOTSTRAP_TOKEN",
-        help="Token to ask for the certificate with.",
+        help="Token for the certificate request.",
         **_TOKEN,
     ),
     click.option(
         "--discovery-token-ca-cert-hash",
         multiple=True,
         metavar="sha256:HEX",
-        help="Pin: hash of the public key of a CA of the cluster; repeatable, one that fits is enough.",
+        help="Pin: hash of the public key of a CA of the cluster; repeatable, one match is enough.",
     ),
     click.option(
         "--discovery-token-unsafe-skip-ca-verification",
         is_flag=True,
-        help="Trust whoever knows the token, without a pin: anybody who has it could pose as the cluster.",
+        help="Trust the token alone, without a pin: anyone who knows the token could pose as the cluster.",
     ),
     click.option(
         "--discovery-file",
         default="",
         metavar="FILE|URL|-",
-        help="Kubeconfig to trust the cluster by: a file, an https URL, or - for standard input.",
+        help="Discovery document, a kubeconfig: a file, an https URL, or - for standard input.",
     ),
     click.option(
         "--allow-discovery-credentials",
         is_flag=True,
-        help="Accept credentials in the discovery document, and ask for the certificate with them.",
+        help="Accept credentials in the discovery document, and use them for the certificate request.",
     ),
     click.option("--node-name", default="", metavar="NAME", help="Name of the node. [default: the host name]"),
     click.option(
         "--register-node",
         type=click.Choice(registration.CHOICES),
         default=None,
-        help="Node to register: none, tainted (no Pods are placed here), or ready. [default: ready where a Mooring server "
-        "answers, tainted elsewhere]",
+        help="Node to register: none, tainted (no Pods are placed here), or ready. [default: ready with a Mooring server, "
+        "tainted with another]",
     ),
     click.option(
         "--root",
@@ -87,14 +90,14 @@ _FLAGS = (
         type=DURATION,
         default=format_duration(timedelta(seconds=Polling().total)),
         show_default=True,
-        help="How long to look for a cluster that can be trusted.",
+        help="Time limit of discovery.",
     ),
     click.option(
         "--tls-bootstrap-timeout",
         type=DURATION,
         default=format_duration(timedelta(seconds=CERTIFICATE_TIMEOUT)),
         show_default=True,
-        help="How long to wait for the certificate.",
+        help="Time limit of the wait for the certificate.",
     ),
 )
 

@@ -26,12 +26,13 @@ from mooring.trust.joinconfiguration import JoinPlan
 
 @click.command("join")
 @join_flags
-@click.option("--dry-run", is_flag=True, help="Find and trust the cluster, tell the rest, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Perform discovery only, print the other steps, and write nothing.")
 @output_option("text", "json")
 def join(dry_run: bool, output: str, **flags: Any) -> None:
     """Make this machine a member of the cluster at ADDRESS (host:port).
 
-    With several addresses of one cluster, each is tried until one passes. Running it again is safe: it goes on where it stopped.
+    With several addresses of one cluster, each is tried until one passes. The command can be repeated: it continues where it
+    stopped.
     """
     given = JoinFlags(**flags)
     plan, options = given.plan(), given.options(dry_run=dry_run)

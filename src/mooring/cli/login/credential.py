@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 @click.command("credential")
-@click.option("--login", "login_id", required=True, metavar="ID", help="The login, as the kubeconfig names it.")
+@click.option("--login", "login_id", required=True, metavar="ID", help="Id of the login, as in the kubeconfig.")
 def credential(login_id: str) -> None:
-    """Print the credential of a login, renewed when that is due, for kubectl (an exec credential plugin).
+    """Print the credential of a login, renewed if needed, for kubectl (an exec credential plugin).
 
-    `mooring login` writes this command into the kubeconfig; nobody has to type it.
+    `mooring login` writes this command into the kubeconfig.
     """
     info = read_exec_info(os.environ.get("KUBERNETES_EXEC_INFO", ""))
     interactive = sys.stdin.isatty() if info.interactive is None else info.interactive

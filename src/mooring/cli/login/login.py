@@ -56,7 +56,7 @@ _FILE: dict[str, Any] = {"default": "", "metavar": "FILE"}
 @click.option(
     "--server", default="", metavar="URL|HOST[:PORT]", help="Server to log in at, instead of that of the kubeconfig."
 )
-@click.option("--certificate-authority", help="CA to verify --server with. [default: the machine's]", **_FILE)
+@click.option("--certificate-authority", help="CA to verify --server with. [default: the system's]", **_FILE)
 @click.option(
     "--discovery-token-ca-cert-hash",
     "pins",
@@ -64,7 +64,7 @@ _FILE: dict[str, Any] = {"default": "", "metavar": "FILE"}
     metavar="sha256:HEX",
     help="Pin of the CA of --server, as for mooring join.",
 )
-@click.option("--username", default="", metavar="NAME", help="Log in with a password, which is asked for.")
+@click.option("--username", default="", metavar="NAME", help="Log in with a password, which is prompted for.")
 @click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
 @click.option(
     "--token-file",
@@ -73,20 +73,20 @@ _FILE: dict[str, Any] = {"default": "", "metavar": "FILE"}
     help="Log in with the bearer token in this file, which is read again at each renewal; - is standard input.",
 )
 @click.option("--oidc-issuer-url", default="", metavar="URL", help="Log in at this OpenID provider.")
-@click.option("--oidc-client-id", default="", metavar="ID", help="Name of this program there.")
-@click.option("--oidc-client-secret-file", help="File with the client secret, where the provider wants one.", **_FILE)
-@click.option("--oidc-ca-file", help="CA to verify the provider with. [default: the machine's]", **_FILE)
+@click.option("--oidc-client-id", default="", metavar="ID", help="Client id of this program at the provider.")
+@click.option("--oidc-client-secret-file", help="File with the client secret, if the provider needs one.", **_FILE)
+@click.option("--oidc-ca-file", help="CA to verify the provider with. [default: the system's]", **_FILE)
 @click.option(
     "--oidc-scope",
     multiple=True,
     metavar="SCOPE,...",
-    help=f"Scopes to ask for. [default: {OPENID_SCOPE},{REFRESH_SCOPE}]",
+    help=f"Scopes to request. [default: {OPENID_SCOPE},{REFRESH_SCOPE}]",
 )
 @click.option(
     "--oidc-grant",
     type=click.Choice(("device", "code")),
     default=None,
-    help="device: with a code and any browser anywhere; code: with a browser on this machine. "
+    help="device: with a code and any browser; code: with a browser on this machine. "
     "[default: device where the provider offers it]",
 )
 @click.option(
@@ -94,7 +94,7 @@ _FILE: dict[str, Any] = {"default": "", "metavar": "FILE"}
     type=click.IntRange(0, 65535),
     default=0,
     metavar="PORT",
-    help="Port of http://127.0.0.1:PORT/callback that a browser comes back to. [default: a free one]",
+    help="Port of http://127.0.0.1:PORT/callback, to which the provider redirects the browser. [default: a free one]",
 )
 @click.option(
     "--credential",
@@ -102,17 +102,15 @@ _FILE: dict[str, Any] = {"default": "", "metavar": "FILE"}
     type=click.Choice(loginrecord.KINDS),
     default=loginrecord.CERTIFICATE,
     show_default=True,
-    help="What to ask the cluster for. Only a token carries extra attributes of the user.",
+    help="Credential to request from the cluster. Only a token carries extra attributes of the user.",
 )
-@click.option(
-    "--name", default="", metavar="NAME", help="Of the entries in the kubeconfig. [default: mooring-HOST-PORT]"
-)
+@click.option("--name", default="", metavar="NAME", help="Name of the kubeconfig entries. [default: mooring-HOST-PORT]")
 @click.option(
     "--kubeconfig-out",
-    help="Kubeconfig to put the entries into. [default: the one that kubectl config changes]",
+    help="Kubeconfig for the entries. [default: the one that kubectl config changes]",
     **_FILE,
 )
-@click.option("--keep-context", is_flag=True, help="Leave the current context as it is.")
+@click.option("--keep-context", is_flag=True, help="Do not change the current context.")
 def login(
     kubeconfig: str,
     context_name: str,
@@ -126,10 +124,10 @@ def login(
     password_stdin: bool,
     **source_flags: object,
 ) -> None:
-    """Log in with a password or a token, and let kubectl use what the cluster gives for it.
+    """Log in with a password or a token, and let kubectl use the credential that the cluster issues.
 
-    The credential is short-lived and is renewed by itself where that is possible: with --token-file, with an OpenID provider, or
-    with a kubeconfig that has a user of its own. A password is asked for again.
+    The credential is short-lived. It is renewed automatically with --token-file, with an OpenID provider, and with a kubeconfig
+    that has a user of its own. A password is prompted for again.
     """
     clock = SystemClock()
     source = _source(source_flags, server)

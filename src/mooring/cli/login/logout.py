@@ -21,8 +21,8 @@ from mooring.trust.login.loginrecord import LoginRecordError
 
 
 @click.command("logout")
-@click.option("--name", default="", metavar="NAME", help="The login. [default: the only one]")
-@click.option("--all", "every", is_flag=True, help="Every login of this user.")
+@click.option("--name", default="", metavar="NAME", help="Name of the login. [default: the only one]")
+@click.option("--all", "every", is_flag=True, help="Remove every login of this user.")
 @click.option(
     "--kubeconfig",
     default="",
@@ -30,7 +30,7 @@ from mooring.trust.login.loginrecord import LoginRecordError
     help="Kubeconfig to clean. [default: the one that kubectl config changes]",
 )
 def logout(name: str, every: bool, kubeconfig: str) -> None:
-    """Forget the credential of a login, and remove it from the kubeconfig."""
+    """Remove the credential of a login, and its kubeconfig entries."""
     if name and every:
         raise click.UsageError("--name and --all exclude each other")
     logins = Logins(directory())

@@ -56,7 +56,11 @@ _NOT_WITH_CONFIG = ("certificate_key", "description", "groups", "ttl", "usages")
     help="kubeadm InitConfiguration (v1beta4 or v1beta3) whose bootstrapTokens are created.",
 )
 @click.option(
-    "--ttl", type=DURATION, default="24h0m0s", show_default=True, help="How long the token lives; 0 means for ever."
+    "--ttl",
+    type=DURATION,
+    default="24h0m0s",
+    show_default=True,
+    help="Lifetime of the token; 0 means that it never expires.",
 )
 @click.option(
     "--usages",
@@ -64,7 +68,7 @@ _NOT_WITH_CONFIG = ("certificate_key", "description", "groups", "ttl", "usages")
     default=USAGES,
     show_default=True,
     metavar="USAGE,...",
-    help="What the token is good for: signing, authentication; repeatable, or with commas.",
+    help="Uses of the token: signing, authentication; repeatable, or with commas.",
 )
 @click.option(
     "--groups",
@@ -72,24 +76,24 @@ _NOT_WITH_CONFIG = ("certificate_key", "description", "groups", "ttl", "usages")
     default=DEFAULT_GROUPS,
     show_default=True,
     metavar="GROUP,...",
-    help="More groups of whoever shows the token; repeatable, or with commas.",
+    help="Additional groups of a client with the token; repeatable, or with commas.",
 )
-@click.option("--description", default="", help="What the token is for, for people.")
-@click.option("--print-join-command", is_flag=True, help="Print the line that joins a machine instead of the token.")
+@click.option("--description", default="", help="Purpose of the token, for people.")
+@click.option("--print-join-command", is_flag=True, help="Print the join command of a machine instead of the token.")
 @click.option(
     "--join-program",
     type=click.Choice(PROGRAMS),
     default=PROGRAMS[0],
     show_default=True,
-    help="Which program the join line runs.",
+    help="Program of the join command.",
 )
 @click.option(
     "--certificate-key",
     default="",
     metavar="HEX",
-    help="With --print-join-command: print kubeadm's line for a control plane that fetches certificates with this key.",
+    help="With --print-join-command: print kubeadm's command for a control plane that fetches certificates with this key.",
 )
-@click.option("--dry-run", is_flag=True, help="Print what would be printed, and create nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the output without creating a token.")
 @kubeconfig_option
 @cluster.timeout_option
 @click.pass_context
@@ -111,8 +115,8 @@ def create(
 ) -> None:
     """Create a bootstrap token and print it.
 
-    Without TOKEN a fresh one is made; it may also be given as $MOORING_TOKEN, out of sight of other users. A machine that
-    shows the token may ask for its certificate.
+    Without TOKEN a new one is generated. It can also be given as $MOORING_TOKEN, which other users do not see. A machine with
+    the token can request its certificate.
     """
     clock = SystemClock()
     _check_certificate_key(certificate_key, print_join_command)

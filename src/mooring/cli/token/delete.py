@@ -24,13 +24,13 @@ from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
 
 @click.command("delete")
 @click.argument("token", nargs=-1, required=True)
-@click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the output without deleting a token.")
 @kubeconfig_option
 @cluster.timeout_option
 def delete(token: Sequence[str], dry_run: bool, kubeconfig: str, context_name: str, timeout: timedelta) -> None:
     """Delete bootstrap tokens, each given as its id or as a whole.
 
-    Machines that have joined with a token are not touched.
+    Machines that have joined with a token stay members.
     """
     with usage():
         ids = [parse_token_id(text) for text in token]

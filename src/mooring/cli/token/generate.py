@@ -16,8 +16,8 @@ from mooring.trust.bootstraptoken.token import generate_token
 
 @click.command("generate")
 def generate() -> None:
-    """Print a fresh bootstrap token.
+    """Print a new bootstrap token.
 
-    No server is asked: give the token to `mooring init --token` or to `mooring token create` to make it known.
+    No server is involved: give the token to `mooring init --token` or to `mooring token create`.
     """
     echo(generate_token(secrets.token_bytes).reveal())

@@ -38,8 +38,8 @@ _PADDING = 3
 
 @click.command("list")
 @output_option("text", "wide", "json", "yaml", "name")
-@click.option("--redact", is_flag=True, help="Show ids only, not whole tokens.")
-@click.option("--dry-run", is_flag=True, help="Taken for likeness with kubeadm; listing changes nothing.")
+@click.option("--redact", is_flag=True, help="Print ids only, not whole tokens.")
+@click.option("--dry-run", is_flag=True, help="Accepted as in kubeadm, without effect.")
 @kubeconfig_option
 @cluster.timeout_option
 def list_tokens(
@@ -47,7 +47,7 @@ def list_tokens(
 ) -> None:
     """List bootstrap tokens.
 
-    Whole tokens are printed: take care who reads the output, or use --redact.
+    Whole tokens are printed: keep the output private, or use --redact.
     """
     clock = SystemClock()
 

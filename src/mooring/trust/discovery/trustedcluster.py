@@ -1,7 +1,7 @@
 """The result of discovery: addresses, CAs and credentials of a cluster that passed every check.
 
 Rules kept here:
-* Server addresses are https and verified: whoever joins sends credentials there.
+* Server addresses are https and verified, because a joining machine sends credentials there.
 * The addresses used afterwards are those that cluster-info names, first the one that responded. An address that was given by the
   user and is not published comes last.
 * The CA of the servers and the CA of client certificates are kept apart.
