@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from mooring import authn
 from mooring.authn.authenticator import NOTHING, Authenticator
+from mooring.authn.host import Running
 from mooring.authn.table import NAMES, PROVIDERS, REASONS, SUBJECTS, build
 from mooring.plane.configuration import SUBJECTS as SERVER_SUBJECTS
 from tests.support.authnhost import AuthnHost, configured
@@ -113,6 +115,16 @@ def test_every_runtime_and_every_settings_class_of_a_folder_is_in_a_row() -> Non
 
 def test_flags_follow_from_the_rows() -> None:
     assert set(SUBJECTS) <= set(SERVER_SUBJECTS)
+
+
+def test_an_authenticator_without_background_work_starts_and_closes() -> None:
+    running = Running(authenticators=())
+    running.start()
+    assert asyncio.run(closed(running)) is None
+
+
+async def closed(running: Running) -> None:
+    await running.close()
 
 
 def test_names_are_used_once() -> None:

@@ -1,7 +1,7 @@
-"""What an authenticator is: one way of telling who sent a request.
+"""The protocol of an authenticator: it judges one kind of credential.
 
-Rules kept here: an authenticator is synchronous, reads views, never waits, and answers with one of three verdicts (law 3),
-or says what must be found out first (law 2, `mooring.authn.verdict.Deferred`).
+Rules kept here: an authenticator is synchronous, reads views and never waits. It answers with one of three verdicts (law 3), or
+with a deferred verdict that describes the missing work (law 2, `mooring.authn.verdict.Deferred`).
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ NOTHING: Literal["nothing"] = "nothing"
 
 
 class Authenticator(Protocol):
-    """One row of `mooring.authn.table.PROVIDERS`, built."""
+    """An authenticator that a row of `mooring.authn.table.PROVIDERS` built."""
 
     @property
     def name(self) -> str:
-        """What operators call it, e.g. `client-certificate`."""
+        """Name in the operator's records, e.g. `client-certificate`."""
 
     @property
     def judges(self) -> Literal["connection", "secret", "nothing"]:
-        """`connection`: the peer's certificate, with whatever headers it vouches for. `secret`: a bearer token or a password.
+        """`connection`: the peer's certificate, with the headers of a proxy. `secret`: a bearer token, a password or another
+        credential in a header.
 
-        `nothing` makes it a fallback: asked only when nobody accepted, nobody refused and no secret was left unclaimed.
+        `nothing` makes it a fallback: it is called only when every other authenticator left the request alone and no secret was
+        offered.
         """
 
     def authenticate(

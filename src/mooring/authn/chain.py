@@ -1,21 +1,23 @@
-"""The chain of authenticators: from what was offered to one outcome.
+"""The chain of authenticators: from the offered credentials to one outcome.
 
 Rules kept here (docs/protocol/authentication.md#chain):
-1. Authenticators are asked in order, in two stages. First each says what it knows at once; the first that accepts wins.
-   Refusals are collected and the others still asked: a good bearer token rescues an unverifiable certificate.
-2. Then what must be found out is found out, in the same order (law 2), unless the token or the password was refused by
-   whoever recognised it, at once or after finding out: what is ours and bad is not shown to strangers. What only looks like
-   ours is, and so is what somebody outside refused, who might merely have been down.
-3. A bearer token, a password, or a credential of another scheme that nobody claims is refused as `unknown-token`,
-   `unknown-password` or `unknown-credential`, or with the reason of the last authenticator that said why it is not its own.
-4. Any refusal without an acceptance is 401. Fallbacks (anonymous) are asked only when there was none.
-5. A credential bound to audiences must be valid for one of those asked.
-6. `system:authenticated` is added to who was accepted, except to `system:anonymous` and to users who carry
+1. Authenticators are called in order, in two stages. In the first stage each answers at once, and the first acceptance ends the
+   chain. Rejections are collected and the other authenticators are still called: a good bearer token rescues an unverifiable
+   certificate.
+2. In the second stage the deferred verdicts are settled in the same order (law 2). It is skipped when an authenticator recognised
+   the token or the password and rejected it, and it ends with the rejection of a deferred verdict that is `recognised`: such a
+   credential is not sent to other services. A credential whose form alone is recognised is sent on, and so is one that a remote
+   service rejected, because that service may have been down.
+3. A bearer token, a password, or a credential of another scheme that no authenticator recognises is rejected as `unknown-token`,
+   `unknown-password` or `unknown-credential`, or with the reason of the last authenticator that gave one for not recognising it.
+4. Any rejection without an acceptance is 401. Fallbacks (anonymous) are called only without a rejection.
+5. A credential that is bound to audiences must be valid for one of the requested audiences.
+6. The group `system:authenticated` is added to an accepted user, except to `system:anonymous` and to users that carry
    `system:authenticated` or `system:unauthenticated` already.
-7. A token among WebSocket subprotocols is judged after what `Authorization` offered has been refused; one that is no token is a
-   refusal of its own. Neither matters to who is accepted before.
-8. The caller learns nothing of the reasons; the operator gets all of them, step by step, headed by one: the last refusal, unless
-   that is an unknown CA and another authenticator knew the CA of the same certificate; then what that one says.
+7. A token among WebSocket subprotocols is judged after the credential of `Authorization` was rejected. A malformed one is a
+   rejection. Neither has an effect once another credential was accepted.
+8. The caller never learns a reason. The operator gets the verdict of every authenticator, under one reason: that of the last
+   rejection. When that is an unknown CA and another authenticator knew the CA of the same certificate, its reason comes first.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from mooring.identity import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo
 BEARER = "bearer"
 BASIC = "basic"
 MAX_DEFERRALS = 2
-"""How often one authenticator may ask about one credential: for the keys of an issuer, then for groups that are elsewhere."""
+"""Deferred verdicts of one authenticator about one credential: for the keys of an issuer, then for distributed groups."""
 
 
 _UNASKED = NotMine(NOT_ASKED)
@@ -52,12 +54,13 @@ _UNASKED = NotMine(NOT_ASKED)
 _UNINFORMED = frozenset({"", NOT_ASKED, UNKNOWN_CA})
 """Reasons of authenticators that know nothing about the credential."""
 
-Said = tuple[str, Verdict]
+NamedVerdict = tuple[str, Verdict]
+"""A verdict with the name of its authenticator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one authenticator said in the end."""
+    """The final verdict of one authenticator."""
 
     authenticator: str
     verdict: Verdict
@@ -65,7 +68,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One authenticator's reason to refuse, for the operator's record only."""
+    """Reason for which one authenticator rejected the credential, for the operator's record only."""
 
     authenticator: str
     reason: str
@@ -74,30 +77,30 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Either `user` as told by `authenticator`, or nobody (401). `refusals` may accompany an acceptance (rule 1).
+    """The user that `authenticator` accepted, or None (401). `refusals` may accompany an acceptance (rule 1).
 
-    `why`: the reason that heads the record of a refusal.
-    `said`: what each who was asked said, by name and in order; `steps` are the same for the operator to read, made when somebody
-    wants them, because every request has an outcome. `warnings` and `annotations` are those of the acceptance.
+    `why`: the reason under which the record of a rejection stands (rule 8).
+    `verdicts`: the verdict of each authenticator that was called, in order. `steps` shows them; it is computed on demand, because
+    every request has an outcome. `warnings` and `annotations` are those of the acceptance.
     """
 
     user: UserInfo | None
     authenticator: str = ""
     audiences: tuple[str, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    said: tuple[Said, ...] = ()
+    verdicts: tuple[NamedVerdict, ...] = ()
     warnings: tuple[str, ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
     why: str = ""
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        return tuple(Step(*one) for one in self.said)
+        return tuple(Step(*one) for one in self.verdicts)
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What `authenticator` wants found out."""
+    """A deferred verdict of `authenticator`, to be settled by the second stage."""
 
     authenticator: str
     deferred: Deferred
@@ -105,7 +108,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The answer to a `Pending`, and the time at which it was found."""
+    """The verdict that settles a `Pending`, and its time. None: the authenticator judges the credential again."""
 
     verdict: Verdict | None
     now: datetime
@@ -115,7 +118,7 @@ Chain = Generator[Pending, Found, Outcome]
 
 
 def with_authenticated(user: UserInfo) -> UserInfo:
-    """Rule 6."""
+    """Add the group `system:authenticated` (rule 6)."""
     if user.username == ANONYMOUS or AUTHENTICATED in user.groups or UNAUTHENTICATED in user.groups:
         return user
     return UserInfo(user.username, user.uid, (*user.groups, AUTHENTICATED), user.extra)
@@ -128,15 +131,17 @@ def judge(
     now: datetime,
     audiences: Sequence[str],
 ) -> Chain:
-    """Who offered `credentials`, at `now`. `audiences`: those this server answers to; empty means no audience is checked.
+    """Judge `credentials` at `now` and return the outcome. Yields deferred verdicts; most requests have none.
 
-    Yields what has to be found out, and ends in the outcome; most requests end it before anything is yielded.
+    `audiences` are the requested audiences; without any, audiences are not checked.
     """
-    chain = _judged(credentials, authenticators, views, now, audiences)
-    return chain if credentials.second is None else _both(chain, credentials, authenticators, views, now, audiences)
+    chain = _judge_first(credentials, authenticators, views, now, audiences)
+    return (
+        chain if credentials.second is None else _judge_both(chain, credentials, authenticators, views, now, audiences)
+    )
 
 
-def _both(
+def _judge_both(
     chain: Chain,
     credentials: Credentials,
     authenticators: Collection[Authenticator],
@@ -144,56 +149,56 @@ def _both(
     now: datetime,
     audiences: Sequence[str],
 ) -> Chain:
-    """`chain`, and then another about the second bearer."""
+    """Run `chain`, and after a rejection another chain with the second bearer token (rule 7)."""
     outcome = yield from chain
     if outcome.user is not None:
         return outcome
     rest = replace(credentials, peer=(), bearer=credentials.second, basic=None, second=None, other=None, refused="")
-    then = yield from _judged(rest, authenticators, views, now, audiences)
-    return replace(then, refusals=(*outcome.refusals, *then.refusals), said=(*outcome.said, *then.said))
+    then = yield from _judge_first(rest, authenticators, views, now, audiences)
+    return replace(then, refusals=(*outcome.refusals, *then.refusals), verdicts=(*outcome.verdicts, *then.verdicts))
 
 
-def _judged(
+def _judge_first(
     credentials: Credentials,
     authenticators: Collection[Authenticator],
     views: Views,
     now: datetime,
     audiences: Sequence[str],
 ) -> Chain:
-    said: list[Said] = []
+    verdicts: list[NamedVerdict] = []
     waiting: list[tuple[int, Authenticator, Deferred]] = []
-    shown_to_strangers = True
+    remote_allowed = True
     for authenticator in authenticators:
         if authenticator.judges == NOTHING:
             continue
         first = authenticator.authenticate(credentials, views, now, audiences)
-        if isinstance(first, NotMine):  # first, because nearly everybody says so
-            said.append((authenticator.name, first))
+        if isinstance(first, NotMine):  # the most frequent verdict
+            verdicts.append((authenticator.name, first))
             continue
         if isinstance(first, Deferred):
-            waiting.append((len(said), authenticator, first))
-            said.append((authenticator.name, _UNASKED))
+            waiting.append((len(verdicts), authenticator, first))
+            verdicts.append((authenticator.name, _UNASKED))
             continue
-        verdict = _for_us(first, audiences)
-        said.append((authenticator.name, verdict))
+        verdict = _check_audiences(first, audiences)
+        verdicts.append((authenticator.name, verdict))
         if isinstance(verdict, Accepted):
-            return _accepted(authenticator, verdict, said)
+            return _accepted(authenticator, verdict, verdicts)
         if isinstance(verdict, Rejected) and authenticator.judges == SECRET and not verdict.form_only:
-            shown_to_strangers = False
-    for place, authenticator, later in waiting if shown_to_strangers else ():
-        then: FirstVerdict = later
+            remote_allowed = False
+    for place, authenticator, deferred in waiting if remote_allowed else ():
+        then: FirstVerdict = deferred
         for _ in range(MAX_DEFERRALS):
             if isinstance(then, Deferred):
-                later = then
-                found = yield Pending(authenticator.name, later)
+                deferred = then
+                found = yield Pending(authenticator.name, deferred)
                 then = found.verdict or authenticator.authenticate(credentials, views, found.now, audiences)
-        verdict = Rejected(UNDECIDED) if isinstance(then, Deferred) else _for_us(then, audiences)
-        said[place] = (authenticator.name, verdict)
+        verdict = Rejected(UNDECIDED) if isinstance(then, Deferred) else _check_audiences(then, audiences)
+        verdicts[place] = (authenticator.name, verdict)
         if isinstance(verdict, Accepted):
-            return _accepted(authenticator, verdict, said)
-        if isinstance(verdict, Rejected) and later.recognised:
+            return _accepted(authenticator, verdict, verdicts)
+        if isinstance(verdict, Rejected) and deferred.recognised:
             break
-    return _nobody(credentials, authenticators, said, views, now, audiences)
+    return _reject(credentials, authenticators, verdicts, views, now, audiences)
 
 
 def authenticate(
@@ -203,7 +208,7 @@ def authenticate(
     now: datetime,
     audiences: Sequence[str],
 ) -> Outcome:
-    """The outcome when nothing can be found out: whoever must ask outside refuses as `undecided`."""
+    """Return the outcome without a second stage: a deferred verdict is rejected as `undecided`."""
     chain = judge(credentials, authenticators, views, now, audiences)
     try:
         next(chain)
@@ -214,29 +219,29 @@ def authenticate(
         return outcome
 
 
-def _for_us(verdict: Verdict, audiences: Sequence[str]) -> Verdict:
+def _check_audiences(verdict: Verdict, audiences: Sequence[str]) -> Verdict:
     if isinstance(verdict, Accepted) and not _acceptable(verdict.audiences, audiences):
         return Rejected(WRONG_AUDIENCE, f"good for {', '.join(verdict.audiences)}")
     return verdict
 
 
-def _accepted(authenticator: Authenticator, verdict: Accepted, said: list[Said]) -> Outcome:
-    """`said` holds the acceptance already."""
+def _accepted(authenticator: Authenticator, verdict: Accepted, verdicts: list[NamedVerdict]) -> Outcome:
+    """Return the outcome of an acceptance, which is the last of `verdicts`."""
     return Outcome(
         with_authenticated(verdict.user),
         authenticator.name,
         verdict.audiences,
-        _refusals(said) if len(said) > 1 else (),
-        tuple(said),
+        _refusals(verdicts) if len(verdicts) > 1 else (),
+        tuple(verdicts),
         verdict.warnings,
         verdict.annotations,
     )
 
 
-def _nobody(
+def _reject(
     credentials: Credentials,
     authenticators: Collection[Authenticator],
-    said: list[Said],
+    verdicts: list[NamedVerdict],
     views: Views,
     now: datetime,
     audiences: Sequence[str],
@@ -244,48 +249,48 @@ def _nobody(
     judges = {one.name: one.judges for one in authenticators}
     why = ""
     if credentials.refused:
-        said.append((WEBSOCKET, Rejected(credentials.refused)))
-    refusals = _refusals(said)
+        verdicts.append((WEBSOCKET, Rejected(credentials.refused)))
+    refusals = _refusals(verdicts)
     if not refusals and credentials.bearer is not None:
-        refusals = (Refusal(BEARER, _last_reason(said, judges, SECRET) or UNKNOWN_TOKEN),)
+        refusals = (Refusal(BEARER, _last_reason(verdicts, judges, SECRET) or UNKNOWN_TOKEN),)
     if not refusals and credentials.basic is not None:
-        refusals = (Refusal(BASIC, _last_reason(said, judges, SECRET) or UNKNOWN_PASSWORD),)
+        refusals = (Refusal(BASIC, _last_reason(verdicts, judges, SECRET) or UNKNOWN_PASSWORD),)
     if not refusals and credentials.other is not None:
-        reason = _last_reason(said, judges, SECRET) or UNKNOWN_CREDENTIAL
+        reason = _last_reason(verdicts, judges, SECRET) or UNKNOWN_CREDENTIAL
         refusals = (Refusal(credentials.other.scheme, reason),)
     if refusals:
         why = refusals[-1].reason
         if why == UNKNOWN_CA:
-            why = _last_reason(said, judges, CONNECTION) or why
-        return Outcome(None, refusals=refusals, said=tuple(said), why=why)
+            why = _last_reason(verdicts, judges, CONNECTION) or why
+        return Outcome(None, refusals=refusals, verdicts=tuple(verdicts), why=why)
     for authenticator in authenticators:
         if authenticator.judges != NOTHING:
             continue
         verdict = authenticator.authenticate(credentials, views, now, audiences)
         if isinstance(verdict, Accepted):
-            said.append((authenticator.name, verdict))
-            return _accepted(authenticator, verdict, said)
+            verdicts.append((authenticator.name, verdict))
+            return _accepted(authenticator, verdict, verdicts)
         if isinstance(verdict, NotMine):
-            said.append((authenticator.name, verdict))
+            verdicts.append((authenticator.name, verdict))
             why = verdict.reason
-    return Outcome(None, said=tuple(said), why=why or NOTHING_OFFERED)
+    return Outcome(None, verdicts=tuple(verdicts), why=why or NOTHING_OFFERED)
 
 
-def _last_reason(said: Iterable[Said], judges: Mapping[str, str], kind: str) -> str:
+def _last_reason(verdicts: Iterable[NamedVerdict], judges: Mapping[str, str], kind: str) -> str:
     """Return the last reason that an authenticator of this kind gave from knowledge of the credential, or ""."""
     reasons = [
         verdict.reason
-        for name, verdict in said
+        for name, verdict in verdicts
         if judges.get(name) == kind and not isinstance(verdict, Accepted) and verdict.reason not in _UNINFORMED
     ]
     return reasons[-1] if reasons else ""
 
 
-def _refusals(said: Iterable[Said]) -> tuple[Refusal, ...]:
+def _refusals(verdicts: Iterable[NamedVerdict]) -> tuple[Refusal, ...]:
     return tuple(
-        [Refusal(name, verdict.reason, verdict.detail) for name, verdict in said if isinstance(verdict, Rejected)]
+        [Refusal(name, verdict.reason, verdict.detail) for name, verdict in verdicts if isinstance(verdict, Rejected)]
     )
 
 
-def _acceptable(valid_for: Sequence[str], asked: Sequence[str]) -> bool:
-    return not valid_for or not asked or any(audience in asked for audience in valid_for)
+def _acceptable(valid_for: Sequence[str], requested: Sequence[str]) -> bool:
+    return not valid_for or not requested or any(audience in requested for audience in valid_for)

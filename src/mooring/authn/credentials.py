@@ -1,17 +1,17 @@
-"""What a request offered to prove who sends it, before anybody judges it.
+"""Credentials that a request offers, read before any authenticator judges them.
 
-Rules kept here (docs/protocol/authentication.md; RFC 6750 section 2.1; RFC 7617 for Basic):
-1. Only the first `Authorization` header counts, as in Go's `Header.Get`; a second one is never a second guess.
-2. It is trimmed and split on single spaces; the scheme is compared without regard to case; the token is the second part
-   and whatever follows a second space is ignored.
-3. `Basic` is read only by a server that has an authenticator of passwords. For others, as for kube-apiserver, it offers
-   nothing, like any other scheme: the request goes on without a credential. What is no base64 of `user:password` in UTF-8
-   offers a `Basic` without a user, which nobody accepts and which is therefore refused, never anonymous. Another scheme that a
-   custom authenticator names is read in the same way; all that follows its name is the credential, and may be empty.
-4. Two spaces before the token make it empty: it is ignored, and a warning tells the caller.
-5. The token, or the password, becomes a `Secret` here, once, and stays one.
-6. A request for a WebSocket may carry a token among its subprotocols (`mooring.authn.websocketbearer`). What `Authorization` offers
-   comes first, and the other token is judged when that is refused.
+Rules kept here (docs/protocol/authentication.md#bearer-tokens; RFC 6750 section 2.1; RFC 7617 for Basic):
+1. Only the first `Authorization` header counts, as in Go's `Header.Get`.
+2. It is trimmed and split on single spaces. The scheme is compared without regard to case. The token is the second part; the text
+   after a second space is ignored.
+3. `Basic` is read only by a server that has an authenticator of passwords. Other servers ignore it like any other scheme, as
+   kube-apiserver does: the request goes on without a credential. A value that is not base64 of `user:password` in UTF-8 gives a
+   `Basic` without a user, which every authenticator leaves alone and the chain rejects. A scheme that a custom authenticator
+   names is read in the same way; its credential is all the text after its name, and may be empty.
+4. Two spaces before the token make the token empty: it is ignored, and the caller gets a warning.
+5. A token or password becomes a `Secret` here and stays one.
+6. A request for a WebSocket may carry a token among its subprotocols (`mooring.authn.websocketbearer`). The credential of
+   `Authorization` comes first; the other token is judged when that is rejected.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ HeaderNames = Callable[[], Iterable[str]]
 
 
 class PeerMemo:
-    """What one connection already knows about its peer certificate; make one per connection and keep it there.
+    """Verdicts about the peer certificate of one connection, one for each bundle of CAs. Make one for a connection and keep it
+    there.
 
-    Only `mooring.authn.x509.peers` writes it: one entry for each bundle of CAs. The chain walk costs a signature check or two;
-    requests on a kept-alive connection should pay for it once.
+    Only `mooring.authn.x509.peers` writes it. Walking the chain costs a signature check or two, which requests on an open
+    connection pay once.
     """
 
     __slots__ = ("known",)
@@ -74,12 +75,12 @@ def _no_headers(name: str) -> Sequence[str]:
 
 @dataclass(slots=True)  # not frozen: each request makes one, and freezing costs a microsecond; nobody changes it
 class Credentials:
-    """What was offered. `peer`: DER certificates as presented, leaf first. `warnings` go back to the caller as headers.
+    """The offered credentials. `peer`: DER certificates as presented, leaf first. `warnings` go back to the caller as headers.
 
-    `headers` and `path` are those of the request: for an authenticating proxy, and for anonymous access to some paths.
-    `other`: a credential of a scheme that only custom authenticators judge. `second`: a bearer to judge when what `Authorization`
-    offers is refused. `refused`: why a token among WebSocket subprotocols is none.
-    `dry_run`: somebody asks what would become of them; nothing is noted of it.
+    `headers` and `path` are those of the request: for an authenticating proxy, and for anonymous access to some paths. `other`: a
+    credential of a scheme that only custom authenticators judge. `second`: a bearer token to judge when the credential of
+    `Authorization` is rejected. `refused`: the reason for which a token among WebSocket subprotocols is malformed. `dry_run`:
+    `mooring auth explain` judges a credential; no use of it is noted.
     """
 
     peer: tuple[bytes, ...] = ()

@@ -21,7 +21,7 @@ from mooring.authn.reasons import NO_OTHER_SUBPROTOCOL, TOKEN_NOT_BASE64URL, TOK
 from mooring.secret import Secret
 
 NAME = "websocket"
-"""What operators call this place of a token, e.g. in the reason of a refusal."""
+"""Name of this place of a token in the operator's records."""
 BEARER_PREFIX = "base64url.bearer.authorization.k8s.io."
 
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]*")
@@ -29,7 +29,7 @@ _BASE64URL = re.compile(r"[A-Za-z0-9_-]*")
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """What the list offers: a token, a reason to refuse it, or neither; never both."""
+    """A token, or the reason for which it is malformed, or neither."""
 
     token: Secret | None = None
     refused: str = ""

@@ -1,0 +1,1 @@
+"""Requests without a credential become `system:anonymous`."""

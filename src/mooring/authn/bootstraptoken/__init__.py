@@ -1,0 +1,1 @@
+"""Bootstrap tokens, with which machines join."""

@@ -1,0 +1,1 @@
+"""Passwords that an OpenStack Keystone judges."""

@@ -1,16 +1,16 @@
 """Passwords that an OpenStack Keystone judges.
 
 Rules kept here (OpenStack Identity API v3, POST /v3/auth/tokens; docs/protocol/authentication.md#removed-authenticators):
-1. The method is `password`, the scope `unscoped`: the token that comes back can do next to nothing. It is in a header that
-   nobody reads, and is dropped with the answer.
-2. `jane` is a user of the configured domain, `jane@people` one of the domain people; the last @ counts. So each user of
-   Keystone has exactly one name here: `jane@example.com` of the configured domain is `jane@example.com@Default`, and never the
-   jane of a domain that somebody calls example.com.
-3. Name and domain are those of the answer, not those asked for: Keystone on MySQL takes Jane for jane. The uid is Keystone's id.
-   There are no groups: roles are about projects, and who administers Keystone does not administer this cluster.
-4. Names that begin with `system:` are refused: they are the cluster's own, and no directory gives them.
-5. Whatever is no good answer is a refusal, with a reason for the operator; whether user or password was wrong, Keystone does
-   not tell. Only acceptances are remembered, briefly; failures never.
+1. The method is `password`, the scope `unscoped`: the token in the response has next to no rights. It stands in a header that is
+   never read.
+2. `jane` is a user of the configured domain, `jane@people` one of the domain people; the last @ counts. Each user of Keystone
+   therefore has exactly one name here: `jane@example.com` of the configured domain is `jane@example.com@Default`, and never the
+   jane of a domain called example.com.
+3. Name and domain are those of the response: Keystone on MySQL takes Jane for jane. The uid is Keystone's id. There are no
+   groups, because roles of Keystone are about projects, and its administrators are not those of this cluster.
+4. Names that begin with `system:` are rejected, because they belong to the cluster.
+5. Any other response is a rejection with a reason for the operator. Keystone does not reveal whether the user or the password was
+   wrong. Acceptances are remembered briefly, failures never.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from mooring.identity import UserInfo
 from mooring.trust.httpexchange import Exchange, HttpFailure, HttpRequest, HttpResponse
 
 TARGET = "keystone"
-"""Whom the composition root knows under this name: the URL of `tokens_url`, and its trust."""
+"""Target of every request: the URL of `tokens_url`, under its trust."""
 
 CALL_SECONDS = 5.0
 """Keystone hashes with bcrypt: a third of a second of its CPU, and it may have others to serve."""
@@ -80,18 +80,18 @@ class _Token(msgspec.Struct):
 
 
 class _Description(msgspec.Struct):
-    """Of a token, as Keystone answers; the rest is not looked at."""
+    """Description of a token in Keystone's response; other fields are ignored."""
 
     token: _Token
 
 
 def tokens_url(url: str) -> str:
-    """Where to ask, when `url` is Keystone's, with or without its version."""
+    """Return the URL of tokens for the URL of Keystone, with or without its version."""
     return f"{url.rstrip('/').removesuffix('/v3')}/v3/auth/tokens?nocatalog"
 
 
 class KeystoneAuthenticator:
-    """Judges passwords that nobody else knows. `domain`: of users who name none."""
+    """Judges passwords in the second stage. `domain` is that of users who name none."""
 
     name = "keystone"
     judges = SECRET
@@ -101,7 +101,7 @@ class KeystoneAuthenticator:
         self._remembered = remembered
 
     def forget(self) -> None:
-        """Whoever was accepted is asked about again: Keystone is another, or is believed for another reason."""
+        """Clear the remembered acceptances, because Keystone answers under another CA now."""
         self._remembered.clear()
 
     def authenticate(

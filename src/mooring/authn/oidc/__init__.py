@@ -1,0 +1,1 @@
+"""ID tokens of OpenID Connect providers, and the AuthenticationConfiguration that names them."""

@@ -1,14 +1,14 @@
-"""The AuthenticationConfiguration file: issuers of tokens, and who may come without one (apiserver.config.k8s.io).
+"""The AuthenticationConfiguration file: issuers of tokens, and anonymous access (apiserver.config.k8s.io).
 
 Rules kept here (docs/protocol/openid-connect.md#authenticationconfiguration; KEP-3331, KEP-4633):
-* One document of v1, v1beta1 or v1alpha1, which say the same. Reading is strict: unknown fields, repeated ones and wrong types are
-  mistakes, and all mistakes are told at once, each with the path of its field.
+* One document of v1, v1beta1 or v1alpha1, which have the same content. Reading is strict: unknown fields, repeated fields and
+  wrong types are mistakes. All mistakes are reported at once, each with the path of its field.
 * `issuer.url` and `issuer.discoveryURL` are https without user, query and fragment, differ from each other, and are each used
-  once. An issuer of this server's own tokens cannot be one. At least one audience, none twice; `audienceMatchPolicy`
-  is MatchAny, which must be said when there are several. `egressSelectorType` is checked and means nothing here: this server
-  always connects itself.
-* How claims become a user is read by `mooring.authn.oidc.mappingconfig`.
-* `anonymous` takes the place of the flag --anonymous-auth, so that both cannot be said; `conditions` want `enabled: true`.
+  once. An issuer of this server's own tokens cannot be one. There is at least one audience, and none twice. `audienceMatchPolicy`
+  is MatchAny, and required with several audiences. `egressSelectorType` is checked and has no effect: this server always connects
+  directly.
+* `mooring.authn.oidc.mappingconfig` reads the mapping from claims to users.
+* `anonymous` replaces the flag --anonymous-auth, and both together are a mistake. `conditions` need `enabled: true`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ EGRESS = ("controlplane", "cluster")
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationConfiguration:
-    """What a file says. `anonymous` None: it leaves that to the flag."""
+    """Content of a file. `anonymous` is None when the file leaves it to the flag."""
 
     issuers: tuple[IssuerConfig, ...]
     anonymous: AnonymousAccess | None
@@ -58,7 +58,7 @@ class AuthenticationConfiguration:
 def parse(
     data: bytes, source: str, *, own_issuers: Collection[str] = (), anonymous_given: bool = False
 ) -> AuthenticationConfiguration:
-    """The configuration in a YAML or JSON file. Raises ConfigError that names `source` and every wrong field.
+    """Parse a YAML or JSON file. Raises ConfigError that names `source` and every wrong field.
 
     `anonymous_given`: the operator gave --anonymous-auth.
     """
@@ -79,7 +79,9 @@ def parse(
 
 
 def from_flags(settings: OidcSettings, ca_pem: bytes) -> IssuerConfig:
-    """The issuer that --oidc- flags mean (docs/protocol/openid-connect.md#flags). `ca_pem`: what is in --oidc-ca-file."""
+    """Return the issuer that the --oidc- flags describe (docs/protocol/openid-connect.md#flags). `ca_pem`: the content of
+    --oidc-ca-file.
+    """
     prefix = settings.oidc_username_prefix
     if not prefix:
         prefix = "" if settings.oidc_username_claim == EMAIL else f"{settings.oidc_issuer_url}#"

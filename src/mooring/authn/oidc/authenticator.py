@@ -1,16 +1,16 @@
-"""ID tokens of OpenID providers, and other signed tokens of issuers that the operator names.
+"""ID tokens of OpenID Connect providers, and other signed tokens of issuers that the operator names.
 
-Rules kept here (docs/protocol/authentication.md, docs/protocol/openid-connect.md):
-1. A bearer that names no configured issuer is not mine. The issuer is read unverified for that only. A bearer that names one is
-   judged here whatever its form: without a signature, too long, with an unreadable header.
-2. What costs nothing is judged first (`mooring.authn.oidc.idtoken`), then the signature, then the claims
-(`mooring.authn.claims.mapping`).
-3. An issuer whose keys are not known yet refuses. A signature that no known key verifies makes the keys be asked for, once for
-   all who wait, and not again for a while (`mooring.authn.oidc.issuer`); then the token is judged again.
-4. Groups that are elsewhere are fetched (`mooring.authn.oidc.distributedclaims`), and believed for TTL as kube-apiserver does.
-5. Who was accepted is remembered by the SHA-256 of the token until the token expires, in a bounded table; it is forgotten when
-   the keys of the issuer change, when the configuration does, and when the clock went back.
-6. The user is good for this server, as if the token named no audience: its own are the provider's names for its clients.
+Rules kept here (docs/protocol/authentication.md#caching, docs/protocol/openid-connect.md#verification):
+1. A bearer token that names no configured issuer is not mine. The issuer is read unverified for this only. A token that names one
+   is judged here in any form: without a signature, too long, with an unreadable header.
+2. Checks without a key come first (`mooring.authn.oidc.idtoken`), then the signature, then the claims
+   (`mooring.authn.claims.mapping`).
+3. A token of an issuer without known keys is rejected. A signature that no known key verifies makes the server fetch the keys,
+   once for all waiting requests and not again for a while (`mooring.authn.oidc.issuer`). Then the token is judged again.
+4. Distributed groups are fetched (`mooring.authn.oidc.distributedclaims`) and believed for TTL, as in kube-apiserver.
+5. An accepted user is remembered by the SHA-256 of the token until the token expires, in a bounded table. A change of the
+   issuer's keys or of the configuration clears it, and so does a clock that went back.
+6. The user is valid for this server, as if the token named no audience: its audiences are the provider's names for its clients.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from mooring.trust.oidc.discovery import ProviderError
 
 DISTRIBUTED_TTL = timedelta(seconds=10)
 FETCH_SECONDS = 10.0
-"""For a distributed claim: the source, and perhaps the discovery of who signed."""
+"""Seconds for a distributed claim: the source, and perhaps the discovery of its issuer."""
 _ALIASES = {"https://accounts.google.com": "accounts.google.com"}
 """An issuer that does not write its own name in full in every token."""
 _NOT_MINE = NotMine()
@@ -49,7 +49,7 @@ _NOT_MINE = NotMine()
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Who was accepted, and under which keys of which issuer."""
+    """An accepted user, with the issuer and the number of changes of its keys."""
 
     user: UserInfo
     issuer: JwtIssuer
@@ -71,7 +71,7 @@ class OidcAuthenticator:
         return tuple(dict.fromkeys(self._issuers.values()))
 
     def replace(self, issuers: Iterable[JwtIssuer]) -> None:
-        """From now on these issuers and no others."""
+        """Use these issuers and no others."""
         found = {issuer.config.url: issuer for issuer in issuers}
         self._issuers = found | {_ALIASES[url]: one for url, one in found.items() if url in _ALIASES}
         self._verified.clear()
@@ -143,7 +143,7 @@ class OidcAuthenticator:
 
 
 def _asked_again(issuer: JwtIssuer, before: Published, now: datetime) -> Exchange[Verdict | None]:
-    """The issuer's keys, asked for because of a token; None: judge it again."""
+    """Fetch the keys of an issuer because of a token. None: judge the token again."""
     try:
         issuer.learn((yield from renew(issuer.provider, before.jwks_uri)), now)
     except ProviderError as error:

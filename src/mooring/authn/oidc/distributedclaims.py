@@ -1,13 +1,13 @@
-"""Groups that a token does not hold but says where to get (OpenID Connect Core 1.0 section 5.6.2).
+"""Distributed groups: a token names the service that holds them (OpenID Connect Core 1.0 section 5.6.2).
 
 Rules kept here (docs/protocol/openid-connect.md#verification):
-* Only for the groups claim, when the token has not the claim itself: `_claim_names` names a source, `_claim_sources` gives its
-  endpoint and perhaps an access token. A source without an endpoint is an aggregated one, and is passed over.
-* It is looked at only in a token whose signature was verified: nobody else chooses whom this server asks. The endpoint must
-  be https, and is asked under the issuer's own trust, with the access token as bearer if there is one.
-* The answer is a JWT of its own issuer, for one of the same audiences, and is verified like any: its keys are found by
+* Only the groups claim is looked for, and only when the token lacks it: `_claim_names` names a source, `_claim_sources` gives its
+  endpoint and perhaps an access token. A source without an endpoint is an aggregated one, and is ignored.
+* The source is read from tokens with a verified signature only, so that no other caller chooses a server to contact. The endpoint
+  must be https, and is reached under the trust of the issuer, with the access token as bearer token.
+* The response is a JWT of its own issuer, for one of the same audiences, and is verified like any other. Its keys are found by
   discovery, unless it is of the same issuer.
-* Whatever goes wrong refuses the request: a user without the groups that a rule looks for is not who it is about.
+* Any failure rejects the request: without its groups the user would escape the rules about them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mooring.trust.oidc.discovery import ProviderError, fetch_document
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the claim `name` is."""
+    """Service that holds the claim `name`."""
 
     name: str
     endpoint: str
@@ -39,7 +39,7 @@ class Source:
 
 
 def source_of(name: str, claims: Claims) -> Source | None:
-    """Where the claim is, when these claims do not hold it and say where. Raises ClaimsRefusedError."""
+    """Return the source of the claim; None when the claims hold it or name no source. Raises ClaimsRefusedError."""
     names, sources = claims.get("_claim_names"), claims.get("_claim_sources")
     if name in claims or not isinstance(names, dict) or not isinstance(sources, dict):
         return None
@@ -55,7 +55,7 @@ def source_of(name: str, claims: Claims) -> Source | None:
 
 
 def fetch(source: Source, issuer: JwtIssuer, now: datetime) -> Exchange[Any]:
-    """The value of the claim. Raises ClaimsRefusedError."""
+    """Fetch the value of the claim. Raises ClaimsRefusedError."""
     try:
         return (yield from _fetched(source, issuer, now))
     except (ProviderError, TokenRefusedError, ClaimsRefusedError) as error:

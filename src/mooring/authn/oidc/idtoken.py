@@ -1,13 +1,12 @@
-"""What is wrong with an ID token before its signature is looked at: algorithm, audience, times.
+"""Checks of an ID token that need no key: algorithm, audience and times.
 
 Rules kept here (docs/protocol/openid-connect.md#verification; OpenID Connect Core 1.0 section 3.1.3.7; the leeways are
 kube-apiserver's):
-* The algorithm must be one that is allowed for the issuer: `none` and every HMAC never are, and are refused before a key is
-  looked at.
-* A header with critical extensions, or with a `kid` that is no text, is refused.
-* The token must be for one of the audiences of the configuration; which of them does not matter.
-* `exp` must be there, and must not be past: no leeway. `nbf` may lie one minute ahead. `iat` may lie at any time, but must be one.
-* `aud` is a text or a list of texts; a list with anything else in it is refused whole.
+* The algorithm must be allowed for the issuer. `none` and every HMAC never are, and are rejected before a key is used.
+* A header with critical extensions is rejected, and so is a `kid` that is not text.
+* The token must be for one of the configured audiences.
+* `exp` must be there and must not be past, without leeway. `nbf` may lie one minute ahead. `iat` must be a time, at any moment.
+* `aud` is a text or a list of texts; a list with anything else in it is rejected.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ _MAX_NUMBER = 32  # characters: seconds since 1970 have ten
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """For whom the tokens of an issuer must be, and how they may be signed."""
+    """Audiences and algorithms that the tokens of an issuer may have."""
 
     audiences: tuple[str, ...]
     algorithms: tuple[str, ...]
 
 
 def check(header: dict[str, Any], claims: Claims, expected: Expected, now: datetime) -> datetime:
-    """When the token expires. Raises TokenRefusedError or ClaimsRefusedError."""
+    """Return the time at which the token expires. Raises TokenRefusedError or ClaimsRefusedError."""
     check_header(header, expected.algorithms)
     if not any(one in expected.audiences for one in audiences(claims)):
         raise ClaimsRefusedError(WRONG_AUDIENCE, f"wants audience {' or '.join(expected.audiences)}")

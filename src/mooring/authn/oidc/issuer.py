@@ -1,11 +1,10 @@
-"""One issuer of tokens: what the configuration says of it, and what was learnt of it since.
+"""One issuer of tokens: its configuration and the keys that it published.
 
 Rules kept here (docs/protocol/openid-connect.md):
-* Before its keys are known for the first time every token of the issuer is refused, as `provider-not-ready`.
-* Keys are kept while the provider cannot be reached, but not for ever: after KEEP beyond their life they are not believed.
-* A signature that no known key verifies is a reason to ask for the keys again: a rotation. At most once in HOLD per issuer,
-  whoever sends how many tokens with whatever key ids. Who comes while somebody asks waits for the same answer; who comes
-  after it is refused.
+* Until its keys were fetched once, every token of the issuer is rejected as `provider-not-ready`.
+* Keys stay in use while the provider cannot be reached, for KEEP beyond their life.
+* A signature that no known key verifies makes the server fetch the keys again, because they may have been rotated: at most once
+  in HOLD for an issuer, however many tokens arrive. Requests during the fetch wait for its result; later ones are rejected.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from mooring.authn.oidc.provider import Provider, Published
 from mooring.authn.oidc.settings import SIGNING_ALGORITHMS
 
 KEEP = timedelta(hours=24)
-"""ID tokens rarely live longer: an outage locks nobody out who could still come in, and a withdrawn key ends."""
+"""ID tokens rarely live longer: an outage locks no user out, and a withdrawn key ends."""
 HOLD = timedelta(seconds=10)
-"""Longer than one finding-out may take (REFRESH_SECONDS), so that who waited for it is told what it found."""
+"""Longer than a fetch may take (REFRESH_SECONDS), so that every request that waited for it gets its result."""
 REFRESH_SECONDS = 8.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssuerConfig:
-    """What the operator says of an issuer. `ca_pem` empty: the machine's own roots verify it."""
+    """Configuration of an issuer. `ca_pem` empty: the machine's own roots verify it."""
 
     url: str
     audiences: tuple[str, ...]
@@ -42,7 +41,7 @@ class IssuerConfig:
 
 
 class JwtIssuer:
-    """One issuer at work. Whoever asks the provider tells it what came of that."""
+    """One issuer in use. The runtime reports each fetch with `learn` or `fail`."""
 
     def __init__(self, config: IssuerConfig, target: str) -> None:
         self.config = config
@@ -50,13 +49,13 @@ class JwtIssuer:
         self.published: Published | None = None
         self.problem = "its keys have not been asked for yet"
         self.changes = 0
-        """How often its keys became others: what was verified before is not known to hold."""
+        """Number of changes of the keys. Verdicts from before the last change are not reused."""
         self._learnt: datetime | None = None
         self._asked: datetime | None = None
         self._asking = False
 
     def learn(self, published: Published, now: datetime) -> None:
-        """Its keys, as of now."""
+        """Use these keys, fetched at `now`."""
         if self.published is None or self.published.keys.digest != published.keys.digest:
             self.changes += 1
         self.published = published
@@ -64,22 +63,22 @@ class JwtIssuer:
         self._learnt = now
 
     def fail(self, problem: str) -> None:
-        """It could not be asked; what is known stays in force."""
+        """Note the reason of a failed fetch. The known keys stay in use."""
         self.problem = problem
 
     def known(self, now: datetime) -> Published | None:
-        """What it published, unless that is too old to be believed."""
+        """Return the published keys; None when they are too old or unknown."""
         if self.published is None or self._learnt is None or now - self._learnt > self.published.life + KEEP:
             return None
         return self.published
 
     def may_ask(self, now: datetime) -> bool:
-        """Whether its keys are asked for because of a token, by this one or by somebody who can be waited for."""
+        """Return whether a token may make the server fetch the keys: a fetch is under way, or the last one is HOLD ago."""
         if not self._asking and (self._asked is None or not timedelta(0) <= now - self._asked < HOLD):
             self._asked = now
             self._asking = True
         return self._asking
 
     def asked(self) -> None:
-        """The asking has ended, however it did."""
+        """Clear the mark of the fetch under way, whether it succeeded or failed."""
         self._asking = False

@@ -1,10 +1,10 @@
-"""How claims become a user, read from the AuthenticationConfiguration file: mappings, and rules about claims and users.
+"""Mappings from claims to users and rules about both, read from the AuthenticationConfiguration file.
 
 Rules kept here (docs/protocol/openid-connect.md#authenticationconfiguration; KEP-3331):
-* A mapping is a claim or an expression. A claim of `username` needs a `prefix`, "" if none is wanted, and so does one of
-  `groups`; an expression has none. An extra key is lower case, a domain and a path, used once, and not one of Kubernetes's.
-* A rule about claims is a claim with its value or an expression with a message, not both; no claim is required twice.
-* If the expression of the user name uses `claims.email`, then it, an extra's expression or a rule about claims must use
+* A mapping is a claim or an expression. A claim for `username` or `groups` needs a `prefix`, which may be empty; an expression
+  has none. An extra key is lower case, a domain and a path, used once, and not one of Kubernetes' own.
+* A rule about claims is a claim with its value, or an expression with a message. No claim is required twice.
+* When the expression of the user name uses `claims.email`, then it, an extra's expression or a rule about claims must use
   `claims.email_verified`.
 * Expressions are compiled here, and their types checked.
 """
@@ -19,12 +19,12 @@ from mooring.errors import duplicate, invalid
 from mooring.errors import required as missing
 
 MAX_ENTRIES = 64
-"""Rules, extra keys, audiences, or paths of one list: each is looked at for every token or request."""
+"""Rules, extra keys, audiences, or paths of one list. Each is evaluated for every token or request."""
 RESERVED = ("k8s.io", "kubernetes.io")
 
 
 def read_identification(part: Part) -> Identification:
-    """How claims become a user, as one entry of `jwt` says it. What is wrong is added to the mistakes of `part`."""
+    """Read one entry of `jwt`. Mistakes are added to those of `part`."""
     rules: list[Required | Rule] = []
     for one in part.parts("claimValidationRules", "claim", "requiredValue", "expression", "message", most=MAX_ENTRIES):
         rule = _claim_rule(one)

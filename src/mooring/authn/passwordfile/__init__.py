@@ -1,0 +1,1 @@
+"""Passwords from a CSV file, plain or hashed."""

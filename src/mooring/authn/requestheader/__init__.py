@@ -1,0 +1,1 @@
+"""Users that an authenticating proxy names in headers."""

@@ -1,0 +1,1 @@
+"""Bearer tokens from a CSV file."""

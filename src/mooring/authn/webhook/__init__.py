@@ -1,0 +1,1 @@
+"""Bearer tokens that a service of the operator reviews."""

@@ -1,18 +1,20 @@
-"""Bearer tokens that a service of the operator's knows: it is sent a TokenReview over HTTPS, and answers it.
+"""Bearer tokens that a service of the operator reviews: it receives a TokenReview over HTTPS and answers it.
 
-Rules kept here (docs/protocol/authentication.md):
-1. Every bearer that came this far is asked about, unless it is too long or no text. The chain sees to it that what is ours and
-   bad never comes this far.
-2. The review says the token and the audiences, in v1beta1 or v1, as configured. The answer must be in the same version; what
-   says no kind and no version is taken to be in it, as kube-apiserver does.
-3. A connection that broke, 500, 504, 429, and whatever comes with Retry-After, is asked again: STEPS times in all, with growing
-   pauses. Everything else that is no review is a refusal at once. So is an answer with anything in it of a wrong type.
-4. `authenticated` needs a user name. Keys of extra are put in lower case; two that meet are a wrong answer. When audiences were
-   asked for, one of them must be among those of the answer; a webhook that knows of no audiences speaks for those of this server.
-5. Not authenticated with an error text is a refusal, without is not mine.
-6. What the webhook decided is remembered for TTL, what went wrong never; an error text counts as something that went wrong.
-   Refusals are remembered apart: a storm of bad tokens pushes no good one out.
-7. Names are taken as they come, `system:masters` too: whoever configures a webhook lets it speak for everybody (THREAT_MODEL.md).
+Rules kept here (docs/protocol/authentication.md#webhook, docs/protocol/authentication.md#caching):
+1. Every bearer token that reaches the second stage is reviewed, unless it is too long or not text. The chain keeps back tokens
+   that another authenticator recognised and rejected.
+2. The review carries the token and the audiences, in v1beta1 or v1 as configured. The answer must be of the same version. An
+   answer without kind and version is taken to be of that version, as in kube-apiserver.
+3. A connection that broke, the statuses 500, 504 and 429, and any answer with Retry-After are tried again: STEPS times in all,
+   with growing pauses. Any other answer that is not a review is a rejection at once, and so is one with a value of a wrong type.
+4. `authenticated` needs a user name. Keys of extra are put in lower case; two keys that become equal are a wrong answer. With
+   requested audiences, one of them must be among those of the answer; a webhook without audiences answers for those of this
+   server.
+5. Not authenticated with an error text is a rejection. Without one it is not mine.
+6. A decision of the webhook is remembered for TTL, a failure never; an error text counts as a failure. Rejections are remembered
+   apart, so that a storm of bad tokens evicts no good one.
+7. Names are taken as they come, `system:masters` too: the operator who configures a webhook trusts it with every identity
+   (THREAT_MODEL.md).
 """
 
 from __future__ import annotations
@@ -107,7 +109,7 @@ class WebhookAuthenticator:
         self.forget()
 
     def forget(self) -> None:
-        """Somebody else is asked from now on. What is being found out meanwhile is not remembered, and shared with nobody new."""
+        """Clear the remembered verdicts: another service answers now. Verdicts under way are neither remembered nor shared."""
         self._generation += 1
         self._accepted = VerdictCache(self._key, self._ttl)
         self._refused = VerdictCache(self._key, timedelta(0), self._ttl)
@@ -190,7 +192,7 @@ class _BadAnswerError(MooringError):
 
 
 def read_answer(body: bytes, question: Question) -> Verdict:
-    """What this TokenReview says. Raises _BadAnswerError."""
+    """Return the verdict of this TokenReview. Raises _BadAnswerError."""
     try:
         review = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -245,7 +247,7 @@ def _texts(value: Any, what: str) -> tuple[str, ...]:
 
 
 def _shown(text: str, token: str) -> str:
-    """What may be in a record of the operator's: bounded, printable, and without what is in the token."""
+    """Return a text that may stand in the operator's record: bounded, printable, and without parts of the token."""
     kept = text.replace(token, "[token]")[: 2 * MAX_TEXT]
     parts = (start for start in range(len(kept) - PART + 1) if kept[start : start + PART] in token)
     hidden = {place for start in parts for place in range(start, start + PART)}
