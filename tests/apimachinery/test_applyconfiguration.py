@@ -1,4 +1,4 @@
-"""The body of a server-side apply: what it must say, and that a zero that is said stays said."""
+"""Apply configurations: requirements on the body, and that zeros in it are kept."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MAP = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\n"
         ),
     ],
 )
-def test_an_opinion_may_be(body: bytes, members: dict[str, Any]) -> None:
+def test_an_apply_configuration_may_be(body: bytes, members: dict[str, Any]) -> None:
     assert decode_apply(body, PODS).obj == {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}} | members
 
 
@@ -54,7 +54,7 @@ def test_json_is_read_and_yaml_that_begins_with_a_brace() -> None:
     assert decode_apply(b"{apiVersion: v1, kind: ConfigMap, metadata: null}", MAPS).obj == wanted
 
 
-def test_what_is_required_of_an_object_is_no_opinion_of_who_does_not_say_it() -> None:
+def test_required_fields_that_are_not_applied_are_not_owned() -> None:
     body = b"{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: e, labels: {a: b}}}"
     wanted = {"name": "e", "labels": {"a": "b"}}
     assert decode_apply(body, BY_PLURAL["endpointslices"].resource).obj == {
@@ -64,7 +64,7 @@ def test_what_is_required_of_an_object_is_no_opinion_of_who_does_not_say_it() ->
     }
 
 
-def test_duplicate_keys_are_told() -> None:
+def test_duplicate_keys_are_reported() -> None:
     assert decode_apply(MAP + b"data: {a: '1', a: '2'}", MAPS).duplicates == ('line 4: key "a" already set in map',)
     body = b'{"apiVersion":"v1","kind":"ConfigMap","data":{"a":"1","a":"2"}}'
     assert decode_apply(body, MAPS).duplicates == ('line 1: key "a" already set in map',)
@@ -113,7 +113,7 @@ def test_a_body_has_a_limit() -> None:
         decode_apply(b" " * (MAX_BODY + 1), MAPS)
 
 
-def test_zeros_leave_an_object_that_was_merged() -> None:
+def test_zeros_are_dropped_from_a_merged_object() -> None:
     merged = {"kind": "Pod", "apiVersion": "v1", "metadata": {}, "spec": {"hostNetwork": False, "hostname": "h"}}
     assert drop_empty_zeros(merged, PODS.schema) == merged | {"spec": {"hostname": "h"}}
     assert merged["spec"] == {"hostNetwork": False, "hostname": "h"}

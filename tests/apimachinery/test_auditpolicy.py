@@ -107,7 +107,7 @@ def test_what_a_rule_matches(rule: dict[str, Any], request_line: str, matches: b
     assert level_of(rule, request_line) == ("Request" if matches else "Metadata")
 
 
-def test_what_no_rule_matches_is_not_recorded() -> None:
+def test_a_request_that_no_rule_matches_is_not_recorded() -> None:
     found = parse_policy(policy({"level": "Request", "users": ["ann"]}), "file").decide(
         BOB, parse_request("GET", PODS, {})
     )
@@ -120,7 +120,7 @@ def test_the_first_rule_that_matches_wins() -> None:
     assert found.decide(BOB, parse_request("GET", PODS, {})).level is Level.NONE
 
 
-def test_stages_left_out_add_up_and_managed_fields_are_the_rule_s_word() -> None:
+def test_omitted_stages_are_combined_and_the_rule_overrides_managed_fields() -> None:
     rules = (
         {"level": "Request", "verbs": ["list"], "omitStages": ["Panic"], "omitManagedFields": False},
         {"level": "RequestResponse"},

@@ -116,7 +116,7 @@ def test_resources_of_the_core_version() -> None:
     }
 
 
-def test_what_is_not_stored_has_no_storage_version() -> None:
+def test_a_kind_that_is_not_stored_has_no_storage_version() -> None:
     document = discovery.resource_list(RESOURCES, "auth.k8s.io", "v1")
     assert document is not None
     assert document["groupVersion"] == "auth.k8s.io/v1"

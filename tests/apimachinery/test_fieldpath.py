@@ -1,4 +1,4 @@
-"""Paths of reported values: their spelling, their length, and that nothing else costs one."""
+"""Field paths: spelling, length, and that only reported values cost one."""
 
 from __future__ import annotations
 

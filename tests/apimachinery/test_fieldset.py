@@ -1,4 +1,4 @@
-"""Sets of fields: what FieldsV1 says, what it may not say, and the algebra of it."""
+"""Field sets: parsing of FieldsV1, and the set operations."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_set_has_the_paths_it_was_made_of(chosen: set[Path]) -> None:
 
 
 @given(PATH_SETS, PATHS)
-def test_has_asks_for_exactly_one_path(chosen: set[Path], path: Path) -> None:
+def test_contains_checks_exactly_one_path(chosen: set[Path], path: Path) -> None:
     assert contains(field_set_of(*chosen), path) == (path in chosen)
 
 
@@ -48,7 +48,7 @@ def test_the_root_is_in_no_set() -> None:
     assert not contains(field_set_of(("f:a",)), ())
 
 
-def test_what_is_taken_away_goes_with_everything_below_it() -> None:
+def test_a_recursive_difference_removes_everything_below() -> None:
     have = field_set_of(("f:a",), ("f:a", "f:b"), ("f:c", "f:d"), ("f:c", "f:e"), ("f:g",))
     gone = field_set_of(("f:a",), ("f:c", "f:d"), ("f:g", "f:h"))
     assert members(recursive_difference(have, gone)) == {("f:c", "f:e"), ("f:g",)}
@@ -67,7 +67,7 @@ def test_the_algebra_is_that_of_sets_of_paths(a: set[Path], b: set[Path]) -> Non
     assert (left, right) == (field_set_of(*a), field_set_of(*b)), "nothing given is changed"
 
 
-def test_what_lies_outside_is_neither_above_what_is_known_nor_part_of_an_item_that_is() -> None:
+def test_an_unrelated_path_is_neither_above_a_member_nor_in_an_item_with_one() -> None:
     item = 'k:{"name":"c"}'
     have = field_set_of(
         ("f:a",), ("f:a", "f:b"), ("f:a", "f:c"), ("f:l", item, "f:x"), ("f:l", "k:{}", "f:x"), ("f:m",)
@@ -83,7 +83,7 @@ def test_many_sets_unite_as_two_do(sets: list[set[Path]]) -> None:
 
 
 @given(PATH_SETS)
-def test_what_is_printed_is_parsed_again(chosen: set[Path]) -> None:
+def test_parsing_inverts_sorting(chosen: set[Path]) -> None:
     fields = field_set_of(*chosen)
     assert parse_field_set(fieldset.sorted_field_set(fields)) == fields
     assert list(fieldset.sorted_field_set(fields)) == sorted(fields)
@@ -122,7 +122,7 @@ def test_fields_v1_is_read(said: dict[str, Any], path: Path) -> None:
         pytest.param({"i:²": {}}, id="a position in other digits"),
     ],
 )
-def test_what_is_not_fields_v1_is_refused(said: Any) -> None:
+def test_other_json_than_fields_v1_is_refused(said: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_field_set(said)
 

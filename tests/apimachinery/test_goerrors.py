@@ -1,4 +1,4 @@
-"""Error texts of Go's decoders, compared with what kube-apiserver 1.36 answered."""
+"""Error texts of Go's decoders, compared with responses of kube-apiserver 1.36."""
 
 from __future__ import annotations
 

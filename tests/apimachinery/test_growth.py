@@ -298,7 +298,7 @@ def test_many_managers() -> None:
     grows_linearly(make, SIZE)
 
 
-def test_telling_paths() -> None:
+def test_path_text() -> None:
     def make(size: int) -> Callable[[], object]:
         fields: FieldSet = {"f:data": {f"f:w{index}": {} for index in range(size)}}
         return lambda: [path_text(path) for path in paths(fields)]

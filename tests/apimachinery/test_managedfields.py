@@ -1,4 +1,4 @@
-"""Who manages which fields: the behaviours that upstream's end-to-end tests of server-side apply name, and their corners."""
+"""Managed fields: the cases of the end-to-end tests of server-side apply in Kubernetes, and their corner cases."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def pod(*containers: Obj, **spec: Any) -> Obj:
 # -- what upstream's end-to-end tests name ------------------------------------------------------------------------
 
 
-def test_applying_creates_and_owns_what_was_said() -> None:
+def test_applying_creates_an_object_and_owns_its_fields() -> None:
     thing = Thing().apply("a", config_map({"x": "1"}, labels={"l": "1"}, uid="u"))
     assert thing.obj["data"] == {"x": "1"}
     assert thing.owners == {"a Apply": [".data.x", ".metadata.labels.l"]}
@@ -144,14 +144,14 @@ def test_a_field_that_is_applied_no_more_is_removed() -> None:
     assert thing.owners == {"a Apply": [".data.x"]}
 
 
-def test_a_field_that_somebody_else_owns_too_is_not_removed() -> None:
+def test_a_field_that_another_manager_owns_too_is_not_removed() -> None:
     thing = Thing().apply("a", config_map({"x": "1", "y": "2"})).apply("b", config_map({"y": "2"}))
     thing.apply("a", config_map({"x": "1"}))
     assert thing.obj["data"] == {"x": "1", "y": "2"}
     assert thing.owners == {"a Apply": [".data.x"], "b Apply": [".data.y"]}
 
 
-def test_a_field_of_somebody_else_is_a_conflict_and_force_takes_it() -> None:
+def test_a_field_of_another_manager_is_a_conflict_and_force_takes_it() -> None:
     thing = Thing().apply("a", config_map({"x": "1"}))
     with pytest.raises(ConflictError) as caught:
         thing.apply("b", config_map({"x": "2"}))
@@ -164,7 +164,7 @@ def test_a_field_of_somebody_else_is_a_conflict_and_force_takes_it() -> None:
     assert thing.owners == {"b Apply": [".data.x"]}
 
 
-def test_ownership_is_given_up_by_not_saying_it() -> None:
+def test_a_field_that_is_no_longer_applied_loses_its_owner() -> None:
     thing = Thing().apply("a", config_map({"x": "1", "y": "1"})).update("c", data={"x": "2", "y": "1"})
     thing.apply("a", config_map({"y": "1"}))
     assert thing.obj["data"] == {"x": "2", "y": "1"}
@@ -173,7 +173,7 @@ def test_ownership_is_given_up_by_not_saying_it() -> None:
     assert thing.owners == {"c Update": [".data.x"]}
 
 
-def test_the_item_of_a_list_belongs_to_who_applied_it() -> None:
+def test_the_item_of_a_list_is_owned_by_its_manager() -> None:
     one, two = {"name": "one", "image": "1"}, {"name": "two", "image": "2"}
     thing = Thing("pods").apply("a", pod(one)).apply("b", pod(two))
     assert thing.obj["spec"]["containers"] == [one, two]
@@ -183,7 +183,7 @@ def test_the_item_of_a_list_belongs_to_who_applied_it() -> None:
     assert thing.obj["spec"]["containers"] == [one | {"image": "3"}]
 
 
-def test_what_nobody_owns_stays_beside_what_goes() -> None:
+def test_fields_without_owners_stay_beside_removed_ones() -> None:
     thing = Thing("pods").apply("a", pod({"name": "c"}, hostNetwork=True, priority=1))
     thing.obj["spec"]["restartPolicy"] = "Always"  # a default: nobody said it
     thing.apply("a", pod({"name": "c"}, priority=1))
@@ -193,7 +193,7 @@ def test_what_nobody_owns_stays_beside_what_goes() -> None:
 # -- messages, several conflicts ----------------------------------------------------------------------------------
 
 
-def test_several_conflicts_are_told_by_manager() -> None:
+def test_several_conflicts_are_listed_by_manager() -> None:
     thing = Thing().apply("a", config_map({"x": "1", "z": "1"})).update("b", data={"x": "1", "y": "1", "z": "1"})
     with pytest.raises(ConflictError) as caught:
         thing.apply("c", config_map({"x": "2", "y": "2", "z": "2"}))
@@ -206,7 +206,7 @@ def test_several_conflicts_are_told_by_manager() -> None:
 # -- updates ------------------------------------------------------------------------------------------------------
 
 
-def test_managers_are_told_by_name_and_fields_by_level() -> None:
+def test_conflicts_are_ordered_by_manager_and_fields_by_level() -> None:
     thing = Thing("pods").apply(
         "b", {**POD, "metadata": {"name": "p", "labels": {"x": "1"}}, "spec": {"nodeName": "n"}}
     )
@@ -223,7 +223,7 @@ def test_managers_are_told_by_name_and_fields_by_level() -> None:
     )
 
 
-def test_two_may_say_the_same_empty_message() -> None:
+def test_two_managers_may_apply_the_same_empty_message() -> None:
     config = {**POD, "spec": {"containers": [{"name": "c", "resources": {}}]}, "status": {}}
     thing = Thing("pods").apply("a", config)
     thing.obj = drop_empty_zeros(thing.obj, BY_PLURAL["pods"].resource.schema)
@@ -237,7 +237,7 @@ def test_the_first_apply_of_a_subresource_leaves_the_rest_to_a_manager_of_that_s
     assert thing.owners == {"a Apply/status": [".status.phase"], "before-first-apply Update/status": [".spec.nodeName"]}
 
 
-def test_an_update_owns_what_it_changed_and_nobody_owns_what_it_removed() -> None:
+def test_an_update_owns_changed_fields_and_removed_fields_have_no_owner() -> None:
     thing = Thing().apply("a", config_map({"x": "1", "y": "1", "z": "1"}))
     thing.update("b", data={"x": "2", "y": "1", "w": "1"})
     assert thing.owners == {"a Apply": [".data.y"], "b Update": [".data.w", ".data.x"]}
@@ -251,7 +251,7 @@ def test_an_update_that_changes_nothing_records_nothing() -> None:
     assert thing.update("b").entries == before
 
 
-def test_what_the_server_sets_belongs_to_nobody() -> None:
+def test_fields_that_the_server_sets_have_no_owner() -> None:
     thing = Thing().apply("a", config_map({"x": "1"}))
     thing.update("b", metadata={"name": "m", "managedFields": thing.entries, "generation": 2, "resourceVersion": "9"})
     assert thing.owners == {"a Apply": [".data.x"]}
@@ -268,7 +268,7 @@ def test_what_was_there_before_the_first_apply_is_its_own_managers() -> None:
         thing.apply("a", config_map({"y": "2"}))
 
 
-def test_at_most_ten_update_managers_are_told_apart() -> None:
+def test_at_most_ten_update_managers_are_kept() -> None:
     thing = Thing().apply("a", config_map({}))
     data: dict[str, str] = {}
     for number in range(12):
@@ -321,7 +321,7 @@ def test_entries_of_one_manager_are_one() -> None:
     assert parse_entries([]) is None
 
 
-def test_times_and_order_are_not_what_an_entry_says() -> None:
+def test_times_and_order_do_not_change_an_entry() -> None:
     assert without_times([entry(time="t"), entry(manager="q")]) == without_times(
         [entry(manager="q", time="u"), entry()]
     )
@@ -336,7 +336,7 @@ def client_side(data: dict[str, str], said: Any) -> Thing:
     return Thing(obj=config_map(data, annotations={LAST_APPLIED: text}))
 
 
-def test_kubectl_does_not_conflict_with_what_it_said_itself() -> None:
+def test_kubectl_does_not_conflict_with_its_own_annotation() -> None:
     thing = client_side({"x": "1", "y": "1"}, config_map({"x": "1", "y": "1"}))
     thing.apply("kubectl", config_map({"x": "2"}, annotations={"other": "1"}))
     assert thing.obj["data"] == {"x": "2", "y": "1"}
@@ -363,7 +363,7 @@ def test_it_is_a_conflict(said: Any) -> None:
         client_side({"x": "1"}, said).apply("kubectl", config_map({"x": "2"}))
 
 
-def test_somebody_else_who_applies_conflicts_with_kubectl() -> None:
+def test_another_manager_conflicts_with_kubectl() -> None:
     with pytest.raises(ConflictError, match=r'"kubectl-client-side-apply" using v1: \.data\.x'):
         client_side({"x": "1"}, config_map({"x": "1"})).apply("other", config_map({"x": "2"}))
 
@@ -393,7 +393,7 @@ def handed_over(thing: Thing) -> Thing:
 CONTAINER = '.spec.containers[name="c"]'
 
 
-def test_what_client_side_apply_said_is_its_managers_and_the_servers_share_is_not() -> None:
+def test_fields_of_client_side_apply_have_its_manager_and_the_servers_have_not() -> None:
     thing = live_pod().apply("a", pod({"name": "c"}))
     assert thing.owners["kubectl-client-side-apply Update"] == [
         f".metadata.annotations.{LAST_APPLIED}",
@@ -419,7 +419,7 @@ def test_kubectl_moves_a_pod_to_server_side_apply_without_taking_the_servers_sha
     assert "kubectl-client-side-apply Update" not in thing.owners
 
 
-def test_an_item_that_kubectl_says_no_more_goes_with_what_the_server_put_into_it() -> None:
+def test_an_item_that_kubectl_no_longer_applies_is_removed_with_the_servers_fields() -> None:
     thing = handed_over(live_pod().apply("kubectl", pod({"name": "c", "image": "i"})))
     thing.apply("kubectl", pod({"name": "d", "image": "i"}))
     assert [item["name"] for item in thing.obj["spec"]["containers"]] == ["d"]

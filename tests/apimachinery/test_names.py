@@ -1,4 +1,4 @@
-"""Names: what is allowed, and the exact clause for what is not.
+"""Names: allowed ones, and the exact clause for each refused one.
 
 Source: docs/protocol/objects.md#names, docs/protocol/secrets-and-configmaps.md.
 """

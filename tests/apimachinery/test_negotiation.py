@@ -1,4 +1,4 @@
-"""Accept negotiation: what each real client gets.
+"""Content negotiation: the representation for each real client.
 
 Source: docs/protocol/discovery.md, docs/protocol/tables.md, docs/protocol/negotiation.md.
 """
@@ -111,7 +111,7 @@ def test_negotiation(accept: str, wanted: Accepted) -> None:
         pytest.param("junk", id="nothing that can be read"),
     ],
 )
-def test_not_acceptable_lists_what_is_served(accept: str) -> None:
+def test_not_acceptable_lists_the_offers(accept: str) -> None:
     with pytest.raises(NotAcceptableError) as caught:
         negotiate(accept)
     assert str(caught.value) == (

@@ -1,4 +1,4 @@
-"""OpenAPI v3 documents: what kubectl's validation and explain read in them.
+"""OpenAPI v3 documents: the parts that kubectl reads for validation and explain.
 
 Source: docs/protocol/openapi.md.
 """

@@ -1,4 +1,4 @@
-"""The OpenAPI v2 document: what kubectl up to 1.27 reads in it, and that its protobuf form says what its JSON form says.
+"""The OpenAPI v2 document: the parts that kubectl up to 1.27 reads, and that its protobuf form equals its JSON form.
 
 The protobuf form is read back with the project's decoder (itself checked against Google's runtime in test_protobuf_runtime.py)
 and the messages of gnostic's openapiv2/OpenAPIv2.proto, declared here once more; kubectl itself reads it in tests/compat.
@@ -49,7 +49,7 @@ def test_nothing_of_version_3_is_left(word: str) -> None:
     assert word not in json.dumps(SERVED)
 
 
-def test_it_says_what_it_is() -> None:
+def test_the_document_names_its_version() -> None:
     assert DOCUMENT["swagger"] == "2.0"
     assert DOCUMENT["security"] == [{"BearerToken": []}]
     assert DOCUMENT["securityDefinitions"]["BearerToken"]["in"] == "header"
@@ -363,7 +363,7 @@ def _without_empty_texts(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("document", [DOCUMENT, SERVED], ids=["the examples", "every kind that is served"])
-def test_both_forms_say_the_same(document: Obj) -> None:
+def test_both_forms_are_equal(document: Obj) -> None:
     assert _read(encode_document(document)) == _without_empty_texts(document)
 
 
@@ -377,7 +377,7 @@ def test_a_key_that_has_no_number_is_not_dropped() -> None:
         encode_document({"definitions": {"x": {"nullable": True}}})
 
 
-def test_values_of_several_types_are_text_that_is_told_by_its_format() -> None:
+def test_values_of_several_types_are_text_with_a_format() -> None:
     definitions = DOCUMENT["definitions"]
     assert definitions[QUANTITY]["type"] == "string"
     assert (definitions[INT_OR_STRING]["type"], definitions[INT_OR_STRING]["format"]) == ("string", "int-or-string")

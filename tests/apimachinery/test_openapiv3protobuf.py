@@ -1,4 +1,4 @@
-"""The protobuf form of OpenAPI v3 documents, read back by Google's runtime with the messages of gnostic's OpenAPIv3.proto.
+"""The protobuf form of OpenAPI v3 documents, decoded by Google's runtime with the messages of gnostic's OpenAPIv3.proto.
 
 The messages are written down here once more, as far as the documents use them, so that a wrong number on one side shows.
 """
@@ -134,7 +134,7 @@ def _group_versions(resources: Any) -> list[Any]:
     _group_versions([*RESOURCES]) + _group_versions([kind.resource for kind in KINDS]),
     ids=lambda resources: f"{resources[0].api_version} with {resources[0].kind}",
 )
-def test_both_forms_say_the_same(resources: Any) -> None:
+def test_both_forms_are_equal(resources: Any) -> None:
     document = openapi_v3_document(resources)
     read = DOCUMENT()
     read.ParseFromString(encode_document(document))

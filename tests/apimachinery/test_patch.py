@@ -55,7 +55,7 @@ def test_one_operation_does_what_the_rfc_shows(obj: Any, operation: dict[str, An
         pytest.param({}, "", False, id="nor the object itself"),
     ],
 )
-def test_a_test_against_null_asks_whether_a_member_is_absent(obj: Any, path: str, holds: bool) -> None:
+def test_a_test_against_null_succeeds_for_an_absent_member(obj: Any, path: str, holds: bool) -> None:
     operations = [{"op": "test", "path": path, "value": None}, {"op": "add", "path": "/ok", "value": 1}]
     if holds:
         assert json_patch(obj, operations) == {**obj, "ok": 1}

@@ -84,7 +84,7 @@ def test_embedded_messages_read_like_others(message: bytes, obj: Obj) -> None:
         ),
     ],
 )
-def test_what_is_no_embedded_message_is_told(message: bytes, why: str) -> None:
+def test_a_malformed_embedded_message_is_refused(message: bytes, why: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         decode_message(message, VOLUME)
     assert caught.value.message == why

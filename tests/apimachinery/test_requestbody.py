@@ -85,7 +85,7 @@ def test_large_bodies_are_413() -> None:
 
 
 @pytest.mark.parametrize("content_type", [JSON, YAML])
-def test_what_is_left_out_is_filled_in(content_type: str) -> None:
+def test_absent_kind_and_version_are_filled_in(content_type: str) -> None:
     decoded = _decode(b'{"text": "b", "kind": null}', content_type)
     assert decoded.obj == {"kind": "Example", "apiVersion": "v1", "metadata": {}, "text": "b"}
 
@@ -122,7 +122,7 @@ def test_options_of_a_delete_come_in_any_version(api_version: str) -> None:
         ),
     ],
 )
-def test_bad_options_of_a_delete_are_told_as_they_are(body: bytes, message: str) -> None:
+def test_bad_options_of_a_delete_are_refused(body: bytes, message: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         decode_options(body, JSON, DELETE_OPTIONS)
     assert str(caught.value) == message
@@ -242,7 +242,7 @@ _TYPE_META = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind 
         ),
     ],
 )
-def test_bad_bodies_are_told_in_plain_words(body: bytes, content_type: str, message: str) -> None:
+def test_bad_bodies_are_refused_with_the_reason(body: bytes, content_type: str, message: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         _decode(body, content_type)
     assert str(caught.value) == message

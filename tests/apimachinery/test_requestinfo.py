@@ -1,4 +1,4 @@
-"""What a request is about.
+"""Request info: verb, resource, namespace and name of requests.
 
 Source: docs/protocol/requests.md#attributes.
 """

@@ -96,7 +96,7 @@ def test_a_label_selector_is_read_and_written_canonically(text: str, canonical: 
         ),
     ],
 )
-def test_a_malformed_label_selector_says_what_was_expected(text: str, message: str) -> None:
+def test_a_malformed_label_selector_names_the_expected_token(text: str, message: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         parse_label_selector(text)
     assert str(caught.value) == message
@@ -151,7 +151,7 @@ def test_labels_match_as_in_go(text: str, labels: dict[str, str], matches: bool)
     assert parse_label_selector(text).matches(labels) is matches
 
 
-def test_a_selector_tells_the_keys_it_looks_at_once() -> None:
+def test_a_selector_lists_each_of_its_keys_once() -> None:
     assert parse_label_selector("b,a=1,a!=2").labels() == ("a", "b")
     assert parse_field_selector("b=1,a=2,b!=3").labels() == ("b", "a")
 

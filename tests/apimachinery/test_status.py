@@ -210,7 +210,7 @@ def test_no_status_makes_reading_fail(status: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_a_403_says_who_may_not_do_what(asked: dict[str, str], message: str) -> None:
+def test_a_403_names_user_verb_and_target(asked: dict[str, str], message: str) -> None:
     error = forbidden_error(user="u", **asked)
     assert isinstance(error, ForbiddenError)
     assert error.message == message
@@ -227,6 +227,6 @@ def test_a_bad_request_keeps_its_words() -> None:
     assert status_of(BadRequestError("say more"))[1]["message"] == "say more"
 
 
-def test_an_expired_list_says_where_it_may_go_on() -> None:
+def test_an_expired_list_has_a_token_to_continue() -> None:
     code, status = status_of(ExpiredError("too old", continue_token="later"))
     assert (code, status["metadata"]) == (410, {"continue": "later"})

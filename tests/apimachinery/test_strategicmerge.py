@@ -276,7 +276,7 @@ STATES = st.builds(
 
 
 @given(STATES, STATES)
-def test_applying_what_a_diff_says_leads_from_one_state_to_the_other(before: Any, after: Any) -> None:
+def test_applying_a_comparison_leads_from_one_state_to_the_other(before: Any, after: Any) -> None:
     assert strategic_merge_patch(before, difference(before, after), SPEC) == after
 
 

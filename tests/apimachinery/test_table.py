@@ -119,7 +119,7 @@ def test_a_single_object_gives_the_table_its_version() -> None:
     assert table(WIDGETS, [WIDGET], NOW, list_meta={})["metadata"] == {}
 
 
-def test_later_events_of_a_watch_have_no_columns_and_keep_the_version_asked_for() -> None:
+def test_later_events_of_a_watch_have_no_columns_and_keep_the_requested_version() -> None:
     event = table(WIDGETS, [WIDGET], NOW, api_version="meta.k8s.io/v1beta1", with_columns=False)
     assert event["columnDefinitions"] is None, "as kube-apiserver; Go tells it from an empty list"
     assert event["apiVersion"] == "meta.k8s.io/v1beta1"

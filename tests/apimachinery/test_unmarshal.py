@@ -264,7 +264,7 @@ def test_zeros_are_fresh() -> None:
 
 @given(objects(EXAMPLE))
 @settings(deadline=None, max_examples=50)
-def test_what_is_in_normal_form_stays(obj: Obj) -> None:
+def test_a_value_in_normal_form_stays(obj: Obj) -> None:
     before = copy.deepcopy(obj)
     assert unmarshal(obj, EXAMPLE) == []
     assert obj == before

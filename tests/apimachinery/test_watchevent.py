@@ -54,7 +54,7 @@ def test_a_bookmark_carries_the_version_and_nothing_else() -> None:
     }
 
 
-def test_the_bookmark_after_the_initial_events_says_so() -> None:
+def test_the_bookmark_after_the_initial_events_is_annotated() -> None:
     last = bookmark(LEASES, 12, initial_end=True)
     assert last["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
@@ -94,7 +94,7 @@ def test_empty_lines_and_carriage_returns_are_nothing() -> None:
         b"[" * 100_000,
     ],
 )
-def test_what_is_no_event_is_the_peers_fault(line: bytes) -> None:
+def test_a_line_that_is_not_an_event_is_a_peer_error(line: bytes) -> None:
     with pytest.raises(PeerError, match="not a watch event"):
         FrameReader().feed(line + b"\n")
 

@@ -1,4 +1,4 @@
-"""What an HTTP request says when it wants to become a WebSocket (RFC 6455 section 4).
+"""Headers of the WebSocket opening handshake (RFC 6455 section 4).
 
 Source: docs/protocol/authentication.md#bearer-tokens-over-websocket.
 """

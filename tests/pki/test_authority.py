@@ -1,4 +1,4 @@
-"""The authority: what it signs, what it refuses, and that openssl agrees."""
+"""The certificate authority: issued and refused certificates, checked with openssl."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_serial_number_is_128_bits_of_the_entropy_given() -> None:
     assert serial_number(bytes) == 1, "zero is not a serial number"
 
 
-def test_a_root_says_it_is_a_ca_and_identifies_its_key() -> None:
+def test_a_root_is_marked_as_a_ca_and_identifies_its_key() -> None:
     certificate = CA.certificate
     extensions = {extension.oid: extension for extension in certificate.extensions}
     assert extensions[x509.BasicConstraints.oid].value == x509.BasicConstraints(ca=True, path_length=None)
@@ -127,7 +127,9 @@ NO_SIGNING = x509.KeyUsage(True, False, False, False, False, False, True, False,
         ),
     ],
 )
-def test_what_is_no_signing_ca_is_refused(extensions: list[tuple[x509.ExtensionType, bool]], message: str) -> None:
+def test_a_certificate_that_may_not_sign_is_refused(
+    extensions: list[tuple[x509.ExtensionType, bool]], message: str
+) -> None:
     pair = CA.custom("not a ca", extensions=extensions)
     with pytest.raises(IssueError, match=message):
         Authority(pair.certificate, pair.key)

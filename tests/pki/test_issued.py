@@ -1,4 +1,4 @@
-"""The twin: each thing that must not differ between template and certificate is a row."""
+"""Checks of issued certificates: one row for each difference from the template or request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What relying parties fetch: key sets and the discovery document."""
+"""Published key sets and the OpenID discovery document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Service account tokens: signed, peeked at, verified, refused.
+"""Service account tokens: signing, unverified reading, verification and refusal.
 
 Source: docs/protocol/service-account-tokens.md#bound-tokens.
 """
@@ -242,7 +242,7 @@ def test_times_that_pass(claims: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_the_operator_is_told_by_how_much(claims: dict[str, Any], told: str) -> None:
+def test_a_refusal_by_time_has_the_difference(claims: dict[str, Any], told: str) -> None:
     assert told in str(refused(SIGNER.sign({**CLAIMS, **claims})))
 
 

@@ -1,4 +1,4 @@
-"""Keys: which are made, which are accepted, how they are written and named."""
+"""Keys: generation, accepted types, files and fingerprints."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def openssl(*arguments: str, stdin: bytes = b"") -> bytes:
 
 
 @pytest.mark.parametrize("name", ["ECDSA-P256", "ECDSA-P384", "RSA-2048", "RSA-3072", "Ed25519"])
-def test_a_key_is_what_its_name_says(name: str) -> None:
+def test_a_key_is_of_the_named_algorithm(name: str) -> None:
     assert keys.algorithm_of(keys.generate_key(name)) == name
 
 
@@ -41,7 +41,7 @@ def test_the_table_names_kubeadms_algorithms_and_ed25519() -> None:
     assert keys.algorithm_of(keys.generate_key()) == "ECDSA-P256"
 
 
-def test_rsa_4096_asks_the_library_for_4096_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rsa_4096_has_4096_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int]] = []
 
     def generate(exponent: int, size: int) -> rsa.RSAPrivateKey:

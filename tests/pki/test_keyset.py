@@ -1,4 +1,4 @@
-"""Key sets of other issuers, and what they verify (RFC 7517, RFC 7518 section 3).
+"""Key sets of other issuers, and the tokens that they verify (RFC 7517, RFC 7518 section 3).
 
 Source: docs/protocol/openid-connect.md.
 
@@ -187,7 +187,7 @@ def test_private_members_are_not_read() -> None:
     assert not keys.keys[0].key.is_private
 
 
-def test_the_digest_tells_whether_something_else_was_published() -> None:
+def test_the_digest_differs_when_the_document_differs() -> None:
     one, same, other = (parse_key_set(key_set(public(key))) for key in (RSA, RSA, EC))
     assert one.digest == same.digest != other.digest
 

@@ -32,7 +32,7 @@ def test_a_uid_has_an_attribute_of_its_own() -> None:
     assert names.values(names.subject("jane", ["a"], ""), names.UID_ATTRIBUTE) == ()
 
 
-def test_what_is_rebuilt_states_no_value_twice_and_none_that_is_empty() -> None:
+def test_a_standard_subject_has_no_value_twice_and_none_that_is_empty() -> None:
     stated = name_of(group_name("x"), group_name(""), group_name("x"), user_name("jane"))
     assert names.standard_subject(stated) == names.subject("jane", ["x"])
 

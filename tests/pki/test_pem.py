@@ -1,4 +1,4 @@
-"""PEM: what is read, what is refused, and that writing and reading are inverse."""
+"""PEM: accepted and refused text, and that decoding inverts encoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each profile yields, read from the certificate the authority makes of it."""
+"""Certificate profiles, read from the certificate that the authority issues."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_requested_certificate_copies_names_and_rebuilds_the_subject() -> None
     assert template.public_key == KEY
 
 
-def test_a_user_of_the_api_has_name_groups_and_uid_and_lives_as_long_as_is_said() -> None:
+def test_a_user_certificate_has_name_groups_uid_and_the_given_lifetime() -> None:
     template = profiles.client(KEY, NOW, "jane", ["devs"], timedelta(minutes=1), "42")
     assert template.subject == names.subject("jane", ["devs"], "42")
     assert template.not_after == WHOLE + timedelta(minutes=1)
@@ -125,7 +125,7 @@ def test_a_template_can_be_cut_short() -> None:
     assert template.ending_by(WHOLE).not_after == WHOLE
 
 
-def test_a_template_compares_by_what_it_says() -> None:
+def test_a_template_compares_by_its_content() -> None:
     assert profiles.admin(KEY, NOW) == profiles.admin(KEY, NOW)
     assert isinstance(profiles.admin(KEY, NOW).subject, x509.Name)
 

@@ -138,7 +138,7 @@ def test_other_requested_extensions_and_names_are_not_read() -> None:
     assert found.alternative_names == names.AlternativeNames(dns=("a",))
 
 
-def test_a_dns_name_outside_ascii_is_not_asked_for() -> None:
+def test_a_dns_name_outside_ascii_is_refused() -> None:
     with pytest.raises(RequestError, match="xn--"):
         build_request(KEY, "x", dns=["büro.example"])
 

@@ -161,7 +161,7 @@ def test_legacy_unknown_checks_nothing() -> None:
         ),
     ],
 )
-def test_who_may_be_approved_automatically(
+def test_automatic_approvals(
     signer: str, request_: CertificateRequest, usages: list[str], username: str, asked: tuple[str, ...]
 ) -> None:
     assert signers.SIGNERS[signer].approval_subresources(request_, usages, username) == asked

@@ -63,7 +63,7 @@ def test_claims_of_a_secrets_token() -> None:
 
 @pytest.mark.parametrize("name", [name for name in LegacyToken("n", "s", "a", "u").claims() if name != "iss"])
 @pytest.mark.parametrize("value", [None, "", 7, ["x"]], ids=["missing", "empty", "a number", "a list"])
-def test_what_a_claim_lacks_is_told_by_its_name(name: str, value: object) -> None:
+def test_a_bad_claim_is_named(name: str, value: object) -> None:
     made = {**LegacyToken("n", "s", "a", "u").claims(), name: value}
     told = read_legacy(made)
     assert isinstance(told, str)

@@ -80,7 +80,7 @@ def test_what_cannot_be_stated_is_refused(words: list[str], message: str) -> Non
         usages.check(words)
 
 
-def test_the_whole_list_can_be_stated() -> None:
+def test_every_usage_can_be_encoded() -> None:
     usages.check(usages.USAGES)
     bits, purposes = usages.key_usage(usages.USAGES), usages.extended_key_usage(usages.USAGES)
     assert bits is not None

@@ -1,4 +1,4 @@
-"""Who a presented chain is: accepted and refused chains, one sentence each.
+"""Verification of client certificate chains: accepted and refused ones.
 
 Source: docs/protocol/authentication.md#client-certificates.
 """
@@ -83,7 +83,7 @@ def test_a_node_with_a_name_of_253_characters() -> None:
     assert TRUST.verify([CA.node(node).der], NOW).common_name == f"system:node:{node}"
 
 
-def test_a_version_1_root_is_a_ca_because_the_bundle_says_so(tmp_path: Path) -> None:
+def test_a_version_1_root_of_the_bundle_is_a_ca(tmp_path: Path) -> None:
     key = keys.generate_key()
     (tmp_path / "key").write_bytes(keys.private_key_pem(key))
     subprocess.run(
@@ -147,14 +147,14 @@ def test_the_window_of_the_chain_is_the_narrowest() -> None:
     assert not valid_at(peer, NOW - timedelta(minutes=1, seconds=1))
 
 
-def test_of_two_authorities_of_one_name_the_right_one_is_found() -> None:
+def test_the_right_one_of_two_authorities_of_one_name_is_found() -> None:
     twin = ThrowawayCA(now=NOW)
     trust = ClientTrust([twin.certificate, CA.certificate, CA.certificate])
     assert trust.verify([JANE.der], NOW).common_name == "jane"
     assert trust.verify([twin.client("john").der], NOW).common_name == "john"
 
 
-def test_a_dead_end_is_left_for_another_way() -> None:
+def test_the_search_tries_another_path_after_a_dead_end() -> None:
     # The same key certified twice: once under a root nobody trusts, once under ours.
     stranger = ThrowawayCA("stranger", now=NOW)
     key = keys.generate_key()
@@ -214,7 +214,7 @@ def below(issuer: Pair, *extensions: tuple[x509.ExtensionType, bool]) -> list[Pa
     return [CA.custom("jane", issuer=issuer, extensions=extensions or [CLIENT]), issuer]
 
 
-def test_a_ca_that_says_it_may_sign_may() -> None:
+def test_a_ca_with_the_usage_cert_sign_may_sign() -> None:
     assert TRUST.verify([pair.der for pair in below(SIGNING)], NOW).common_name == "jane"
     assert TRUST.verify([pair.der for pair in below(NO_DEPTH)], NOW).common_name == "jane"
 
@@ -288,7 +288,7 @@ def test_chains_that_are_refused(chain: list[Pair], code: str, message: str) -> 
         ),
     ],
 )
-def test_times_are_told(now: datetime, code: str, seconds: int, message: str) -> None:
+def test_a_refusal_by_time_has_the_seconds(now: datetime, code: str, seconds: int, message: str) -> None:
     refusal = refused([JANE.der], now)
     assert (refusal.code, refusal.seconds, str(refusal)) == (code, seconds, message)
 
@@ -300,7 +300,7 @@ def test_the_first_and_the_last_second_are_valid(moment: datetime) -> None:
     assert valid_at(TRUST.verify([JANE.der], moment), moment)
 
 
-def test_an_empty_bundle_believes_nobody() -> None:
+def test_an_empty_bundle_verifies_no_certificate() -> None:
     assert refused([JANE.der], trust=ClientTrust([])).code == "unknown-ca"
 
 
@@ -357,7 +357,7 @@ def test_chains_that_are_no_chains(chain: list[bytes], code: str) -> None:
     assert refused(chain).code == code
 
 
-def test_a_maze_of_look_alikes_is_left_after_a_fixed_number_of_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_ends_after_a_fixed_number_of_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     # Nine CAs of one name and key, each "issued" by any other: without a budget 9! paths would be tried.
     key = keys.generate_key()
     maze = [

@@ -1,4 +1,4 @@
-"""What is read from a verified leaf, leaves that openssl and easy-rsa make, and when to renew."""
+"""Identity of a verified leaf, and leaves that openssl and easy-rsa make."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def test_get_and_range_at_a_revision_see_exactly_that_state(run: Run) -> None:
     run(scenario)
 
 
-def test_reading_at_a_revision_not_reached_says_where_the_store_is(run: Run) -> None:
+def test_reading_at_a_future_revision_raises_with_the_newest_one(run: Run) -> None:
     async def scenario(store: Storage) -> None:
         await store.create("/a", b"1")
         for call in (store.get("/a", revision=3), store.range("/", revision=3)):
@@ -337,7 +337,7 @@ def test_revision_has_every_acknowledged_write(run: Run) -> None:
 # ---- life
 
 
-def test_a_closed_store_says_so_and_closing_twice_is_fine(store: Storage) -> None:
+def test_a_closed_store_raises_and_may_be_closed_twice(store: Storage) -> None:
     async def scenario() -> None:
         await store.close()
         await store.open()
@@ -373,7 +373,7 @@ def test_closing_finishes_the_writes_under_way(store: Storage) -> None:
     asyncio.run(scenario())
 
 
-def test_a_write_given_up_by_its_caller_is_whole_or_absent_and_harms_nobody(run: Run) -> None:
+def test_a_write_cancelled_by_its_caller_is_whole_or_absent_and_affects_no_other(run: Run) -> None:
     async def scenario(store: Storage) -> None:
         given_up = [asyncio.create_task(store.create(f"/gone/{n}", b"v")) for n in range(20)]
         kept = [asyncio.create_task(store.create(f"/kept/{n}", b"v")) for n in range(20)]

@@ -12,7 +12,7 @@ from tests.support.storagedrivers import Run, closing, keys, take
 # ---- rule 6: watch
 
 
-def test_a_watch_tells_creation_update_and_deletion_with_what_was_before(run: Run) -> None:
+def test_a_watch_yields_creation_update_and_deletion_with_the_previous_entry(run: Run) -> None:
     async def scenario(store: Storage) -> None:
         async with closing(store.watch("/", after=1)) as watch:
             created = await store.create("/a", b"1")
@@ -48,7 +48,7 @@ def test_a_watch_from_the_past_gives_the_same_as_one_that_was_there(run: Run) ->
     run(scenario)
 
 
-def test_a_watch_tells_only_its_prefix_and_goes_on_after_other_keys(run: Run) -> None:
+def test_a_watch_yields_only_its_prefix_and_continues_after_other_keys(run: Run) -> None:
     async def scenario(store: Storage) -> None:
         async with closing(store.watch("/a/", after=1)) as watch:
             first = asyncio.create_task(take(watch, 1))
@@ -100,7 +100,7 @@ def test_many_watches_and_many_writers_agree_on_one_order(run: Run) -> None:
     run(scenario)
 
 
-def test_a_watch_at_the_tip_is_told_before_the_writer_goes_on(run: Run) -> None:
+def test_a_watch_at_the_tip_gets_a_change_before_the_writer_continues(run: Run) -> None:
     async def scenario(store: Storage) -> None:
         told: list[int] = []
 
@@ -178,7 +178,7 @@ def test_compaction_forgets_the_past_and_keeps_the_present(run: Run) -> None:
     run(scenario)
 
 
-def test_a_watch_needing_forgotten_changes_is_told_so(run: Run) -> None:
+def test_a_watch_from_a_compacted_revision_raises(run: Run) -> None:
     async def scenario(store: Storage) -> None:
         for n in range(5):
             await store.create(f"/{n}", b"")
@@ -193,7 +193,7 @@ def test_a_watch_needing_forgotten_changes_is_told_so(run: Run) -> None:
     run(scenario)
 
 
-def test_a_watch_too_slow_for_compaction_is_told_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_too_slow_for_compaction_raises(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mooring.storage.feed.MAX_PENDING_CHANGES", 5)
 
     async def scenario(store: Storage) -> None:

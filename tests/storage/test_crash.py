@@ -68,7 +68,7 @@ def test_killed_again_and_again_a_store_keeps_all_it_acknowledged(tmp_path: Path
 
 
 @pytest.mark.crash
-def test_a_process_killed_while_others_write_stops_nobody(tmp_path: Path) -> None:
+def test_a_process_killed_while_others_write_does_not_stop_them(tmp_path: Path) -> None:
     path = tmp_path / "mooring.db"
     survivor = subprocess.Popen(
         [sys.executable, storageprocess.__file__, "write", str(path), "survivor", "3000", "8"],

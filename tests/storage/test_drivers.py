@@ -1,4 +1,4 @@
-"""The scheme table: which URL makes which store."""
+"""The table of storage drivers: the store of each URL."""
 
 from __future__ import annotations
 
@@ -45,6 +45,6 @@ def test_a_url_no_driver_takes_is_refused_with_the_schemes_there_are(url: str) -
 @pytest.mark.parametrize(
     ("url", "message"), [("memory:x", "takes nothing after the colon"), ("sqlite:", "needs the path of a file")]
 )
-def test_a_url_its_driver_cannot_use_says_why(url: str, message: str) -> None:
+def test_a_url_that_its_driver_cannot_use_is_refused_with_the_reason(url: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         open_storage(url, SystemClock())

@@ -1,4 +1,4 @@
-"""The feed by itself, over a log that a test can bend."""
+"""The feed alone, over a log that the test controls."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_long_way_behind_is_read_off_the_loop_and_the_rest_on_it() -> None:
     run(scenario)
 
 
-def test_what_is_published_while_a_watch_catches_up_comes_once_and_in_order() -> None:
+def test_changes_published_while_a_watch_catches_up_come_once_and_in_order() -> None:
     async def scenario() -> None:
         log = PlainLog(400)
         tip = Feed(log, 400)

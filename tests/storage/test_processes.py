@@ -1,4 +1,4 @@
-"""Several processes on one SQLite file (rules 1, 4, 6 and 7 across processes; issue part 3)."""
+"""Several processes on one SQLite file (rules 1, 4, 6 and 7 of the contract)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def collect(store: SqliteStorage, count: int) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("concurrency", [1, 16])
-def test_writers_in_three_processes_get_one_order_which_every_watch_tells(tmp_path: Path, concurrency: int) -> None:
+def test_writers_in_three_processes_get_one_order_in_every_watch(tmp_path: Path, concurrency: int) -> None:
     path = tmp_path / "mooring.db"
     each = 400
     total = 3 * each
@@ -208,7 +208,7 @@ def test_own_and_foreign_writes_interleave_in_revision_order(tmp_path: Path, for
     asyncio.run(scenario())
 
 
-def test_a_watch_that_another_process_compacted_away_is_told_so(tmp_path: Path) -> None:
+def test_a_watch_raises_when_another_process_compacted_its_changes(tmp_path: Path) -> None:
     async def scenario() -> None:
         store, other = pair(tmp_path / "mooring.db")
         await store.open()
@@ -229,7 +229,9 @@ def test_a_watch_that_another_process_compacted_away_is_told_so(tmp_path: Path) 
     asyncio.run(scenario())
 
 
-def test_a_lock_held_too_long_is_told_and_then_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_held_too_long_raises_and_the_next_write_succeeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("mooring.storage.sqlite.writer.BUSY_SECONDS", 0.01)
 
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""What happens when the disk fails, and when callers do (rules 2 and 9)."""
+"""Disk failures, and callers that are cancelled (rules 2 and 9)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", mounted], check=True)
 
 
-def test_a_full_disk_is_told_reads_go_on_and_writes_recover(small_disk: Path) -> None:
+def test_a_full_disk_raises_reads_continue_and_writes_recover(small_disk: Path) -> None:
     async def scenario(store: SqliteStorage) -> None:
         ballast = small_disk / "ballast"
         ballast.write_bytes(b"x" * 400_000)
@@ -110,7 +110,7 @@ def test_a_full_disk_is_told_reads_go_on_and_writes_recover(small_disk: Path) ->
     run(small_disk / "mooring.db", scenario)
 
 
-def test_a_disk_full_from_the_start_is_told_when_opening(small_disk: Path) -> None:
+def test_a_disk_that_is_full_already_is_reported_when_opening(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
         file.writelines(b"x" * 4096 for _ in range(1000))
@@ -120,7 +120,7 @@ def test_a_disk_full_from_the_start_is_told_when_opening(small_disk: Path) -> No
     run(small_disk / "mooring.db", nothing)
 
 
-def test_a_file_size_limit_is_told_and_writes_recover_when_it_is_lifted(path: Path) -> None:
+def test_a_file_size_limit_raises_and_writes_recover_when_it_is_lifted(path: Path) -> None:
     child(
         """
 async def main(store, path):
@@ -146,7 +146,7 @@ async def main(store, path):
     )
 
 
-def test_a_read_only_file_is_told_when_opening_and_usable_once_writable(tmp_path: Path) -> None:
+def test_a_read_only_file_is_refused_when_opening_and_usable_once_writable(tmp_path: Path) -> None:
     directory = Path("/var/tmp") if os.geteuid() == 0 else tmp_path  # pytest's own directories are for root alone
     child(
         """
@@ -179,7 +179,7 @@ async def main(store, path):
     )
 
 
-def test_a_file_that_turns_read_only_is_told_reads_go_on_and_writes_recover(path: Path) -> None:
+def test_a_file_that_becomes_read_only_raises_reads_continue_and_writes_recover(path: Path) -> None:
     async def scenario(store: SqliteStorage) -> None:
         entry = await store.create("/a", b"v")
         writer = await store._writer()
@@ -193,7 +193,7 @@ def test_a_file_that_turns_read_only_is_told_reads_go_on_and_writes_recover(path
 
 
 @pytest.mark.parametrize("method", ["apply", "commit", "try_begin"])
-def test_a_group_that_fails_fails_whole_and_the_next_one_succeeds(
+def test_a_group_fails_as_a_whole_and_the_next_one_succeeds(
     path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(store: SqliteStorage) -> None:
@@ -228,7 +228,7 @@ def test_a_group_that_fails_fails_whole_and_the_next_one_succeeds(
     run(path, scenario)
 
 
-def test_a_compaction_that_fails_is_told_and_can_be_asked_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_compaction_raises_and_can_be_repeated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(store: SqliteStorage) -> None:
         await store.create("/a", b"v")
 
@@ -246,9 +246,7 @@ def test_a_compaction_that_fails_is_told_and_can_be_asked_again(path: Path, monk
     run(path, scenario)
 
 
-def test_callers_who_gave_up_while_their_call_was_under_way_harm_nobody(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calls_cancelled_under_way_affect_no_other(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mooring.storage.sqlite.writer.SWEEP_REVISIONS", 2)
 
     async def scenario(store: SqliteStorage) -> None:
@@ -299,7 +297,7 @@ def test_closing_does_not_wait_for_a_long_compaction(path: Path, monkeypatch: py
     connection.close()
 
 
-def test_a_read_that_fails_is_told_and_the_next_one_succeeds(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_read_raises_and_the_next_one_succeeds(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(store: SqliteStorage) -> None:
         entry = await store.create("/a", b"v")
         following = asyncio.create_task(anext_of(store.watch("", after=2)))

@@ -1,4 +1,4 @@
-"""The SQLite file itself: who may read it, whose it is, and how writes are grouped into commits."""
+"""The SQLite file: mode, owner, schema, and the grouping of writes into commits."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_file_others_could_read_is_narrowed(path: Path) -> None:
 
 
 @pytest.mark.timeout(20)
-def test_what_is_no_file_or_belongs_to_another_user_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_and_the_file_of_another_user_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(path)
     with pytest.raises(StorageError, match="is no regular file"):
         database.create_file(path)
@@ -123,7 +123,7 @@ def test_a_path_that_is_a_directory_cannot_be_used(path: Path) -> None:
 # ---- whose it is
 
 
-def test_commits_are_synchronous_and_what_is_forgotten_is_overwritten(path: Path) -> None:
+def test_commits_are_synchronous_and_deleted_values_are_overwritten(path: Path) -> None:
     database.create_file(path)
     connection = database.connect(path, read_only=False)
     database.prepare(connection, path)
@@ -211,7 +211,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_file_is_told_when_it_is_opened(path: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_file_is_refused_when_it_is_opened(path: Path, damage: Callable[[bytes], bytes]) -> None:
     async def fill(store: SqliteStorage) -> None:
         await asyncio.gather(*(store.create(f"/{n}", b"x" * 1000) for n in range(100)))
 
@@ -223,7 +223,7 @@ def test_a_damaged_file_is_told_when_it_is_opened(path: Path, damage: Callable[[
         run(path, nothing)
 
 
-def test_a_file_system_that_cannot_share_memory_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_shared_memory_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "_use_wal", lambda connection: False)
     with pytest.raises(StorageError, match="put it on a local disk"):
         run(path, nothing)
