@@ -62,7 +62,7 @@ class KubernetesService:
             "ports": [port],
         }
         if found is None:
-            return Create(SERVICES, _new("Service", "v1", LABELS, spec={**spec, "sessionAffinity": "None"}))
+            return Create(SERVICES, _new_object("Service", "v1", LABELS, spec={**spec, "sessionAffinity": "None"}))
         present = found.get("spec") or {}
         if present.get("clusterIP") != self.service_address:
             return Delete.of(SERVICES, found)
@@ -75,10 +75,10 @@ class KubernetesService:
         ports = [{"name": PORT_NAME, "port": self.port, "protocol": "TCP"}]
         addresses = [{"ip": address} for address in self.addresses]
         subsets = {"subsets": [{"addresses": addresses, "ports": ports}]} if addresses else {}
-        return _new("Endpoints", "v1", SKIP_MIRROR, **subsets)
+        return _new_object("Endpoints", "v1", SKIP_MIRROR, **subsets)
 
     def _endpoint_slice(self) -> Obj:
-        return _new(
+        return _new_object(
             "EndpointSlice",
             "discovery.k8s.io/v1",
             OF_SERVICE,
@@ -88,7 +88,7 @@ class KubernetesService:
         )
 
 
-def _new(kind: str, api_version: str, labels: dict[str, str], **members: object) -> Obj:
+def _new_object(kind: str, api_version: str, labels: dict[str, str], **members: object) -> Obj:
     metadata = {"name": NAME, "namespace": NAMESPACE, "labels": dict(labels)}
     return {"kind": kind, "apiVersion": api_version, "metadata": metadata, **members}
 

@@ -77,7 +77,7 @@ EVENT = Message(
 INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
 
-def _fields(obj: Obj) -> Mapping[str, str]:
+def _selectable_fields(obj: Obj) -> Mapping[str, str]:
     involved = obj.get("involvedObject") or {}
     fields = {f"involvedObject.{name}": involved.get(name, "") for name in INVOLVED}
     component = obj.get("reportingComponent", "")
@@ -142,7 +142,7 @@ def _count(obj: Obj, now: datetime) -> int:
     return times if series is not None else times or 1
 
 
-def _object(obj: Obj, now: datetime) -> str:
+def _involved_object(obj: Obj, now: datetime) -> str:
     involved = obj.get("involvedObject") or {}
     kind: str = involved.get("kind", "").lower()
     return f"{kind}/{involved['name']}" if involved.get("name") else kind
@@ -169,7 +169,7 @@ KIND = Kind(
             Column("Last Seen", _last_seen, description="Time since it was last observed."),
             Column("Type", lambda obj, now: obj.get("type", ""), description="Normal or Warning."),
             Column("Reason", lambda obj, now: obj.get("reason", ""), description="Why, as one word."),
-            Column("Object", _object, description="What the event is about."),
+            Column("Object", _involved_object, description="What the event is about."),
             Column(
                 "Subobject",
                 lambda obj, now: (obj.get("involvedObject") or {}).get("fieldPath", ""),
@@ -186,7 +186,7 @@ KIND = Kind(
     storage="/registry/events",
     name_errors=path_segment_errors,
     validate=_validate,
-    selectable_fields=_fields,
+    selectable_fields=_selectable_fields,
     field_labels=(*(f"involvedObject.{name}" for name in INVOLVED), "reason", "reportingComponent", "source", "type"),
     allow_create_on_update=True,
     finalizers_need_domain=False,

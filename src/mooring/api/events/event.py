@@ -105,7 +105,7 @@ _CORE_LABELS = {
 """Field labels of the core group by the field labels of this group."""
 
 
-def _fields(obj: Obj) -> Mapping[str, str]:
+def _selectable_fields(obj: Obj) -> Mapping[str, str]:
     stored = event.KIND.selectable_fields(to_core(obj))
     return {label: stored[name] for label, name in _CORE_LABELS.items()}
 
@@ -179,7 +179,7 @@ def _series_errors(obj: Obj) -> list[FieldError]:
     return errors
 
 
-def _column(column: Column) -> Column:
+def _converted_column(column: Column) -> Column:
     def cell(obj: Obj, now: datetime) -> Cell:
         return column.cell(to_core(obj), now)
 
@@ -196,7 +196,7 @@ KIND = Kind(
         namespaced=True,
         schema=EVENT,
         short_names=("ev",),
-        columns=tuple(map(_column, event.KIND.resource.columns)),
+        columns=tuple(map(_converted_column, event.KIND.resource.columns)),
         stored_as=("", "v1", "Event"),
     ),
     storage=event.KIND.storage,
@@ -204,7 +204,7 @@ KIND = Kind(
     validate=_validate,
     validate_create=_validate_create,
     validate_update=_validate_update,
-    selectable_fields=_fields,
+    selectable_fields=_selectable_fields,
     field_labels=tuple(_CORE_LABELS),
     allow_create_on_update=event.KIND.allow_create_on_update,
     garbage_collected=event.KIND.garbage_collected,

@@ -79,7 +79,7 @@ class Rbac:
         self._refresh(views)
         rules = self._rules(kind, role)
         if rules is None:
-            raise _missing(kind, role)
+            raise _role_not_found(kind, role)
         return rules
 
     def _refresh(self, views: Views) -> None:
@@ -111,13 +111,13 @@ class Rbac:
         for grant in [*cluster, *local]:
             rules = self._rules(grant.role_kind, grant.role)
             if rules is None:
-                problems[_missing(grant.role_kind, grant.role).message] = None
+                problems[_role_not_found(grant.role_kind, grant.role).message] = None
                 continue
             allowed = Decision(Ruling.ALLOW, "RBAC: allowed by " + grant.description)
             for rule in rules:
                 if rule.resources:
                     resources.append((rule, allowed))
-                if rule.paths and _cluster_wide(grant):
+                if rule.paths and _is_cluster_wide(grant):
                     paths.append((rule, allowed))
         otherwise = Decision(Ruling.NO_OPINION, "RBAC: " + _joined_problems(tuple(problems)) if problems else "")
         return _EffectiveRules(tuple(resources), tuple(paths), tuple(problems), otherwise)
@@ -127,11 +127,11 @@ class Rbac:
         return None if roles is None else roles.rules(role)
 
 
-def _cluster_wide(grant: Grant) -> bool:
+def _is_cluster_wide(grant: Grant) -> bool:
     return not grant.order[0][0]
 
 
-def _missing(kind: str, role: NamespacedName) -> NotFoundError:
+def _role_not_found(kind: str, role: NamespacedName) -> NotFoundError:
     return NotFoundError.of(API_GROUP, _ROLE_PLURALS.get(kind, "clusterroles"), role[1])
 
 

@@ -18,7 +18,7 @@ from datetime import datetime
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Entropy, Key, Requeue, Update
-from mooring.controllers.bootstrap.tokensecrets import SECRETS, expires, is_token
+from mooring.controllers.bootstrap.tokensecrets import SECRETS, expiration_of, is_token
 from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.discovery import clusterinfo
 
@@ -49,7 +49,7 @@ class BootstrapSigner:
         changed = clusterinfo.signed(config_map, tokens, now)
         if changed is not None:
             actions.append(Update(CONFIG_MAPS, changed))
-        ends = [end for secret in tokens if (end := expires(secret)) is not None and end > now]
+        ends = [end for secret in tokens if (end := expiration_of(secret)) is not None and end > now]
         if ends:
             actions.append(Requeue(min(ends)))
         return actions

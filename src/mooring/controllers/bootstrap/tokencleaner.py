@@ -16,7 +16,7 @@ from datetime import datetime
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Requeue
-from mooring.controllers.bootstrap.tokensecrets import SECRETS, expires, is_token
+from mooring.controllers.bootstrap.tokensecrets import SECRETS, expiration_of, is_token
 from mooring.trust.bootstraptoken.tokensecret import expired
 
 
@@ -39,5 +39,5 @@ class TokenCleaner:
             return ()
         if expired(secret, now):
             return (Delete.of(SECRETS, secret),)
-        end = expires(secret)
+        end = expiration_of(secret)
         return (Requeue(end),) if end is not None else ()

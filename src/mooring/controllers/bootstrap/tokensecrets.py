@@ -21,7 +21,7 @@ def is_token(secret: Obj) -> bool:
     return secret.get("type") == SECRET_TYPE and secret["metadata"].get("namespace") == NAMESPACE
 
 
-def expires(secret: Obj) -> datetime | None:
+def expiration_of(secret: Obj) -> datetime | None:
     """Return the expiration of the token; None when it has none or it cannot be parsed."""
     try:
         return expiration(secret)

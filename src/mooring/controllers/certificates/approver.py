@@ -19,7 +19,7 @@ from mooring.api.certificates.conditions import APPROVED
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, CheckAccess, Entropy, Key, Retry, Update
-from mooring.controllers.certificates.requeststate import REQUESTS, parsed, undecided, with_condition
+from mooring.controllers.certificates.requeststate import REQUESTS, is_undecided, parsed_request, with_condition
 from mooring.pki.errors import RequestError
 from mooring.pki.x509.signers import SIGNERS
 
@@ -43,7 +43,7 @@ class CsrApprover:
             return ()
         spec = csr["spec"]
         try:
-            request = parsed(spec["request"])
+            request = parsed_request(spec["request"])
         except (RequestError, ValueError):  # ValueError: no base64
             return ()  # written by another server, since this one validates; the signer reports the error after an approval
         signer = SIGNERS[spec["signerName"]]
@@ -55,7 +55,7 @@ class CsrApprover:
 def _may_be_approved(csr: Obj) -> bool:
     """Return true unless the signer or the state of the request excludes automatic approval. Cheap: it runs on every event."""
     signer = SIGNERS.get((csr.get("spec") or {}).get("signerName", ""))
-    return signer is not None and bool(signer.auto_approvals) and undecided(csr)
+    return signer is not None and bool(signer.auto_approvals) and is_undecided(csr)
 
 
 def _check_approvals(csr: Obj, approvals: Sequence[str]) -> Sequence[Action]:

@@ -19,7 +19,7 @@ from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Requeue
-from mooring.controllers.certificates.requeststate import REQUESTS, issued
+from mooring.controllers.certificates.requeststate import REQUESTS, is_issued
 from mooring.pki.errors import PemError
 from mooring.pki.pem import certificates
 
@@ -59,7 +59,7 @@ def _due_times(csr: Obj) -> Iterator[datetime]:
     for condition in conditions:
         kind, updated = condition.get("type"), condition.get("lastUpdateTime")
         if kind == APPROVED:
-            yield from _due_after(updated, DONE_AFTER if issued(csr) else ABANDONED_AFTER)
+            yield from _due_after(updated, DONE_AFTER if is_issued(csr) else ABANDONED_AFTER)
             yield from _certificate_end(csr)
         elif kind in (DENIED, FAILED):
             yield from _due_after(updated, DONE_AFTER)
@@ -74,7 +74,7 @@ def _due_after(text: str | None, age: timedelta) -> Iterator[datetime]:
 
 def _certificate_end(csr: Obj) -> Iterator[datetime]:
     """Yield the expiry of the first issued certificate, if it can be parsed."""
-    if not issued(csr):
+    if not is_issued(csr):
         return
     try:
         first, *_ = certificates(base64.b64decode(csr["status"]["certificate"]))

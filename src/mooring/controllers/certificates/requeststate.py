@@ -21,23 +21,25 @@ MAX_PARSED = 256
 
 
 @lru_cache(MAX_PARSED)
-def parsed(text: str) -> CertificateRequest:
+def parsed_request(text: str) -> CertificateRequest:
     """Parse `spec.request`. Raises RequestError, or ValueError when it is not base64."""
     return parse_request(base64.b64decode(text))
 
 
-def issued(csr: Obj) -> bool:
+def is_issued(csr: Obj) -> bool:
     return bool((csr.get("status") or {}).get("certificate"))
 
 
-def undecided(csr: Obj) -> bool:
+def is_undecided(csr: Obj) -> bool:
     """Return true when the request is neither approved, denied nor issued."""
-    return not issued(csr) and not any(condition.get("type") in (APPROVED, DENIED) for condition in conditions_of(csr))
+    return not is_issued(csr) and not any(
+        condition.get("type") in (APPROVED, DENIED) for condition in conditions_of(csr)
+    )
 
 
-def to_be_signed(csr: Obj) -> bool:
+def is_approved_and_unsigned(csr: Obj) -> bool:
     """Return true when the request is approved, and neither denied, failed nor issued."""
-    if issued(csr):
+    if is_issued(csr):
         return False
     approved = False
     for condition in conditions_of(csr):

@@ -21,7 +21,13 @@ from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.controllers.actions import Action, Entropy, Key, Retry, Update
-from mooring.controllers.certificates.requeststate import REQUESTS, parsed, to_be_signed, with_condition, with_status
+from mooring.controllers.certificates.requeststate import (
+    REQUESTS,
+    is_approved_and_unsigned,
+    parsed_request,
+    with_condition,
+    with_status,
+)
 from mooring.pki.errors import IssueError, RequestError
 from mooring.pki.pem import certificates_pem
 from mooring.pki.x509.authority import Authority, serial_number
@@ -52,26 +58,26 @@ class CsrSigner:
         spec = csr["spec"]
         usages = spec.get("usages") or ()
         try:
-            request = parsed(spec["request"])
+            request = parsed_request(spec["request"])
         except RequestError as error:
-            return (_failed(csr, str(error)),)
+            return (_mark_failed(csr, str(error)),)
         except ValueError:
-            return (_failed(csr, "spec.request is not base64"),)
+            return (_mark_failed(csr, "spec.request is not base64"),)
         try:
             refusals = SIGNERS[spec["signerName"]].refusals(request, usages)
             if refusals:
-                return (_failed(csr, "; ".join(refusals)),)
+                return (_mark_failed(csr, "; ".join(refusals)),)
             template = from_request(request, usages, now, spec.get("expirationSeconds"), self.signing_duration)
             certificate = self.authority.sign(template, now, serial_number(entropy))
         except IssueError as error:
-            return (_failed(csr, str(error)),)
+            return (_mark_failed(csr, str(error)),)
         text = base64.b64encode(certificates_pem([certificate])).decode()
         return (Update(REQUESTS, with_status(csr, certificate=text), "status"),)
 
 
 def _is_to_be_signed(csr: Obj) -> bool:
-    return (csr.get("spec") or {}).get("signerName") in SIGNERS and to_be_signed(csr)
+    return (csr.get("spec") or {}).get("signerName") in SIGNERS and is_approved_and_unsigned(csr)
 
 
-def _failed(csr: Obj, message: str) -> Action:
+def _mark_failed(csr: Obj, message: str) -> Action:
     return Update(REQUESTS, with_condition(csr, FAILED, REASON, message), "status")

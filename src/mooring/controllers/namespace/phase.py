@@ -12,7 +12,7 @@ from mooring.apimachinery.schema import Obj
 NAMESPACES = "namespaces"
 
 
-def terminating(namespace: Obj) -> bool:
+def is_terminating(namespace: Obj) -> bool:
     """Return true when the namespace is being deleted."""
     if namespace["metadata"].get("deletionTimestamp"):
         return True
@@ -22,4 +22,4 @@ def terminating(namespace: Obj) -> bool:
 def is_active(name: str, views: Views) -> bool:
     """Return true when the namespace exists and is not being deleted."""
     namespace = views[NAMESPACES].get(name)
-    return namespace is not None and not terminating(namespace)
+    return namespace is not None and not is_terminating(namespace)

@@ -22,7 +22,7 @@ from mooring.authn.lastuses import LAST_USED
 from mooring.authn.serviceaccount.legacy import INVALID_SINCE
 from mooring.clock import parse_rfc3339
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Requeue, Update
-from mooring.controllers.serviceaccount.legacytokentracking import CONFIG_MAPS, day, tracked_since
+from mooring.controllers.serviceaccount.legacytokentracking import CONFIG_MAPS, parse_day, tracked_since
 from mooring.controllers.serviceaccount.tokens import ACCOUNTS, SECRETS, account_of, is_account_token
 
 PODS = "pods"
@@ -53,11 +53,11 @@ class LegacyTokenCleaner:
         if secret is None or secret["metadata"].get("deletionTimestamp") or not _is_auto_generated(secret, views):
             return ()
         again = Requeue(now + DAILY)
-        if not self._unused(secret, views, now) or _is_referenced_by_pod(name, namespace, views):
+        if not self._is_unused(secret, views, now) or _is_referenced_by_pod(name, namespace, views):
             return (again,)
         metadata = secret["metadata"]
         labels = metadata.get("labels") or {}
-        marked = day(labels.get(INVALID_SINCE))
+        marked = parse_day(labels.get(INVALID_SINCE))
         if marked is None:
             changed = {**labels, INVALID_SINCE: now.date().isoformat()}
             return (Update(SECRETS, {**secret, "metadata": {**metadata, "labels": changed}}), again)
@@ -65,7 +65,7 @@ class LegacyTokenCleaner:
             return (again,)
         return (Delete.of(SECRETS, secret),)
 
-    def _unused(self, secret: Obj, views: Views, now: datetime) -> bool:
+    def _is_unused(self, secret: Obj, views: Views, now: datetime) -> bool:
         """Return true when the token is known to be unused for the whole period."""
         metadata = secret["metadata"]
         before = now.date() - self.period
@@ -73,7 +73,7 @@ class LegacyTokenCleaner:
         days = (
             tracked_since(views),
             parse_rfc3339(metadata["creationTimestamp"]).date(),
-            day(used) if used else before,
+            parse_day(used) if used else before,
         )
         return all(one is not None and one <= before for one in days)
 

@@ -21,7 +21,7 @@ KUBE_SYSTEM, TRACKING = "kube-system", "kube-apiserver-legacy-service-account-to
 SINCE = "since"
 
 
-def day(text: str | None) -> date | None:
+def parse_day(text: str | None) -> date | None:
     """Parse a day such as `2026-01-02`; None for anything else."""
     try:
         found = date.fromisoformat(text or "")
@@ -33,7 +33,7 @@ def day(text: str | None) -> date | None:
 def tracked_since(views: Views) -> date | None:
     """Return the day since which uses are tracked; None when unknown."""
     found = views[CONFIG_MAPS].get(TRACKING, KUBE_SYSTEM)
-    return day((found.get("data") or {}).get(SINCE)) if found else None
+    return parse_day((found.get("data") or {}).get(SINCE)) if found else None
 
 
 @dataclass(frozen=True, slots=True)

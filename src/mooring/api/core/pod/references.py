@@ -31,10 +31,10 @@ _SOURCES_WITH_SECRET = ("cephfs", "cinder", "flexVolume", "iscsi", "rbd", "scale
 
 def references(pod: Obj) -> frozenset[tuple[str, str]]:
     """Return (resource, name) of every object that the Pod refers to."""
-    return frozenset(reference for reference in walk(pod) if reference[1])
+    return frozenset(reference for reference in visit_references(pod) if reference[1])
 
 
-def walk(pod: Obj) -> Iterator[tuple[str, str]]:
+def visit_references(pod: Obj) -> Iterator[tuple[str, str]]:
     """Yield (resource, name) of each reference, in the order of the fields; the name is "" when it is not set."""
     spec = pod.get("spec") or {}
     if account := spec.get("serviceAccountName"):

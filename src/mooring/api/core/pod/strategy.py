@@ -64,7 +64,7 @@ def _grace_seconds(obj: Obj, requested: int | None) -> int:
     return seconds if seconds >= 0 else 1
 
 
-def _fields(obj: Obj) -> Mapping[str, str]:
+def _selectable_fields(obj: Obj) -> Mapping[str, str]:
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     return {
         "spec.nodeName": spec.get("nodeName", ""),
@@ -102,7 +102,7 @@ KIND = Kind(
     validate=validation.validate,
     validate_update=validation.validate_update,
     warnings=warnings.pod_warnings,
-    selectable_fields=_fields,
+    selectable_fields=_selectable_fields,
     field_labels=(
         "spec.nodeName",
         "spec.restartPolicy",

@@ -127,7 +127,7 @@ def _spec_warnings(spec: Obj, metadata: Obj, prefix: str) -> Iterator[str]:
     yield from _port_names(containers)
     if spec.get("terminationGracePeriodSeconds", 0) < 0:
         yield f"{at}.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"
-    yield from _affinities(spec.get("affinity") or {}, f"{at}.affinity")
+    yield from _null_label_selectors(spec.get("affinity") or {}, f"{at}.affinity")
     for index, server in enumerate((spec.get("dnsConfig") or {}).get("nameservers") or ()):
         yield from address_warnings(f"{at}.dnsConfig.nameservers[{index}]", server)
     for index, alias in enumerate(spec.get("hostAliases") or ()):
@@ -200,11 +200,11 @@ def _deprecated_annotations(container: Obj, annotations: Obj, prefix: str, pod_p
         yield f"{prefix}metadata.annotations[{key}]: {_SECCOMP}"
     key = _APPARMOR_CONTAINER + name
     deprecated = prefix and key in annotations and not security.get("appArmorProfile")
-    if deprecated and (pod_profile is None or pod_profile != _apparmor(annotations[key])):
+    if deprecated and (pod_profile is None or pod_profile != _apparmor_profile(annotations[key])):
         yield f'{prefix}metadata.annotations[{key}]: deprecated since v1.30; use the "appArmorProfile" field instead'
 
 
-def _apparmor(annotation: str) -> Obj | None:
+def _apparmor_profile(annotation: str) -> Obj | None:
     """Return the appArmorProfile that an annotation stands for."""
     if annotation.startswith("localhost/") and annotation != "localhost/":
         return {"type": "Localhost", "localhostProfile": annotation.removeprefix("localhost/")}
@@ -255,7 +255,7 @@ def _port_names(containers: list[tuple[str, Obj]]) -> Iterator[str]:
                 yield f'{at}: duplicate port name "{name}" with {first}, {effect}'
 
 
-def _affinities(affinity: Obj, at: str) -> Iterator[str]:
+def _null_label_selectors(affinity: Obj, at: str) -> Iterator[str]:
     for name in ("podAffinity", "podAntiAffinity"):
         part, path = affinity.get(name) or {}, f"{at}.{name}"
         when = "requiredDuringSchedulingIgnoredDuringExecution"

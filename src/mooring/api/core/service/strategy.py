@@ -147,7 +147,7 @@ def _prepare_status(new: Obj, old: Obj, change: Change) -> None:
     reset_fields(new, old, "spec")
 
 
-def _fields(obj: Obj) -> Mapping[str, str]:
+def _selectable_fields(obj: Obj) -> Mapping[str, str]:
     spec = obj.get("spec") or {}
     return {"spec.clusterIP": spec.get("clusterIP", ""), "spec.type": spec.get("type", "")}
 
@@ -175,7 +175,7 @@ KIND = Kind(
     validate=validation.validate,
     validate_update=validation.validate_update,
     warnings=warnings.service_warnings,
-    selectable_fields=_fields,
+    selectable_fields=_selectable_fields,
     field_labels=("spec.clusterIP", "spec.type"),
     subresources={
         "status": SubresourceStrategy(

@@ -18,7 +18,7 @@ from mooring.api.core.pod.references import (
     SECRETS,
     SERVICE_ACCOUNTS,
     TRUST_BUNDLES,
-    walk,
+    visit_references,
 )
 from mooring.api.core.pod.validation import MIRROR
 from mooring.apimachinery.schema import Obj
@@ -86,7 +86,7 @@ def _check_mirror_pod(request: AdmissionRequest, new: Obj, node: str) -> None:
 
 def _api_references(pod: Obj) -> Iterator[str]:
     """Yield the API resources that the Pod refers to, in the order and wording of kube-apiserver."""
-    found = {resource for resource, _ in walk(pod)}
+    found = {resource for resource, _ in visit_references(pod)}
     yield from (resource for resource in _FIRST if resource in found)
     for volume in (pod.get("spec") or {}).get("volumes") or ():
         yield from (name for member, name in _VOLUMES.items() if member in volume)
