@@ -91,7 +91,7 @@ def test_files_are_for_their_owner_only_whatever_the_umask(tmp_path: Path) -> No
 def test_a_directory_where_everybody_may_write_is_refused(tmp_path: Path) -> None:
     """Somebody could have put a CA of theirs there, or a link where we write."""
     tmp_path.chmod(0o777)
-    with pytest.raises(ConfigError, match="can be written by everybody"), keystore.exclusive(tmp_path):
+    with pytest.raises(ConfigError, match="can be written by every user"), keystore.exclusive(tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []
 

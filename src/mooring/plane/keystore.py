@@ -116,7 +116,7 @@ def _refuse_other_writers(data_dir: Path) -> None:
     if found.st_uid not in (os.geteuid(), ROOT):
         raise ConfigError(f"{data_dir} belongs to another user; give it to this one with chown, or choose another")
     if found.st_mode & stat.S_IWOTH:
-        raise ConfigError(f"{data_dir} can be written by everybody; run chmod 700 on it, or choose another directory")
+        raise ConfigError(f"{data_dir} can be written by every user; run chmod 700 on it, or choose another directory")
 
 
 def prepare(config: ServerConfig, now: datetime, entropy: Callable[[int], bytes]) -> Prepared:

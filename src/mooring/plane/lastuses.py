@@ -23,7 +23,7 @@ from mooring.registry.store import Registry
 log = logging.getLogger("mooring.authentication")
 
 RECORD_SECONDS = 5.0
-"""A label that says a day need not be there at once; storms of first uses share commits."""
+"""The label holds a day, so that a delay of seconds does not matter. Many first uses share commits."""
 
 
 async def record_forever(uses: LastUses, registry: Registry, clock: Clock) -> None:

@@ -72,7 +72,7 @@ def _number_from_file(value: Any) -> Any:
 
 
 def duration_from_file(value: Any) -> timedelta:
-    """Return the duration that a text says; a bare 0 is one, too. Raises ValueError."""
+    """Return the duration of a text; a bare 0 is accepted, too. Raises ValueError."""
     try:
         if isinstance(value, str) or (_is_number(value) and value == 0):
             return parse_duration(str(value))

@@ -43,7 +43,7 @@ _KEY = re.compile(r"([a-z][a-z0-9-]*)(?:\[|:)")
 def check(file: str) -> int:
     """Read a configuration file, and every file that it names, as a server would; start nothing.
 
-    Without FILE it is the default one. All mistakes are told at once.
+    Without FILE it is the default one. All mistakes are reported at once.
     """
     path = file or default_path()
     if not path:
