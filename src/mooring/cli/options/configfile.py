@@ -5,8 +5,8 @@
 - The command line wins over the environment, the environment over the file, the file over the default.
 - Reading is strict: unknown keys (with the nearest known one), keys that are there twice and wrong types are refused, all at once,
   each with its line. Values are never repeated: some are secrets.
-- Write access to the file decides who may call the server: a file that every user may write is refused, and so is one in the default
-  place that belongs to a user other than root and this one.
+- Write access to the file decides who may call the server: a file that every user may write is refused, and so is one in the
+  default place that belongs to a user other than root and this one.
 """
 
 from __future__ import annotations
