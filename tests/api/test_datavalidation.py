@@ -20,7 +20,7 @@ CONFIG_MAP = BY_PLURAL["configmaps"]
 
 Obj = dict[str, Any]
 
-FROZEN = "Forbidden: field is immutable when `immutable` is set"
+IMMUTABLE = "Forbidden: field is immutable when `immutable` is set"
 DOCKER = "kubernetes.io/dockerconfigjson"
 SA_TOKEN = "kubernetes.io/service-account-token"
 TLS = "kubernetes.io/tls"
@@ -153,8 +153,8 @@ FIXED = {**PLAIN, "immutable": True}
         ),
         pytest.param(PLAIN, {**PLAIN, "immutable": True}, [], id="a Secret may be frozen"),
         pytest.param(FIXED, FIXED, [], id="a frozen one may be written as it is"),
-        pytest.param(FIXED, {"immutable": True}, [f"data: {FROZEN}"], id="but not changed"),
-        pytest.param(FIXED, PLAIN, [f"immutable: {FROZEN}"], id="nor thawed"),
+        pytest.param(FIXED, {"immutable": True}, [f"data: {IMMUTABLE}"], id="but not changed"),
+        pytest.param(FIXED, PLAIN, [f"immutable: {IMMUTABLE}"], id="nor thawed"),
     ],
 )
 def test_secret_update(old: Obj, new: Obj, errors: list[str]) -> None:
@@ -214,7 +214,7 @@ def test_config_map_validation(given: Obj, errors: list[str]) -> None:
         pytest.param({"data": {"a": "1"}, "immutable": True}, [], id="a frozen one may be written as it is"),
         pytest.param(
             {"data": {"a": "2"}, "binaryData": {"b": ""}},
-            [f"immutable: {FROZEN}", f"data: {FROZEN}", f"binaryData: {FROZEN}"],
+            [f"immutable: {IMMUTABLE}", f"data: {IMMUTABLE}", f"binaryData: {IMMUTABLE}"],
             id="but neither thawed nor changed",
         ),
     ],

@@ -15,7 +15,7 @@ from mooring.api.view import FixedView, View
 from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
-from mooring.authz.rbac import index as rbacindex
+from mooring.authz.rbac import index
 from mooring.authz.rbac.authorizer import MAX_GROUPS_CACHED, Rbac
 from mooring.authz.rbac.bootstrappolicy.builders import (
     binding,
@@ -296,7 +296,7 @@ def test_only_what_changed_is_compiled_again(monkeypatch: pytest.MonkeyPatch) ->
         compiled.append(rules)
         return compile_rules(rules)
 
-    monkeypatch.setattr(rbacindex, "compile_rules", counted)
+    monkeypatch.setattr(index, "compile_rules", counted)
     many = [cluster_role(f"r{number}", rule("get", "", "pods")) for number in range(50)]
     roles = Recorder(many)
     views: dict[str, View] = {**rbac_views(), "clusterroles": roles}
