@@ -108,7 +108,7 @@ def test_a_token_that_the_file_holds_no_more_renews_nothing(jane: Person) -> Non
     jane.age(timedelta(0))
     done = jane.kubectl(NEWEST, "get", "namespaces")
     assert done.code != 0
-    assert "does not accept what was shown" in done.err
+    assert "does not accept the credentials" in done.err
 
 
 @pytest.mark.parametrize("program", USED, ids=lambda program: f"kubectl {program.version}")
@@ -174,8 +174,8 @@ def test_what_a_login_gave_logs_nobody_in_again(jane: Person) -> None:
 @pytest.mark.parametrize(
     ("flags", "stdin", "message"),
     [
-        pytest.param(("--username", "jane"), "wrong", "does not accept what was shown", id="a wrong password"),
-        pytest.param(("--username", "nobody"), PASSWORD, "does not accept what was shown", id="an unknown user"),
+        pytest.param(("--username", "jane"), "wrong", "does not accept the credentials", id="a wrong password"),
+        pytest.param(("--username", "nobody"), PASSWORD, "does not accept the credentials", id="an unknown user"),
         pytest.param(("--username", "jane"), "", "standard input is empty", id="no password"),
         pytest.param(("--username", "sneak"), PASSWORD, 'the group "system:masters"', id="a group of the system"),
     ],
@@ -194,7 +194,7 @@ def test_who_does_not_get_in_leaves_nothing_behind(
 def test_a_server_that_takes_no_passwords_is_told(jane: Person, live_server: LiveServer) -> None:
     done = replace(jane, server=live_server).login()
     assert done.code == 1
-    assert "does not look at what was shown" in done.err
+    assert "ignores the credentials" in done.err
 
 
 def test_a_server_is_trusted_by_its_pin(jane: Person) -> None:

@@ -135,7 +135,7 @@ def test_whom_nobody_knows_is_told_the_same_and_nothing_is_kept(
     )
     assert (done.code, done.out) == (1, "")
     assert done.err == (
-        f"Error: {served.server.url} does not accept what was shown: a wrong password, or a token that has expired\n"
+        f"Error: {served.server.url} does not accept the credentials: a wrong password, or an expired token\n"
     )
     assert not person.kubeconfig.exists()
     assert person.logins.every() == []

@@ -128,11 +128,11 @@ def raises(error: MooringError) -> Callable[[Obj], Any]:
             "compare the clocks",
             id="a token that has ended",
         ),
-        pytest.param(raises(UnauthorizedError()), TOKEN, "does not accept what was shown", id="401"),
+        pytest.param(raises(UnauthorizedError()), TOKEN, "does not accept the credentials", id="401"),
         pytest.param(
             raises(ForbiddenError('forbidden: User "system:anonymous" cannot post path "/mooring/v1/login"')),
             TOKEN,
-            "does not look at what was shown",
+            "ignores the credentials",
             id="a server that takes no passwords",
         ),
         pytest.param(raises(NotFoundError("x")), TOKEN, "offers no login", id="404 of a Kubernetes server"),

@@ -166,7 +166,7 @@ class _Join:
             clusters = self.state.read_clusters()
             pair = self._valid_pair()
             if not clusters or pair is None or not isinstance(discovery, ByToken) or not discovery.pins:
-                summary.append("no certificate yet" if pair is None else "a certificate is there; its cluster is asked")
+                summary.append("no certificate yet" if pair is None else "a certificate exists; its cluster is checked")
                 return None
             cluster = clusters[0]
             try:
@@ -330,14 +330,14 @@ class _Join:
             raise
 
     async def _certificate(self, client: ClusterClient, trusted: TrustedCluster) -> tuple[Pair, str]:
-        key = self._key(fresh=False)
+        key = self._prepare_key(fresh=False)
         with self.steps.step(steps.REQUEST) as summary, _explain_refusal(self.plan):
             request = certificaterequest.node_request(key, self.plan.node_name)
             try:
                 obj, existed = await self._send_request(client, request, key)
             except certificaterequest.ForeignRequestError as error:
                 self.steps.say(f"{error}; asking with a new key", kept=True)
-                key = self._key(fresh=True)
+                key = self._prepare_key(fresh=True)
                 request = certificaterequest.node_request(key, self.plan.node_name)
                 obj, existed = await self._send_request(client, request, key)
             summary.append(
@@ -372,7 +372,7 @@ class _Join:
     ) -> tuple[Obj, bool]:
         return await self._retry(lambda: certificaterequest.send_request(client, request, key, self.clock.now()))
 
-    def _key(self, fresh: bool) -> PrivateKey:
+    def _prepare_key(self, fresh: bool) -> PrivateKey:
         if fresh:
             self.state.drop_pending_key()
             key = generate_key()

@@ -168,7 +168,7 @@ class ClusterClient:
 
     async def get(self, target: Target, name: str, namespace: str = "") -> Obj:
         """Return one object. Raises NotFoundError and others."""
-        return await self._object("GET", _path(target, namespace, name))
+        return await self._request_object("GET", _path(target, namespace, name))
 
     async def list(
         self, target: Target, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
@@ -178,7 +178,7 @@ class ClusterClient:
         query = _selectors(label_selector, field_selector) | {"limit": str(PAGE)}
         items: list[Obj] = []
         while True:
-            page = await self._object("GET", _path(resource, namespace), query)
+            page = await self._request_object("GET", _path(resource, namespace), query)
             metadata = page.get("metadata") or {}
             for item in page.get("items") or ():
                 item.setdefault("kind", resource.kind)
@@ -201,12 +201,12 @@ class ClusterClient:
         """POST `obj`, to its own namespace unless one is given. Raises AlreadyExistsError and others."""
         namespace = namespace or _namespace(obj)
         path = _path(target, namespace, name, subresource) if subresource else _path(target, namespace)
-        return await self._object("POST", path, _dry_run_query(dry_run), obj)
+        return await self._request_object("POST", path, _dry_run_query(dry_run), obj)
 
     async def update(self, target: Target, obj: Obj, *, subresource: str = "", dry_run: bool = False) -> Obj:
         """PUT `obj`. Raises ConflictError and others."""
         path = _path(target, _namespace(obj), obj["metadata"]["name"], subresource)
-        return await self._object("PUT", path, _dry_run_query(dry_run), obj)
+        return await self._request_object("PUT", path, _dry_run_query(dry_run), obj)
 
     async def patch(
         self,
@@ -220,7 +220,7 @@ class ClusterClient:
     ) -> Obj:
         """PATCH one object."""
         path = _path(target, namespace, name, subresource)
-        return await self._object("PATCH", path, {}, patch, content_type)
+        return await self._request_object("PATCH", path, {}, patch, content_type)
 
     async def delete(
         self,
@@ -242,7 +242,7 @@ class ClusterClient:
             options["propagationPolicy"] = propagation
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
-        return await self._object("DELETE", _path(target, namespace, name), {}, options)
+        return await self._request_object("DELETE", _path(target, namespace, name), {}, options)
 
     async def read(self, path: str) -> bytes:
         """GET any path of the server, such as /healthz, and return the body. Raises ApiError or PeerError."""
@@ -250,11 +250,11 @@ class ClusterClient:
 
     async def get_path(self, path: str) -> Obj:
         """GET a path that is not a resource and return its JSON object. Raises ApiError or PeerError."""
-        return await self._object("GET", path)
+        return await self._request_object("GET", path)
 
     async def post_path(self, path: str, obj: Obj) -> Obj:
         """POST `obj` to any path. Raises ApiError or PeerError."""
-        return await self._object("POST", path, {}, obj)
+        return await self._request_object("POST", path, {}, obj)
 
     async def watch(
         self,
@@ -276,7 +276,7 @@ class ClusterClient:
         reader = FrameReader()
         path = _path(target, namespace)
         request, connection = await self._request("GET", path, query, None, _JSON)
-        asked = self.clusters[0]
+        address = self.clusters[0]
         try:
             async with connection.stream(request, seconds + WATCH_GRACE) as answer:
                 if answer.status != 200:
@@ -288,13 +288,13 @@ class ClusterClient:
                                 raise error_of(event.object)
                             yield event
         except transport_errors() as error:
-            failed = self._failed(error, asked)
-            await self._put_last(asked)
+            failed = self._connection_error(error, address)
+            await self._put_last(address)
             raise failed from error
 
     # ── one request ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _object(
+    async def _request_object(
         self,
         method: str,
         path: str,
@@ -315,7 +315,7 @@ class ClusterClient:
         renewed = False
         for left in reversed(range(MAX_TRIES)):
             try:
-                return await self._once(method, path, query, content, content_type)
+                return await self._send_once(method, path, query, content, content_type)
             except (TooManyRequestsError, ServiceUnavailableError) as error:
                 if not left or not error.details.retry_after:
                     raise
@@ -326,18 +326,18 @@ class ClusterClient:
                 renewed = True
         raise AssertionError("unreachable: the last try returns or raises")
 
-    async def _once(
+    async def _send_once(
         self, method: str, path: str, query: Mapping[str, str], content: bytes | None, content_type: str
     ) -> bytes:
         failures: list[PeerError] = []
         while True:
             request, connection = await self._request(method, path, query, content, content_type)
-            asked, repeatable = self.clusters[0], method == "GET"
+            address, repeatable = self.clusters[0], method == "GET"
             try:
                 async with connection.stream(request, TIMEOUT) as answer:
                     body = await answer.read(MAX_BODY)
             except transport_errors() as error:
-                failed = self._failed(error, asked)
+                failed = self._connection_error(error, address)
                 failed.__cause__ = error
                 failures.append(failed)
                 repeatable = repeatable or not_sent(error)
@@ -348,7 +348,7 @@ class ClusterClient:
                 if isinstance(refusal, ApiError):
                     raise refusal
                 failures.append(refusal)
-            await self._put_last(asked)
+            await self._put_last(address)
             if not repeatable or len(failures) >= len(self.clusters):
                 raise _best_failure(failures)
         if len(body) > MAX_BODY:
@@ -397,8 +397,8 @@ class ClusterClient:
     def _step(self) -> str:
         return f"asking {self.server}"
 
-    def _failed(self, error: Exception, asked: Cluster) -> PeerError:
-        return connection_error(f"asking {asked.server.rstrip('/')}", tls.explain(error, self.clock.now(), TIMEOUT))
+    def _connection_error(self, error: Exception, address: Cluster) -> PeerError:
+        return connection_error(f"asking {address.server.rstrip('/')}", tls.explain(error, self.clock.now(), TIMEOUT))
 
     def _refusal(self, answer: Stream, body: bytes) -> ApiError | PeerError:
         obj = _json_object(body)

@@ -51,11 +51,13 @@ def load_config(
         tried = [Path(part) for part in dict.fromkeys(listed.split(os.pathsep)) if part]
         present = [path for path in tried if path.exists()]
         if not present:
-            raise ConfigError(f"no kubeconfig: KUBECONFIG names {_listed(tried)}, which {_do(tried)} not exist")
+            raise ConfigError(
+                f"no kubeconfig: KUBECONFIG names {_join_paths(tried)}, which {'does' if len(tried) == 1 else 'do'} not exist"
+            )
         return merge_kubeconfigs(read(path) for path in present)
     found = next((path for path in defaults if os.access(path, os.R_OK)), None)
     if found is None:
-        looked = f"looked for {_listed(defaults)}; " if defaults else ""
+        looked = f"looked for {_join_paths(defaults)}; " if defaults else ""
         raise ConfigError(f"no kubeconfig: {looked}give one with --kubeconfig, or set KUBECONFIG")
     return read(found)
 
@@ -69,10 +71,6 @@ def read(path: Path) -> Kubeconfig:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def _listed(paths: Sequence[Path]) -> str:
+def _join_paths(paths: Sequence[Path]) -> str:
     texts = [str(path) for path in paths]
     return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + " and " + texts[-1]
-
-
-def _do(paths: Sequence[Path]) -> str:
-    return "does" if len(paths) == 1 else "do"

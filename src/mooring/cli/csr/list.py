@@ -62,11 +62,11 @@ def _print_list(found: Sequence[Obj], form: str, now: datetime) -> None:
         if form == "wide":
             headers += ["SUBJECT", "KEY"]
             for row, obj in zip(rows, found, strict=True):
-                row += _wide(csr_details(obj, now).get("request") or {})
+                row += _wide_cells(csr_details(obj, now).get("request") or {})
         output.print_table(headers, rows)
 
 
-def _wide(request: dict[str, Any]) -> list[str]:
+def _wide_cells(request: dict[str, Any]) -> list[str]:
     if "problem" in request:
         return [f"<unreadable: {request['problem']}>", "<none>"]
     return [request.get("subject", {}).get("text", "<none>"), request["key"]["fingerprint"]]

@@ -41,13 +41,13 @@ async def request_credential(place: Place, user: User, kind: str, clock: Clock) 
             ) from None
         except UnauthorizedError:
             raise PeerError(
-                f"{place.server} does not accept what was shown: a wrong password, or a token that has expired"
+                f"{place.server} does not accept the credentials: a wrong password, or an expired token"
             ) from None
         except ForbiddenError as error:
             if f'"{ANONYMOUS}"' not in str(error):
                 raise
             raise PeerError(
-                f"{place.server} does not look at what was shown: it is not set up for passwords, for example"
+                f"{place.server} ignores the credentials: it is not set up for passwords, for example"
             ) from None
         except (NotFoundError, NotKubernetesError) as error:
             if isinstance(error, NotKubernetesError) and "404" not in str(error):
@@ -67,7 +67,7 @@ async def request_credential(place: Place, user: User, kind: str, clock: Clock) 
             )
             leaf = pem.certificates(certificate_pem)[0]
             if public_key_der(leaf.public_key()) != public_key_der(key.public_key()):  # type: ignore[arg-type] # any key has a DER form
-                raise PeerError(f"{place.server} certified another key than the one it was asked for")
+                raise PeerError(f"{place.server} certified another key than the requested one")
             if names.common_name(leaf.subject) != username:
                 raise PeerError(f"{place.server} issued a certificate of another user than it says")
     except (KeyError, TypeError, ValueError, AttributeError, PkiError):

@@ -23,18 +23,18 @@ class DiscoveryError(PeerError):
 class EndpointDownError(DiscoveryError):
     code = "unreachable"
 
-    def __init__(self, step: str, why: str) -> None:
+    def __init__(self, step: str, reason: str) -> None:
         super().__init__(
-            f"{step}: nothing answers there ({why}); check the address, the port, the firewall, and that the server runs"
+            f"{step}: nothing answers there ({reason}); check the address, the port, the firewall, and that the server runs"
         )
 
 
 class EndpointTimeoutError(DiscoveryError):
     code = "timeout"
 
-    def __init__(self, step: str, why: str) -> None:
+    def __init__(self, step: str, reason: str) -> None:
         super().__init__(
-            f"{step}: no answer in time ({why}); check the address, the firewall, and the load of the server, "
+            f"{step}: no answer in time ({reason}); check the address, the firewall, and the load of the server, "
             "and that the port speaks TLS"
         )
 
@@ -42,18 +42,18 @@ class EndpointTimeoutError(DiscoveryError):
 class NotTlsError(DiscoveryError):
     code = "not-tls"
 
-    def __init__(self, step: str, why: str) -> None:
+    def __init__(self, step: str, reason: str) -> None:
         super().__init__(
-            f"{step}: the server does not speak TLS ({why}); give the HTTPS address of the API server, usually port 6443"
+            f"{step}: the server does not speak TLS ({reason}); give the HTTPS address of the API server, usually port 6443"
         )
 
 
 class CertificateError(DiscoveryError):
     code = "certificate"
 
-    def __init__(self, step: str, why: str) -> None:
+    def __init__(self, step: str, reason: str) -> None:
         super().__init__(
-            f"{step}: the server's certificate does not verify ({why}); "
+            f"{step}: the server's certificate does not verify ({reason}); "
             "another machine may answer in its place, or the address is not among the names of the certificate"
         )
 
@@ -61,9 +61,9 @@ class CertificateError(DiscoveryError):
 class ClockSkewError(DiscoveryError):
     code = "certificate-time"
 
-    def __init__(self, step: str, why: str) -> None:
+    def __init__(self, step: str, reason: str) -> None:
         super().__init__(
-            f"{step}: the server's certificate is not valid at this machine's time ({why}); "
+            f"{step}: the server's certificate is not valid at this machine's time ({reason}); "
             "compare the clocks of this machine and of the server, then renew the certificate if both are right"
         )
 
@@ -73,16 +73,16 @@ class FetchError(DiscoveryError):
 
     code = "fetch"
 
-    def __init__(self, step: str, why: str) -> None:
-        super().__init__(f"{step}: the request failed ({why}); see the server's log")
+    def __init__(self, step: str, reason: str) -> None:
+        super().__init__(f"{step}: the request failed ({reason}); see the server's log")
 
 
 class NotKubernetesError(DiscoveryError):
     code = "not-kubernetes"
 
-    def __init__(self, step: str, why: str) -> None:
+    def __init__(self, step: str, reason: str) -> None:
         super().__init__(
-            f"{step}: the answer is not one of a Kubernetes API server ({why}); check the address and the port"
+            f"{step}: the answer is not one of a Kubernetes API server ({reason}); check the address and the port"
         )
 
 
@@ -139,14 +139,14 @@ class SignatureMissingError(DiscoveryError):
 
     def __init__(self, step: str, token_id: str, *, others: bool) -> None:
         """`others`: cluster-info has signatures of other tokens."""
-        why = (
+        reason = (
             ": the token is unknown, expired, or lacks the signing usage"
             if others
             else ", nor for any other: the controller that signs does not run (bootstrapsigner of kube-controller-manager), "
             "or the token is unknown, expired, or lacks the signing usage"
         )
         super().__init__(
-            f'{step}: cluster-info carries no signature for token id "{token_id}"{why}; '
+            f'{step}: cluster-info carries no signature for token id "{token_id}"{reason}; '
             "list tokens on the server with `token list`, make one with `token create`"
         )
 
@@ -179,8 +179,8 @@ class UnusableClusterInfoError(DiscoveryError):
     code = "unusable"
     final = True
 
-    def __init__(self, step: str, why: str, what: str = "ask the cluster's administrator to repair it") -> None:
-        super().__init__(f"{step}: {why}; {what}")
+    def __init__(self, step: str, reason: str, remedy: str = "ask the cluster's administrator to repair it") -> None:
+        super().__init__(f"{step}: {reason}; {remedy}")
 
 
 class ClusterInfoChangedError(DiscoveryError):

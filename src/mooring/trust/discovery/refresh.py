@@ -87,8 +87,8 @@ def refresh_cluster(
     """
     current = known[0]
     typed = [Cluster(endpoint, f"https://{endpoint}", current.ca_pem) for endpoint in endpoints]
-    asked = [*known, *(one for one in typed if one.server not in {k.server for k in known})]
-    answering, published = yield from _first_published(asked)
+    candidates = [*known, *(one for one in typed if one.server not in {k.server for k in known})]
+    responding, published = yield from _first_published(candidates)
     ca_pem = current.ca_pem if base is not None and digest(current.ca_pem) != base.ca else published.ca_pem
     listed = list(published.clusters)
     same = next((one for one in listed if one.server == current.server), None)
@@ -102,7 +102,7 @@ def refresh_cluster(
         clusters = [replace(one, name=address_of(one.server), ca_pem=bundle) for one in listed]
         for turn, one in enumerate(clusters):
             try:
-                if (one.server, bundle) != (answering.server, answering.ca_pem):  # else it has just responded
+                if (one.server, bundle) != (responding.server, responding.ca_pem):  # else it has just responded
                     yield from prove_server(one)
             except DiscoveryError as error:
                 last = error

@@ -164,17 +164,17 @@ def _read_login(record: Any) -> Login:
     source = record["source"]
     settings = source["settings"]
     place = Place(
-        _text(record, "server"),
-        _text(record, "ca").encode("ascii"),
-        _text(record, "tlsServerName"),
-        _text(record, "proxyURL"),
+        _read_text(record, "server"),
+        _read_text(record, "ca").encode("ascii"),
+        _read_text(record, "tlsServerName"),
+        _read_text(record, "proxyURL"),
     )
     if source["kind"] not in SOURCES or record["kind"] not in KINDS:
         raise ValueError("a kind that is not known")
     return Login(
-        _text(record, "name"),
+        _read_text(record, "name"),
         place,
-        Source(source["kind"], {key: _text(settings, key) for key in settings}, _secret(source, "refreshToken")),
+        Source(source["kind"], {key: _read_text(settings, key) for key in settings}, _secret(source, "refreshToken")),
         record["kind"],
         _read_credential(record["credential"]) if record.get("credential") is not None else None,
     )
@@ -182,11 +182,11 @@ def _read_login(record: Any) -> Login:
 
 def _read_credential(record: Any) -> Credential:
     credential = Credential(
-        _text(record, "username"),
-        parse_rfc3339(_text(record, "issued")),
-        parse_rfc3339(_text(record, "expires")),
+        _read_text(record, "username"),
+        parse_rfc3339(_read_text(record, "issued")),
+        parse_rfc3339(_read_text(record, "expires")),
         _secret(record, "token"),
-        _text(record, "certificate").encode("ascii"),
+        _read_text(record, "certificate").encode("ascii"),
         _secret(record, "key"),
     )
     if bool(credential.token) == bool(credential.certificate_pem and credential.key):
@@ -194,7 +194,7 @@ def _read_credential(record: Any) -> Credential:
     return credential
 
 
-def _text(record: Any, key: str) -> str:
+def _read_text(record: Any, key: str) -> str:
     value = record[key]
     if not isinstance(value, str):
         raise TypeError(key)
@@ -202,5 +202,5 @@ def _text(record: Any, key: str) -> str:
 
 
 def _secret(record: Any, key: str) -> Secret | None:
-    text = _text(record, key)
+    text = _read_text(record, key)
     return Secret(text) if text else None
