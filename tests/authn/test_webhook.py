@@ -34,9 +34,12 @@ Reply = HttpResponse | HttpFailure
 
 
 def authenticator(
-    version: str = "v1", ttl: timedelta = TTL, told: webhook.OnVerdict = webhook._ignore
+    version: str = "v1",
+    ttl: timedelta = TTL,
+    on_verdict: webhook.OnVerdict = lambda verdict, now: None,
+    key: bytes = b"k" * 32,
 ) -> WebhookAuthenticator:
-    return WebhookAuthenticator(version, (API,), ttl, b"k" * 32, told)
+    return WebhookAuthenticator(version, (API,), ttl, key, on_verdict)
 
 
 def first(
@@ -428,9 +431,10 @@ def test_whatever_the_bytes_are_nobody_comes_in(body: bytes) -> None:
 
 @given(st.text(min_size=1, max_size=40), st.text(max_size=60), st.text(max_size=60))
 def test_no_error_text_shows_a_token(token: str, before: str, after: str) -> None:
-    found = webhook._shown(before + token + after, token)
-    assert len(found) <= webhook.MAX_TEXT
-    assert len(token) < webhook.PART or token not in found.replace("[token]", "")
+    found = verdict(review({"authenticated": False, "error": before + token + after}), token=token)
+    assert isinstance(found, Rejected)
+    assert len(found.detail) <= webhook.MAX_TEXT
+    assert len(token) < webhook.PART or token not in found.detail.replace("[token]", "")
 
 
 # ── what is remembered ───────────────────────────────────────────────────────────────────────────────────────────
@@ -499,7 +503,8 @@ def test_a_storm_of_bad_tokens_pushes_no_good_one_out() -> None:
         assert found is not None
         found(NotMine(), NOW)
     assert first(by) == Accepted(UserInfo("jane"), (API,))
-    assert len(by._refused) == 4096
+    forgotten = [isinstance(first(by, f"guess-{number}"), Deferred) for number in range(5000)]
+    assert forgotten == [True] * (5000 - 4096) + [False] * 4096
 
 
 def test_what_is_asked_at_once_is_shared_by_token_and_audiences_and_tells_neither() -> None:
@@ -508,7 +513,7 @@ def test_what_is_asked_at_once_is_shared_by_token_and_audiences_and_tells_neithe
     assert len(set(keys)) == 3
     assert later(by).key == keys[0]
     assert all(key is not None and len(key) == 32 for key in keys)
-    assert later(WebhookAuthenticator("v1", (API,), TTL, b"q" * 32)).key != keys[0], "another process, another key"
+    assert later(authenticator(key=b"q" * 32)).key != keys[0], "another process, another key"
 
 
 def test_another_webhook_knows_nothing_of_what_the_one_before_decided() -> None:
@@ -526,7 +531,7 @@ def test_another_webhook_knows_nothing_of_what_the_one_before_decided() -> None:
 
 def test_every_finding_is_told() -> None:
     told: list[Verdict] = []
-    by = authenticator(told=lambda verdict, now: told.append(verdict))
+    by = authenticator(on_verdict=lambda verdict, now: told.append(verdict))
     found_out(by, good())
     found_out(by, status(503), "other")
     assert [type(one) for one in told] == [Accepted, Rejected]

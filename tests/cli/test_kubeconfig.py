@@ -61,9 +61,9 @@ class Signer:
 
 
 def issued(signer: Signer, clock: QuickClock) -> bytes:
-    wanted = kubeconfig._request_object("jane", b"request", timedelta(hours=1))
+    wanted = kubeconfig.build_signing_request("jane", b"request", timedelta(hours=1))
     limit = timedelta(seconds=10)
-    return asyncio.run(kubeconfig._request_certificate(signer, wanted, clock, limit))  # type: ignore[arg-type] # the verbs it uses
+    return asyncio.run(kubeconfig.request_certificate(signer, wanted, clock, limit))  # type: ignore[arg-type] # the verbs it uses
 
 
 def test_the_certificate_is_awaited() -> None:
@@ -94,7 +94,7 @@ def test_a_signer_that_does_not_answer_is_told() -> None:
     [("jane", "jane"), ("Jane Doe@example.com", "jane-doe-example-com"), ("名前", "user"), ("x" * 99, "x" * 40)],
 )
 def test_a_request_is_named_after_its_user(name: str, readable: str) -> None:
-    made: str = kubeconfig._request_object(name, b"", None)["metadata"]["name"]
+    made: str = kubeconfig.build_signing_request(name, b"", None)["metadata"]["name"]
     assert made.rpartition("-")[0] == f"mooring-user-{readable}"
 
 

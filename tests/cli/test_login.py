@@ -141,9 +141,9 @@ def test_when_a_credential_is_renewed(
     clock = ManualClock(EPOCH + timedelta(minutes=minutes))
     if token is None:
         with pytest.raises(PeerError):
-            credential._current(logins, LOGIN.id, ExecInfo(), clock, True)
+            credential.current_credential(logins, LOGIN.id, ExecInfo(), clock, True)
     else:
-        found = credential._current(logins, LOGIN.id, ExecInfo(), clock, True)
+        found = credential.current_credential(logins, LOGIN.id, ExecInfo(), clock, True)
         assert found.token == Secret(token)
     assert asked == ([] if asks is None else [asks])
     kept = logins.read(LOGIN.id)
@@ -193,7 +193,7 @@ def test_a_refresh_token_that_was_replaced_is_kept_though_the_cluster_cannot_be_
     logins = Logins(tmp_path / "logins")
     logins.write(replace(LOGIN, source=Source("oidc", {}, Secret("first"))))
     with pytest.raises(PeerError):
-        credential._current(logins, LOGIN.id, ExecInfo(), ManualClock(EPOCH + HOUR), False)
+        credential.current_credential(logins, LOGIN.id, ExecInfo(), ManualClock(EPOCH + HOUR), False)
     kept = logins.read(LOGIN.id)
     assert kept is not None
     assert kept.source.refresh_token == Secret("second")
@@ -203,7 +203,7 @@ def test_a_refresh_token_that_was_replaced_is_kept_though_the_cluster_cannot_be_
 def test_a_login_that_was_forgotten_meanwhile_is_not_brought_back(tmp_path: Path) -> None:
     logins = Logins(tmp_path / "logins")
     with pytest.raises(ConfigError, match="no such login on this machine any more"):
-        credential._current(logins, LOGIN.id, ExecInfo(), ManualClock(), True)
+        credential.current_credential(logins, LOGIN.id, ExecInfo(), ManualClock(), True)
 
 
 def test_a_record_that_cannot_be_read_can_be_forgotten(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 from collections.abc import Callable
@@ -164,11 +165,12 @@ def test_directories_are_private_and_durable_and_old_ones_are_left_alone(
 def test_what_a_killed_writer_left_is_removed_by_the_next_and_what_is_being_written_is_not(tmp_path: Path) -> None:
     abandoned = tmp_path / f".key.000000000000{files.TEMPORARY}"
     abandoned.write_bytes(b"half a key")
-    busy, descriptor = files._create_temporary(tmp_path / "b", 0o600)
-    write_atomic(tmp_path / "a", b"x")
-    assert not abandoned.exists()
-    assert busy.exists()
-    os.close(descriptor)
+    busy = tmp_path / f".b.000000000000{files.TEMPORARY}"
+    with busy.open("wb") as writing:
+        fcntl.flock(writing, fcntl.LOCK_EX)
+        write_atomic(tmp_path / "a", b"x")
+        assert not abandoned.exists()
+        assert busy.exists()
     write_atomic(tmp_path / "a", b"y")
     assert list(tmp_path.iterdir()) == [tmp_path / "a"]
 

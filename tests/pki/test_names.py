@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.pki.x509 import names
-from tests.support.testca import ThrowawayCA, group_name, name_of, user_name
+from tests.support.testca import ThrowawayCA, bit_string_attribute, group_name, name_of, user_name
 
 
 def test_the_uid_is_where_kubernetes_reads_it() -> None:
@@ -66,8 +66,7 @@ def test_reading(name: x509.Name, common_name: str, organizations: tuple[str, ..
 
 
 def test_an_attribute_that_is_no_text_is_passed_over() -> None:
-    bits = x509.NameAttribute(NameOID.X500_UNIQUE_IDENTIFIER, b"\0\1", x509.name._ASN1Type.BitString)
-    assert names.values(x509.Name([bits]), NameOID.X500_UNIQUE_IDENTIFIER) == ()
+    assert names.values(x509.Name([bit_string_attribute()]), NameOID.X500_UNIQUE_IDENTIFIER) == ()
 
 
 def test_rebuilding_keeps_standard_attributes_in_gos_order_and_nothing_else() -> None:

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import NameOID, ObjectIdentifier
+from cryptography.x509.oid import ObjectIdentifier
 
 from mooring.pki import keys, pem
 from mooring.pki.errors import PeerCertificateError
 from mooring.pki.x509 import names, verify
 from mooring.pki.x509.verify import ClientTrust
-from tests.support.testca import ThrowawayCA, group_name, name_of, user_name
+from tests.support.testca import ThrowawayCA, bit_string_attribute, group_name, name_of, user_name
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 CA = ThrowawayCA(now=NOW)
@@ -106,7 +106,7 @@ def test_a_bad_uid_attribute_refuses_the_certificate(stated: list[tuple[ObjectId
 
 
 def test_a_uid_that_is_no_text_refuses_the_certificate() -> None:
-    subject = x509.Name([x509.NameAttribute(NameOID.X500_UNIQUE_IDENTIFIER, b"\0\1", x509.name._ASN1Type.BitString)])
+    subject = x509.Name([bit_string_attribute()])
     der = CA.custom(subject).der
     assert TRUST.verify([der], NOW).uid == "", "another attribute may be no text"
     with pytest.raises(PeerCertificateError, match="not a text"):

@@ -139,10 +139,14 @@ class DeviceProvider:
 
 @dataclass
 class Conversation:
-    """Drives an exchange against a provider and records prompts, waits (seconds) and requests. `down`: requests left unanswered."""
+    """Drives an exchange against a provider and records prompts, waits (seconds) and requests.
+
+    `down`: requests left unanswered, once the first `answered` ones have a response.
+    """
 
     provider: DeviceProvider
     down: int = 0
+    answered: int = 0
     body: bytes | None = None
     """Body that answers every request, with `status`, in the provider's place."""
     status: int = 200
@@ -168,7 +172,7 @@ class Conversation:
 
     def _answer(self, request: HttpRequest) -> HttpResponse | HttpFailure:
         self.asked.append(request)
-        if self.down:
+        if self.down and len(self.asked) > self.answered:
             self.down -= 1
             return HttpFailure("timeout", "no answer within 15 s")
         if self.body is not None:

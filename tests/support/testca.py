@@ -159,6 +159,11 @@ def name_of(*pairs: tuple[x509.ObjectIdentifier, str]) -> x509.Name:
     return x509.Name([x509.NameAttribute(oid, value) for oid, value in pairs])
 
 
+def bit_string_attribute() -> x509.NameAttribute[bytes]:
+    """Return an attribute of a subject that is no text; the library makes one only under its private type."""
+    return x509.NameAttribute(NameOID.X500_UNIQUE_IDENTIFIER, b"\0\1", x509.name._ASN1Type.BitString)
+
+
 def user_name(common_name: str) -> tuple[x509.ObjectIdentifier, str]:
     return (NameOID.COMMON_NAME, common_name)
 

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mooring.secret import Secret
-from mooring.trust.httpexchange import HttpFailure, HttpRequest
+from mooring.trust.httpexchange import HttpFailure
 from mooring.trust.oidc.client import Client, GrantEndedError, OAuthError, Provider, Tokens, discover, form_request
 from mooring.trust.oidc.codegrant import (
     AuthorizationRequest,
@@ -125,19 +125,8 @@ def test_an_error_page_of_the_token_endpoint_is_told_by_its_status() -> None:
 
 def granted(provider: DeviceProvider, client: Client = CLIENT, down: int = 0) -> tuple[Tokens, Conversation]:
     offers = provider_of(provider, client)
-    conversation = Conversation(provider)
-    generator = device_grant(client, offers)
-    conversation_drive = conversation.drive
-    if down:
-        asks = iter(range(100))
-        real = conversation._answer
-
-        def unreliable(request: HttpRequest) -> Any:
-            conversation.down = 1 if 0 < next(asks) <= down else 0
-            return real(request)
-
-        conversation._answer = unreliable  # type: ignore[method-assign] # the provider's line is cut for a while
-    return conversation_drive(generator), conversation
+    conversation = Conversation(provider, down, answered=1)
+    return conversation.drive(device_grant(client, offers)), conversation
 
 
 def test_a_person_is_shown_the_code_and_the_token_comes_when_it_was_typed() -> None:

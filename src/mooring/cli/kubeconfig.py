@@ -100,8 +100,8 @@ def user(
     chosen = cluster.selected(kubeconfig, context_name)
     key = generate_key(key_algorithm)
     request_pem = build_request(key, name, split_commas(groups))
-    wanted = _request_object(name, request_pem, expiration)
-    certificate_pem = cluster.run(chosen, clock, lambda client: _request_certificate(client, wanted, clock, timeout))
+    wanted = build_signing_request(name, request_pem, expiration)
+    certificate_pem = cluster.run(chosen, clock, lambda client: request_certificate(client, wanted, clock, timeout))
     leaf = pem.certificates(certificate_pem)[0]
     check_matches_request(leaf, parse_request(request_pem), clock.now())
     found = User(name, certificate_pem=certificate_pem, key=Secret(private_key_pem(key)))
@@ -113,7 +113,7 @@ def user(
         echo(*text.rstrip("\n").split("\n"))
 
 
-def _request_object(name: str, request_pem: bytes, expiration: timedelta | None) -> Obj:
+def build_signing_request(name: str, request_pem: bytes, expiration: timedelta | None) -> Obj:
     label = _NOT_NAME.sub("-", name.lower()).strip("-")[:40] or "user"
     spec: Obj = {
         "request": base64.b64encode(request_pem).decode(),
@@ -130,7 +130,7 @@ def _request_object(name: str, request_pem: bytes, expiration: timedelta | None)
     }
 
 
-async def _request_certificate(client: ClusterClient, wanted: Obj, clock: Clock, limit: timedelta) -> bytes:
+async def request_certificate(client: ClusterClient, wanted: Obj, clock: Clock, limit: timedelta) -> bytes:
     """Create a request, approve it and wait for the certificate, which is returned. Raises ApiError, PeerError, ConfigError."""
     created = await cluster.retry(lambda: client.create(PLURAL, wanted), clock, limit)
     name = created["metadata"]["name"]

@@ -70,10 +70,6 @@ T = TypeVar("T")
 OnVerdict = Callable[[Verdict, datetime], None]
 
 
-def _ignore(verdict: Verdict, now: datetime) -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True)
 class Question:
     """One review: what is sent, and how the answer is read. `implicit`: the audiences of a webhook that names none."""
@@ -98,7 +94,7 @@ class WebhookAuthenticator:
     judges = SECRET
 
     def __init__(
-        self, version: str, implicit: Sequence[str], ttl: timedelta, key: bytes, on_verdict: OnVerdict = _ignore
+        self, version: str, implicit: Sequence[str], ttl: timedelta, key: bytes, on_verdict: OnVerdict
     ) -> None:
         self._version = version
         self._implicit = tuple(implicit)

@@ -34,11 +34,11 @@ def credential(login_id: str) -> None:
     """
     info = read_exec_info(os.environ.get("KUBERNETES_EXEC_INFO", ""))
     interactive = sys.stdin.isatty() if info.interactive is None else info.interactive
-    found = _current(Logins(directory()), login_id, info, SystemClock(), interactive)
+    found = current_credential(Logins(directory()), login_id, info, SystemClock(), interactive)
     echo(exec_credential(found, info.api_version).decode())
 
 
-def _current(logins: Logins, login_id: str, info: ExecInfo, clock: Clock, interactive: bool) -> Credential:
+def current_credential(logins: Logins, login_id: str, info: ExecInfo, clock: Clock, interactive: bool) -> Credential:
     login = _read_login(logins, login_id)
     check_cluster(info, login.place)
     if login.credential is not None and login.credential.fresh(clock.now()):
