@@ -301,8 +301,8 @@ def test_streams_that_ended_are_forgotten(client: Peer, served: Served) -> None:
     for _ in range(1200):
         client.get("/nothing/200")
     kept = link(served)
-    assert served.ask(lambda: len(kept._h2._closed_streams)) <= http2stream.H2.MAX_CLOSED_STREAMS
-    assert served.ask(lambda: len(kept._h2.streams)) <= http2stream.SWEEP
+    assert served.ask(lambda: len(kept.h2._closed_streams)) <= http2stream.H2.MAX_CLOSED_STREAMS
+    assert served.ask(lambda: len(kept.h2.streams)) <= http2stream.SWEEP
     assert served.ask(lambda: (kept.open_streams, served.http2.open_streams)) == (0, {})
 
 
@@ -312,14 +312,14 @@ def test_a_client_that_would_remember_more_headers_does_not_make_the_server_do_s
     for _ in range(3):
         assert client.get("/headers").headers["x-mine"] == "yes"
     kept = link(served)
-    assert served.ask(lambda: kept._h2.encoder.header_table_size) == 4096
+    assert served.ask(lambda: kept.h2.encoder.header_table_size) == 4096
 
 
 def test_what_differs_in_each_reply_is_not_remembered(served: Served, client: Peer) -> None:
     client.get("/headers")
     client.get("/tell")
     kept = link(served)
-    assert served.ask(lambda: list(kept._h2.encoder.header_table.dynamic_entries)) == [
+    assert served.ask(lambda: list(kept.h2.encoder.header_table.dynamic_entries)) == [
         (b"content-type", b"application/json")
     ]
 

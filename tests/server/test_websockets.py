@@ -398,7 +398,7 @@ def test_the_request_s_headers_are_forgotten_while_the_watch_runs(house: House) 
     token_house(house)
     with house.open(protocols=[protocol(TOKEN), PLAIN]):
         connections: Any = house.served.application.connections
-        kept = house.served.ask(lambda: [(*one._headers, *one._exchanges[0].request.headers) for one in connections])
+        kept = house.served.ask(lambda: [(*one._headers, *one.exchanges[0].request.headers) for one in connections])
         names = {name for headers in kept for name, _ in headers}
     assert names <= {b"user-agent"}
 

@@ -4,5 +4,5 @@
 * `pipeline`: authentication to audit, for every request. `router` dispatches to `resources` (kinds) or `endpoints` (other paths).
 * `response`: negotiation and encoding of replies. `audit`, `flowcontrol`, `metrics`, `healthchecks`: what their names say.
 
-`mooring.plane` assembles these parts; nothing else imports them.
+`mooring.plane` assembles these parts. `mooring.cli` imports only `audit.policyfile`, to check a policy before the start.
 """

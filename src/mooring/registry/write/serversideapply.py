@@ -1,4 +1,4 @@
-"""Apply server-side apply within a write: the field manager, the effective configuration, the managedFields of the new object.
+"""Handle server-side apply within a write: the field manager, the effective configuration, the managedFields of the new object.
 
 Conflicts are decided in `mooring.apimachinery.apply.conflicts`, on behalf of `mooring.apimachinery.apply.managedfields`, which
 merges.

@@ -1,4 +1,4 @@
-"""Judge the WebSocket handshake of a watch, and answer it (RFC 6455 4.2).
+"""Check the WebSocket handshake of a watch, and answer it (RFC 6455 4.2).
 
 Source: docs/protocol/watch.md#form.
 

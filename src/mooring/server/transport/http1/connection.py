@@ -57,14 +57,15 @@ class Http1Connection(ApplicationProtocol):
     """One HTTP/1.1 connection, from the TLS handshake to its end."""
 
     __slots__ = (
-        "_after_upgrade", "_application", "_counted", "_discarded", "_drained", "_exchanges", "_header_bytes", "_headers", "_idle",
-        "_idle_since", "_in_headers", "_is_paused", "_parser", "_target", "_timer", "loop", "transport", "writer",
+        "_after_upgrade", "_application", "_counted", "_discarded", "_drained", "_header_bytes", "_headers", "_idle",
+        "_idle_since", "_in_headers", "_is_paused", "_parser", "_target", "_timer", "exchanges", "loop", "transport", "writer",
     )  # fmt: skip
 
     def __init__(self, application: Application) -> None:
         self._application = application
         self.writer: ResponseWriter | None = None
-        self._exchanges: list[Exchange] = []  # the first is being answered, the last is being received
+        self.exchanges: list[Exchange] = []
+        """Requests in order: the first is being answered, the last is being received."""
         self._headers: list[Header] = []
         self._target = b""
         self._in_headers = False
@@ -147,8 +148,8 @@ class Http1Connection(ApplicationProtocol):
             return
         is_last = version == "1.0" or not parser.should_keep_alive()
         exchange = Exchange(self, parser.get_method().decode(), target, headers, is_last)
-        self._exchanges.append(exchange)
-        if len(self._exchanges) == 1:
+        self.exchanges.append(exchange)
+        if len(self.exchanges) == 1:
             self._start(exchange)
         else:
             exchange.hold(PIPELINED_REQUEST + sum(len(name) + len(value) for name, value in headers))
@@ -160,8 +161,8 @@ class Http1Connection(ApplicationProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._header_bytes = 0
-        if self._exchanges:
-            self._exchanges[-1].arrived(body)
+        if self.exchanges:
+            self.exchanges[-1].arrived(body)
             self.regulate()
             return
         before = self._discarded
@@ -171,12 +172,12 @@ class Http1Connection(ApplicationProtocol):
 
     def on_message_complete(self) -> None:
         self._stop_timer()
-        if self._exchanges:
-            self._exchanges[-1].ended()
+        if self.exchanges:
+            self.exchanges[-1].ended()
 
     def regulate(self) -> None:
         """Pause reading while one request waits for another, or while too much of a body is unread; else resume."""
-        waiting = self._exchanges
+        waiting = self.exchanges
         is_paused = len(waiting) > 1 or (bool(waiting) and waiting[0].unread > MAX_UNREAD)
         if is_paused != self._is_paused:
             self._is_paused = is_paused
@@ -191,15 +192,15 @@ class Http1Connection(ApplicationProtocol):
         """Go on with the next request: the reply is complete, or was given up."""
         if exchange.is_last:
             self.transport.close()
-        del self._exchanges[0]
+        del self.exchanges[0]
         if self.transport.is_closing():
             return
         self._idle_since = self.loop.time()
         if self._idle is None:
             self._idle = self.loop.call_later(IDLE_SECONDS, self._check_idle)
         self.regulate()
-        if self._exchanges:
-            self._start(self._exchanges[0])
+        if self.exchanges:
+            self._start(self.exchanges[0])
         elif self._after_upgrade is not None:
             self.data_received(self._take_after_upgrade())
 
@@ -207,7 +208,7 @@ class Http1Connection(ApplicationProtocol):
         """Close a connection that was idle for too long. While a request runs, its end sets the timer again."""
         self._idle = None
         left = self._idle_since + IDLE_SECONDS - self.loop.time()
-        if self._exchanges or self._in_headers:
+        if self.exchanges or self._in_headers:
             return
         if left > 0:
             self._idle = self.loop.call_later(left, self._check_idle)
@@ -231,7 +232,7 @@ class Http1Connection(ApplicationProtocol):
         """Reply with an empty body, and close."""
         if self.transport.is_closing():
             return
-        if self._exchanges and self._exchanges[0].is_started:
+        if self.exchanges and self.exchanges[0].is_started:
             self.transport.abort()  # another reply has begun
             return
         self.transport.write(b"HTTP/1.1 %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status)
@@ -260,8 +261,8 @@ class Http1Connection(ApplicationProtocol):
 
     def shutdown(self) -> None:
         """Accept no more requests; close once the accepted ones are answered."""
-        if self._exchanges:
-            self._exchanges[-1].is_last = True
+        if self.exchanges:
+            self.exchanges[-1].is_last = True
         else:
             self.transport.close()
 
@@ -275,7 +276,7 @@ class Http1Connection(ApplicationProtocol):
         self._stop_timer()
         if self._idle is not None:
             self._idle.cancel()
-        for exchange in self._exchanges:
+        for exchange in self.exchanges:
             exchange.lost()
         if self.writer is not None:
             self.writer.lost()

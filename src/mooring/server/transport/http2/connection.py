@@ -114,8 +114,8 @@ class Http2Connection(ApplicationProtocol):
     """One HTTP/2 connection, from the TLS handshake to its end."""
 
     __slots__ = (
-        "_buffered", "_counted", "_guard", "_h2", "_held", "_is_choked", "_is_leaving", "_is_over", "_is_scheduled",
-        "_is_turning", "_loop", "_progress", "_quiet_since", "_ready", "_shared", "_streams", "_taken", "_timer", "transport",
+        "_buffered", "_counted", "_guard", "_held", "_is_choked", "_is_leaving", "_is_over", "_is_scheduled",
+        "_is_turning", "_loop", "_progress", "_quiet_since", "_ready", "_shared", "_streams", "_taken", "_timer", "h2", "transport",
     )  # fmt: skip
 
     def __init__(self, shared: Http2Server) -> None:
@@ -144,9 +144,9 @@ class Http2Connection(ApplicationProtocol):
         now = self._loop.time()
         self._quiet_since = now + HEADER_SECONDS - IDLE_SECONDS  # the first request is due as soon as over HTTP/1.1
         self._guard = FloodGuard(now)
-        self._h2 = H2()
-        self._h2.initiate_connection()
-        self._h2.increment_flow_control_window(CONNECTION_WINDOW - 65_535)
+        self.h2 = H2()
+        self.h2.initiate_connection()
+        self.h2.increment_flow_control_window(CONNECTION_WINDOW - 65_535)
         self._timer = self._loop.call_later(CHECK_SECONDS, self._check)
         self._shared.application.connections.add(self)
         self._push()
@@ -182,7 +182,7 @@ class Http2Connection(ApplicationProtocol):
                 self.transport.hold(held - counted)
             self._schedule()
         except ClientProtocolError as misbehaviour:
-            self._h2.close_connection(misbehaviour.code)
+            self.h2.close_connection(misbehaviour.code)
             self._end()
         except ProtocolError:  # h2 has queued a GOAWAY with the reason
             self._end()
@@ -193,7 +193,7 @@ class Http2Connection(ApplicationProtocol):
             self._leave()
 
     def _handle(self, frame: bytes, now: float) -> None:
-        events = self._h2.receive_data(frame)
+        events = self.h2.receive_data(frame)
         if not events and frame[3] in (DATA, HEADERS):  # for a stream that has ended
             self._guard.useless(now)
         for event in events:
@@ -212,7 +212,7 @@ class Http2Connection(ApplicationProtocol):
                     if (stream := self._streams.get(event.stream_id)) is not None and stream.waiting:
                         self._ready[event.stream_id] = stream
                 case RemoteSettingsChanged():
-                    self._h2.bound_tables()
+                    self.h2.bound_tables()
                     self._ready |= {number: stream for number, stream in self._streams.items() if stream.waiting}
                 case _:
                     pass
@@ -222,7 +222,7 @@ class Http2Connection(ApplicationProtocol):
         assert number is not None
         assert event.headers is not None
         if self._is_leaving or len(self._streams) >= MAX_STREAMS or not self._shared.admit(source):
-            self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
+            self.h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
             self._guard.reset(now)
             return
         stream = self._streams[number] = Stream(self, number)
@@ -296,7 +296,7 @@ class Http2Connection(ApplicationProtocol):
         if stream.is_mute:
             return False
         follows = length != 0 and request.method != "HEAD" and response.status != 304
-        self._h2.send_headers(stream.number, reply_headers(response, length), end_stream=not follows)
+        self.h2.send_headers(stream.number, reply_headers(response, length), end_stream=not follows)
         self._schedule()
         if not follows:
             stream.finish(sent_end=True)
@@ -314,7 +314,7 @@ class Http2Connection(ApplicationProtocol):
         if stream.unread:
             self.acknowledge(stream.number, stream.unread)
         if not stream.is_whole:  # the rest of the body is not wanted (RFC 9113 8.1)
-            self._h2.reset_stream(stream.number, ErrorCodes.NO_ERROR)
+            self.h2.reset_stream(stream.number, ErrorCodes.NO_ERROR)
         if not self._streams:
             self._quiet_since = self._loop.time()
             if self._is_leaving:
@@ -324,7 +324,7 @@ class Http2Connection(ApplicationProtocol):
     def acknowledge(self, number: int, size: int) -> None:
         """Let the client send as many bytes as were read or discarded of a body."""
         if size and not self._is_over:
-            self._h2.acknowledge_received_data(size, number)
+            self.h2.acknowledge_received_data(size, number)
             self._schedule()
 
     def _lose(self, stream: Stream) -> None:
@@ -340,7 +340,7 @@ class Http2Connection(ApplicationProtocol):
         """Reset one stream."""
         if not self._is_over and not stream.is_mute:
             with suppress(ProtocolError):  # the stream has ended already
-                self._h2.reset_stream(stream.number, code)
+                self.h2.reset_stream(stream.number, code)
             self._lose(stream)
             self._schedule()
 
@@ -351,7 +351,7 @@ class Http2Connection(ApplicationProtocol):
         if self._is_choked or self._buffered > BYTES_PER_TURN:
             return False
         size = len(data)
-        if size > min(self._h2.local_flow_control_window(stream.number), MAX_FRAME):
+        if size > min(self.h2.local_flow_control_window(stream.number), MAX_FRAME):
             return False
         self._sent(stream, data, size)
         self._schedule()
@@ -359,11 +359,11 @@ class Http2Connection(ApplicationProtocol):
 
     def _sent(self, stream: Stream, data: bytes | memoryview, size: int) -> None:
         if size:
-            self._h2.send_data(stream.number, data, end_stream=stream.is_over and not stream.waiting)
+            self.h2.send_data(stream.number, data, end_stream=stream.is_over and not stream.waiting)
             self._buffered += size
             self._guard.sent(size)
         elif stream.is_over:
-            self._h2.end_stream(stream.number)
+            self.h2.end_stream(stream.number)
 
     def hold(self, size: int) -> bool:
         """Count bytes that wait for this client. Return False when they are too many and the client is cut off."""
@@ -392,9 +392,9 @@ class Http2Connection(ApplicationProtocol):
             del self._ready[number]
             if stream.is_mute:
                 continue
-            window = self._h2.local_flow_control_window(number)
+            window = self.h2.local_flow_control_window(number)
             if stream.waiting and window <= 0:
-                if self._h2.outbound_flow_control_window <= 0:
+                if self.h2.outbound_flow_control_window <= 0:
                     self._ready[number] = stream
                     break
                 continue  # it gets a turn again when the client opens its window
@@ -412,7 +412,7 @@ class Http2Connection(ApplicationProtocol):
             self._schedule()
 
     def _push(self) -> None:
-        data = self._h2.data_to_send()
+        data = self.h2.data_to_send()
         self._buffered = 0
         if data:
             self.transport.write(data)
@@ -437,7 +437,7 @@ class Http2Connection(ApplicationProtocol):
         self._is_leaving = True
         self._push()
         # Built here, because h2 refuses to send on open streams after a GOAWAY of its own.
-        goaway = GoAwayFrame(0, last_stream_id=self._h2.highest_inbound_stream_id)
+        goaway = GoAwayFrame(0, last_stream_id=self.h2.highest_inbound_stream_id)
         self.transport.write(goaway.serialize())
         self.transport.flush()
         if not self._streams:
@@ -482,13 +482,13 @@ class Http2Connection(ApplicationProtocol):
         if self._is_over or self._is_choked or not self._held:
             self._progress = None  # nothing waits for a window
             return False
-        if self._h2.outbound_flow_control_window <= 0:
+        if self.h2.outbound_flow_control_window <= 0:
             if self._progress is None:
                 self._progress = Progress(self._taken, self._held, now)
             return self._progress.is_stalled(self._taken, self._held, now)
         self._progress = None
         for stream in tuple(self._streams.values()):
-            if not stream.waiting or self._h2.local_flow_control_window(stream.number) > 0:
+            if not stream.waiting or self.h2.local_flow_control_window(stream.number) > 0:
                 stream.progress = None
             elif stream.is_stalled(now):
                 self.cut(stream)
