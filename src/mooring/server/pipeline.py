@@ -257,9 +257,10 @@ class Pipeline:
             raise RequestTimeoutError(f"the server did not answer within {seconds:.0f} seconds") from error
 
     def _authorize_or_raise(self, context: Context, attributes: Attributes) -> None:
-        self._note_decision(context, attributes, self._authorize(attributes))
+        self._enforce(context, attributes, self._authorize(attributes))
 
-    def _note_decision(self, context: Context, attributes: Attributes, decision: Decision) -> None:
+    def _enforce(self, context: Context, attributes: Attributes, decision: Decision) -> None:
+        """Note a decision for the audit record. Raises ForbiddenError unless it allows."""
         context.annotations["authorization.k8s.io/decision"] = "allow" if decision.allowed else "forbid"
         context.annotations["authorization.k8s.io/reason"] = decision.reason
         if not decision.allowed:
@@ -321,21 +322,21 @@ class Pipeline:
             return
         refusal: ApiError | None = None
         requested: Attributes | None = None
-        for mode in read_impersonation(headers, context.user):
+        for attempt in read_impersonation(headers, context.user):
             try:
-                if mode.mode:
+                if attempt.mode:
                     requested = requested or self._attributes(context)
-                    self._authorize_or_raise(context, replace(requested, verb=mode.verb_on(requested.verb)))
-                for grant in mode.grants:
-                    self._authorize_or_raise(context, _grant_attributes(context.user, mode.verb, grant))
-                if mode.prohibited is not None:
-                    refused = _grant_attributes(context.user, mode.verb, mode.prohibited)
-                    self._note_decision(context, refused, Decision(Ruling.DENY, mode.reason))
+                    self._authorize_or_raise(context, replace(requested, verb=attempt.verb_on(requested.verb)))
+                for grant in attempt.grants:
+                    self._authorize_or_raise(context, _grant_attributes(context.user, attempt.verb, grant))
+                if attempt.prohibited is not None:
+                    refused = _grant_attributes(context.user, attempt.verb, attempt.prohibited)
+                    self._enforce(context, refused, Decision(Ruling.DENY, attempt.reason))
             except ForbiddenError as error:
                 refusal = refusal or error
                 continue
             context.why = ""
-            context.impersonator, context.user, context.constraint = context.user, mode.user, mode.constraint
+            context.impersonator, context.user, context.constraint = context.user, attempt.user, attempt.constraint
             return
         if refusal is not None:
             raise refusal

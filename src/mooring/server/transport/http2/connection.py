@@ -187,7 +187,7 @@ class Http2Connection(ApplicationProtocol):
         except ProtocolError:  # h2 has queued a GOAWAY with the reason
             self._end()
         except Exception:  # h2 does not document which other exceptions it raises
-            log.exception("an HTTP/2 connection could not be understood")
+            log.exception("an HTTP/2 connection failed unexpectedly")
             self.transport.abort()
         if self._guard.leaving:
             self._leave()
