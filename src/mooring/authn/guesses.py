@@ -1,16 +1,16 @@
-"""Failed authentications are limited per source, so that guessing tokens costs the guesser and nobody else.
+"""Limit on failed authentications of one source, so that guessing credentials slows down the guesser and no other caller.
 
 Rules kept here (kube-apiserver has no such limit):
-1. Only failures count, and only of who offered something. A request that proves who sends it is never slowed, whatever its
-   neighbours behind the same address do: ask `failed` after the chain has refused, never before.
-2. A source is a name that the caller gives; the server names one IPv4 address or one IPv6 /64
-  (`mooring.server.transport.sourcenetwork`).
-3. Each source has a bucket of `burst` failures that refills at `per_second`. A failure beyond it is refused with the
-   seconds until one more would be heard; a refused failure takes nothing from the bucket, so waiting always helps.
-4. The table is bounded: the source that failed longest ago goes first, and a forgotten source starts afresh.
-5. A password costs far more to judge than to send. So it is not judged for a source that is `exhausted`, whoever sends it; what
-   is remembered of passwords that were right still counts.
-6. Time is given in seconds on a clock that never goes back; a step back counts as standing still.
+1. Only failures count, and only those of requests with a credential. A request that is accepted is never slowed, whatever fails
+   behind the same address. `failed` is called after the chain has rejected, never before.
+2. A source is a name that the caller gives. The server names one IPv4 address or one IPv6 /64
+   (`mooring.server.transport.sourcenetwork`).
+3. Each source has a bucket of `burst` failures that refills at `per_second`. A failure beyond it is refused with the seconds
+   until the next one is answered. A refused failure takes nothing from the bucket, so waiting always helps.
+4. The table is bounded: the source whose last failure is oldest is evicted first, and starts afresh.
+5. A password costs far more to judge than to send. So no password of an `exhausted` source is judged; remembered acceptances
+   still count.
+6. Times are seconds of a clock that never goes back. A step back counts as no progress.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_SOURCES = 16_384  # some 3 MiB at most; a flood from more sources than that 
 
 @dataclass(slots=True)
 class Counters:
-    """What the operator's metrics show."""
+    """Counters for the operator's metrics."""
 
     failures: int = 0
     refused: int = 0
@@ -51,11 +51,11 @@ class GuessLimiter:
 
     @property
     def sources(self) -> int:
-        """How many sources are remembered."""
+        """Number of sources in the table."""
         return len(self._buckets)
 
     def failed(self, source: str, now: float) -> float:
-        """Count one failed authentication of `source`. 0.0: answer it; else refuse it, for this many seconds."""
+        """Count one failed authentication. Return 0.0 to answer it, else the seconds for which it is refused."""
         self.counters.failures += 1
         bucket = self._buckets.get(source)
         if bucket is None:
@@ -72,7 +72,7 @@ class GuessLimiter:
         return (1.0 - bucket.level) / self._per_second
 
     def exhausted(self, source: str, now: float) -> bool:
-        """Whether a failure of `source` would be refused now. Counts nothing."""
+        """Return whether a failure of `source` would be refused now. Counts nothing."""
         bucket = self._buckets.get(source)
         if bucket is None:
             return False

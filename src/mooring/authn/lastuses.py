@@ -1,8 +1,8 @@
-"""Which Secrets' tokens were used today, for whoever writes it down: a request never waits for that.
+"""Uses of the tokens that Secrets hold, noted for a background task that records them. No request waits for that.
 
-Rules kept here (docs/protocol/service-account-tokens.md#legacy-tokens): a use is noted when the label of the Secret says neither
-today nor tomorrow (another server's clock may be ahead), so once a day. Notes are few and bounded: one that finds no room is made
-again at the next use.
+Rules kept here (docs/protocol/service-account-tokens.md#legacy-tokens): a use is noted when the label of the Secret names neither
+today nor tomorrow, because another server's clock may be ahead. So it is noted once a day. The number of notes is bounded; a use
+without room is noted at the next use.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class LastUse:
 
 
 class LastUses:
-    """The notes of one server process."""
+    """Notes of one server process."""
 
     def __init__(self, most: int = MAX_NOTED) -> None:
         self._most = most
         self._noted: dict[tuple[str, str], LastUse] = {}
 
     def note(self, secret: Obj, now: datetime) -> None:
-        """The token of `secret` was shown at `now`."""
+        """Note that the token of `secret` was used at `now`."""
         metadata = secret["metadata"]
         day = now.date()
         said = (metadata.get("labels") or {}).get(LAST_USED)
@@ -46,6 +46,6 @@ class LastUses:
             self._noted[place] = LastUse(*place, metadata.get("uid", ""), day.isoformat())
 
     def take(self) -> tuple[LastUse, ...]:
-        """What was noted since the last time."""
+        """Return and clear the notes."""
         noted, self._noted = self._noted, {}
         return tuple(noted.values())

@@ -1,17 +1,16 @@
-"""TokenReview and SelfSubjectReview: "who is this?", asked over the API.
+"""TokenReview and SelfSubjectReview: the API reports the user of a token, or of the caller.
 
 Rules kept here (docs/protocol/authentication-reviews.md):
-1. TokenReview runs the same chain as a request, with the token as the only credential and nobody as fallback: a token
-   nobody knows is unauthenticated, never anonymous.
-2. The kind has validated the review: there is a token. It is read as from a Bearer header: blanks around it are trimmed, and what
-   follows a blank inside it is ignored. A token of blanks only offers nothing: it is unauthenticated without an error.
-   `spec.audiences` defaults to the server's audiences; those the token
-   is valid for come back. A token that names none is one for this server: it is valid for the server's audiences and
-   for nobody else's.
-3. A refused token is still 201: `authenticated` is left out, as kube-apiserver leaves it out, and the error text does not say
-   why (the operator's record does).
-4. The answer repeats the spec, with the token, to the one who sent it: clients with required fields (Python) insist on it.
-5. SelfSubjectReview tells the caller who it is.
+1. TokenReview runs the chain of a request with the token as the only credential and without a fallback: an unknown token is
+   unauthenticated, never anonymous.
+2. The kind has validated the review, so there is a token. It is read as from a Bearer header: blanks around it are trimmed, and
+   text after a blank inside it is ignored. A token of blanks only is unauthenticated without an error. `spec.audiences` defaults
+   to the server's audiences, and those that the token is valid for are returned. A token that names none is valid for the
+   server's audiences only.
+3. A rejected token is still answered with 201. `authenticated` is left out, as in kube-apiserver, and the error text gives no
+   reason; the operator's record does.
+4. The answer repeats the spec with the token, because some clients (Python) require the field.
+5. SelfSubjectReview reports the caller's own user.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ API_VERSION = "authentication.k8s.io/v1"
 
 @dataclass(frozen=True, slots=True)
 class Reviewed:
-    """The answer, and the outcome behind it for the operator's record."""
+    """Answer of a review, with the outcome for the operator's record."""
 
     review: Obj
     outcome: Outcome
@@ -45,7 +44,7 @@ class Reviewed:
 def review_token(
     review: Obj, authenticators: Iterable[Authenticator], views: Views, now: datetime, audiences: Sequence[str]
 ) -> Generator[Pending, Found, Reviewed]:
-    """The answered TokenReview. `audiences`: the server's own. Yields what has to be found out, as the chain does."""
+    """Return the answered TokenReview. `audiences`: the server's own. Yields deferred verdicts, as the chain does."""
     spec = review["spec"]
     ours = tuple(audiences)
     asked = tuple(spec.get("audiences") or ours)
@@ -60,7 +59,7 @@ def review_token(
 
 
 def review_self(review: Obj, user: UserInfo, now: datetime) -> Obj:
-    """The answered SelfSubjectReview, in the version it was asked in."""
+    """Return the answered SelfSubjectReview, in the version of the request."""
     metadata = {**(review.get("metadata") or {}), "creationTimestamp": rfc3339(now)}
     return {
         "kind": "SelfSubjectReview",
@@ -71,7 +70,7 @@ def review_self(review: Obj, user: UserInfo, now: datetime) -> Obj:
 
 
 def _for_somebody(outcome: Outcome, asked: tuple[str, ...], ours: tuple[str, ...]) -> Outcome:
-    """The acceptance for those of the audiences asked that it is for; none, and it is a refusal (rule 2)."""
+    """Return the acceptance with the requested audiences that it is valid for, or a rejection without any (rule 2)."""
     named = outcome.audiences or ours
     valid_for = tuple(audience for audience in asked if audience in named or not named)
     if valid_for or not asked:

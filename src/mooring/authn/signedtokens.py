@@ -1,13 +1,12 @@
-"""The JWTs that the cluster signed itself: the part of judging one that is the same whatever the token says.
+"""JWTs that the cluster signed itself: the checks that all of them share.
 
 Rules kept here (docs/protocol/service-account-tokens.md#bound-tokens):
-1. A bearer that names no issuer of ours is not mine. The issuer is read unverified for that only, and once: most JWTs are of
-   somebody else, because each of them passes every authenticator of this kind. A bearer that names an issuer of ours is judged here
-   whatever its form, so that none of them reaches the webhook: without a signature, with `none` as its algorithm, with an
-   unreadable header.
-2. Signature, algorithm, key id and times are judged by `mooring.pki.jwt.token`; claims that do not say what they must are
-refused. So is a registered claim of a wrong type, also one that nobody reads here.
-3. What was verified is remembered until the end of the token, or until the keys are others.
+1. A bearer token that names no issuer of this cluster is not mine. The issuer is read unverified for this only, and once, because
+   each foreign JWT passes every authenticator of this kind. A token that names an issuer of this cluster is judged here in any
+   form, so that none reaches the webhook: without a signature, with the algorithm `none`, with an unreadable header.
+2. `mooring.pki.jwt.token` judges signature, algorithm, key id and times. Claims with wrong content are rejected, and so is a
+   registered claim of a wrong type, even one that is not read.
+3. A verified token is remembered until it ends, or until the keys change.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ _NOT_MINE = NotMine()
 
 
 class SignedTokens(Generic[T]):
-    """What bearers of some issuers say.
+    """Verifies bearer tokens of some issuers.
 
-    `read` makes that of verified claims, with the moment until which it may be remembered (None: not at all); it raises
-    ClaimsRefusedError when they do not say it right.
+    `read` turns verified claims into content, with the time until which it may be remembered (None: not at all). It raises
+    ClaimsRefusedError for claims with wrong content.
     """
 
     def __init__(
@@ -54,12 +53,12 @@ class SignedTokens(Generic[T]):
         self._strangers: VerifiedTokens[NotMine] = VerifiedTokens(max_remembered)
 
     def replace(self, keys: KeySet) -> None:
-        """Believe these keys from now on, and no others."""
+        """Verify with these keys from now on, and no others."""
         self._keys = keys
         self._verified.clear()
 
     def judge(self, raw: bytes, now: datetime) -> T | NotMine | Rejected:
-        """What a bearer says, or why it says nothing here."""
+        """Return the content of a bearer token, or a verdict without content."""
         return self._verified.get(raw, now) or self._strangers.get(raw, now) or self._verify(raw, now)
 
     def _verify(self, raw: bytes, now: datetime) -> T | NotMine | Rejected:

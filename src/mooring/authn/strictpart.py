@@ -1,8 +1,8 @@
-"""Reading a part of a configuration file strictly: every mistake is told with the path of its field, and all of them at once.
+"""Strict reading of a part of a configuration file: every mistake is reported with the path of its field, and all at once.
 
-Rules kept here (docs/protocol/openid-connect.md#authenticationconfiguration): a field that is not known is a mistake, told with the
-known one that it resembles; so is a value of the wrong type. Null means that nothing was said. Values are quoted in what is told:
-no field here holds a secret.
+Rules kept here (docs/protocol/openid-connect.md#authenticationconfiguration): an unknown field is a mistake, reported with the
+known field that it resembles, and so is a value of a wrong type. Null counts as absent. Reports quote values, because no field
+here holds a secret.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Part:
         self.mistakes.append(str(mistake))
 
     def said(self, name: str) -> bool:
-        """Whether the field is there; an empty text is."""
+        """Return whether the field is there; an empty text counts."""
         return self._value.get(name) is not None
 
     def part(self, name: str, *known: str) -> Part:

@@ -1,9 +1,9 @@
-"""What is left of a request's headers once it is known who sent it.
+"""Removal of credentials from the headers of an authenticated request.
 
 Rules kept here (docs/protocol/authentication.md#connections):
-1. Whoever serves a request is told who sent it, never how that was proved: `Authorization` is gone, and so is every header in
-   which an authenticating proxy speaks, those that are configured and those that everybody uses.
-2. They go whoever was accepted and by whatever: a header that was not believed must not be believed further on.
+1. The code behind authentication learns the user, never the credential: `Authorization` is removed, and so is every header in
+   which an authenticating proxy names users, the configured ones and the usual ones.
+2. They are removed whatever authenticator accepted the request: a header that was not believed must not be believed later.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ USUAL = HeaderNames(
     groups=("x-remote-group",),
     extra_prefixes=("x-remote-extra-",),
 )
-"""What proxies say by convention."""
+"""Headers that proxies use by convention."""
 
 
 class Stripping:
@@ -35,5 +35,5 @@ class Stripping:
         self._prefixes = tuple(prefix.encode() for one in spoken for prefix in one.extra_prefixes)
 
     def left(self, headers: Headers) -> Headers:
-        """The headers that prove nothing, in their order."""
+        """Return the headers that carry no credential, in their order."""
         return [one for one in headers if one[0] not in self._whole and not one[0].startswith(self._prefixes)]

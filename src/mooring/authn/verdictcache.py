@@ -1,11 +1,11 @@
-"""Verdicts that cost something to find out, remembered for a while.
+"""Verdicts of remote services and of long computations, remembered for a while.
 
 Rules kept here (docs/protocol/authentication.md#caching):
-* Verdicts are kept under an HMAC-SHA256 of the credential and the audiences, with a key of this process: who reads the
-  memory of the table learns no credential, and nobody can choose one that meets another's.
-* An acceptance is kept for one time, a refusal (and a "not mine") for another; zero keeps nothing. A failure to find out is
-  never kept: that is for whoever puts verdicts in to see to.
-* A clock that went back forgets. The table is bounded; the longest unused goes first.
+* Verdicts are kept under an HMAC-SHA256 of the credential and the audiences, with a key of this process. The table holds no
+  credential, and a caller cannot choose one that collides with another's.
+* Acceptances are kept for one time, rejections and "not mine" for another; zero keeps none. The caller of `put` leaves out
+  failures, which are never kept.
+* A clock that went back clears an entry. The table is bounded; the least recently used entry is evicted first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from mooring.authn.verdict import Accepted, Verdict
 
 MAX_REMEMBERED = 4096
-"""Credentials in use at once; a verdict has about 1 kB."""
+"""Credentials in use at once. A verdict has about 1 kB."""
 KEY_BYTES = 32
 
 
@@ -31,7 +31,7 @@ class _Kept:
 
 
 class VerdictCache:
-    """One authenticator's memory. `key`: KEY_BYTES of entropy."""
+    """Remembered verdicts of one authenticator. `key`: KEY_BYTES of entropy."""
 
     def __init__(
         self, key: bytes, accepted: timedelta, refused: timedelta = timedelta(0), most: int = MAX_REMEMBERED
@@ -43,7 +43,7 @@ class VerdictCache:
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
 
     def place(self, *parts: bytes) -> bytes:
-        """Where the verdict about these is kept; each part is told apart from its neighbours."""
+        """Return the key under which the verdict about these parts is kept; each part keeps its own boundaries."""
         digest = hmac.new(self._key, digestmod=hashlib.sha256)
         for part in parts:
             digest.update(len(part).to_bytes(8))
@@ -51,7 +51,7 @@ class VerdictCache:
         return digest.digest()
 
     def get(self, place: bytes, now: datetime) -> Verdict | None:
-        """What is known, if it still is."""
+        """Return the verdict, or None when none is known or it has expired."""
         kept = self._kept.get(place)
         if kept is None:
             return None
@@ -62,7 +62,7 @@ class VerdictCache:
         return kept.verdict
 
     def put(self, place: bytes, verdict: Verdict, now: datetime) -> None:
-        """Remember `verdict`, found at `now`."""
+        """Remember a verdict of the time `now`."""
         life = self._accepted if isinstance(verdict, Accepted) else self._refused
         if not life:
             return
@@ -72,7 +72,7 @@ class VerdictCache:
             self._kept.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget everything: whoever decides has changed its mind."""
+        """Forget everything, because the service that decides has changed."""
         self._kept.clear()
 
     def __len__(self) -> int:

@@ -1,10 +1,10 @@
-"""What tokens with a good signature say, remembered: verifying one costs a hundred times as much as looking it up.
+"""Content of tokens with a verified signature, remembered: a verification costs a hundred times as much as a lookup.
 
 Rules kept here:
-* A token is known by its SHA-256, never by its text. What is remembered holds from when it was verified to its end; a clock that
-  went back asks anew.
-* Only what cannot change is remembered: whether what a token is bound to still lives is asked at every use.
-* The table is bounded; the longest unused goes first.
+* A token is kept as its SHA-256, never as text. Its content is kept from the verification to the end of the token. A clock that
+  went back leads to a new verification.
+* Only content that cannot change is kept. Whether the objects of a token still exist is checked at each use.
+* The table is bounded; the least recently used entry is evicted first.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 MAX_REMEMBERED = 4096
-"""Tokens in use at once, about 1 KiB each; beyond that the longest unused is verified again."""
+"""Tokens in use at once, about 1 KiB each. Beyond that the least recently used one is verified again."""
 FOR_EVER = datetime.max.replace(tzinfo=UTC)
 
 
 class VerifiedTokens(Generic[T]):
-    """One authenticator's memory."""
+    """Verified tokens of one authenticator."""
 
     def __init__(self, most: int = MAX_REMEMBERED) -> None:
         self._most = most
         self._known: OrderedDict[bytes, tuple[T, datetime, datetime]] = OrderedDict()
 
     def get(self, token: bytes, now: datetime) -> T | None:
-        """What the token says, if that is known."""
+        """Return the content of the token, or None when it is not known."""
         digest = hashlib.sha256(token).digest()
         known = self._known.get(digest)
         if known is None or not known[1] <= now <= known[2]:
@@ -38,7 +38,7 @@ class VerifiedTokens(Generic[T]):
         return known[0]
 
     def put(self, token: bytes, says: T, now: datetime, until: datetime = FOR_EVER) -> None:
-        """Remember what a token says that was verified now."""
+        """Remember the content of a token that was verified at `now`."""
         digest = hashlib.sha256(token).digest()
         self._known[digest] = (says, now, until)
         self._known.move_to_end(digest)
@@ -46,5 +46,5 @@ class VerifiedTokens(Generic[T]):
             self._known.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget everything: the keys are others now."""
+        """Forget everything, because the keys have changed."""
         self._known.clear()

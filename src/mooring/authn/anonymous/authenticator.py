@@ -1,9 +1,9 @@
-"""Who sent a request that offered nothing.
+"""Requests without a credential.
 
-Rules kept here (docs/protocol/openid-connect.md#anonymous-access, docs/protocol/authentication.md#anonymous-requests): user
-`system:anonymous` in group `system:unauthenticated`, nothing more. The chain asks only when nothing was refused, so a bad
-credential never becomes anonymous. Where the configuration names paths, only requests for exactly one of them are anonymous,
-without its query; the others are nobody's.
+Rules kept here (docs/protocol/openid-connect.md#anonymous-access, docs/protocol/authentication.md#anonymous-requests): the user
+is `system:anonymous` in group `system:unauthenticated`. The chain calls this authenticator only without a rejection, so that a
+bad credential never becomes anonymous. Where the configuration names paths, a request is anonymous only for exactly one of them,
+without its query.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ELSEWHERE = NotMine(PATH_NOT_ANONYMOUS)
 
 
 class Anonymous:
-    """Accepts whoever is left."""
+    """Accepts requests without a credential."""
 
     name = "anonymous"
     judges = NOTHING

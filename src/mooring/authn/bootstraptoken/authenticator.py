@@ -1,10 +1,11 @@
-"""Bootstrap tokens: `<id>.<secret>` held by Secrets in kube-system.
+"""Bootstrap tokens: `<id>.<secret>`, held by Secrets in kube-system.
 
-Rules kept here (docs/protocol/bootstrap-tokens.md#authentication): a bearer that has not the form of a token is not mine;
-everything else is judged by `mooring.trust.bootstraptoken.tokensecret` at this very `now`, from the view, so a deleted or
-expired token is refused at once (law: the authenticator checks time itself; nothing is cached). A token whose id nobody here
-knows may be another cluster's: who is asked outside is asked about it too. The user is `system:bootstrap:<id>` with the token's
-groups, no uid, no extra; the token names no audience.
+Rules kept here (docs/protocol/bootstrap-tokens.md#authentication):
+1. A bearer token of another form is not mine.
+2. `mooring.trust.bootstraptoken.tokensecret` judges the rest at the time of the request, from the view. A deleted or expired
+   token is rejected at once, because nothing is cached.
+3. A token with an unknown id may belong to another cluster, so that a remote service may still judge it.
+4. The user is `system:bootstrap:<id>` with the token's groups, no uid and no extra. The token names no audience.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _NOT_MINE = NotMine()
 
 
 class BootstrapTokenAuthenticator:
-    """Judges bearers of the form of a bootstrap token."""
+    """Judges bearer tokens of the form of a bootstrap token."""
 
     name = "bootstrap-token"
     judges = SECRET

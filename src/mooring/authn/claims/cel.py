@@ -1,14 +1,13 @@
-"""Expressions of the Common Expression Language over claims and users: the one file that knows the library.
+"""Expressions of the Common Expression Language over claims and users. No other file uses the library.
 
 Rules kept here (docs/protocol/openid-connect.md#authenticationconfiguration; cel-spec, "Language definition" and checked.proto):
-* An expression sees one variable: `claims`, the token's claims as a map of text to anything, or `user` with `username`,
-  `uid`, `groups` and `extra`. It calls CEL's own functions, those on texts, and optionals (`claims.?x.orValue("")`).
-* It is compiled and its type checked when the configuration is read: a rule must be a bool; what names somebody must be a
-  text, and what lists must be a text or a list of texts, or something that only the claims can tell. What came out is checked
-  again each time.
-* Evaluating reads and writes nothing, and ends: CEL has no loops but over what is there, and the library counts its steps.
-  Whatever goes wrong is a `CelFailedError`, whose text holds names and no values of claims.
-* The library (Google's implementation, about 14 MB) is loaded only by a configuration that has an expression.
+* An expression sees one variable: `claims`, the token's claims as a map of text to anything, or `user` with `username`, `uid`,
+  `groups` and `extra`. It may call CEL's own functions, those on texts, and optionals (`claims.?x.orValue("")`).
+* It is compiled and its type checked when the configuration is read. A rule must be a bool, a name a text, and a list a text or a
+  list of texts; a type that only the claims determine is allowed. The result is checked again at each evaluation.
+* An evaluation has no side effects and ends: CEL loops only over existing values, and the library counts its steps. Each failure
+  is a `CelFailedError`, whose text holds names and no values of claims.
+* The library (Google's implementation, about 14 MB) is loaded only for a configuration with an expression.
 """
 
 from __future__ import annotations
@@ -47,18 +46,18 @@ _INNER = {
     _STRUCT: (2,),
     _COMPREHENSION: (2, 4, 5, 6, 7),
 }
-"""Where the expressions inside an expression are; those inside a map are one level further down."""
+"""Field numbers of the expressions inside an expression. Those inside a map are one level further down."""
 _ENTRY = (3, 4)
 _BY_NAME = (b"_[_]", b"_?._", b"_[?_]")
 """`claims["x"]`, `claims.?x` and `claims[?"x"]` name a member as `claims.x` does."""
 
 
 class CelError(MooringError):
-    """The expression cannot be used; why, for who wrote it."""
+    """The expression cannot be used. The text is for its author."""
 
 
 class CelFailedError(MooringError):
-    """The expression gave nothing for these values; why, for the operator."""
+    """The expression has no result for these values. The text is for the operator."""
 
 
 class Expression:
@@ -74,7 +73,7 @@ class Expression:
         self._compiled = compiled
 
     def evaluate(self, value: Mapping[str, Any]) -> Any:
-        """What it gives, as JSON has it, when the variable is `value`. Raises CelFailedError."""
+        """Return the result as JSON for this value of the variable. Raises CelFailedError."""
         try:
             found = self._compiled.eval(data={self.variable: _fitting(value)})
             kind, given = found.type().name(), found.plain_value()
@@ -129,7 +128,7 @@ def _environment(variable: str) -> Any:
 
 
 def _complaint(text: str) -> str:
-    """The first of the compiler's complaints, and where."""
+    """Return the first error of the compiler, with its column."""
     found = _COMPLAINT.search(text)
     if found is None:
         return "the expression cannot be read"

@@ -1,18 +1,20 @@
-"""From the claims of a verified token to a user: rules about claims, mappings, rules about users.
+"""Mapping from the claims of a verified token to a user: rules about claims, mappings, rules about users.
 
-Rules kept here (docs/protocol/openid-connect.md):
-1. A required claim is a text equal to the one required. An expression rule must be true. All are asked, in order; the first
-   that fails refuses.
-2. The user name is a claim (a text) behind a prefix, or an expression's text, which must not be empty. A user without a name
-   is nobody, so an empty name without a prefix is refused as well.
-3. When the user name is the claim `email`, `email_verified` must be true if it is there at all.
-4. Groups are a claim, a text or a list of texts, each behind the prefix, or what an expression gives; null and empty texts are
-   no groups. No such claim: no groups.
-5. The uid is a claim (a text, which must be there) or an expression's text. Extra values are expressions' texts or lists of
-   texts; what is empty is left out.
-6. `jti`, if it is a text, becomes the credential id.
-7. Rules about the user see what came of it, and refuse as rules about claims do.
-Refusals have a code of REASONS and a detail that names the claim or the rule; values of claims are not repeated.
+Rules kept here (docs/protocol/openid-connect.md#authenticationconfiguration):
+1. A required claim is a text that equals the required value. An expression rule must be true. They are checked in order; the
+   first failure rejects.
+2. The user name is a text claim behind a prefix, or the text of an expression, which must not be empty. An empty name without a
+   prefix is rejected, too.
+3. When the user name is the claim `email`, `email_verified` must be true or absent.
+4. Groups are a claim, a text or a list of texts, each behind the prefix, or the result of an expression. Null and empty texts are
+   no groups. An absent claim means no groups.
+5. The uid is a text claim, which must be there, or the text of an expression. Extra values are texts or lists of texts of
+   expressions; empty ones are left out.
+6. A text claim `jti` becomes the credential id.
+7. Rules about users see the mapped user, and reject as rules about claims do.
+
+Rejections have a code of `mooring.authn.claims.reasons` and a detail that names the claim or the rule. Values of claims are not
+repeated.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ Claims = Mapping[str, Any]
 
 
 class ClaimsRefusedError(MooringError):
-    """The claims name nobody who may come in. `code` is a reason code; the text has no value of a claim."""
+    """The claims map to no user. `code` is a reason code; the text holds no value of a claim."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -76,7 +78,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identification:
-    """How claims become a user."""
+    """Mapping from claims to a user."""
 
     username: Claim | Expression
     groups: Claim | Expression | None = None
@@ -87,7 +89,7 @@ class Identification:
 
 
 def identify(claims: Claims, by: Identification) -> UserInfo:
-    """The user that verified `claims` name. Raises ClaimsRefusedError."""
+    """Return the user for verified claims. Raises ClaimsRefusedError."""
     for rule in by.claim_rules:
         _check(claims, rule)
     username = _username(claims, by.username)

@@ -1,17 +1,18 @@
-"""Authenticators of the operator's own, as the chain sees them: asked last, and nothing that they do goes further.
+"""Custom authenticators, as the chain calls them: last, and with every result checked.
 
 Rules kept here:
-1. Asked about a credential of its schemes that no other authenticator accepted. An empty password is never passed on, because
-   directories take it for no password at all and accept (RFC 4513 5.1.2). A token that is too long to tell whose it is, neither.
-2. Requests that offer the same token or password at once wait for one answer. Only acceptances are remembered, under an HMAC, for
-   as long as the configuration says. A credential of another scheme is shown each time, and no other request shares its verdict: it
-   may be good for one use, as those of Kerberos are.
-3. The answer is a `User`, `NotMine` or `Rejected` as `mooring.authn.own` describes them, checked to the last text. Anything
-   else is a refusal, and the operator is told what was wrong with it, not what it said.
-4. No user name or group begins with `system:`, and no extra key is Kubernetes's own: who may be what in the cluster is not for
-   a directory to say.
+1. A custom authenticator judges credentials of its schemes that no other authenticator accepted. An empty password is never
+   passed on, because directories take it for an anonymous bind and accept (RFC 4513 5.1.2). Neither is a token that is too long
+   to read its issuer.
+2. Requests with the same token or password at the same time share one call. Only acceptances are remembered, under an HMAC, for
+   the configured time. A credential of another scheme is passed on each time and shared with no other request, because it may be
+   good for one use, as those of Kerberos are.
+3. The result is a `User`, `NotMine` or `Rejected` of `mooring.authn.own`, and every value of it is checked. Anything else is a
+   rejection. The operator learns what was wrong with the result, not its content.
+4. No user name or group begins with `system:`, and no extra key is one of Kubernetes': a directory does not decide about rights
+   in the cluster.
 5. A detail that repeats the secret is left out.
-6. An acceptance is for this server: the answer names no audience.
+6. An acceptance is for this server: the result names no audience.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _NOT_MINE = NotMine()
 
 
 class ContainedAuthenticator:
-    """One authenticator of the operator's own. `ask` gives whatever it answers, or an `own.Rejected` when it failed."""
+    """One custom authenticator. `ask` returns its result, or an `own.Rejected` after a failure."""
 
     judges = SECRET
 
@@ -96,7 +97,7 @@ class ContainedAuthenticator:
 
 
 def read(said: object, offered: Offered) -> Verdict:
-    """Rules 3 to 6: what an authenticator said about `offered`."""
+    """Return the verdict for the result of a custom authenticator about `offered` (rules 3 to 6)."""
     if isinstance(said, User):
         return _accepted(said)
     if not isinstance(said, own.NotMine | own.Rejected):
@@ -144,7 +145,7 @@ def _texts(value: object) -> TypeGuard[Sequence[str]]:
 
 
 def _detail(said: object, offered: Offered) -> str:
-    """One line of it, when it is a text."""
+    """Return the detail as one line, "" when it is not text."""
     if not isinstance(said, str):
         return ""
     secret = offered.token or offered.password or offered.credential

@@ -1,13 +1,13 @@
-"""User tokens: what `mooring login` hands out when it is not asked for a certificate.
+"""User tokens, which `mooring login` gets unless it requests a certificate.
 
 Rules kept here:
-1. They are JWTs signed with the cluster's service-account key, but their issuer is `ISSUER`: no issuer of ServiceAccount tokens can
-   be called so (they have no spaces), so neither this server nor anybody who trusts that issuer takes one for the other.
-2. A bearer that is no JWT, or of another issuer, is not mine.
+1. They are JWTs signed with the cluster's service account key, but of the issuer `ISSUER`. No issuer of service account tokens
+   can have this name, because it holds a space. So neither this server nor a service that trusts that issuer confuses the two.
+2. A bearer token that is not a JWT, or of another issuer, is not mine.
 3. Signature, algorithm, key id and times are judged once (`mooring.authn.signedtokens`).
-4. The token must be for one of the audiences asked.
-5. It restores user name, uid, groups and extra as they were at login; the credential id is its own, `JTI=<jti>`. No name in it
-   begins with `system:`, because none is issued so (`mooring.authn.login.exchange`).
+4. The token must be valid for one of the requested audiences.
+5. It restores user name, uid, groups and extra as they were at login. The credential id is its own, `JTI=<jti>`. No name in it
+   begins with `system:`, because no such token is issued (`mooring.authn.login.exchange`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NOT_MINE = NotMine()
 
 
 def claims_of(user: UserInfo, *, audiences: Iterable[str], now: datetime, lifetime: timedelta, token_id: str) -> Claims:
-    """The claims of a token for `user`, issued at `now`."""
+    """Return the claims of a token for `user`, issued at `now`."""
     issued = int(now.timestamp())
     return {
         "aud": list(audiences),
@@ -56,7 +56,7 @@ def claims_of(user: UserInfo, *, audiences: Iterable[str], now: datetime, lifeti
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """What a verified token says."""
+    """Content of a verified token."""
 
     user: UserInfo
     audiences: tuple[str, ...]
@@ -72,7 +72,7 @@ class UserTokenAuthenticator:
         self._tokens = SignedTokens((ISSUER,), keys, _read)
 
     def replace(self, keys: KeySet) -> None:
-        """Believe these keys from now on, and no others."""
+        """Verify with these keys from now on, and no others."""
         self._tokens.replace(keys)
 
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
@@ -86,7 +86,7 @@ class UserTokenAuthenticator:
 
 
 def _read(claims: Claims) -> tuple[_Token, datetime]:
-    """What the claims say, and until when. Raises ClaimsRefusedError when they do not say it right."""
+    """Return the content of the claims, and the time until which it may be remembered. Raises ClaimsRefusedError."""
     said = claims.get(CLAIM)
     name, token_id, audiences = claims.get("sub"), claims.get("jti"), claims.get("aud")
     if not isinstance(said, dict) or not isinstance(name, str) or not name or not isinstance(token_id, str):

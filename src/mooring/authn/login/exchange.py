@@ -1,15 +1,16 @@
-"""The exchange: may this caller trade what it came with for a short-lived credential of the cluster, and for which user?
+"""Rules for a login, which trades a provider's credential for a short-lived one of the cluster.
 
 Rules kept here (docs/adr/0020):
-1. A login begins at the provider each time. Who came with something that a cluster gave out (a client certificate, the token of
-   a service account, a bootstrap token, an earlier login) or with nothing is refused: else a stolen hour renews itself for ever.
-2. Who acts as somebody else is refused: impersonation is allowed for a request, not for the hour after it.
-3. Whom an authenticating proxy names (`request-header`) is refused unless the operator allows it: the proxy judges every request,
-   and may ask for a second factor or end a session. A credential of the cluster goes past it.
-4. A user name, or a group, that begins with `system:` is refused, but for `system:authenticated`, which the chain adds and which
-   is left out. Those names are components of the cluster; a certificate in `system:masters` could not be taken back.
-5. The credential id of what was shown is left out: what is issued has one of its own.
-6. What a certificate or a token cannot say word for word is not put into one. A certificate says no extra.
+1. A login begins at the provider each time. A caller with a credential that a cluster issued (a client certificate, a service
+   account token, a bootstrap token, an earlier login), or without one, is refused. Otherwise a stolen hour could be renewed for
+   ever.
+2. An impersonating caller is refused: impersonation is granted for a request, not for the hour after it.
+3. A user that an authenticating proxy names (`request-header`) is refused unless the operator allows it. The proxy judges every
+   request, and may require a second factor or end a session; a credential of the cluster bypasses it.
+4. A user name or group that begins with `system:` is refused, except `system:authenticated`, which the chain adds and which is
+   left out. These names belong to components of the cluster; a certificate in `system:masters` could not be revoked.
+5. The credential id of the provider's credential is left out: the issued one has its own.
+6. A certificate or token must carry every name unchanged, or it is not issued. A certificate carries no extra.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ ISSUED_BY_A_CLUSTER = frozenset(
 
 REQUEST_HEADER = "request-header"
 MAX_NAMES = 16 * 1024
-"""Bytes of all names together in a certificate: with more, a TLS handshake is no longer one that clients and servers like."""
+"""Bytes of all names together in a certificate. With more, TLS handshakes fail at some clients and servers."""
 
 _SYSTEM = "system:"
 
@@ -46,7 +47,7 @@ class Refusal:
 
 
 def refusal(user: UserInfo, authenticator: str, *, impersonating: bool, proxied_allowed: bool) -> Refusal | None:
-    """Return why `user`, accepted by `authenticator`, gets no credential of the cluster; None when it does."""
+    """Return the reason for which `user`, accepted by `authenticator`, gets no credential of the cluster, None when it does."""
     if impersonating:
         return Refusal(IMPERSONATED, "a login is for oneself: leave out impersonation")
     if authenticator in ISSUED_BY_A_CLUSTER:
@@ -70,14 +71,14 @@ def refusal(user: UserInfo, authenticator: str, *, impersonating: bool, proxied_
 
 
 def traded(user: UserInfo) -> UserInfo:
-    """Who the credential is for: `user` without what the chain adds and without the id of the credential that was shown."""
+    """Return the user of the credential: without what the chain adds and without the id of the offered credential."""
     groups = tuple(group for group in user.groups if group != AUTHENTICATED)
     extra = MappingProxyType({key: values for key, values in user.extra.items() if key != CREDENTIAL_ID})
     return replace(user, groups=groups, extra=extra)
 
 
 def certificate_refusal(user: UserInfo) -> Refusal | None:
-    """Why a certificate cannot name `user`; None when it can."""
+    """Return the reason for which a certificate cannot name `user`, None when it can."""
     for what, name in (("user name", user.username), *(("group", group) for group in user.groups)):
         if not name or not name.isprintable():
             return Refusal(
@@ -93,7 +94,7 @@ def certificate_refusal(user: UserInfo) -> Refusal | None:
 
 
 def token_refusal(user: UserInfo) -> Refusal | None:
-    """Why a token cannot name `user`; None when it can."""
+    """Return the reason for which a token cannot name `user`, None when it can."""
     extra = [text for key, values in user.extra.items() for text in (key, *values)]
     try:
         "".join((user.username, user.uid, *user.groups, *extra)).encode()

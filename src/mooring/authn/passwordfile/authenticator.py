@@ -1,16 +1,16 @@
 """Passwords from a file, plain or hashed.
 
-Rules kept here (docs/protocol/authentication.md#removed-authenticators; the rows: `mooring.authn.userfile.rows`; hashes:
+Rules kept here (docs/protocol/authentication.md#removed-authenticators; rows: `mooring.authn.userfile.rows`; hashes:
 `mooring.authn.passwordfile.hash`):
-1. The user is who the password is looked up for: of two rows with one user the last counts, and a row without a password is
-   skipped; both are said in warnings.
-2. A user nobody knows is not mine. A wrong password of a known user is refused, and shown to nobody else.
+1. The password is looked up by the user. Of two rows with one user the last counts, and a row without a password is skipped; both
+   cause warnings.
+2. An unknown user is not mine. A wrong password of a known user is rejected, and not sent to other services.
 3. Plain passwords are kept as HMAC-SHA256 under a key of this process, and compared in constant time.
-4. A user nobody knows costs what a wrong password costs. As soon as one password of the file is hashed, everybody's judgement is
-   one scrypt and two comparisons, in a thread: for users without a hash it is that of a dummy, as costly as the costliest of
-   the file. Hashes of different cost tell users apart by time: a warning says so.
-5. Who was accepted after a scrypt is remembered for a while, and forgotten when the file changes; what was found out under the
-   file before is of no use afterwards, even to who still waits for it.
+4. An unknown user costs as much time as a wrong password. As soon as one password of the file is hashed, each judgement is one
+   scrypt and two comparisons, in a thread. Users without a hash get a dummy, as costly as the costliest hash of the file. Hashes
+   of different cost would reveal users by time, and cause a warning.
+5. An acceptance after a scrypt is remembered for a while, until the file changes. A verdict under the file before is not used
+   afterwards, even by requests that still wait for it.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _NOBODY = _Entry(UserInfo(""), _NO_DIGEST, None)
 
 @dataclass(frozen=True, slots=True)
 class PasswordTable:
-    """What one version of the file says, and what its owner should know. `dummy`: what users without a hash cost; None when
-    nobody has one.
+    """Content of one version of the file, and warnings for its owner. `dummy` is the hash for users without one; None when no
+    user has a hash.
     """
 
     entries: Mapping[str, _Entry] = field(repr=False)
@@ -63,7 +63,7 @@ class PasswordTable:
 
 
 class PasswordFileAuthenticator:
-    """Judges passwords. `key`: KEY_BYTES of entropy. Knows nobody until `replace`."""
+    """Judges passwords. `key`: KEY_BYTES of entropy. Without users until `replace`."""
 
     name = "password-file"
     judges = SECRET
@@ -75,19 +75,19 @@ class PasswordFileAuthenticator:
         self._version = 0
 
     def replace(self, data: bytes) -> tuple[str, ...]:
-        """From now on the file says this; what its owner should know. Raises ConfigError, and nothing has changed."""
+        """Use this content of the file and return warnings for its owner. After ConfigError nothing has changed."""
         table = self.read(data)
         self.take(table)
         return table.warnings
 
     def take(self, table: PasswordTable) -> None:
-        """From now on the file says what was `read`."""
+        """Use content that `read` returned."""
         self._users = table
         self._version += 1
         self._remembered.clear()
 
     def read(self, data: bytes) -> PasswordTable:
-        """What a file says. Changes nothing, and so may run in a thread: a large file takes a second. Raises ConfigError."""
+        """Parse the content of a file. May run in a thread, because a large file takes a second. Raises ConfigError."""
         entries: dict[str, _Entry] = {}
         warnings = []
         for row in rows(data, "password"):
@@ -126,7 +126,7 @@ class PasswordFileAuthenticator:
         )
 
     def _derived(self, entry: _Entry, hashed: PasswordHash, password: Secret) -> Verdict:
-        """Rule 4, in a thread."""
+        """Judge a password by its hash, in a thread (rule 4)."""
         right = hmac.compare_digest(hashed.derive(password), hashed.expected)
         right &= b"\0" not in password.reveal()  # scrypt fills passwords up with zero bytes: it takes "a\0" for "a"
         plain = hmac.compare_digest(self._digest(password), entry.digest)

@@ -1,11 +1,11 @@
-"""Passwords as they may be stored: scrypt in the PHC string form.
+"""Hashes of passwords: scrypt in the PHC string form.
 
 Rules kept here (RFC 7914; the PHC string format; OWASP's password storage sheet for the cost):
-1. `$scrypt$ln=15,r=8,p=1$<salt>$<hash>`: ln is log2 of N, salt and hash are base64 without padding. What begins with
-   `$scrypt$` and is not of this form is an error, never a plain password.
-2. The cost is bounded from above, so that nobody who may write the file can stop the server by accident, and from below, so
-   that a hash is worth its name.
-3. A password is its UTF-8 bytes, as they were sent: nothing is trimmed or normalised.
+1. `$scrypt$ln=15,r=8,p=1$<salt>$<hash>`: ln is log2 of N, salt and hash are base64 without padding. A text that begins with
+   `$scrypt$` and has another form is an error, never a plain password.
+2. The cost has an upper bound, so that a mistake in the file cannot stop the server, and a lower bound, so that a hash protects
+   the password.
+3. A password is its UTF-8 bytes as they were sent, neither trimmed nor normalised.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class PasswordHash:
 
     @property
     def work(self) -> int:
-        """What a derivation costs, beside another's."""
+        """Cost of a derivation, for comparison with others."""
         return (self.r * self.p) << self.ln
 
     def derive(self, password: Secret) -> bytes:
-        """What `expected` is when the password is right. Takes a tenth of a second: not for the event loop."""
+        """Return the derived key, which equals `expected` for the right password. Takes a tenth of a second."""
         return hashlib.scrypt(
             password.reveal(),
             salt=self.salt,
@@ -64,18 +64,18 @@ class PasswordHash:
         )
 
     def text(self) -> str:
-        """The PHC string."""
+        """Return the PHC string."""
         return f"{PREFIX}ln={self.ln},r={self.r},p={self.p}${_encoded(self.salt)}${_encoded(self.expected)}"
 
 
 def hash_password(password: Secret, salt: bytes) -> PasswordHash:
-    """What to store. `salt`: SALT_BYTES of entropy."""
+    """Return the hash to store. `salt`: SALT_BYTES of entropy."""
     derived = PasswordHash(LN, R, P, salt, bytes(HASH_BYTES)).derive(password)
     return PasswordHash(LN, R, P, salt, derived)
 
 
 def parse_hash(text: str) -> PasswordHash:
-    """The hash that a PHC string is. Raises ConfigError, without what was given."""
+    """Parse a PHC string. Raises ConfigError, which does not repeat the text."""
     found = _FORM.fullmatch(text)
     if found is None:
         raise ConfigError(
@@ -99,7 +99,7 @@ def _encoded(value: bytes) -> str:
 
 
 def _decoded(text: str) -> bytes:
-    """Nothing when it is no base64."""
+    """Return b"" for a text that is not base64."""
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except binascii.Error:

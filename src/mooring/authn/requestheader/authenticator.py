@@ -1,14 +1,14 @@
-"""An authenticating proxy: it proves itself with a certificate and says in headers for whom it asks.
+"""Users that an authenticating proxy names: it authenticates itself with a certificate and names the user in headers.
 
 Rules kept here (docs/protocol/authentication.md#authenticating-proxy):
-1. Without a certificate nothing is said: headers that anybody can send name nobody.
+1. Without a certificate the headers are ignored, because any client can send them.
 2. The certificate must verify under the proxy's own CAs, for clients, and have one of the allowed common names where any are
-   listed. Otherwise it is refused for this authenticator, and an ordinary client certificate is then judged as one.
-3. The first value of each user header is read, as Go's `Header.Get` does; the first that is not empty counts, and none makes it not
-   mine. The same holds for uid headers. All values of all group headers count, in order, unless they are empty.
-4. Extra attributes are the headers with one of the prefixes: the rest of the name in lower case, percent-decoded where
-   that succeeds, is the key; all values count, prefix by prefix. A key may not be empty.
-5. How many there can be is bounded where headers are: by the listener.
+   listed. Otherwise this authenticator rejects it, and the next one judges it as an ordinary client certificate.
+3. The first value of each user header is read, as Go's `Header.Get` does. The first that is not empty counts; without one it is
+   not mine. The same holds for uid headers. All values of all group headers count, in order, unless they are empty.
+4. Extra attributes are the headers with one of the prefixes. The key is the rest of the name in lower case, percent-decoded where
+   that succeeds, and not empty. All values count, prefix by prefix.
+5. The listener bounds the number of headers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mooring.pki.x509.verify import ClientTrust, VerifiedPeer
 
 _NOT_MINE = NotMine()
 _MAY_SPEAK = NotMine("may-speak")
-"""What a proxy's certificate says by itself: the headers decide."""
+"""Verdict about the certificate of a proxy: the headers decide."""
 
 
 class RequestHeaderAuthenticator:
@@ -46,7 +46,7 @@ class RequestHeaderAuthenticator:
         self.replace(trust)
 
     def replace(self, trust: ClientTrust) -> None:
-        """Believe these CAs from now on, and no others."""
+        """Verify under these CAs from now on, and no others."""
         self._peers = Peers(trust, self._may_speak)
 
     def _may_speak(self, peer: VerifiedPeer) -> Verdict:

@@ -1,14 +1,14 @@
 """Bound service account tokens.
 
 Rules kept here (docs/protocol/service-account-tokens.md#bound-tokens; KEP-1205, KEP-4193):
-1. A bearer that is no JWT, or of an issuer that is not ours, is not mine.
+1. A bearer token that is not a JWT, or of a foreign issuer, is not mine.
 2. Signature, algorithm, key id and times are judged once (`mooring.authn.signedtokens`).
-3. Claims must say namespace, service account and uid, and `sub` must agree with them.
-4. The token must be for one of the audiences asked.
-5. On every request, from the views: the service account lives and has the uid of the token; so do the Secret, the Pod, or
-   the Node it is bound to. For a token bound to a Pod the node is information only.
-6. Extra: `credential-id` is `JTI=<jti>`; pod and node by name and uid.
-7. A token whose life was extended (`warnafter`) is accepted after that moment, and the audit record says that it is stale.
+3. Claims must hold namespace, service account and uid, and `sub` must agree with them.
+4. The token must be valid for one of the requested audiences.
+5. On every request, the views must hold the service account with the uid of the token, and the Secret, Pod or Node that it is
+   bound to. The Node of a token that is bound to a Pod is information only.
+6. Extra: `credential-id` is `JTI=<jti>`; Pod and Node stand there by name and uid.
+7. A token with an extended life (`warnafter`) is accepted after that time, and the audit record marks it as stale.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _POD_BOUND = ("pod", "pods")
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """What a verified token says."""
+    """Content of a verified token."""
 
     user: UserInfo
     audiences: tuple[str, ...]
@@ -54,7 +54,7 @@ class _Token:
 
 
 class ServiceAccountAuthenticator:
-    """Judges bearers that are JWTs of one of our issuers."""
+    """Judges bearer tokens that are JWTs of an issuer of this cluster."""
 
     name = "service-account"
     judges = SECRET
@@ -63,7 +63,7 @@ class ServiceAccountAuthenticator:
         self._tokens = SignedTokens(issuers, keys, _read, max_remembered=max_remembered)
 
     def replace(self, keys: KeySet) -> None:
-        """Believe these keys from now on, and no others."""
+        """Verify with these keys from now on, and no others."""
         self._tokens.replace(keys)
 
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
@@ -95,7 +95,7 @@ def _malformed(claim: str) -> ClaimsRefusedError:
 
 
 def _read(claims: Claims) -> tuple[_Token, datetime]:
-    """What the claims say, and until when. Raises ClaimsRefusedError when they do not say it right (rule 3)."""
+    """Return the content of the claims, and the time until which it may be remembered. Raises ClaimsRefusedError (rule 3)."""
     private = claims.get("kubernetes.io")
     if not isinstance(private, dict):
         raise _malformed("kubernetes.io")
@@ -133,7 +133,7 @@ def _read(claims: Claims) -> tuple[_Token, datetime]:
 
 
 def _reference(private: dict[str, Any], kind: str) -> tuple[str, str]:
-    """(name, uid) of an object a claim names; the uid may be missing (a node that was gone). Raises ClaimsRefusedError."""
+    """Return name and uid of an object that a claim names. The uid is empty for a Node that was gone. Raises ClaimsRefusedError."""
     found = private.get(kind)
     if not isinstance(found, dict):
         raise _malformed(f"kubernetes.io {kind}")

@@ -1,7 +1,7 @@
-"""Is the object a credential is bound to still there? (docs/protocol/service-account-tokens.md#bound-tokens)
+"""Check that the object which a credential is bound to still exists (docs/protocol/service-account-tokens.md#bound-tokens).
 
-Rules kept here: the object exists, its uid is the one the credential names, and it has not been on its way out for more
-than a grace: a pod that is shutting down may still call for a minute. Who refuses says which object it is about, and how.
+Rules kept here: the object exists, has the uid that the credential names, and was not deleted longer than a grace period ago: a
+Pod that shuts down may still call for a minute. The detail of a rejection names the object.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Live:
 
 
 def problem(views: Views, live: Live, now: datetime, grace: timedelta = GRACE) -> Rejected | None:
-    """Why the credential is refused, or None when the object lives."""
+    """Return the rejection of the credential, or None when the object exists."""
     view = views.get(live.plural)
     if view is None:
         return Rejected(UNKNOWN_KIND, f"{live}: this server keeps no {live.plural}")

@@ -1,17 +1,17 @@
-"""TokenRequest: a bound token for a service account.
+"""TokenRequest: issues a bound token for a service account.
 
 Rules kept here (docs/protocol/service-account-tokens.md#tokenrequest; KEP-1205):
-1. A request was defaulted and validated by `mooring.api.authentication.tokenrequest`; `spec.audiences` defaults to the server's.
-2. Name and namespace in the request's metadata must be the service account's when given (422); a uid that is not the
+1. `mooring.api.authentication.tokenrequest` has defaulted and validated the request. `spec.audiences` defaults to the server's.
+2. Name and namespace in the request's metadata, when given, must be those of the service account (422). Another uid than the
    account's is 409; no account is 404.
-3. A bound object is a Pod, Secret or Node of `v1` that exists (404) and whose uid, when given, is right (409); a Pod
-   belongs to the service account. Other kinds are 400.
-4. A longer life than the server allows is shortened, with a warning.
-5. The token carries `iss sub aud exp iat nbf jti` and the `kubernetes.io` claim; the answer carries the token and when it
-   expires, and the account's name, namespace and uid.
-6. A token that a Pod has without having asked for it (bound to it, for the API alone, for exactly 3607 seconds) lives a year, so
-   that a program which reads its file once goes on working; `warnafter` and the answer say 3607 seconds all the same. What the
-   server allows at most bounds this life, too.
+3. A bound object is a Pod, Secret or Node of `v1` that exists (404) and has the given uid (409). A Pod belongs to the service
+   account. Other kinds are 400.
+4. A life longer than the server allows is shortened, with a warning.
+5. The token carries `iss sub aud exp iat nbf jti` and the `kubernetes.io` claim. The answer carries the token, its end, and name,
+   namespace and uid of the account.
+6. The token that every Pod gets (bound to it, for the API alone, for exactly 3607 seconds) lives a year, so that a program which
+   reads its file once goes on working. `warnafter` and the answer still say 3607 seconds. The longest life that the server allows
+   bounds it, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ISSUED_CREDENTIAL_ID = "authentication.kubernetes.io/issued-credential-id"
 """The audit annotation that carries `Issued.credential_id`."""
 
 UNASKED_SECONDS = 3607
-"""What the admission plugin ServiceAccount asks for: an hour, and seven seconds to be known by."""
+"""Life that the admission plugin ServiceAccount requests: an hour, and seven seconds that mark the request."""
 EXTENDED_SECONDS = 365 * 24 * 3600
 
 _PLURALS = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
@@ -50,9 +50,9 @@ class Issued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issuance:
-    """What the server decides: when, under which id, for whom by default, and how long at most (0: no limit of its own).
+    """Decisions of the server: time, token id, default audiences, and longest life in seconds (0: no limit).
 
-    `extend`: whether rule 6 applies.
+    `extend`: rule 6 applies.
     """
 
     now: datetime
@@ -63,7 +63,7 @@ class Issuance:
 
 
 def issue(request: Obj, namespace: str, name: str, views: Views, signer: TokenSigner, issuance: Issuance) -> Issued:
-    """A token for service account `namespace/name`. Raises NotFoundError, InvalidError, ConflictError, BadRequestError."""
+    """Issue a token for service account `namespace/name`. Raises NotFoundError, InvalidError, ConflictError, BadRequestError."""
     spec = request["spec"]
     account = views["serviceaccounts"].get(name, namespace)
     if account is None:
@@ -155,7 +155,7 @@ def _bound_claims(reference: Obj | None, namespace: str, account: str, views: Vi
 
 
 def _node_claim(name: str, views: Views) -> Bound:
-    """The node a pod runs on: informational, so a node that is gone is named without its uid."""
+    """Return the Node of a Pod. It is information only, so a Node that is gone has no uid."""
     view = views.get("nodes")
     node = None if view is None else view.get(name)
     return Bound(name, "" if node is None else node["metadata"].get("uid", ""))

@@ -1,12 +1,12 @@
 """Bearer tokens from a file.
 
-Rules kept here (docs/protocol/authentication.md#token-file; the rows: `mooring.authn.userfile.rows`):
-1. An empty token is skipped, and of two rows with one token the last counts; both are said in warnings.
-2. A token nobody has is not mine: another authenticator may know it.
-3. Tokens are kept as HMAC-SHA256 under a key of this process. So the lookup tells nothing by the time it takes, which nobody can
-   choose, and memory holds no token. Who has none costs what everybody costs: one HMAC and one comparison.
+Rules kept here (docs/protocol/authentication.md#token-file; rows: `mooring.authn.userfile.rows`):
+1. An empty token is skipped, and of two rows with one token the last counts; both cause warnings.
+2. An unknown token is not mine: another authenticator may know it.
+3. Tokens are kept as HMAC-SHA256 under a key of this process, so that memory holds no token and the time of a lookup reveals
+   none. Known and unknown tokens cost the same: one HMAC and one comparison.
 4. A changed file replaces all rows at once, or none when it is wrong.
-5. The token names no audience. Nothing is added to what the file says: `system:masters` is the operator's to give.
+5. The token names no audience. The groups of the file are used unchanged, `system:masters` too.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _NOBODY = _Holder(bytes(hashlib.sha256().digest_size), UserInfo(""))
 
 @dataclass(frozen=True, slots=True)
 class TokenTable:
-    """What one version of the file says, and what its owner should know."""
+    """Content of one version of the file, and warnings for its owner."""
 
     holders: Mapping[bytes, _Holder] = field(repr=False)
     warnings: tuple[str, ...]
 
 
 class TokenFileAuthenticator:
-    """Judges bearers. `key`: KEY_BYTES of entropy. Knows nobody until `replace`."""
+    """Judges bearer tokens. `key`: KEY_BYTES of entropy. Without users until `replace`."""
 
     name = "token-file"
     judges = SECRET
@@ -57,17 +57,17 @@ class TokenFileAuthenticator:
         self._holders: Mapping[bytes, _Holder] = {}
 
     def replace(self, data: bytes) -> tuple[str, ...]:
-        """From now on the file says this; what its owner should know. Raises ConfigError, and nothing has changed."""
+        """Use this content of the file and return warnings for its owner. After ConfigError nothing has changed."""
         table = self.read(data)
         self.take(table)
         return table.warnings
 
     def take(self, table: TokenTable) -> None:
-        """From now on the file says what was `read`."""
+        """Use content that `read` returned."""
         self._holders = table.holders
 
     def read(self, data: bytes) -> TokenTable:
-        """What a file says. Changes nothing, and so may run in a thread: a large file takes a second. Raises ConfigError."""
+        """Parse the content of a file. May run in a thread, because a large file takes a second. Raises ConfigError."""
         holders: dict[bytes, _Holder] = {}
         warnings = []
         for row in rows(data, "token"):

@@ -1,14 +1,14 @@
 """Rows of the CSV files that name users: a secret, a user name, a uid, and perhaps groups.
 
-Rules kept here (docs/protocol/authentication.md; RFC 4180 as Go's encoding/csv reads it, so that files of kube-apiserver mean
-the same here):
-1. Fields are separated by commas and not trimmed; records end with a line feed, with or without a carriage return before it.
+Rules kept here (docs/protocol/authentication.md#token-file; RFC 4180 as Go's encoding/csv reads it, so that files of
+kube-apiserver have the same meaning):
+1. Fields are separated by commas and not trimmed. Records end with a line feed, with or without a carriage return before it.
    Empty lines are skipped. There are no comments, and records may differ in their number of columns.
-2. A field that begins with a quote ends with one; inside, two quotes are one, and commas and line ends are content. A quote in a
-   field that does not begin with one, and anything between the closing quote and the comma, is an error.
-3. Three columns at least; the fourth holds groups, separated by commas and not trimmed; those after it are not looked at.
+2. A field that begins with a quote ends with one. Inside, two quotes are one, and commas and line ends are content. A quote in a
+   field that does not begin with one is an error, and so is text between the closing quote and the comma.
+3. There are three columns at least. The fourth holds groups, separated by commas and not trimmed. Further columns are ignored.
 4. Stricter than kube-apiserver: the file is UTF-8, a user has a name, and an empty name is no group.
-5. An error names the line and never what is in it: with a column too many or too few, a secret is where a name should be.
+5. An error names the line and none of its content: with a column too many or too few, a secret stands in the place of a name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _QUOTED = re.compile(r'"([^"]*+(?:""[^"]*+)*+)"(?=[,\n]|\Z)')
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One user, and what proves to be it. `line` is where the row begins, from 1."""
+    """One user and its secret. `line` is the line where the row begins, from 1."""
 
     line: int
     secret: Secret
@@ -36,7 +36,7 @@ class Row:
 
 
 def rows(data: bytes, what: str) -> Iterator[Row]:
-    """The users of a file whose first column is `what`. Raises ConfigError."""
+    """Return the rows of a file whose first column is `what`. Raises ConfigError."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -52,7 +52,7 @@ def rows(data: bytes, what: str) -> Iterator[Row]:
 
 
 def records(text: str) -> Iterator[tuple[int, list[str]]]:
-    """The line each record begins in, and its fields. Raises ConfigError."""
+    """Return the first line and the fields of each record. Raises ConfigError."""
     text = text.replace("\r\n", "\n").removesuffix("\r")
     line, place = 1, 0
     while place < len(text):
@@ -71,7 +71,7 @@ def records(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _field(text: str, place: int, line: int) -> tuple[str, int]:
-    """The field that begins at `place`, and where it ends."""
+    """Return the field that begins at `place`, and its end."""
     if text.startswith('"', place):
         quoted = _QUOTED.match(text, place)
         if quoted is None:

@@ -1,12 +1,12 @@
 """Client certificates: the common name is the user, the organizations are the groups.
 
-Rules kept here (docs/protocol/authentication.md):
-1. No certificate is not mine. One that does not verify under the client CAs is refused (401), though a good bearer token
-   beside it still rescues the request: that is the chain's business.
+Rules kept here (docs/protocol/authentication.md#client-certificates):
+1. No certificate is not mine. A certificate that does not verify under the client CAs is rejected. A good bearer token beside it
+   still rescues the request, by the rules of the chain.
 2. A verified certificate without a common name is not mine.
 3. The credential id is `X509SHA256=<hex of the leaf's SHA-256>`, in extra.
-4. The bundle of CAs may be replaced while the server runs: from then on every certificate is judged under the new one, also on
-   connections that are open.
+4. The bundle of CAs may change while the server runs. Every certificate is judged under the new one from then on, on open
+   connections too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ClientCertificateAuthenticator:
         self.replace(trust)
 
     def replace(self, trust: ClientTrust) -> None:
-        """Believe these CAs from now on, and no others."""
+        """Verify under these CAs from now on, and no others."""
         self._peers = Peers(trust, _verdict, self._max_remembered)
 
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:

@@ -1,11 +1,11 @@
-"""What a presented certificate chain says under one bundle of CAs, without walking it more often than needed.
+"""Verdicts about presented certificate chains under one bundle of CAs, each chain walked once.
 
 Rules kept here (docs/protocol/authentication.md#client-certificates):
-1. The chain walk happens once per connection; after that only the validity dates of the whole chain are compared with
-   `now`. A refusal is remembered too, unless it was about time. Another bundle of CAs, or another chain, asks anew: a
-   memo that was passed on by mistake never lends one peer the identity of another.
-2. Verified chains are also remembered across connections (bounded, oldest out): who opens one connection a request, as
-   kubectl does, pays for the walk once. What was verified can only stop being valid by time, which is always looked at.
+1. The chain is walked once for a connection. Afterwards only the validity dates of the whole chain are compared with `now`.
+   Rejections are remembered too, unless they were about time. Another bundle or another chain is judged anew, so that a memo
+   passed on by mistake never lends one peer the identity of another.
+2. Verified chains are also remembered across connections (bounded, oldest out): a client that opens a connection for each
+   request, as kubectl does, pays for the walk once. Only time can end the validity of a verified chain, and it is always checked.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _OF_TIME = frozenset({"expired", "not-yet-valid"})
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is remembered of one presented chain; `peer` is None for a refusal."""
+    """Remembered verdict about one chain. `peer` is None for a rejection."""
 
     chain: tuple[bytes, ...]
     verdict: Verdict
     peer: VerifiedPeer | None = None
 
     def holds(self, chain: tuple[bytes, ...], now: datetime) -> bool:
-        """Whether the verdict is about this chain and no date has passed since."""
+        """Return whether the verdict is about this chain and its dates still hold."""
         return self.chain == chain and (self.peer is None or valid_at(self.peer, now))
 
 
 class Peers:
-    """One bundle of CAs, and what `verdict` makes of the peers it verifies. Make a new one for a new bundle."""
+    """One bundle of CAs. `verdict` turns a verified peer into a verdict. Make a new object for a new bundle."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Peers:
         self._accepted: dict[tuple[bytes, ...], _Known] = {}
 
     def judged(self, credentials: Credentials, now: datetime) -> Verdict:
-        """The verdict about the chain in `credentials`, which has one; `Rejected` when it does not verify."""
+        """Return the verdict about the chain in `credentials`, which has one; `Rejected` when it does not verify."""
         memo = credentials.memo.known
         known = memo.get(self)
         if isinstance(known, _Known) and known.holds(credentials.peer, now):

@@ -1,12 +1,11 @@
-"""Somebody to ask over HTTPS who is described by a kubeconfig: a webhook.
+"""A target of the second stage that a kubeconfig describes: a webhook.
 
 Rules kept here (docs/protocol/authentication.md#webhook; client-go `clientcmd`):
-* What the current context means counts: `server`, whole, with its path and query; the CA, the machine's roots without one;
-  `tls-server-name`; `proxy-url`, and no proxy of the environment; every kind of credential that
-  `mooring.client.http.credentials` knows.
-* The server is https, and verified: what it is sent are credentials of users. Errors name the cluster or the user, and the field.
-* A 401 is asked once more when a credential can be had anew. A certificate that a plugin gave anew opens a new connection; who
-  still waits for an answer on the old one gets it.
+* The current context counts: `server`, with its path and query; the CA, or the machine's roots without one; `tls-server-name`;
+  `proxy-url`, and no proxy of the environment; every kind of credential that `mooring.client.http.credentials` knows.
+* The server is https and verified, because it receives credentials of users. Errors name the cluster or the user, and the field.
+* A request that got 401 is repeated once when a new credential can be had. A new certificate of a plugin opens a new connection;
+  requests under way on the old one still get their responses.
 """
 
 from __future__ import annotations
@@ -29,9 +28,10 @@ from mooring.trust.kubeconfig.model import Cluster, Selected, User
 
 
 def inlined(selected: Selected, read: Callable[[str], bytes]) -> Selected:
-    """The same with the CA, the certificate and the key themselves. Raises ConfigError that names the field and the file.
+    """Return the context with the content of the CA, the certificate and the key. Raises ConfigError that names the field and
+    the file.
 
-    A `tokenFile` stays one: it is read again by itself. Here it is only looked at.
+    A `tokenFile` stays a file, because it is read again at each use. Here it is read only to check it.
     """
 
     def content(owner: str, field: str, path: str) -> bytes:
@@ -61,7 +61,7 @@ def inlined(selected: Selected, read: Callable[[str], bytes]) -> Selected:
 
 @dataclass(slots=True)
 class _Link:
-    """Connections that show one certificate, and how many wait for answers on them."""
+    """Connections that present one certificate, and the number of requests under way on them."""
 
     connection: Connection
     certificate_pem: bytes
@@ -70,7 +70,7 @@ class _Link:
 
 
 class KubeconfigTarget:
-    """What one context of a kubeconfig means, without files (`inlined`). Raises ConfigError when it cannot be used."""
+    """The server of one context of a kubeconfig, without files (`inlined`). Raises ConfigError when it cannot be used."""
 
     def __init__(self, selected: Selected, clock: Clock) -> None:
         cluster, user = selected.cluster, selected.user
@@ -128,7 +128,7 @@ class KubeconfigTarget:
             task.add_done_callback(self._closing.discard)
 
     def retire(self) -> None:
-        """Close when who waits for answers has them; another took this one's place."""
+        """Close as soon as the requests under way have their responses, because another target took its place."""
         self._link.retired = True
         self._let_go(self._link)
 
