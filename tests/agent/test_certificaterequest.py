@@ -1,4 +1,4 @@
-"""The node's request: its name as kubelet computes it, taking one up, waiting for the answer."""
+"""Certificate request of a node: kubelet's name, reuse of an earlier request, and the wait."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_rsa_keys_ask_for_key_encipherment_too() -> None:
 
 
 def plan(server: LiveServer, name: str) -> JoinPlan:
-    """A token whose group may ask, but is not approved by itself."""
+    """Return a join with a token whose group may send requests, but is not approved automatically."""
     token = server.create_token(groups=("system:bootstrappers:manual",))
     return validate_join_input(
         JoinInput(name, (server.endpoint,), Secret(token.reveal()), ca_cert_hashes=(server.pin,))

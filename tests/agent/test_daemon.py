@@ -1,4 +1,4 @@
-"""The agent's beginning and end, in this process: what it needs, and that a signal ends it whatever it is doing."""
+"""Agent process: what it needs to start, and its end by a signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The heartbeat on a turned clock, and the agent as a process."""
+"""Heartbeat on a manual clock, and the agent as a process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MACHINE = Machine("m1", "192.0.2.7", INFO, {"cpu": "4", "pods": "110"})
 
 
 class Cluster:
-    """An API server in memory that can be away."""
+    """API server in memory that can be unreachable."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
@@ -316,7 +316,7 @@ def test_the_agent_joins_beats_survives_a_restart_of_the_server_and_ends_on_sigt
 
 
 async def lease_of(client: ClusterClient, name: str) -> Obj:
-    """The node's Lease, as soon as it is there."""
+    """Wait for the node's Lease and return it."""
     found = await client.list("leases", "kube-node-lease", field_selector=f"metadata.name={name}")
     if found.items:
         return found.items[0]

@@ -1,4 +1,4 @@
-"""Every way a join can fail for the one who joins, each with the exact message: step, reason, remedy."""
+"""Errors of a join, each with its exact message: step, reason, remedy."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_malformed_token_is_refused_before_anything_is_sent() -> None:
 
 
 def no_signature(server: LiveServer, token: BootstrapToken) -> str:
-    """The message where other tokens have signed, which the caller sees to."""
+    """Return the message for cluster-info that other tokens have signed."""
     return (
         f"join failed at step discovery: verifying cluster-info from {server.endpoint} (step 2): cluster-info carries no "
         f'signature for token id "{token.id}": the token is unknown, expired, or lacks the signing usage; '
@@ -195,7 +195,7 @@ def test_the_endpoint_is_a_web_server(tmp_path: Path) -> None:
 
 
 def serving(pair: Pair, second: Callable[[str], Obj] | None = None, tmp_path: Path | None = None) -> str:
-    """What a join says about a server with the certificate `pair`, whose second answer is another if `second` says so."""
+    """Return the error of a join at a server with the certificate `pair`. With `second` its second response differs."""
     answers: list[Obj] = []
 
     def answer(asked: peer.Asked) -> peer.Reply:

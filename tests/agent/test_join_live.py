@@ -1,4 +1,4 @@
-"""Joining a real server process: what is on disk afterwards, and that running it again is safe."""
+"""Join of a real server process: files on disk, and repeated runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose Node it is, from the Node and its Lease alone, and which server is a Mooring."""
+"""Registration of a Node: decisions from the Node, its Lease and the kind of server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joining where the server's certificate is of another CA, where it has several addresses, and where either changes."""
+"""Join of servers whose certificate is of another CA, with several addresses, and changes of both."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def servers(state: NodeState) -> list[str]:
 
 
 def works(state: NodeState) -> bool:
-    """Whether the member's kubeconfig reaches its own Node."""
+    """Return True when the member's kubeconfig reaches its own Node."""
 
     async def read() -> Obj:
         config = load(str(state.kubeconfig))
@@ -101,7 +101,7 @@ def name_of(state: NodeState) -> str:
 
 @dataclass
 class Company:
-    """A server that shows a certificate of the company's CA, and its files."""
+    """Server with a certificate of the company's CA, and its files."""
 
     server: LiveServer
     root: Path
@@ -220,7 +220,7 @@ def test_a_root_of_the_machine_is_found_and_published(tmp_path: Path, monkeypatc
 
 
 def signing_ca_unpublished(server: LiveServer) -> None:
-    """What a cluster made by kubeadm publishes behind a balancer with a certificate of its own: no CA of clients."""
+    """Publish cluster-info without a CA of clients, as kubeadm does, behind a load balancer with a certificate of its own."""
 
     async def edit(client: ClusterClient) -> None:
         info = await client.get("configmaps", "cluster-info", "kube-public")
@@ -350,7 +350,7 @@ async def root_of_pods(client: ClusterClient) -> str:
 
 
 def until_published(server: LiveServer, ca_pem: bytes) -> None:
-    """Ask for cluster-info without trust until it names these CAs."""
+    """Fetch cluster-info without verification until it names these CAs."""
 
     async def ask() -> None:
         async with asyncio.timeout(30):

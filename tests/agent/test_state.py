@@ -1,4 +1,4 @@
-"""What is on disk, and that no crash leaves it in a state that a second run does not repair."""
+"""Files of a member, and their repair after a crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a join tells while it waits for its certificate, on a turned clock against a cluster in memory."""
+"""Progress messages during the wait for a certificate, on a manual clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ APPROVE = "approve it with `mooring csr approve node-csr-x` or `kubectl certific
 
 
 class Cluster:
-    """One request that changes when a test says so; `failing` answers instead while it is set."""
+    """Cluster with one request that the test changes. `failing` is raised instead while it is set."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()

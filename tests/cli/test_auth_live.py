@@ -39,7 +39,7 @@ def auth(live_server: LiveServer, mooring: CommandLine, monkeypatch: pytest.Monk
 
 
 def asked(server: LiveServer, token: str = "", path: str = "/api/v1/secrets") -> tuple[int, str]:
-    """Status and Audit-Id of a request."""
+    """Return status and Audit-Id of a request."""
     context = ssl.create_default_context(cadata=server.ca_pem.decode())
     connection = http.client.HTTPSConnection(server.endpoint, context=context, timeout=30)
     try:
@@ -51,7 +51,7 @@ def asked(server: LiveServer, token: str = "", path: str = "/api/v1/secrets") ->
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """What is on standard input."""
+    """Put text on standard input."""
     stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
     monkeypatch.setattr("sys.stdin", stdin)
 
@@ -357,7 +357,7 @@ def test_another_kind_of_server_is_told_apart(audit_id: str) -> None:
 
 
 class Kubernetes(AnotherServer):
-    """A kube-apiserver: an administrator gets a plain 404, anybody else a 403."""
+    """A kube-apiserver: an administrator gets a plain 404, every other user a 403."""
 
     server = "https://a.test:6443"
 

@@ -1,4 +1,4 @@
-"""`mooring certs`: what openssl, a server and kubectl make of the certificates; what is refused."""
+"""`mooring certs`: certificates as openssl, a server and kubectl read them, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kubeconfig user` when the certificate is not granted, and how a first token is signed while somebody else writes."""
+"""`mooring kubeconfig user` when the certificate is not granted, and the signing of a first token during conflicts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 class QuickClock:
-    """Time that passes by sleeping alone."""
+    """Clock whose time passes only by sleeping."""
 
     def __init__(self) -> None:
         self.slept = 0.0
@@ -38,7 +38,7 @@ class QuickClock:
 
 
 class Signer:
-    """A cluster that answers an approved request with `status`, after `looks` looks."""
+    """Cluster that sets `status` on an approved request after `looks` reads."""
 
     def __init__(self, status: Obj, looks: int = 0) -> None:
         self.status, self.looks = status, looks
@@ -104,7 +104,7 @@ TOKEN = parse_token("first1.0123456789abcdef")
 
 
 class Registry:
-    """cluster-info and one token; `conflicts` writes find that somebody was faster."""
+    """Registry with cluster-info and one token, where `conflicts` writes conflict."""
 
     def __init__(self, conflicts: int) -> None:
         self.conflicts = conflicts

@@ -1,4 +1,4 @@
-"""`mooring login` and `mooring credential` without a server: flags that contradict each other, and when a renewal is tried."""
+"""`mooring login` and `mooring credential` without a server: contradictory flags, and when a renewal is tried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mooring login`, `mooring credential` and `mooring logout` with a real server and kubectl as people use it."""
+"""`mooring login`, `credential` and `logout` with a real server and kubectl."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def jane(server: LiveServer, tmp_path: Path) -> Person:
 
 
 def logins_served(server: LiveServer) -> int:
-    """How many exchanges the server has answered with a certificate."""
+    """Return the number of certificates that the server has issued for logins."""
     text = server.run(lambda client: client.read("/metrics")).decode()
     (line,) = [one for one in text.splitlines() if one.startswith('mooring_logins_total{result="certificate"}')]
     return int(float(line.split(" ")[1]))

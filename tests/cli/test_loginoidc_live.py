@@ -1,4 +1,4 @@
-"""`mooring login` at an OpenID provider: with a code, with a browser, and afterwards without anybody (RFC 8628, RFC 8252)."""
+"""`mooring login` at an OpenID provider: by code, by browser, and by refresh token (RFC 8628, RFC 8252)."""
 
 from __future__ import annotations
 

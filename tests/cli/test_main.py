@@ -1,4 +1,4 @@
-"""The command line itself: the table, errors and exit codes, and that nothing typed by mistake is repeated."""
+"""Command line: table of commands, errors, exit codes, and no repetition of mistyped secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""init, up, server, join and agent as real processes, and what of their secrets comes out where."""
+"""init, up, server, join and agent as real processes, and where their secrets appear."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WAIT = 30.0
 
 
 class Running:
-    """A command that stays, its streams in files."""
+    """Running command with its streams in files."""
 
     def __init__(self, directory: Path, *arguments: str) -> None:
         self.out, self.err = directory / "out", directory / "err"
@@ -40,7 +40,7 @@ class Running:
             self.process = forkserver.Process(["-m", "mooring", *arguments], stdout=out, stderr=err)
 
     def until(self, text: str) -> str:
-        """Wait until `text` has been said; everything said so far."""
+        """Wait until the output contains `text`, and return the output."""
         deadline = time.monotonic() + WAIT
         while True:
             said = self.out.read_text() + self.err.read_text()

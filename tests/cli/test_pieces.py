@@ -61,7 +61,7 @@ KUBEADM_TABLE = (
     "ghijkl.0123456789abcdef   <forever>   <never>   <none>                   "
     "for the lab                                                <none>",
 )
-"""What Go's tabwriter prints with minwidth 10, padding 3, header and first row flushed together.
+"""Output of Go's tabwriter with minwidth 10, padding 3, header and first row flushed together.
 
 Source: docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands.
 """
@@ -240,7 +240,7 @@ def test_a_fingerprint_needs_a_readable_request() -> None:
 
 
 class Contended:
-    """A server where somebody else is faster `conflicts` times."""
+    """Server on which `conflicts` writes conflict."""
 
     def __init__(self, conflicts: int) -> None:
         self.conflicts, self.reads = conflicts, 0
@@ -292,7 +292,7 @@ def test_only_what_may_pass_is_asked_again(error: MooringError, passes: bool) ->
 
 
 class QuickClock:
-    """Time that passes by sleeping alone."""
+    """Clock whose time passes only by sleeping."""
 
     def __init__(self) -> None:
         self.slept = 0.0
@@ -307,7 +307,7 @@ class QuickClock:
         self.slept += seconds
 
 
-def test_patience_ends_after_its_time(capsys: pytest.CaptureFixture[str]) -> None:
+def test_retries_end_after_the_time_limit(capsys: pytest.CaptureFixture[str]) -> None:
     clock, asked = QuickClock(), []
 
     async def down() -> None:
@@ -321,7 +321,7 @@ def test_patience_ends_after_its_time(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err.count("Trying again for 1m0s") == 1
 
 
-def test_patience_is_rewarded() -> None:
+def test_a_retry_succeeds() -> None:
     answers = iter([ServiceUnavailableError("starting"), None])
 
     async def ask() -> str:

@@ -1,4 +1,4 @@
-"""Text of others on a terminal and in the log: one line, printable, bounded."""
+"""Printable form of untrusted text, on a terminal and in the log."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def csr(live_server: LiveServer, mooring: CommandLine, monkeypatch: pytest.Monke
 def asked(
     server: LiveServer, signer: str = KUBE_APISERVER_CLIENT, groups: tuple[str, ...] = ("dev",)
 ) -> tuple[str, str]:
-    """A new request: its name and the fingerprint of its key."""
+    """Create a request. Return its name and the fingerprint of its key."""
     key = generate_key()
     name = f"test-{secrets.token_hex(4)}"
     obj: Obj = {

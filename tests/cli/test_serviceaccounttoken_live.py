@@ -24,7 +24,7 @@ COMMAND = ("serviceaccount", "token")
 
 @pytest.fixture(scope="session")
 def uids(live_server: LiveServer) -> dict[str, str]:
-    """Uids of what the tokens here are bound to."""
+    """Return the uids of the objects that the tokens are bound to."""
 
     async def make(client: Any) -> dict[str, str]:
         await client.create("namespaces", {"metadata": {"name": SPACE}})

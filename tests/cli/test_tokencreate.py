@@ -1,4 +1,4 @@
-"""`token create` where answers get lost: what was stored is the caller's own, and is told."""
+"""`mooring token create` with lost responses: the stored token is recognised and printed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["mooring"]
 
 
 class Losing:
-    """A cluster that keeps what it is sent, and whose first answer to a POST gets lost."""
+    """Cluster that stores objects and loses its first response to a POST."""
 
     def __init__(self) -> None:
         self.stored: dict[str, Obj] = {}

@@ -1,4 +1,4 @@
-"""Token commands against a real server: outputs, repetition, refusals."""
+"""Token commands against a real server: output, repetition, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs against a real server, and against peers that misbehave."""
+"""Cluster client against a real server, and against peers that misbehave."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SERVING = CA.server(*LOOPBACK)
 
 
 class Hasty(SystemClock):
-    """Sleeps are counted, not slept."""
+    """Clock that counts sleeps and returns at once."""
 
     def __init__(self) -> None:
         self.slept: list[float] = []

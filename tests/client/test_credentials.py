@@ -1,4 +1,4 @@
-"""What a kubeconfig user shows to the server: headers, certificates, exec plugins."""
+"""Credentials of a kubeconfig user: headers, certificates, exec plugins."""
 
 from __future__ import annotations
 

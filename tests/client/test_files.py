@@ -1,4 +1,4 @@
-"""Files that must not be half there, and must not be read by others."""
+"""Files: atomic writes, modes and read limits."""
 
 from __future__ import annotations
 

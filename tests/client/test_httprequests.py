@@ -1,4 +1,4 @@
-"""Fetches against real sockets: what is trusted, what is sent, and how each failure is told apart."""
+"""Requests over real sockets: trust, credentials, and the kinds of failure."""
 
 from __future__ import annotations
 

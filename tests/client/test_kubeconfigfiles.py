@@ -1,4 +1,4 @@
-"""Which kubeconfig a command uses, and what is said when there is none."""
+"""Kubeconfig files of a command, and the error without one."""
 
 from __future__ import annotations
 

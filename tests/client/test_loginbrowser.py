@@ -1,4 +1,4 @@
-"""The conversation with a provider over real TLS, and the listener that a browser comes back to."""
+"""Exchanges with an OpenID provider over real TLS, and the loopback redirect listener."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_nobody_there_is_told() -> None:
 
 
 def visited(url: str) -> tuple[int, str]:
-    """What a browser sees."""
+    """Return the status and the page that a browser receives."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=20) as answer:

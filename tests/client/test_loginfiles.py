@@ -1,4 +1,4 @@
-"""Where logins are kept: for the user alone, whole, and one renewal at a time."""
+"""Login files: modes, atomic writes, locks."""
 
 from __future__ import annotations
 

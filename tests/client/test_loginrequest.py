@@ -1,4 +1,4 @@
-"""What a client believes of the answer to a login."""
+"""Login request: checks of the response, and errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ USER = User("", username="jane", password=Secret("p"))
 
 
 class Client:
-    """A cluster that answers with what `answer` makes of the body, or raises it."""
+    """Cluster whose response to a body is the result of `answer`, or its error."""
 
     answer: Callable[[Obj], Any]
     place: Place

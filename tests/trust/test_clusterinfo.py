@@ -1,4 +1,4 @@
-"""Rules of mooring.trust.discovery.clusterinfo.
+"""cluster-info: contents and signatures.
 
 Source: docs/protocol/cluster-info.md.
 """

@@ -1,4 +1,4 @@
-"""Rules of mooring.trust.joinconfiguration.
+"""Join configuration: flags that exclude or need each other.
 
 Source: docs/protocol/discovery-and-join.md#inputs; docs/differences.md#super-simple-discovery-api.
 """

@@ -1,4 +1,4 @@
-"""Rules of mooring.trust.discovery.jws.
+"""Signature of cluster-info.
 
 Source: docs/protocol/cluster-info.md#signature.
 """

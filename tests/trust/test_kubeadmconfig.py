@@ -1,4 +1,4 @@
-"""What `kubeadm join` reads before it asks for a certificate.
+"""ConfigMaps kubeadm-config and kubelet-config for `kubeadm join`.
 
 Source: docs/protocol/discovery-and-join.md#objects-that-join-reads.
 """

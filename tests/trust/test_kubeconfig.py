@@ -1,4 +1,4 @@
-"""Rules of mooring.trust.kubeconfig.model.
+"""Kubeconfig model: build, select, merge, flatten, validate.
 
 Source: docs/protocol/discovery-and-join.md, docs/protocol/kubeadm-init.md, docs/protocol/kubelet-certificates.md#kubeconfig.
 """

@@ -1,4 +1,4 @@
-"""Entries put into a kubeconfig and taken out again; everything else stays."""
+"""Entries added to a kubeconfig and removed; everything else stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of mooring.trust.kubeconfig.text: limits, types, and the layout of Go's tools."""
+"""Kubeconfig text: limits, types, and the layout of Go's tools."""
 
 from __future__ import annotations
 

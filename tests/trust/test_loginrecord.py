@@ -1,4 +1,4 @@
-"""What a login leaves behind, when it is renewed, and whom it is handed to."""
+"""Login record and ExecCredential: contents, renewal, and the cluster that a credential is given out for."""
 
 from __future__ import annotations
 

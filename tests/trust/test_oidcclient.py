@@ -1,4 +1,4 @@
-"""Logging in at an OpenID provider, against one that is simulated (RFC 8628, RFC 7636, RFC 6749)."""
+"""Grants at a simulated OpenID provider (RFC 8628, RFC 7636, RFC 6749)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of mooring.trust.discovery.pins.
+"""Pins of CAs.
 
 Source: docs/protocol/discovery-and-join.md#discovery-by-token.
 """

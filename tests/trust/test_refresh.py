@@ -1,4 +1,4 @@
-"""A member follows what the cluster publishes, and keeps what somebody else set."""
+"""Refresh of addresses and CAs: published values take over, local changes stay."""
 
 from __future__ import annotations
 

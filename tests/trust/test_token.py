@@ -1,4 +1,4 @@
-"""Rules of mooring.trust.bootstraptoken.token.
+"""Bootstrap tokens: grammar, generation, usages and groups.
 
 Source: docs/protocol/bootstrap-tokens.md.
 """

@@ -1,4 +1,4 @@
-"""Rules of mooring.trust.bootstraptoken.tokensecret.
+"""Secrets of bootstrap tokens: lenient and strict reading, authentication, writing.
 
 Source: docs/protocol/bootstrap-tokens.md.
 """

@@ -1,4 +1,4 @@
-"""Files that other users of the machine placed, or may read or change: no open waits for them, and none is taken for ours."""
+"""Files of other users: refused without waiting, and reported when others can read or change them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STRANGER = 54321
 
 
 def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make `path` belong to another user: only root can, so that others see themselves as another."""
+    """Give `path` to another user. Without root, the process takes another user id in its own view instead."""
     if os.geteuid() == 0:
         os.chown(path, STRANGER, -1)
     else:

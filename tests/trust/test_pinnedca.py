@@ -1,4 +1,4 @@
-"""Trust by the pin of a CA alone."""
+"""Verification of a server by the pin of its CA alone."""
 
 from __future__ import annotations
 

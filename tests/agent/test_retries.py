@@ -1,4 +1,4 @@
-"""How long a join bears a server that restarts: by step, on turned clocks."""
+"""Retries of a join while a server restarts, by step, on manual clocks."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_what_a_restart_does_not_explain_is_final() -> None:
 
 
 class Refusing(ClusterClient):
-    """Refuses requests for as long as `refusals` says: each entry is one answer."""
+    """Server that refuses requests: each entry of `refusals` is one response."""
 
     refusals: list[tuple[str, MooringError]]
 

@@ -1,4 +1,4 @@
-"""Discovery by file and by HTTPS URL.
+"""Discovery by file and by https URL.
 
 Source: docs/protocol/discovery-and-join.md#discovery-by-file-or-url; docs/differences.md#super-simple-discovery-api.
 """
