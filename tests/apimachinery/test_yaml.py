@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mooring.apimachinery.codec import yaml as yamltext
 from mooring.apimachinery.codec.limits import MAX_VALUES
-from mooring.apimachinery.codec.yaml import decode_yaml, encode_yaml
+from mooring.apimachinery.codec.yaml import YamlError, decode_yaml, encode_yaml, read_yaml
 from mooring.apimachinery.schema import Obj
 from mooring.errors import BadRequestError
 from tests.support.shapes import EXAMPLE, objects
@@ -160,3 +160,41 @@ def test_a_large_object_is_written_in_pieces_between_which_other_threads_run(mon
     assert decode_yaml(encode_yaml(obj).decode())[0] == obj
     assert len(sizes) > 10
     assert max(sizes) <= 64 << 10
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("a: &x 1", id="an anchor"),
+        pytest.param("a: *x", id="an alias"),
+        pytest.param("a: !!str 1", id="a tag of a scalar"),
+        pytest.param("!!map {}", id="a tag of an object"),
+    ],
+)
+def test_a_file_may_be_read_without_anchors_and_tags(text: str) -> None:
+    assert read_yaml("a: [1]", anchors_and_tags=False).value == {"a": [1]}
+    with pytest.raises(YamlError, match="anchors, aliases and tags are not supported"):
+        read_yaml(text, anchors_and_tags=False)
+
+
+def test_depth_and_number_of_values_may_be_limited() -> None:
+    assert read_yaml("[[1]]", max_depth=2, max_values=3).value == [[1]]
+    with pytest.raises(YamlError, match="nested deeper than 1 levels"):
+        read_yaml("[[1]]", max_depth=1)
+    with pytest.raises(YamlError, match="more than 2 values"):
+        read_yaml("[[1]]", max_values=2)
+
+
+def test_top_level_keys_have_their_lines() -> None:
+    document = read_yaml("a: {b: 1}\nc: 2\na: 3\n")
+    assert document.top_level_keys == (("a", 1), ("c", 2), ("a", 3))
+    assert document.duplicates == ('line 3: key "a" already set in map',)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column"), [("a: b: c", 1, 5), ("{a: 1\n", 2, 1), ("\x00", 0, 0), ("\ud800", 0, 0)], ids=ascii
+)
+def test_a_syntax_error_has_its_place(text: str, line: int, column: int) -> None:
+    with pytest.raises(YamlError) as error:
+        read_yaml(text)
+    assert (error.value.syntax, error.value.line, error.value.column) == (True, line, column)

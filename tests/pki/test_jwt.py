@@ -23,7 +23,7 @@ from joserfc.jwk import ECKey, RSAKey
 
 from mooring.pki import keys
 from mooring.pki.errors import KeyRefusedError, TokenRefusedError
-from mooring.pki.jwt.claims import audiences
+from mooring.pki.jwt.claims import audiences, check_texts
 from mooring.pki.jwt.compact import claimed_issuer, decode_unverified
 from mooring.pki.jwt.keyset import KeySet, jwk_of, key_id, key_set_of
 from mooring.pki.jwt.serviceaccount import Bound, bound_claims
@@ -343,6 +343,12 @@ def test_audiences_of_other_types_are_refused(named: object) -> None:
     with pytest.raises(TokenRefusedError) as raised:
         audiences({"aud": named})
     assert raised.value.code == "malformed"
+
+
+def test_a_claim_that_must_be_text_is_refused_with_another_type() -> None:
+    check_texts({"sub": "x", "jti": None}, "sub", "jti", "nonce")
+    with pytest.raises(TokenRefusedError, match="jti is not a text"):
+        check_texts({"sub": "x", "jti": 7}, "sub", "jti")
 
 
 ACCOUNT = Bound("builder", "uid-1")
