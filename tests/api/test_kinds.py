@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
 
-import mooring.api
 from mooring.api.authentication.tokenrequest import TOKEN_REQUEST
 from mooring.api.kind import Kind
 from mooring.api.kinds import BY_PLURAL, KINDS, RESOURCES, by_resource
@@ -73,15 +70,6 @@ def messages(kind: Type) -> Iterator[Message]:
 
 
 ALL_MESSAGES = {m.name: m for schema in (*(r.schema for r in RESOURCES), TOKEN_REQUEST) for m in messages(schema)}
-
-
-def test_every_kind_defined_in_the_room_is_in_the_table() -> None:
-    found = set()
-    for module_info in pkgutil.walk_packages(mooring.api.__path__, "mooring.api."):
-        module = importlib.import_module(module_info.name)
-        rows = [row for value in vars(module).values() for row in (value if isinstance(value, tuple) else (value,))]
-        found |= {id(row) for row in rows if isinstance(row, Kind)}
-    assert found == {id(kind) for kind in KINDS}
 
 
 def test_no_two_kinds_share_a_resource_or_a_storage_prefix() -> None:
