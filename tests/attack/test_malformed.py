@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.pki.pem import encode
-from mooring.server.transport.listener import Connection
+from mooring.server.transport.tlsconnection import Connection
 from tests.support.damage import CONTROLS, STRANGE, certificates, damaged, flipped, forged, same_token
 from tests.support.everyway import EveryWay, every_way
 from tests.support.serverroom import Reply, connection

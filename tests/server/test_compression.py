@@ -29,7 +29,7 @@ from mooring.server.response.compression import (
     accepts_gzip,
 )
 from mooring.server.transport.http import Body, Header, Pieces, Request, Response, in_pieces
-from mooring.server.transport.listener import Connection
+from mooring.server.transport.tlsconnection import Connection
 from tests.support.serverroom import Server, in_server
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import Served, reply, request, serving

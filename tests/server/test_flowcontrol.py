@@ -18,7 +18,7 @@ from mooring.server import flowcontrol
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.transport.http import Application, Request, Response
 from mooring.server.transport.http1 import connection as http1
-from mooring.server.transport.listener import Connection
+from mooring.server.transport.tlsconnection import Connection
 from tests.support.manualclock import ManualClock, settle
 from tests.support.serverroom import Server, in_server
 

@@ -24,8 +24,8 @@ from mooring.server.transport.http import (
 from mooring.server.transport.http1 import connection as http1
 from mooring.server.transport.http1.connection import Http1Connection
 from mooring.server.transport.http1.exchange import BYTES_PER_TURN, Exchange, reply_head
-from mooring.server.transport.listener import Connection
 from mooring.server.transport.responsewriter import ResponseWriter
+from mooring.server.transport.tlsconnection import Connection
 from tests.support.manualclock import settle
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"

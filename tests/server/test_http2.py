@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.errors import RequestEntityTooLargeError
-from mooring.server.transport import listener, progress, responsewriter
+from mooring.server.transport import listener, progress, responsewriter, tlsconnection
 from mooring.server.transport.http import KEPT_SHARE, Handler, Pieces, Request, Response
 from mooring.server.transport.http2 import connection as http2
 from mooring.server.transport.http2 import floodguard
@@ -421,7 +421,13 @@ def test_a_reply_in_pieces_ends_with_its_reader(served: Served, tmp_path: Path) 
         client.h2.reset_stream(slow)
         client.flush()
         assert client.get("/unread").status == 401
-        assert served.ask(lambda: (served.listener.held_bytes.size, len(served.application.tasks))) == (0, 0)
+
+        async def handlers_end() -> None:
+            while served.application.tasks:
+                await asyncio.wait(tuple(served.application.tasks), timeout=PATIENCE)
+
+        served.run(handlers_end)
+        assert served.ask(lambda: served.listener.held_bytes.size) == 0
 
 
 def test_a_window_that_opens_by_settings_is_used(served: Served, tmp_path: Path) -> None:
@@ -476,7 +482,7 @@ def test_a_watch_too_far_behind_is_reset_alone(
 def test_a_client_for_which_too_much_waits_is_cut_off(
     served: Served, house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "MAX_UNSENT", 3 << 20)
+    monkeypatch.setattr(tlsconnection, "MAX_UNSENT", 3 << 20)
     with peer(served, tmp_path, windows=False) as client:
         for _ in range(2):
             client.ask("/large")
@@ -666,7 +672,7 @@ def test_a_client_that_does_not_read_its_last_reply_is_not_waited_for(
     with peer(served, tmp_path) as client:
         assert client.get("/unread").status == 401
         kept = link(served)
-        monkeypatch.setattr(listener.TlsTransport, "waiting", 1)
+        monkeypatch.setattr(tlsconnection.TlsTransport, "waiting", 1)
         served.ask(kept.shutdown)
         [connection] = served.listener.connections
         served.ask(connection.cut)  # as the listener's check does
@@ -674,7 +680,7 @@ def test_a_client_that_does_not_read_its_last_reply_is_not_waited_for(
 
 
 def test_http2guard_and_http2_agree_on_what_may_be_sent() -> None:
-    assert floodguard.MAX_FRAME == listener.RECORD
+    assert floodguard.MAX_FRAME == tlsconnection.RECORD
 
 
 _names = st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1, max_size=200).map(str.encode)

@@ -35,7 +35,7 @@ from mooring.server.transport.http2.floodguard import (
     ClientProtocolError,
     FloodGuard,
 )
-from mooring.server.transport.listener import Connection
+from mooring.server.transport.tlsconnection import Connection
 from tests.support.http2peer import Peer, peer
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import Served, serving

@@ -15,8 +15,8 @@ from mooring.server.transport.http1 import connection as http1
 from mooring.server.transport.http1.exchange import Exchange
 from mooring.server.transport.http2 import connection as http2
 from mooring.server.transport.http2 import stream as http2stream
-from mooring.server.transport.listener import PIECE, TlsProtocol, TlsTransport
 from mooring.server.transport.responsewriter import ResponseWriter
+from mooring.server.transport.tlsconnection import PIECE, TlsProtocol, TlsTransport
 from tests.support.http2peer import peer
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import reply, request, serving

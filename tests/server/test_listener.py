@@ -22,11 +22,12 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.pki import pem
-from mooring.server.transport import http, listener
+from mooring.server.transport import http, listener, tlsconnection
 from mooring.server.transport.http import Application, Request, Response
 from mooring.server.transport.http1 import connection as http1
-from mooring.server.transport.listener import Connection, Listener, TlsProtocol
+from mooring.server.transport.listener import Listener
 from mooring.server.transport.responsewriter import ResponseWriter
+from mooring.server.transport.tlsconnection import Connection, TlsProtocol
 from tests.support.testca import Pair, ThrowawayCA
 from tests.support.tlspeer import Served, reply, request, rest, serving
 
@@ -242,7 +243,7 @@ def test_plain_http_gets_the_answer_of_go(server: Served) -> None:
 
 
 def test_a_handshake_that_does_not_end_is_ended(ca: ThrowawayCA, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "HANDSHAKE_SECONDS", 0.01)
+    monkeypatch.setattr(tlsconnection, "HANDSHAKE_SECONDS", 0.01)
     with serving(ca, tell) as served, served.plain() as peer:
         assert rest(peer) == b""
 
@@ -384,7 +385,7 @@ def test_a_reply_of_any_size_arrives_whole(server: Served, tmp_path: Path, size:
 def test_one_reply_may_be_larger_than_what_may_wait(
     ca: ThrowawayCA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "MAX_UNSENT", 1 << 20)
+    monkeypatch.setattr(tlsconnection, "MAX_UNSENT", 1 << 20)
     with serving(ca, tell) as served, served.client(tmp_path) as peer:
         peer.sendall(request("/large/12000000"))
         assert len(reply(peer)[2]) == 12_000_000

@@ -20,7 +20,7 @@ from mooring.pki.keys import ALGORITHMS, generate_key
 from mooring.pki.x509 import names
 from mooring.pki.x509.requests import build_request
 from mooring.server.endpoints.login import MAX_REQUEST
-from mooring.server.transport.listener import Connection
+from mooring.server.transport.tlsconnection import Connection
 from tests.support.manualclock import EPOCH
 from tests.support.serverroom import Reply, Server, connection, open_server
 from tests.support.testca import ThrowawayCA

@@ -7,8 +7,9 @@ from typing import Any, cast
 import pytest
 
 from mooring.server.transport.http2 import connection as http2
-from mooring.server.transport.listener import Connection, Listener, TlsProtocol
+from mooring.server.transport.listener import Listener
 from mooring.server.transport.sourcenetwork import UNKNOWN_NETWORK, network_of
+from mooring.server.transport.tlsconnection import Connection, TlsProtocol
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Message, Ping, 
 from wsproto.frame_protocol import CloseReason
 
 from mooring.server.transport import websocket
-from mooring.server.transport.listener import TlsTransport
 from mooring.server.transport.responsewriter import MAX_BACKLOG
+from mooring.server.transport.tlsconnection import TlsTransport
 from mooring.server.transport.websocket import BinaryWebSocketWriter, WebSocketWriter
 from tests.support.serverroom import PlainTransport
 

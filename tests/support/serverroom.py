@@ -28,8 +28,8 @@ from mooring.plane.keystore import KeyStore
 from mooring.plane.registry import build_registry
 from mooring.server.pipeline import Pipeline
 from mooring.server.transport.http import Request, Response
-from mooring.server.transport.listener import Connection, TlsTransport
 from mooring.server.transport.responsewriter import ResponseWriter
+from mooring.server.transport.tlsconnection import Connection, TlsTransport
 from mooring.storage.memory import MemoryStorage
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord, to_secret

@@ -42,8 +42,8 @@ from mooring.registry.store import Registry
 from mooring.server.resources.websockethandshake import accept_headers, handshake_error, is_websocket
 from mooring.server.response.render import accepted, content_type, included
 from mooring.server.transport.http import Header, Request, Response
-from mooring.server.transport.listener import TlsTransport
 from mooring.server.transport.responsewriter import ResponseWriter, Streamer, UpgradedWriter
+from mooring.server.transport.tlsconnection import TlsTransport
 from mooring.server.transport.websocket import BinaryWebSocketWriter, WebSocketWriter
 
 log = logging.getLogger("mooring.server")

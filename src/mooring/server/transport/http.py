@@ -20,8 +20,8 @@ from httptools import HttpParserInvalidURLError, parse_url
 
 from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.errors import BadRequestError, RequestEntityTooLargeError
-from mooring.server.transport.listener import Connection, TlsTransport
 from mooring.server.transport.responsewriter import Streamer, UpgradedWriter
+from mooring.server.transport.tlsconnection import Connection, TlsTransport
 
 MAX_HEADER_BYTES = 64 << 10
 """Go's default is 1 MiB. The largest real Kubernetes request (a large OIDC token and impersonation) stays below 32 kB."""

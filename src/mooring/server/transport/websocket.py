@@ -22,8 +22,8 @@ from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Message, Ping, TextMessage
 from wsproto.frame_protocol import CloseReason
 
-from mooring.server.transport.listener import TlsTransport
 from mooring.server.transport.responsewriter import UpgradedWriter
+from mooring.server.transport.tlsconnection import TlsTransport
 
 MAX_MESSAGE = 4096
 """Bytes of one message that a client may send. The client of a watch sends none on purpose."""

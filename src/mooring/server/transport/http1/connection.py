@@ -33,8 +33,8 @@ from mooring.server.transport.http import (
     read_target,
 )
 from mooring.server.transport.http1.exchange import Exchange
-from mooring.server.transport.listener import ApplicationProtocol, TlsTransport
 from mooring.server.transport.responsewriter import ResponseWriter, UpgradedWriter
+from mooring.server.transport.tlsconnection import ApplicationProtocol, TlsTransport
 
 MAX_DISCARDED = MAX_BODY
 """Bytes of a body that are discarded after the reply, as many as a body may have. Then the connection is soon cut."""

@@ -19,8 +19,8 @@ from http import HTTPStatus
 from typing import Protocol
 
 from mooring.server.transport.http import Application, Header, Request, Response, Target, in_pieces, weight
-from mooring.server.transport.listener import TlsTransport
 from mooring.server.transport.responsewriter import ResponseWriter, Streamer, UpgradedWriter
+from mooring.server.transport.tlsconnection import TlsTransport
 
 log = logging.getLogger("mooring.server")
 

@@ -54,8 +54,9 @@ from mooring.server.transport.http2.stream import (
     reply_headers,
     request_of,
 )
-from mooring.server.transport.listener import MAX_CONNECTIONS, ApplicationProtocol, TlsTransport
+from mooring.server.transport.listener import MAX_CONNECTIONS
 from mooring.server.transport.progress import Progress
+from mooring.server.transport.tlsconnection import ApplicationProtocol, TlsTransport
 
 log = logging.getLogger("mooring.server")
 

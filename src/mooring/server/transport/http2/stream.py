@@ -21,9 +21,9 @@ from hpack import Decoder, Encoder, HeaderTuple, NeverIndexedHeaderTuple
 from hpack.hpack import encode_integer
 
 from mooring.server.transport.http import MAX_HEADER_BYTES, MAX_HEADERS, Header, Request, Response, read_target
-from mooring.server.transport.listener import Connection
 from mooring.server.transport.progress import Progress
 from mooring.server.transport.responsewriter import ResponseWriter
+from mooring.server.transport.tlsconnection import Connection
 
 MAX_STREAMS = 250
 """Requests and watches of one connection at a time: Go's default. With kube-apiserver's 100 a thousand watches would need ten

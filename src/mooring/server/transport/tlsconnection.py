@@ -1,0 +1,411 @@
+"""Run TLS over one connection on asyncio, keep the peer's certificate chain, and pass plain bytes to HTTP/1.1 or HTTP/2.
+
+asyncio's own TLS uses `ssl`, which ends the handshake of a client whose certificate does not verify; so this file runs TLS over
+pyOpenSSL (see `mooring.server.transport.tls`, docs/adr/0003).
+
+Rules kept here:
+* The time of a handshake, and the memory held for a client (`mooring.server.transport.heldbytes`), are bounded.
+* A client that takes none of the bytes that wait for it is cut off within 30 s. Bytes that its kernel acknowledges count as taken.
+* All plain bytes written during one turn of the event loop are encrypted together and sent by one system call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import sys
+import termios
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
+
+from OpenSSL import SSL
+
+from mooring.server.transport.heldbytes import HeldBytes
+from mooring.server.transport.progress import Progress
+from mooring.server.transport.sourcenetwork import network_of
+from mooring.server.transport.tls import presented_chain
+
+log = logging.getLogger("mooring.server")
+
+HANDSHAKE_SECONDS = 10.0
+"""Time for a TLS handshake, of the order of Go's net/http and nginx's ssl_handshake_timeout."""
+SPEAK_TLS = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
+"""Reply to plain HTTP on a TLS port, as Go's net/http writes it."""
+_HTTP_REQUEST = "http request"
+"""Part of OpenSSL's error for a handshake that begins with an HTTP method."""
+RECORD = 16_384
+"""Bytes of plain text that one TLS record carries at most (RFC 8446 5.1): a read needs no larger buffer."""
+RECORD_OVERHEAD = 4096
+"""Bytes for record headers and tags when encrypted data is read from the BIO."""
+PIECE = RECORD
+"""Bytes that pass through a memory BIO at once, in either direction. A BIO never frees memory, so this bounds the memory that a
+large request or reply leaves with its connection (docs/adr/0017)."""
+MAX_UNSENT = 64 << 20
+"""Bytes. A client for which more than this waits is cut off at the next write. One reply may be larger."""
+
+
+@dataclass(slots=True)
+class Connection:
+    """Facts about one client connection, shared by all its requests."""
+
+    source: str
+    """The peer's IP address as text."""
+    network: str = field(init=False)
+    """Source network under which limits count the client: its IPv4 address or IPv6 /64."""
+    chain: tuple[bytes, ...] = ()
+    """Certificates that the peer presented in the handshake, in DER, leaf first. No CA has verified them."""
+    cache: dict[str, Any] = field(default_factory=dict)
+    """Results of authentication about `chain`, kept for the life of the connection."""
+
+    def __post_init__(self) -> None:
+        self.network = network_of(self.source)
+
+
+class TlsTransport(asyncio.Transport):
+    """Plain side of one TLS connection, to which an application protocol writes."""
+
+    def __init__(self, outer: TlsProtocol) -> None:
+        super().__init__()
+        self._outer = outer
+        self._unsent: list[bytes] = []
+        self._closing = False
+
+    @property
+    def connection(self) -> Connection:
+        """Facts about the client connection."""
+        return self._outer.connection
+
+    @property
+    def is_cut(self) -> bool:
+        """True once the connection was cut off."""
+        return self._outer.is_cut
+
+    @property
+    def waiting(self) -> int:
+        """Bytes for this client that the kernel has not taken yet."""
+        return self._outer.tcp.get_write_buffer_size()
+
+    def hold(self, size: int) -> bool:
+        """Count bytes that HTTP holds for the client (negative: releases). Return False when the client was cut off for it."""
+        return self._outer.hold(size)
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def lost(self) -> None:
+        """Accept no more writes: the connection has ended."""
+        self._closing = True
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._closing or not data:
+            return
+        if not self._unsent:
+            self._outer.loop.call_soon(self.flush)
+        self._unsent.append(bytes(data))
+
+    def flush(self) -> None:
+        """Encrypt and send what was written since the last flush."""
+        if not self._unsent:
+            return
+        data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
+        self._unsent.clear()
+        self._outer.send(data)
+
+    async def drained(self) -> None:
+        """Return when more may be sent, or when the client is gone. Always gives way to other tasks."""
+        self.flush()
+        await asyncio.sleep(0)
+        await self._outer.inner.drained()
+
+    def close(self) -> None:
+        if not self._closing:
+            self.flush()
+            self._closing = True
+            self._outer.close()
+
+    def abort(self) -> None:
+        self._closing = True
+        self._unsent.clear()
+        self._outer.tcp.abort()
+
+    def pause_reading(self) -> None:
+        self._outer.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._outer.resume_reading()
+
+
+class ApplicationProtocol(asyncio.Protocol):
+    """Protocol over the plain bytes of one connection: HTTP/1.1 or HTTP/2."""
+
+    __slots__ = ()
+
+    def has_stalled_readers(self, now: float) -> bool:
+        """Return True when the client has shut its flow control windows for too long."""
+        return False
+
+
+class Acceptor(Protocol):
+    """The listener of a connection: `mooring.server.transport.listener.Listener`."""
+
+    loop: asyncio.AbstractEventLoop
+    context: Callable[[], SSL.Context]
+    failed_handshakes: int
+    held_bytes: HeldBytes
+
+    def protocol_for(self, tls: SSL.Connection) -> ApplicationProtocol:
+        """Return a protocol of the kind that the handshake negotiated."""
+
+    def admit(self, protocol: TlsProtocol) -> bool:
+        """Add a connection. Return False when there are too many."""
+
+    def dismiss(self, protocol: TlsProtocol) -> None:
+        """Remove a connection that ended."""
+
+    def count(self, protocol: TlsProtocol, size: int) -> None:
+        """Set the bytes that a connection holds."""
+
+
+class TlsProtocol(asyncio.Protocol):
+    """Encrypted side of one connection: TLS between the TCP transport and an application protocol."""
+
+    def __init__(self, listener: Acceptor) -> None:
+        self._listener = listener
+        self.loop = listener.loop
+        self.context = listener.context()
+        self.connection: Connection
+        self.inner: Any = None
+        self._transport: TlsTransport | None = None
+        self._tls: Any = None  # SSL.Connection, from the connection's begin to its end
+        self._deadline: asyncio.TimerHandle | None = None
+        self._paused = False
+        self._deferred: list[bytes | memoryview] = []
+        self._undecrypted = 0
+        """Upper bound of the client's bytes that were not decrypted yet."""
+        self._undecrypted_counted = 0
+        self.held = 0
+        """Bytes held, as of the last write: encrypted ones that the kernel has not taken, and those that HTTP holds."""
+        self._held_by_http = 0
+        self._encrypted = 0
+        """Encrypted bytes passed to the TCP transport since the connection began."""
+        self._progress: Progress | None = None
+        self.is_cut = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.tcp = cast(asyncio.Transport, transport)  # uvloop's transport does not inherit from it
+        peer = transport.get_extra_info("peername")
+        self.connection = Connection(str(peer[0]) if peer else "")
+        if not self._listener.admit(self):
+            self.tcp.abort()
+            return
+        self._tls = SSL.Connection(self.context, None)
+        self._tls.set_accept_state()
+        self._deadline = self.loop.call_later(HANDSHAKE_SECONDS, self.tcp.abort)
+
+    def data_received(self, data: bytes) -> None:
+        if self.tcp.is_closing():
+            return
+        if self._paused or self._deferred:  # deferred bytes come first
+            self._deferred.append(data)
+            return
+        if len(data) <= PIECE:
+            self._decrypt(data)
+        else:
+            self._deferred.append(memoryview(data))
+            self._decrypt_deferred()
+
+    def _decrypt_deferred(self) -> None:
+        """Decrypt deferred bytes, a piece at a time, until reading is paused or the connection ends."""
+        while self._deferred and not (self._paused or self.tcp.is_closing()):
+            data = self._deferred.pop(0)
+            if len(data) > PIECE:
+                self._deferred.insert(0, data[PIECE:])
+            self._decrypt(data[:PIECE])
+
+    def _decrypt(self, data: bytes | memoryview) -> None:
+        self._tls.bio_write(data)
+        self._undecrypted = len(data)
+        if self._transport is not None or self._handshake():
+            self._deliver()
+
+    def _handshake(self) -> bool:
+        try:
+            self._tls.do_handshake()
+        except SSL.WantReadError:
+            self._send_pending()
+            return False
+        except SSL.Error as error:
+            self._listener.failed_handshakes += 1
+            if _HTTP_REQUEST in str(error):
+                self.tcp.write(SPEAK_TLS)
+            self._send_pending()  # the alert with the reason
+            self.tcp.close()
+            return False
+        self._send_pending()
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        self.connection.chain = presented_chain(self._tls)
+        self._transport = TlsTransport(self)
+        self.inner = self._listener.protocol_for(self._tls)
+        self.inner.connection_made(self._transport)
+        return True
+
+    def _deliver(self) -> None:
+        while not (self._paused or self._transport is None or self._transport.is_closing()):
+            try:
+                data = self._tls.recv(RECORD)
+            except SSL.WantReadError:
+                self._undecrypted = 0
+                break
+            except SSL.ZeroReturnError:
+                self.tcp.close()
+                return
+            except SSL.Error:
+                self.tcp.abort()
+                return
+            self.inner.data_received(data)
+
+    def send(self, data: bytes) -> None:
+        """Encrypt `data` and pass it to the TCP transport, in pieces."""
+        tcp = self.tcp
+        if tcp.is_closing():
+            return
+        if tcp.get_write_buffer_size() > MAX_UNSENT:
+            self._listener.held_bytes.cut(self)
+            return
+        try:
+            if len(data) <= PIECE:
+                self._tls.sendall(data)
+                encrypted = self._tls.bio_read(len(data) + RECORD_OVERHEAD)
+                self._encrypted += len(encrypted)
+                tcp.write(encrypted)
+            else:
+                view = memoryview(data)
+                for start in range(0, len(data), PIECE):
+                    self._tls.sendall(view[start : start + PIECE])
+                    encrypted = self._tls.bio_read(PIECE + RECORD_OVERHEAD)
+                    self._encrypted += len(encrypted)
+                    tcp.write(encrypted)
+        except SSL.Error:
+            tcp.abort()
+        self._listener.count(self, tcp.get_write_buffer_size() + self._held_by_http)
+
+    def hold(self, size: int) -> bool:
+        """See `TlsTransport.hold`."""
+        if size > 0 and self._held_by_http > MAX_UNSENT:
+            self._listener.held_bytes.cut(self)
+        elif not self.is_cut:
+            self._held_by_http += size
+            self._listener.count(self, self.held + size)
+        return not self.is_cut
+
+    def recount(self) -> int:
+        """Return the bytes held now."""
+        return 0 if self.is_cut else self.unsent
+
+    def cut(self) -> None:
+        """End the connection at once: it makes the server hold too much, or for too long."""
+        self.is_cut = True
+        if self._transport is not None:
+            self._transport.abort()
+        self.tcp.abort()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the client has not been sent: encrypted ones, and those that HTTP holds."""
+        return self.tcp.get_write_buffer_size() + self._held_by_http
+
+    def is_behind(self, now: float) -> bool:
+        """Return True while bytes wait for the client. A stalled client is cut off."""
+        waiting = self.tcp.get_write_buffer_size()
+        self._listener.count(self, waiting + self._held_by_http)
+        if self.is_cut or not (waiting or self._held_by_http):
+            self._progress = None
+            return False
+        is_stalled = self.inner is not None and self.inner.has_stalled_readers(now)
+        if not waiting:
+            self._progress = None
+        else:
+            taken = self._encrypted - waiting - self._unacknowledged()
+            if self._progress is None:
+                self._progress = Progress(taken, waiting, now)
+            is_stalled = self._progress.is_stalled(taken, waiting, now) or is_stalled
+        if is_stalled:
+            log.info("%s takes none of the %d bytes that wait for it: cut off", self.connection.source, self.held)
+            self._listener.held_bytes.cut(self)
+        return not is_stalled
+
+    def _unacknowledged(self) -> int:
+        """Return the bytes in the kernel's send queue (tcp(7) SIOCOUTQ).
+
+        The kernel wakes writers only when a third of the queue is free. With megabytes of buffers, a slow reader that makes
+        progress all the time may need minutes for that.
+        """
+        try:
+            number = self.tcp.get_extra_info("socket").fileno()
+            return int.from_bytes(fcntl.ioctl(number, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+        except OSError:  # not supported for sockets on this platform
+            return 0
+
+    def _send_pending(self) -> None:
+        try:
+            self.tcp.write(self._tls.bio_read(65_536))
+        except SSL.WantReadError:
+            return
+        except SSL.Error:
+            self.tcp.abort()
+
+    def close(self) -> None:
+        if not self.tcp.is_closing():
+            try:
+                self._tls.shutdown()
+                self._send_pending()
+            except SSL.Error:
+                pass  # the peer is gone, so that no close_notify is needed
+            self.tcp.close()
+
+    def pause_reading(self) -> None:
+        if not self._paused:
+            self._paused = True
+            self.tcp.pause_reading()
+            self._undecrypted_counted = self._undecrypted + sum(map(len, self._deferred))
+            self.hold(self._undecrypted_counted)
+
+    def resume_reading(self) -> None:
+        if self._paused:
+            self._paused = False
+            self.tcp.resume_reading()
+            self.hold(-self._undecrypted_counted)
+            self.loop.call_soon(self._catch_up)
+
+    def _catch_up(self) -> None:
+        if not self.tcp.is_closing():
+            self._deliver()
+            self._decrypt_deferred()
+
+    def pause_writing(self) -> None:
+        if self.inner is not None:
+            self.inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self.inner is not None:
+            self.inner.resume_writing()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._listener.dismiss(self)
+        self.is_cut = True  # counts no more held bytes
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if self._transport is not None:
+            self._transport.lost()
+            self.inner.connection_lost(error)
+        # Breaking the reference cycles frees OpenSSL's 27 kB now. The garbage collector runs rarely in a server that keeps many
+        # objects, because it waits for a quarter as many new ones.
+        self.inner = self._transport = self._tls = None
