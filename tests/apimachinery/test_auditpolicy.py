@@ -153,7 +153,7 @@ ONE = {"level": "Metadata"}
         pytest.param(b"a: [", "file: ", id="no YAML"),
         pytest.param(b"- a", "file: one Policy of audit.k8s.io/v1 is expected", id="no object"),
         pytest.param(b"kind: Policy\nkind: Policy", "kind", id="a repeated field"),
-        pytest.param(b"kind: Policy\napiVersion: v1", "say so in apiVersion and kind", id="another version"),
+        pytest.param(b"kind: Policy\napiVersion: v1", "set apiVersion and kind", id="another version"),
         pytest.param(policy(), "file: rules: from 1 to", id="no rules"),
         pytest.param(policy(ONE, rule=[]), 'file: unknown field "rule"', id="an unknown field of the policy"),
         pytest.param(policy(ONE, metadata=[]), "file: metadata must be an object", id="metadata that is none"),
@@ -201,8 +201,8 @@ ONE = {"level": "Metadata"}
             "a rule about paths has no",
             id="paths and more",
         ),
-        pytest.param(policy({**ONE, "nonResourceURLs": ["a"]}), '"a" is no path', id="a path without its slash"),
-        pytest.param(policy({**ONE, "nonResourceURLs": ["/*/a"]}), '"/*/a" is no path', id="a star in the middle"),
+        pytest.param(policy({**ONE, "nonResourceURLs": ["a"]}), '"a" is not a path', id="a path without its slash"),
+        pytest.param(policy({**ONE, "nonResourceURLs": ["/*/a"]}), '"/*/a" is not a path', id="a star in the middle"),
     ],
 )
 def test_errors_name_the_rule_and_the_field(data: bytes, message: str) -> None:

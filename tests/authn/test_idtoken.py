@@ -93,7 +93,7 @@ def test_a_time_of_issue_that_is_null_is_refused() -> None:
 @pytest.mark.parametrize(
     ("claims", "code", "detail"),
     [
-        pytest.param({"exp": None}, "missing-expiry", "the token does not say when it expires", id="no end"),
+        pytest.param({"exp": None}, "missing-expiry", "the token has no expiry", id="no end"),
         pytest.param({"exp": at(0)}, "", "", id="at its very end"),
         pytest.param({"exp": at(-0.5)}, "expired", "expired 1s ago", id="half a second past it: no leeway"),
         pytest.param({"exp": at(-3 * 3600)}, "expired", "expired 3h0m0s ago", id="three hours past it"),

@@ -155,7 +155,7 @@ def test_without_issuers_nothing_is_mine() -> None:
         ),
         pytest.param(token(aud="dashboard"), "wrong-audience", "wants audience kubernetes", id="for another client"),
         pytest.param(token(exp=NOW.timestamp() - 60), "expired", "expired 1m0s ago", id="too old"),
-        pytest.param(token(exp=None), "missing-expiry", "the token does not say when it expires", id="without an end"),
+        pytest.param(token(exp=None), "missing-expiry", "the token has no expiry", id="without an end"),
         pytest.param(token(sub=None), "missing-claim", "username: the claim sub is not there", id="without a name"),
         pytest.param(
             token(groups=5), "malformed-claim",

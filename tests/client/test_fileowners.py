@@ -35,9 +35,9 @@ def sticky(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        pytest.param(os.mkfifo, "is no regular file", id="a named pipe that nobody writes"),
+        pytest.param(os.mkfifo, "is not a regular file", id="a named pipe that nobody writes"),
         pytest.param(os.mkdir, "is a directory; name a file", id="a directory"),
-        pytest.param(lambda path: path.symlink_to("/dev/zero"), "is no regular file", id="a link to a device"),
+        pytest.param(lambda path: path.symlink_to("/dev/zero"), "is not a regular file", id="a link to a device"),
         pytest.param(lambda path: path.symlink_to(path), "symbolic links", id="a link to itself"),
     ],
 )

@@ -122,7 +122,7 @@ def test_an_interrupted_write_leaves_no_litter(tmp_path: Path, monkeypatch: pyte
         pytest.param(lambda root: read_limited(root / "no"), "check the path", id="reading what is not there"),
         pytest.param(lambda root: read_limited(root / "d"), "name a file", id="reading a directory"),
         pytest.param(lambda root: read_limited(root / "f", 2), "larger than 2 bytes", id="reading too much"),
-        pytest.param(lambda root: read_limited(Path("/dev/zero"), 10), "is no regular file", id="reading a device"),
+        pytest.param(lambda root: read_limited(Path("/dev/zero"), 10), "is not a regular file", id="reading a device"),
         pytest.param(
             lambda root: make_directory(root / "f"),
             "cannot be made: file exists; something else has that name",

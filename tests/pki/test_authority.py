@@ -120,10 +120,12 @@ NO_SIGNING = x509.KeyUsage(True, False, False, False, False, False, True, False,
     [
         pytest.param([], "has no basic constraints: it is not a CA", id="no basic constraints"),
         pytest.param(
-            [(x509.BasicConstraints(False, None), True)], "is not a CA: its basic constraints say so", id="not a CA"
+            [(x509.BasicConstraints(False, None), True)],
+            "is not a CA according to its basic constraints",
+            id="not a CA",
         ),
         pytest.param(
-            [CA_BIT, (NO_SIGNING, True)], "may not sign certificates: its key usage says so", id="only for CRLs"
+            [CA_BIT, (NO_SIGNING, True)], "may not sign certificates according to its key usage", id="only for CRLs"
         ),
     ],
 )

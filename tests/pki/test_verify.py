@@ -206,10 +206,10 @@ NO_CLIENT = "the certificate's extended key usage does not include client authen
 NO_CLIENT_BELOW = "a CA of the chain's extended key usage does not include client authentication"
 NOT_UNDERSTOOD = "the certificate has a critical extension that is not understood: 1.2.3.4"
 SHORT_KEY = "an RSA key of 1024 bits is not accepted: use 2048 to 4096 bits"
-BY_NO_CA = "the certificate was issued by one that is not a CA"
+BY_NO_CA = "the certificate was issued by a certificate that is not a CA"
 BY_NO_SIGNER = "the certificate was issued by a CA that may not sign certificates"
 TOO_DEEP = "there are more intermediates than a CA of the chain allows"
-CONSTRAINED = "a CA of the chain constrains names, and the certificate may break it"
+CONSTRAINED = "a CA of the chain constrains names, and the certificate may violate it"
 OLD = "a CA of the chain expired 1s ago, at 2026-01-02T03:04:04Z"
 
 

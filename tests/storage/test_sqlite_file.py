@@ -78,7 +78,7 @@ def test_a_file_others_could_read_is_narrowed(path: Path) -> None:
 @pytest.mark.timeout(20)
 def test_a_directory_and_the_file_of_another_user_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(path)
-    with pytest.raises(StorageError, match="is no regular file"):
+    with pytest.raises(StorageError, match="is not a regular file"):
         database.create_file(path)
     path.unlink()
     path.write_bytes(b"")
@@ -116,7 +116,7 @@ def test_a_path_under_a_file_cannot_be_used(tmp_path: Path) -> None:
 
 def test_a_path_that_is_a_directory_cannot_be_used(path: Path) -> None:
     path.mkdir(mode=0o700)
-    with pytest.raises(StorageError, match=r"mooring\.db is no regular file; name one"):
+    with pytest.raises(StorageError, match=r"mooring\.db is not a regular file; name one"):
         run(path, nothing)
 
 

@@ -171,7 +171,7 @@ def parse_policy(data: bytes, source: str) -> AuditPolicy:
         raise ConfigError(f"{source}: one Policy of {API_VERSION} is expected")
     fields = FieldReader(document.value, "", source_error)
     if (fields.text("apiVersion"), fields.text("kind")) != (API_VERSION, "Policy"):
-        raise ConfigError(f"{source}: one Policy of {API_VERSION} is expected; say so in apiVersion and kind")
+        raise ConfigError(f"{source}: one Policy of {API_VERSION} is expected; set apiVersion and kind")
     fields.object("metadata")  # names and labels of a file have no effect
     omit_stages = _stages(fields, "omitStages")
     omit_managed_fields = fields.flag("omitManagedFields")
@@ -236,5 +236,7 @@ def _urls(fields: FieldReader, key: str) -> tuple[str, ...]:
     urls = fields.texts(key)
     for url in urls:
         if url != "*" and (not url.startswith("/") or "*" in url[:-1]):
-            raise fields.error(key, f'"{url}" is no path; it begins with /, and * stands at its end only')
+            raise fields.error(
+                key, f'"{url}" is not a path: it must begin with /, and * may only be its last character'
+            )
     return urls

@@ -119,7 +119,7 @@ def check_owner(path: Path, found: os.stat_result) -> None:
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(found.st_mode):
-        raise ConfigError(f"{path} is no regular file; name one, or /dev/stdin for standard input")
+        raise ConfigError(f"{path} is not a regular file; name one, or /dev/stdin for standard input")
     if found.st_uid not in (os.geteuid(), ROOT) and path.parent.stat().st_mode & stat.S_IWOTH:
         raise ConfigError(
             f"{path} belongs to another user (uid {found.st_uid}) and lies where everybody may write; if you trust it, copy it "

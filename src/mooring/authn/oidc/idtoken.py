@@ -49,7 +49,7 @@ def check(header: dict[str, Any], claims: Claims, expected: Expected, now: datet
     expires, begins, _ = (_time(claims, name) for name in ("exp", "nbf", "iat"))
     check_texts(claims, "sub", "nonce", "at_hash")
     if expires is None:
-        raise TokenRefusedError("missing-expiry", "the token does not say when it expires")
+        raise TokenRefusedError("missing-expiry", "the token has no expiry")
     if now > expires:
         raise TokenRefusedError("expired", f"expired {_told(now - expires)} ago")
     if begins is not None and now + NOT_BEFORE_LEEWAY < begins:

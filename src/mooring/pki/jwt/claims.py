@@ -16,7 +16,7 @@ def check_times(claims: Claims, now: datetime, require_expiry: bool) -> None:
     """Raise TokenRefusedError unless `exp`, `nbf` and `iat` allow the token at `now`."""
     expires, begins, issued = (time_claim(claims, name) for name in ("exp", "nbf", "iat"))
     if expires is None and require_expiry:
-        raise TokenRefusedError("missing-expiry", "the token does not say when it expires")
+        raise TokenRefusedError("missing-expiry", "the token has no expiry")
     if expires is not None and now - LEEWAY > expires:
         raise TokenRefusedError("expired", f"the token expired {gap(now - expires)} ago, at {rfc3339(expires)}")
     if begins is not None and now + LEEWAY < begins:

@@ -119,13 +119,13 @@ def _require_signing_ca(certificate: x509.Certificate) -> None:
     except x509.ExtensionNotFound:
         raise IssueError("the CA certificate has no basic constraints: it is not a CA") from None
     if not constraints.ca:
-        raise IssueError("the CA certificate is not a CA: its basic constraints say so")
+        raise IssueError("the CA certificate is not a CA according to its basic constraints")
     try:
         allowed = certificate.extensions.get_extension_for_class(x509.KeyUsage).value
     except x509.ExtensionNotFound:
         return
     if not allowed.key_cert_sign:
-        raise IssueError("the CA certificate may not sign certificates: its key usage says so")
+        raise IssueError("the CA certificate may not sign certificates according to its key usage")
 
 
 def _authority_key_identifier(certificate: x509.Certificate, key: PrivateKey) -> x509.AuthorityKeyIdentifier:

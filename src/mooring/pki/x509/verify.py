@@ -265,7 +265,7 @@ def _check_issuer(issuer: x509.Certificate, path: list[x509.Certificate], now: d
     if constraints is None and is_root and issuer.version is x509.Version.v1:
         constraints = x509.BasicConstraints(ca=True, path_length=None)  # version 1 has no extensions
     if constraints is None or not constraints.ca:
-        raise PeerCertificateError("not-a-ca", "the certificate was issued by one that is not a CA")
+        raise PeerCertificateError("not-a-ca", "the certificate was issued by a certificate that is not a CA")
     allowed = _extension_value(issuer, x509.KeyUsage)
     if allowed is not None and not allowed.key_cert_sign:
         raise PeerCertificateError("not-a-ca", "the certificate was issued by a CA that may not sign certificates")
@@ -276,7 +276,7 @@ def _check_issuer(issuer: x509.Certificate, path: list[x509.Certificate], now: d
         _constrain_subjects(limits) or _extension_value(path[0], x509.SubjectAlternativeName) is not None
     ):
         raise PeerCertificateError(
-            "constrained-names", "a CA of the chain constrains names, and the certificate may break it"
+            "constrained-names", "a CA of the chain constrains names, and the certificate may violate it"
         )
     _check_time(issuer, now, "a CA of the chain")
     _check_purpose(issuer, "a CA of the chain")

@@ -82,7 +82,7 @@ def create_file(path: Path) -> None:
 def _narrow(path: Path) -> None:
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
-        raise StorageError(f"the database file {path} is no regular file; name one")
+        raise StorageError(f"the database file {path} is not a regular file; name one")
     if status.st_uid not in (os.geteuid(), ROOT):
         owner = f"belongs to another user (uid {status.st_uid})"
         raise StorageError(f"the database file {path} {owner}; if it is yours, run chown {os.geteuid()} on it")
