@@ -66,7 +66,7 @@ def token_secret(token: BootstrapToken) -> Obj:
 
 @dataclass
 class Server:
-    """One API server. `serving_ca` signed its certificate; `override` answers in its place when it returns something."""
+    """One API server. `serving_ca` signed its certificate. `override` returns the response instead, or None."""
 
     config_map: Obj | None
     serving_ca: bytes = CA

@@ -47,7 +47,7 @@ from mooring.errors import (
 )
 from mooring.secret import Secret
 from mooring.trust.discovery.errors import EndpointDownError, EndpointTimeoutError, NotKubernetesError
-from mooring.trust.discovery.fetch import error_of as connection_error
+from mooring.trust.discovery.fetch import connection_error
 from mooring.trust.httpexchange import HttpRequest
 from mooring.trust.kubeconfig.model import Cluster, Selected, User, flatten_cluster
 

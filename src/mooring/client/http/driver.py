@@ -40,7 +40,7 @@ async def drive_notifying(
     sleep: Callable[[float], Awaitable[None]],
     notify: Callable[[N], None] = ignore,
 ) -> R:
-    """Run `exchange` to its end: requests go to `send`, waits to `sleep`, and notices to `notify`."""
+    """Run `exchange` to its end: requests go to `send`, waits to `sleep` without jitter, and notices to `notify`."""
 
     async def perform(step: HttpRequest | Wait | N) -> Reply:
         if isinstance(step, HttpRequest):

@@ -64,7 +64,7 @@ def prove_server(cluster: Cluster) -> DiscoveryExchange[None]:
 def read_cluster_info(step: str, reply: HttpResponse | HttpFailure) -> Mapping[str, str]:
     """Return the data of the cluster-info ConfigMap in a reply. Raises the DiscoveryError that fits anything else."""
     if isinstance(reply, HttpFailure):
-        raise error_of(step, reply)
+        raise connection_error(step, reply)
     obj = _json_object(step, reply.body)
     if reply.status != 200:
         if obj.get("kind") != "Status":
@@ -85,7 +85,7 @@ def read_cluster_info(step: str, reply: HttpResponse | HttpFailure) -> Mapping[s
     return data
 
 
-def error_of(step: str, failure: HttpFailure) -> errors.DiscoveryError:
+def connection_error(step: str, failure: HttpFailure) -> errors.DiscoveryError:
     """Return the error for a request that failed."""
     reason = failure.text
     if failure.kind == CERTIFICATE_TIME or (

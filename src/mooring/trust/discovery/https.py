@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from mooring.trust.discovery.errors import RefusedAnswerError
-from mooring.trust.discovery.fetch import MAX_BODY, error_of
+from mooring.trust.discovery.fetch import MAX_BODY, connection_error
 from mooring.trust.discovery.file import discover_by_file
 from mooring.trust.discovery.notices import DiscoveryExchange, Notice
 from mooring.trust.discovery.polling import Polling
@@ -22,7 +22,7 @@ def discover_by_url(
     step = f"fetching the discovery document {printable} (step 1)"
     reply = yield from send(HttpRequest(SYSTEM_ROOTS, url=url, headers=ACCEPT_JSON, max_bytes=MAX_BODY))
     if isinstance(reply, HttpFailure):
-        raise error_of(step, reply)
+        raise connection_error(step, reply)
     if reply.status != 200:
         raise RefusedAnswerError(step, reply.status)
     return (yield from discover_by_file(reply.body, allow_credentials=allow_credentials, polling=polling, via="url"))
