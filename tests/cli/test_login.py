@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.cli.login import credential, renewal
-from mooring.cli.login import kubeconfig as loginkubeconfig
+from mooring.cli.login import credential, kubeconfigentries, renewal
 from mooring.cli.login.renewal import LoginNeededError
 from mooring.client.login.loginfiles import Logins
 from mooring.clock import Clock
@@ -231,18 +230,18 @@ def test_the_kubeconfig_that_is_written_is_the_one_that_kubectl_would_change(
     first, second = tmp_path / "first", tmp_path / "second"
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
-    assert loginkubeconfig.kubeconfig_target("") == tmp_path / ".kube/config"
+    assert kubeconfigentries.kubeconfig_target("") == tmp_path / ".kube/config"
     monkeypatch.setenv("KUBECONFIG", f"{first}::{second}")
-    assert loginkubeconfig.kubeconfig_target("") == second, "none is there: the last"
+    assert kubeconfigentries.kubeconfig_target("") == second, "none is there: the last"
     first.touch()
-    assert loginkubeconfig.kubeconfig_target("") == first
-    assert loginkubeconfig.kubeconfig_target("named") == Path("named")
+    assert kubeconfigentries.kubeconfig_target("") == first
+    assert kubeconfigentries.kubeconfig_target("named") == Path("named")
 
 
 def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("")
     (tmp_path / "link").symlink_to("real")
-    loginkubeconfig.write_entries(tmp_path / "link", loginkubeconfig.login_entries(LOGIN), use=True)
+    kubeconfigentries.write_entries(tmp_path / "link", kubeconfigentries.login_entries(LOGIN), use=True)
     assert (tmp_path / "link").is_symlink()
     assert LOGIN.id in (tmp_path / "real").read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "real"], "the lock is gone"
@@ -251,7 +250,7 @@ def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
 def test_a_directory_in_which_no_lock_can_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError):
-        loginkubeconfig.write_entries(tmp_path / "file" / "config", loginkubeconfig.login_entries(LOGIN), use=True)
+        kubeconfigentries.write_entries(tmp_path / "file" / "config", kubeconfigentries.login_entries(LOGIN), use=True)
 
 
 @pytest.mark.parametrize("code", [401, 403, 404])

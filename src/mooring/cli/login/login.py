@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import click
 
 from mooring.cli import cluster
-from mooring.cli.login.kubeconfig import kubeconfig_target, login_entries, write_entries
+from mooring.cli.login.kubeconfigentries import kubeconfig_target, login_entries, write_entries
 from mooring.cli.login.renewal import MAX_SECRET, renew
 from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.options.flags import usage

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from mooring.cli.login.kubeconfig import kubeconfig_target, locked
+from mooring.cli.login.kubeconfigentries import kubeconfig_target, locked
 from mooring.cli.printing.output import echo
 from mooring.client.files import write_atomic
 from mooring.client.login.loginfiles import Logins, directory
