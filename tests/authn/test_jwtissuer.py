@@ -72,16 +72,16 @@ def test_changes_are_counted_when_the_keys_are_others() -> None:
 
 def test_who_comes_while_it_is_asked_may_wait_for_the_answer() -> None:
     issuer = JwtIssuer(CONFIG, "")
-    assert [issuer.may_ask(NOW), issuer.may_ask(NOW)] == [True, True]
-    issuer.asked()
-    assert not issuer.may_ask(NOW)
+    assert [issuer.may_fetch(NOW), issuer.may_fetch(NOW)] == [True, True]
+    issuer.fetch_ended()
+    assert not issuer.may_fetch(NOW)
 
 
 def test_it_may_be_asked_because_of_a_token_once_in_a_while() -> None:
     issuer = JwtIssuer(CONFIG, "")
     allowed = []
     for now in (NOW, NOW, NOW + HOLD - timedelta(seconds=1), NOW + HOLD, NOW + HOLD, NOW):
-        allowed.append(issuer.may_ask(now))
-        issuer.asked()
+        allowed.append(issuer.may_fetch(now))
+        issuer.fetch_ended()
     assert allowed == [True, False, False, True, False, True], "a clock that went back asks"
     assert timedelta(seconds=REFRESH_SECONDS) < HOLD, "who waited must be told what was found, not to ask again"

@@ -181,7 +181,7 @@ def test_before_the_provider_gave_its_keys_its_tokens_are_refused() -> None:
     room = Room()
     fresh = JwtIssuer(config(), "oidc/1")
     room.authenticator.replace([fresh])
-    not_yet = Rejected("provider-not-ready", f"issuer {ISSUER}: its keys have not been asked for yet")
+    not_yet = Rejected("provider-not-ready", f"issuer {ISSUER}: its keys have not been fetched yet")
     assert room.first(token()) == not_yet
     fresh.fail("the discovery document: no answer within 5 s")
     assert room.first(token()).detail == f"issuer {ISSUER}: the discovery document: no answer within 5 s"

@@ -260,7 +260,7 @@ def test_trouble_is_told_at_once_then_every_minute_and_its_end_once(
         await house.clock.advance(60)
         told(house, Rejected("webhook-error", "it answers 503"))
         assert caplog.messages[1].endswith(
-            "webhook-error: it answers 503; 2 more askings failed since the last such line"
+            "webhook-error: it answers 503; 2 more reviews failed since the last such line"
         )
         told(house, NotMine(), NotMine())
         assert caplog.messages[2:] == [f"the token webhook {hook.url} answers again"]

@@ -293,7 +293,7 @@ def test_a_webhook_that_is_not_there(hook: SimulatedWebhook, tmp_path: Path, cap
         await server.clock.advance(60)
         await who(server)
         assert caplog.text.count("gives no verdict") == 2
-        assert "2 more askings failed since" in caplog.text
+        assert "2 more reviews failed since" in caplog.text
         assert (await who(server, await server.bootstrap_token())).status == 201, "others come in as ever"
 
     config = kubeconfig(

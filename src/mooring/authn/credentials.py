@@ -122,7 +122,7 @@ def read_credentials(
         _read_authorization(values[0], schemes, credentials)
     upgrade = headers("upgrade")
     if upgrade:
-        offered = _websocket(upgrade[0], headers)
+        offered = _read_websocket(upgrade[0], headers)
         credentials.refused = offered.refused
         if credentials.bearer is None and credentials.basic is None and credentials.other is None:
             credentials.bearer = offered.token
@@ -138,7 +138,7 @@ def bearer_in(authorization: str) -> Secret | None:
     return credentials.bearer
 
 
-def _websocket(upgrade: str, headers: HeaderValues) -> Offered:
+def _read_websocket(upgrade: str, headers: HeaderValues) -> Offered:
     connection = headers("connection")
     if not connection or not is_handshake(upgrade, connection[0]):
         return NOTHING
@@ -156,12 +156,12 @@ def _read_authorization(value: str, schemes: Collection[str], credentials: Crede
             credentials.warnings = (EXTRA_SPACE,)
     elif scheme in schemes:
         if scheme == "basic":
-            credentials.basic = _basic(parts[1] if len(parts) == 2 else "")
+            credentials.basic = _parse_basic(parts[1] if len(parts) == 2 else "")
         else:
             credentials.other = SchemeCredential(scheme, bearer(" ".join(parts[1:]).strip()))
 
 
-def _basic(encoded: str) -> Basic:
+def _parse_basic(encoded: str) -> Basic:
     try:
         user, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
     except (binascii.Error, ValueError):

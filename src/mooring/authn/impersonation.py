@@ -1,26 +1,24 @@
-"""Acting as somebody else (`kubectl --as`): from headers to what must be allowed, then to who it becomes.
+"""Impersonation (`kubectl --as`): from headers to the grants that it needs and the user that it yields.
 
 Rules kept here (docs/protocol/impersonation.md; KEP-5284):
 1. Without an Impersonate header nothing happens. Group, uid or extra without a user is 400.
-2. There are ways to be allowed, tried in this order, and the first whose every grant is given wins; when all fail, the error
-   of the first is the answer:
-   `associated-node` (a Pod's ServiceAccount acts as the node the Pod runs on), `arbitrary-node`, `serviceaccount`, `user-info`,
-   and the old way of every Kubernetes release, which has no name.
-3. A way with a name wants verb `impersonate-on:<way>:<verb>` on what the request is about, and verb `impersonate:<way>` on
-   each part of the target, all in authentication.k8s.io: `nodes` (`*` for associated-node), `serviceaccounts`, or
-   `users`, `uids`, `groups` and `userextras/<key>`.
-4. The node ways and `serviceaccount` take a name and nothing else. `user-info` takes neither nodes nor service accounts. It
-   never grants the group system:masters or an empty one, extra keys that are no domain-prefixed paths, or empty values. They
-   are refused after the parts before them were asked for, so that the first missing grant is the one that is told.
-5. The old way wants verb `impersonate` on each part: core `users` (or `serviceaccounts` in the namespace the name says) and
-   `groups`; `uids` and `userextras/<key>` of authentication.k8s.io. A name that only begins like a service account's, but holds a
-   namespace or a name that no object can have, is an ordinary user's.
-6. A service account named without groups gets its two groups; a node in a node way gets `system:nodes`.
-   `system:authenticated` is added unless the target is anonymous or carries it or its opposite; `system:anonymous` gets
-   `system:unauthenticated`.
-7. Nothing of the real user is carried over, its credential id least of all.
+2. There are several modes, tried in this order: `associated-node` (a Pod's ServiceAccount acts as the node that the Pod runs on),
+   `arbitrary-node`, `serviceaccount`, `user-info`, and the mode of every Kubernetes release, which has no name. The first mode
+   with every grant wins. When all fail, the error of the first is the answer.
+3. A mode with a name needs the verb `impersonate-on:<mode>:<verb>` on the object of the request, and the verb
+   `impersonate:<mode>` on each part of the target, all in authentication.k8s.io: `nodes` (`*` for associated-node),
+   `serviceaccounts`, or `users`, `uids`, `groups` and `userextras/<key>`.
+4. The node modes and `serviceaccount` take a name and nothing else. `user-info` takes neither nodes nor service accounts. It
+   never grants the group system:masters or an empty one, extra keys that are no domain-prefixed paths, or empty values. They are
+   refused after the parts before them were checked, so that the first missing grant is the one that is reported.
+5. The mode without a name needs the verb `impersonate` on each part: core `users` (or `serviceaccounts` in the namespace of the
+   name) and `groups`; `uids` and `userextras/<key>` of authentication.k8s.io. A name that begins like a service account's, but
+   holds a namespace or a name that no object can have, is an ordinary user's.
+6. A service account named without groups gets its two groups; a node in a node mode gets `system:nodes`. `system:authenticated`
+   is added unless the target is anonymous or carries it or its opposite; `system:anonymous` gets `system:unauthenticated`.
+7. The target inherits nothing of the real user, the credential id in particular.
 
-This room does not know authorization attributes (`authz` is its sibling), so what must be allowed is told as `Grant`.
+This room does not know authorization attributes (`authz` is its sibling), so it describes the needed rights as `Grant`.
 """
 
 from __future__ import annotations
@@ -64,7 +62,7 @@ _MALFORMED_ESCAPE = re.compile(r"%(?![0-9a-f]{2})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The real user must be allowed the way's verb on this."""
+    """The real user needs the verb of the mode on this object."""
 
     group: str
     version: str
@@ -76,29 +74,29 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Impersonation:
-    """One way: ask for every grant; when all are allowed the request continues as `user`."""
+    """One mode. When every grant is allowed, the request continues as `user`."""
 
     user: UserInfo
     grants: tuple[Grant, ...]
     mode: str = ""
-    """The name of the way; "" is the old one."""
+    """Name of the mode; "" for the one without a name."""
     prohibited: Grant | None = None
-    """A part that this way never grants."""
+    """Part that this mode never grants."""
     reason: str = ""
-    """Why not."""
+    """Reason for which `prohibited` is never granted."""
 
     @property
     def verb(self) -> str:
-        """What the real user must be allowed on each grant."""
+        """Verb that the real user needs on each grant."""
         return f"{VERB}:{self.mode}" if self.mode else VERB
 
     @property
     def constraint(self) -> str:
-        """What the audit record says (`authenticationMetadata.impersonationConstraint`); "" for the old way."""
+        """Text of the audit record (`authenticationMetadata.impersonationConstraint`); "" for the mode without a name."""
         return self.verb if self.mode else ""
 
     def verb_on(self, verb: str) -> str:
-        """What the real user must be allowed on what a request with `verb` is about; "" when nothing."""
+        """Verb that the real user needs on the object of a request with `verb`; "" when none is needed."""
         return f"{VERB}-on:{self.mode}:{verb}" if self.mode else ""
 
 
@@ -115,7 +113,8 @@ class _Wanted:
 
 
 def read_impersonation(headers: Mapping[str, Sequence[str]], requester: UserInfo) -> tuple[Impersonation, ...]:
-    """The ways in which what these headers (lower-case names) ask for may be allowed, in order; none when they ask for nothing.
+    """Return the modes in which the impersonation of these headers (lower-case names) may be allowed, in order; none without
+    such headers.
 
     Raises BadRequestError (rule 1).
     """
@@ -172,7 +171,7 @@ def _ways(wanted: _Wanted, requester: UserInfo) -> Iterator[Impersonation]:
 
 
 def _node_name(username: str) -> str:
-    """The node whose user this is, or ""."""
+    """Return the node whose user this is, or ""."""
     name = username.removeprefix(NODE_PREFIX)
     return "" if name == username or dns1123_subdomain_errors(name) else name
 
@@ -186,7 +185,7 @@ def _service_account(username: str) -> tuple[str, str] | None:
 
 
 def _runs_on(requester: UserInfo, node: str) -> bool:
-    """Whether `requester` is a service account with a token bound to a Pod of that node."""
+    """Return whether `requester` is a service account with a token bound to a Pod of that node."""
     return (
         _service_account(requester.username) is not None
         and requester.extra.get(NODE_NAME) == (node,)
@@ -195,7 +194,7 @@ def _runs_on(requester: UserInfo, node: str) -> bool:
 
 
 def _user_info(wanted: _Wanted) -> Impersonation:
-    """The way for all users who are neither nodes nor service accounts (rule 4)."""
+    """Return the mode for all users who are neither nodes nor service accounts (rule 4)."""
     first, group, extra = Grant(_AUTHENTICATION, "v1", "users", wanted.name), _bad_group(wanted), _bad_extra(wanted)
     prohibited, reason, asked = None, "", wanted
     if group is not None:
@@ -212,7 +211,7 @@ def _bad_group(wanted: _Wanted) -> str | None:
 
 
 def _bad_extra(wanted: _Wanted) -> str:
-    """The first extra that is never granted, as an error names it; "" for none."""
+    """Return the first extra that is never granted, as an error names it; "" for none."""
     for key, values in wanted.extra.items():
         if not _is_path(key):
             return "an invalid key" if key else "the empty string key"
@@ -222,7 +221,7 @@ def _bad_extra(wanted: _Wanted) -> str:
 
 
 def _is_path(key: str) -> bool:
-    """A domain, a slash and a path: what an extra key must be to be granted by itself."""
+    """Return whether an extra key is a domain, a slash and a path, as a grant by itself requires."""
     domain, _, path = key.partition("/")
     return not dns1123_subdomain_errors(domain) and _PATH.fullmatch(path) is not None
 
@@ -233,7 +232,7 @@ def _first(headers: Mapping[str, Sequence[str]], name: str) -> str:
 
 
 def unescaped_key(key: str) -> str:
-    """Percent-decoded; left raw when that is malformed, as the API server does."""
+    """Percent-decode a key; a malformed one is left raw, as in kube-apiserver."""
     lowered = key.lower()
     if _MALFORMED_ESCAPE.search(lowered):  # one is enough: nothing is half decoded
         return lowered
@@ -244,7 +243,7 @@ def unescaped_key(key: str) -> str:
 
 
 def _parts(wanted: _Wanted, group_of_groups: str) -> Iterator[Grant]:
-    """What must be granted beside the name."""
+    """Yield the grants for the parts beside the name."""
     if wanted.uid:
         yield Grant(_AUTHENTICATION, "v1", "uids", wanted.uid)
     for group in wanted.groups:

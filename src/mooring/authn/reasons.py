@@ -26,7 +26,7 @@ class Reason:
 COMPARE_CLOCKS = "Compare the clocks of both machines (timedatectl); a clock that is right is set by NTP."
 NEW_CERTIFICATE = "Have a new certificate issued: mooring kubeconfig user, mooring join, or mooring certs client."
 NEW_SERVICE_TOKEN = "Have a new token issued: kubectl create token, or let the kubelet renew the Pod's."  # noqa: S105 - a sentence
-ASK_ISSUER = "Ask who runs the issuer; what this server wants of its tokens is in the configuration of the issuer."
+ASK_ISSUER = "Ask the operator of the issuer. The configuration of the issuer in this server holds the requirements for its tokens."
 
 NOTHING_OFFERED = "nothing-offered"
 NOT_ASKED = "not-asked"
@@ -51,59 +51,63 @@ NO_OTHER_SUBPROTOCOL = "no-other-subprotocol"
 SHARED_REASONS: Mapping[str, Reason] = MappingProxyType(
     {
         NOTHING_OFFERED: Reason(
-            "The request carried no credential, and nobody is let in without one here.",
-            "Send a credential, or let anonymous requests in (--anonymous-auth, AuthenticationConfiguration).",
+            "The request carried no credential, and this server requires one.",
+            "Send a credential, or allow anonymous requests (--anonymous-auth, AuthenticationConfiguration).",
         ),
-        NOT_ASKED: Reason("It would have had to ask outside, and the credential was decided on before."),
+        NOT_ASKED: Reason(
+            "The authenticator asks a remote service, which was not necessary: another one accepted or rejected the credential."
+        ),
         UNKNOWN_TOKEN: Reason(
             "No authenticator knows a token of this form.",
-            "See whether the token is whole and of this cluster, and whether the authenticator that should know it is on.",
+            "Check that the token is whole and of this cluster, and that its authenticator is turned on.",
         ),
         UNKNOWN_PASSWORD: Reason(
             "No authenticator knows this user name and password.",
-            "See whether the user is in --basic-auth-file or at the service that judges passwords, and whether that is on.",
+            "Check that the user is in --basic-auth-file or known to the service that judges passwords, and that it is turned on.",
         ),
         UNKNOWN_CREDENTIAL: Reason(
             "No authenticator accepts this credential of the scheme that the request names.",
-            "See whether the client sends it whole, in one request, and what the custom authenticator that names the scheme wants.",
+            "Check that the client sends it whole, in one request, and in the form that the custom authenticator expects.",
         ),
         WRONG_AUDIENCE: Reason(
-            "The token was made for somebody else.",
+            "The token was issued for another audience.",
             "Have a token issued for this server's audience, or name the token's audience in the configuration.",
         ),
         UNDECIDED: Reason(
-            "The authenticator did not decide even after it was told what it asked for.",
+            "The authenticator gave no verdict even after it had received the data that it requested.",
             "This is a fault of the authenticator; report it.",
         ),
         TIMED_OUT: Reason(
-            "Whoever had to be asked did not answer in time, so the credential was refused.",
-            "See whether the service that is asked is up and can be reached from this server.",
+            "The remote service did not answer in time, so the credential was rejected.",
+            "Check that the service is up and can be reached from this server.",
         ),
         FAILED: Reason(
-            "The authenticator failed, so the credential was refused.",
+            "The authenticator failed, so the credential was rejected.",
             "See this server's log at that time; for an authenticator of your own, its own log.",
         ),
         TOO_BUSY: Reason(
-            "Too many credentials waited to be judged at that moment.",
-            "Try again; if it stays so, find out who floods the server with credentials, or why judging them takes long.",
+            "Too many credentials were waiting for a verdict at that moment.",
+            "Try again. If it persists, find the source of the many credentials, or the reason for slow verdicts.",
         ),
         GUESSING: Reason(
-            "So many wrong credentials came lately that no more are judged at such a price.",
-            "Find out who guesses; it passes by itself when that ends.",
+            "So many wrong credentials came lately from this source that expensive ones are no longer judged.",
+            "Find the source of the wrong credentials. The limit ends by itself when they stop.",
         ),
         "expired": Reason(
-            "The credential was good, and its time is over.",
+            "The credential was valid and has expired.",
             f"Make a new one: mooring token create, mooring kubeconfig user, or log in again. If it should live: {COMPARE_CLOCKS}",
         ),
-        "not-yet-valid": Reason("The credential begins in the future, by this server's clock.", COMPARE_CLOCKS),
+        "not-yet-valid": Reason(
+            "The validity of the credential begins in the future, by this server's clock.", COMPARE_CLOCKS
+        ),
         "issued-in-future": Reason("The token was issued in the future, by this server's clock.", COMPARE_CLOCKS),
         "malformed": Reason(
-            "The credential is not what it should be: it cannot be read.",
-            "See whether it was copied whole, without line breaks or quotes.",
+            "The credential cannot be read: it does not have the form of its kind.",
+            "Check that it was copied whole, without line breaks or quotes.",
         ),
-        "too-large": Reason("The credential is larger than any that is read.", "Have a smaller one issued."),
+        "too-large": Reason("The credential is larger than the server reads.", "Have a smaller one issued."),
         "bad-signature": Reason(
-            "The credential names an issuer that is known here, but was not signed with its key.",
+            "The credential names a known issuer, but is not signed with that issuer's key.",
             "It is of another cluster or forged, or the issuer's key was replaced: have a new one issued.",
         ),
         UNKNOWN_CA: Reason(
@@ -114,17 +118,19 @@ SHARED_REASONS: Mapping[str, Reason] = MappingProxyType(
             "The token is signed with an algorithm that is not accepted of its issuer.", ASK_ISSUER
         ),
         "unknown-key": Reason(
-            "The token names a key that is not known here.",
+            "The token names an unknown key.",
             "The issuer's keys were replaced, or the token is of another cluster of the same issuer name: have a new one issued.",
         ),
-        "wrong-issuer": Reason("The token is of an issuer that is not known here.", ASK_ISSUER),
-        "missing-expiry": Reason("The token does not say when it expires.", ASK_ISSUER),
-        MALFORMED_CLAIMS: Reason("The token does not say whose it is, or contradicts itself.", NEW_SERVICE_TOKEN),
+        "wrong-issuer": Reason("The token is of an unknown issuer.", ASK_ISSUER),
+        "missing-expiry": Reason("The token has no expiry.", ASK_ISSUER),
+        MALFORMED_CLAIMS: Reason(
+            "The claims of the token name no ServiceAccount, or contradict each other.", NEW_SERVICE_TOKEN
+        ),
         RESERVED_NAME: Reason(
-            "The service names a user that only the cluster itself may name.",
+            "The service named a user whose name is reserved for the cluster.",
             "Rename the user: names that begin with system: are the cluster's.",
         ),
-        TOKEN_TOO_LONG: Reason("The token is too long to be sent to the service that judges tokens."),
+        TOKEN_TOO_LONG: Reason("The token is too long to be sent to a remote service."),
         TOKEN_REPEATED: Reason(
             "The list of WebSocket subprotocols holds more than one token.", "Let the client offer one."
         ),

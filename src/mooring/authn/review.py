@@ -46,16 +46,16 @@ def review_token(
 ) -> Generator[Pending, Found, Reviewed]:
     """Return the answered TokenReview. `audiences`: the server's own. Yields deferred verdicts, as the chain does."""
     spec = review["spec"]
-    ours = tuple(audiences)
-    asked = tuple(spec.get("audiences") or ours)
+    own = tuple(audiences)
+    requested = tuple(spec.get("audiences") or own)
     bearing = [one for one in authenticators if one.judges == SECRET]
     token = bearer_in(f"Bearer {spec['token']}")
     outcome = Outcome(None)
     if token is not None:
-        outcome = yield from judge(Credentials(bearer=token), bearing, views, now, asked)
+        outcome = yield from judge(Credentials(bearer=token), bearing, views, now, requested)
     if outcome.user is not None:
-        outcome = _for_somebody(outcome, asked, ours)
-    return Reviewed({**review, "status": _status(outcome)}, outcome)
+        outcome = _restrict_audiences(outcome, requested, own)
+    return Reviewed({**review, "status": _review_status(outcome)}, outcome)
 
 
 def review_self(review: Obj, user: UserInfo, now: datetime) -> Obj:
@@ -69,18 +69,18 @@ def review_self(review: Obj, user: UserInfo, now: datetime) -> Obj:
     }
 
 
-def _for_somebody(outcome: Outcome, asked: tuple[str, ...], ours: tuple[str, ...]) -> Outcome:
+def _restrict_audiences(outcome: Outcome, requested: tuple[str, ...], own: tuple[str, ...]) -> Outcome:
     """Return the acceptance with the requested audiences that it is valid for, or a rejection without any (rule 2)."""
-    named = outcome.audiences or ours
-    valid_for = tuple(audience for audience in asked if audience in named or not named)
-    if valid_for or not asked:
+    named = outcome.audiences or own
+    valid_for = tuple(audience for audience in requested if audience in named or not named)
+    if valid_for or not requested:
         return replace(outcome, audiences=valid_for)
-    told = f"good for {', '.join(named)}, wants audience {' or '.join(asked)}"
-    refusals = (Refusal(outcome.authenticator, WRONG_AUDIENCE, told),)
+    detail = f"good for {', '.join(named)}, wants audience {' or '.join(requested)}"
+    refusals = (Refusal(outcome.authenticator, WRONG_AUDIENCE, detail),)
     return replace(outcome, user=None, refusals=refusals, why=WRONG_AUDIENCE)
 
 
-def _status(outcome: Outcome) -> Obj:
+def _review_status(outcome: Outcome) -> Obj:
     if outcome.user is None:
         return {"user": {}} | ({"error": INVALID_TOKEN} if outcome.refusals else {})
     status: Obj = {"authenticated": True, "user": user_info(outcome.user)}

@@ -1,8 +1,8 @@
-"""Writes down, once a day, that a Secret's token was used: the label `kubernetes.io/legacy-token-last-used`.
+"""Records once a day that the token of a Secret was used: the label `kubernetes.io/legacy-token-last-used`.
 
 Rules kept here (docs/protocol/service-account-tokens.md#legacy-tokens): requests never wait for this. The label is a merge patch
-through the registry, of the very Secret that was used (by uid); what fails is noted again at the next use. Writes come one after
-the other.
+through the registry, of the very Secret that was used (by uid). A failed write is noted again at the next use. Writes come one
+after the other. This task stands here and not with the authenticator, because it writes through the registry.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ RECORD_SECONDS = 5.0
 
 
 async def record_forever(uses: LastUses, registry: Registry, clock: Clock) -> None:
-    """Every few seconds, write down what was noted. Runs until cancelled."""
+    """Write the noted uses every RECORD_SECONDS, until cancelled."""
     while True:
         await clock.sleep(RECORD_SECONDS)
         await record(uses, registry, clock)
 
 
 async def record(uses: LastUses, registry: Registry, clock: Clock) -> None:
-    """Write down what was noted."""
+    """Write the noted uses."""
     for use in uses.take():
         try:
             await _labelled(use, registry, clock)

@@ -12,7 +12,7 @@ PATH_NOT_ANONYMOUS = "path-not-anonymous"
 REASONS: Mapping[str, Reason] = MappingProxyType(
     {
         PATH_NOT_ANONYMOUS: Reason(
-            "Anonymous requests are let in for other paths only.",
+            "Anonymous requests are allowed for other paths only.",
             "Send a credential, or add the path to anonymous.conditions of the AuthenticationConfiguration.",
         ),
     }

@@ -20,10 +20,11 @@ REASONS: Mapping[str, Reason] = MappingProxyType(
         ),
         "wrong-secret": Reason(
             "The id is known, and the secret part behind it is wrong.",
-            "Copy the token again, whole. If nobody mistyped it, somebody guesses: delete the token (mooring token delete).",
+            "Copy the token again, whole. If it was not mistyped, it may be a guess: delete the token (mooring token delete).",
         ),
         "id-mismatch": Reason(
-            "The Secret says another id than its name does.", "Delete it, and make the token with mooring token create."
+            "The id in the Secret differs from the one in its name.",
+            "Delete it, and make the token with mooring token create.",
         ),
         "usage-missing": Reason(
             "The bootstrap token is not for authentication.",

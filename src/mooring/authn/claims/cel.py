@@ -68,20 +68,22 @@ class Expression:
     def __init__(self, text: str, variable: str, compiled: Any) -> None:
         self.text = text
         self.variable = variable
-        self.names = frozenset(_named(_only(_only(compiled.serialize(), _ANY_VALUE), _CHECKED_EXPR), variable))
+        self.names = frozenset(
+            _members_named(_last_field(_last_field(compiled.serialize(), _ANY_VALUE), _CHECKED_EXPR), variable)
+        )
         """Members of the variable that the expression names, however it spells that."""
         self._compiled = compiled
 
     def evaluate(self, value: Mapping[str, Any]) -> Any:
         """Return the result as JSON for this value of the variable. Raises CelFailedError."""
         try:
-            found = self._compiled.eval(data={self.variable: _fitting(value)})
+            found = self._compiled.eval(data={self.variable: _without_large_integers(value)})
             kind, given = found.type().name(), found.plain_value()
         except (RuntimeError, TypeError, ValueError, OverflowError):  # a budget spent, or a value that CEL has not
             raise CelFailedError("it cannot be evaluated for this token") from None
         if kind == "ERROR":
-            told = _WITHOUT_VALUES.search(str(given))
-            raise CelFailedError(told[0] if told else "it cannot be evaluated for this token")
+            shown = _WITHOUT_VALUES.search(str(given))
+            raise CelFailedError(shown[0] if shown else "it cannot be evaluated for this token")
         return given
 
     def __eq__(self, other: object) -> bool:
@@ -103,7 +105,7 @@ def compile_expression(text: str, variable: str, wanted: frozenset[str]) -> Expr
         compiled = environment.compile(text)
         kind = compiled.return_type().name()
     except (RuntimeError, TypeError) as error:
-        raise CelError(f"compilation failed: {_complaint(str(error))}") from None
+        raise CelError(f"compilation failed: {_first_error(str(error))}") from None
     if kind not in wanted:
         raise CelError(f"must evaluate to {_TOLD[wanted]}, not to {kind.lower()}")
     expression = Expression(text, variable, compiled)
@@ -127,7 +129,7 @@ def _environment(variable: str) -> Any:
     )
 
 
-def _complaint(text: str) -> str:
+def _first_error(text: str) -> str:
     """Return the first error of the compiler, with its column."""
     found = _COMPLAINT.search(text)
     if found is None:
@@ -136,42 +138,42 @@ def _complaint(text: str) -> str:
     return f"column {column}: {found[3]}" if column > 0 else found[3]
 
 
-def _fitting(value: Any) -> Any:
+def _without_large_integers(value: Any) -> Any:
     """`value` with integers that CEL has no room for as doubles, which is how Go reads every number of a token."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value if -_INT64 <= value < _INT64 else float(value)
     if isinstance(value, Mapping):
-        return {name: _fitting(one) for name, one in value.items()}
+        return {name: _without_large_integers(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_fitting(one) for one in value]
+        return [_without_large_integers(one) for one in value]
     return value
 
 
-def _only(message: bytes, wanted: int) -> bytes:
+def _last_field(message: bytes, wanted: int) -> bytes:
     """The last field of that number: what protobuf means by a field that is not repeated."""
-    return _every(message, wanted)[-1] if _every(message, wanted) else b""
+    return _fields_numbered(message, wanted)[-1] if _fields_numbered(message, wanted) else b""
 
 
-def _every(message: bytes, *wanted: int) -> list[bytes]:
+def _fields_numbered(message: bytes, *wanted: int) -> list[bytes]:
     return [value for number, _, value in fields(message, ValueBudget()) if number in wanted]
 
 
-def _named(expression: bytes, variable: str) -> Iterator[str]:
+def _members_named(expression: bytes, variable: str) -> Iterator[str]:
     """The members of `variable` that are named anywhere in a serialized Expr."""
     for kind, _, node in fields(expression, ValueBudget()):
         if kind not in _INNER:
             continue
-        if kind == _SELECT and _is(_only(node, 1), variable):
-            yield _only(node, 2).decode()
-        if kind == _CALL and _only(node, 2) in _BY_NAME:
-            of, name = _every(node, 3)
-            literal = _only(_only(name, _CONST), _CONST_TEXT).decode()
-            if literal and _is(of, variable):
+        if kind == _SELECT and _is_variable(_last_field(node, 1), variable):
+            yield _last_field(node, 2).decode()
+        if kind == _CALL and _last_field(node, 2) in _BY_NAME:
+            of, name = _fields_numbered(node, 3)
+            literal = _last_field(_last_field(name, _CONST), _CONST_TEXT).decode()
+            if literal and _is_variable(of, variable):
                 yield literal
-        for inner in _every(node, *_INNER[kind]):
-            for one in _every(inner, *_ENTRY) if kind == _STRUCT else (inner,):
-                yield from _named(one, variable)
+        for inner in _fields_numbered(node, *_INNER[kind]):
+            for one in _fields_numbered(inner, *_ENTRY) if kind == _STRUCT else (inner,):
+                yield from _members_named(one, variable)
 
 
-def _is(expression: bytes, variable: str) -> bool:
-    return _only(_only(expression, _IDENT), 1) == variable.encode()
+def _is_variable(expression: bytes, variable: str) -> bool:
+    return _last_field(_last_field(expression, _IDENT), 1) == variable.encode()

@@ -91,26 +91,26 @@ class Identification:
 def identify(claims: Claims, by: Identification) -> UserInfo:
     """Return the user for verified claims. Raises ClaimsRefusedError."""
     for rule in by.claim_rules:
-        _check(claims, rule)
-    username = _username(claims, by.username)
-    groups = _groups(claims, by.groups)
-    uid = "" if by.uid is None else _text(claims, by.uid, "uid")
-    user = UserInfo(username, uid, groups, _extra(claims, by.extra))
+        _check_claim(claims, rule)
+    username = _map_username(claims, by.username)
+    groups = _map_groups(claims, by.groups)
+    uid = "" if by.uid is None else _map_text(claims, by.uid, "uid")
+    user = UserInfo(username, uid, groups, _map_extra(claims, by.extra))
     for user_rule in by.user_rules:
-        _hold(user_rule, _seen(user), USER_RULE)
+        _evaluate_rule(user_rule, _rule_input(user), USER_RULE)
     return user
 
 
-def _check(claims: Claims, rule: Required | Rule) -> None:
+def _check_claim(claims: Claims, rule: Required | Rule) -> None:
     if isinstance(rule, Rule):
-        _hold(rule, claims, CLAIM_RULE)
+        _evaluate_rule(rule, claims, CLAIM_RULE)
     elif rule.claim not in claims:
         raise ClaimsRefusedError(MISSING_CLAIM, f"the required claim {rule.claim} is not there")
     elif claims[rule.claim] != rule.value:
         raise ClaimsRefusedError(WRONG_CLAIM, f"the claim {rule.claim} has not the required value")
 
 
-def _hold(rule: Rule, value: Mapping[str, Any], code: str) -> None:
+def _evaluate_rule(rule: Rule, value: Mapping[str, Any], code: str) -> None:
     try:
         held = rule.expression.evaluate(value) is True
     except CelFailedError as error:
@@ -119,8 +119,8 @@ def _hold(rule: Rule, value: Mapping[str, Any], code: str) -> None:
         raise ClaimsRefusedError(code, rule.message or f"{rule.expression.text} is false")
 
 
-def _username(claims: Claims, source: Claim | Expression) -> str:
-    found = _text(claims, source, "username")
+def _map_username(claims: Claims, source: Claim | Expression) -> str:
+    found = _map_text(claims, source, "username")
     if isinstance(source, Claim) and source.name == EMAIL and claims.get(EMAIL_VERIFIED, True) is not True:
         raise ClaimsRefusedError(EMAIL_NOT_VERIFIED, "the issuer does not say that the e-mail address was verified")
     if not found:
@@ -128,40 +128,40 @@ def _username(claims: Claims, source: Claim | Expression) -> str:
     return found
 
 
-def _text(claims: Claims, source: Claim | Expression, of: str) -> str:
-    found = _given(claims, source, of)
+def _map_text(claims: Claims, source: Claim | Expression, of: str) -> str:
+    found = _source_value(claims, source, of)
     if not isinstance(found, str):
-        raise _malformed(source, of, "a text")
+        raise _malformed_error(source, of, "a text")
     return source.prefix + found if isinstance(source, Claim) else found
 
 
-def _groups(claims: Claims, source: Claim | Expression | None) -> tuple[str, ...]:
+def _map_groups(claims: Claims, source: Claim | Expression | None) -> tuple[str, ...]:
     if source is None or (isinstance(source, Claim) and source.name not in claims):
         return ()
-    found = _given(claims, source, "groups")
-    texts = _texts(found)
+    found = _source_value(claims, source, "groups")
+    texts = _as_texts(found)
     if texts is None:
-        raise _malformed(source, "groups", "a text or a list of texts")
+        raise _malformed_error(source, "groups", "a text or a list of texts")
     prefix = source.prefix if isinstance(source, Claim) else ""
     return tuple(prefix + text for text in texts if text)
 
 
-def _extra(claims: Claims, mappings: tuple[tuple[str, Expression], ...]) -> Mapping[str, tuple[str, ...]]:
+def _map_extra(claims: Claims, mappings: tuple[tuple[str, Expression], ...]) -> Mapping[str, tuple[str, ...]]:
     extra: dict[str, tuple[str, ...]] = {}
     jti = claims.get("jti")
     if isinstance(jti, str) and jti:
         extra[CREDENTIAL_ID] = (f"JTI={jti}",)
     for key, expression in mappings:
-        texts = _texts(_given(claims, expression, f"extra {key}"))
+        texts = _as_texts(_source_value(claims, expression, f"extra {key}"))
         if texts is None:
-            raise _malformed(expression, f"extra {key}", "a text or a list of texts")
+            raise _malformed_error(expression, f"extra {key}", "a text or a list of texts")
         values = tuple(text for text in texts if text)
         if values:
             extra[key] = values
     return MappingProxyType(extra)
 
 
-def _given(claims: Claims, source: Claim | Expression, of: str) -> Any:
+def _source_value(claims: Claims, source: Claim | Expression, of: str) -> Any:
     if isinstance(source, Claim):
         if source.name not in claims:
             raise ClaimsRefusedError(MISSING_CLAIM, f"{of}: the claim {source.name} is not there")
@@ -172,7 +172,7 @@ def _given(claims: Claims, source: Claim | Expression, of: str) -> Any:
         raise ClaimsRefusedError(MAPPING_FAILED, f"{of}: {source.text}: {error}") from None
 
 
-def _texts(value: Any) -> list[str] | None:
+def _as_texts(value: Any) -> list[str] | None:
     """null, a text or a list of texts as a list of texts; None for anything else."""
     if value is None:
         return []
@@ -183,13 +183,13 @@ def _texts(value: Any) -> list[str] | None:
     return None
 
 
-def _malformed(source: Claim | Expression, of: str, wanted: str) -> ClaimsRefusedError:
+def _malformed_error(source: Claim | Expression, of: str, wanted: str) -> ClaimsRefusedError:
     if isinstance(source, Claim):
         return ClaimsRefusedError(MALFORMED_CLAIM, f"{of}: the claim {source.name} is not {wanted}")
     return ClaimsRefusedError(MAPPING_FAILED, f"{of}: {source.text} gave something that is not {wanted}")
 
 
-def _seen(user: UserInfo) -> dict[str, Any]:
+def _rule_input(user: UserInfo) -> dict[str, Any]:
     """The user as expressions see it."""
     return {
         "username": user.username,

@@ -73,7 +73,7 @@ class ContainedAuthenticator:
         parts: tuple[bytes, ...]
         if other is not None and other.value and other.scheme in self.schemes:
             offered = Offered(scheme=other.scheme, credential=other.value, now=now, audiences=asked)
-            return Deferred(coroutine=partial(self._find_out, offered), deadline=self._deadline)
+            return Deferred(coroutine=partial(self._ask_and_read, offered), deadline=self._deadline)
         if token and BEARER in self.schemes:
             if len(token.reveal()) > MAX_CLAIMED_BYTES:
                 return NotMine(TOKEN_TOO_LONG)
@@ -86,69 +86,75 @@ class ContainedAuthenticator:
             return _NOT_MINE
         place = self._remembered.place(*parts, *(one.encode("utf-8", "surrogatepass") for one in asked))
         return self._remembered.get(place, now) or Deferred(
-            coroutine=partial(self._find_out, offered),
+            coroutine=partial(self._ask_and_read, offered),
             key=place,
             deadline=self._deadline,
             on_verdict=partial(self._remembered.put, place),
         )
 
-    async def _find_out(self, offered: Offered) -> Verdict:
+    async def _ask_and_read(self, offered: Offered) -> Verdict:
         return read(await self._ask(offered), offered)
 
 
-def read(said: object, offered: Offered) -> Verdict:
+def read(result: object, offered: Offered) -> Verdict:
     """Return the verdict for the result of a custom authenticator about `offered` (rules 3 to 6)."""
-    if isinstance(said, User):
-        return _accepted(said)
-    if not isinstance(said, own.NotMine | own.Rejected):
-        return Rejected(FAILED, f"it answered {type(said).__name__}, which is no User, NotMine or Rejected")
-    reason: object = said.reason
-    if isinstance(said, own.NotMine) and reason == "":
+    if isinstance(result, User):
+        return _check_user(result)
+    if not isinstance(result, own.NotMine | own.Rejected):
+        return Rejected(FAILED, f"it answered {type(result).__name__}, which is no User, NotMine or Rejected")
+    reason: object = result.reason
+    if isinstance(result, own.NotMine) and reason == "":
         return _NOT_MINE
     if not isinstance(reason, str) or len(reason) > _MAX_CODE or not _CODE.fullmatch(reason):
         return Rejected(FAILED, f"its reason is no code of at most {_MAX_CODE} lower case letters, digits and dashes")
-    return NotMine(reason) if isinstance(said, own.NotMine) else Rejected(reason, _detail(said.detail, offered))
+    return (
+        NotMine(reason)
+        if isinstance(result, own.NotMine)
+        else Rejected(reason, _printable_detail(result.detail, offered))
+    )
 
 
-def _accepted(said: User) -> Verdict:
-    groups: object = said.groups
-    extra: object = said.extra
-    if not _text(said.username) or not said.username:
+def _check_user(result: User) -> Verdict:
+    groups: object = result.groups
+    extra: object = result.extra
+    if not _is_text(result.username) or not result.username:
         return Rejected(FAILED, "the user name is no printable text")
-    if not _text(said.uid):
+    if not _is_text(result.uid):
         return Rejected(FAILED, "the uid is no printable text")
-    if not _texts(groups) or not all(groups):
+    if not _is_text_list(groups) or not all(groups):
         return Rejected(FAILED, "the groups are no list of printable texts")
-    if not isinstance(extra, Mapping) or not all(_text(key) and _texts(values) for key, values in extra.items()):
+    if not isinstance(extra, Mapping) or not all(
+        _is_text(key) and _is_text_list(values) for key, values in extra.items()
+    ):
         return Rejected(FAILED, "the extra is no mapping of printable texts to lists of them")
     if any(not key or key != key.lower() for key in extra):
         return Rejected(FAILED, "a key of the extra is empty or not in lower case")
-    texts = (said.username, said.uid, *groups, *extra, *(value for values in extra.values() for value in values))
+    texts = (result.username, result.uid, *groups, *extra, *(value for values in extra.values() for value in values))
     if sum(map(len, texts)) > MAX_USER:
         return Rejected(FAILED, f"the user has more than {MAX_USER} characters")
-    if said.username.startswith("system:"):
+    if result.username.startswith("system:"):
         return Rejected(RESERVED_NAME, "the user name begins with system:")
     if any(group.startswith("system:") for group in groups):
         return Rejected(RESERVED_NAME, "a group begins with system:")
     if any(_KUBERNETES.fullmatch(key) for key in extra):
         return Rejected(RESERVED_NAME, "a key of the extra is one of kubernetes.io or k8s.io")
     kept = MappingProxyType({key: tuple(values) for key, values in extra.items()})
-    return Accepted(UserInfo(said.username, said.uid, tuple(dict.fromkeys(groups)), kept))
+    return Accepted(UserInfo(result.username, result.uid, tuple(dict.fromkeys(groups)), kept))
 
 
-def _text(value: object) -> TypeGuard[str]:
+def _is_text(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and value.isprintable()
 
 
-def _texts(value: object) -> TypeGuard[Sequence[str]]:
-    return isinstance(value, list | tuple) and all(_text(one) for one in value)
+def _is_text_list(value: object) -> TypeGuard[Sequence[str]]:
+    return isinstance(value, list | tuple) and all(_is_text(one) for one in value)
 
 
-def _detail(said: object, offered: Offered) -> str:
+def _printable_detail(result: object, offered: Offered) -> str:
     """Return the detail as one line, "" when it is not text."""
-    if not isinstance(said, str):
+    if not isinstance(result, str):
         return ""
     secret = offered.token or offered.password or offered.credential
-    if secret is not None and secret.reveal().decode("utf-8", "replace") in said:
+    if secret is not None and secret.reveal().decode("utf-8", "replace") in result:
         return "it repeated the secret, which is left out"
-    return "".join(one if one.isprintable() else " " for one in said[:MAX_DETAIL])
+    return "".join(one if one.isprintable() else " " for one in result[:MAX_DETAIL])

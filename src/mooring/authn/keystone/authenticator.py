@@ -112,33 +112,42 @@ class KeystoneAuthenticator:
             return _NOT_MINE
         name, at, domain = basic.user.rpartition("@")
         name, domain = (name, domain) if at else (domain, self._domain)
-        if not _good(name, MAX_NAME) or not _good(domain, MAX_DOMAIN) or len(basic.password.reveal()) > MAX_PASSWORD:
+        if (
+            not _is_usable(name, MAX_NAME)
+            or not _is_usable(domain, MAX_DOMAIN)
+            or len(basic.password.reveal()) > MAX_PASSWORD
+        ):
             return NotMine(NOT_A_NAME)
         place = self._remembered.place(basic.user.encode(), basic.password.reveal())
         return self._remembered.get(place, now) or Deferred(
-            exchange=partial(self._ask, name, domain, basic),
+            exchange=partial(self._exchange, name, domain, basic),
             key=place,
             deadline=DEADLINE,
             on_verdict=partial(self._remembered.put, place),
         )
 
-    def _ask(self, name: str, domain: str, basic: Basic, now: datetime) -> Exchange[Verdict | None]:
+    def _exchange(self, name: str, domain: str, basic: Basic, now: datetime) -> Exchange[Verdict | None]:
         answer = yield HttpRequest(
-            TARGET, "POST", "", _HEADERS, _request(name, domain, basic), CALL_SECONDS, MAX_ANSWER
+            TARGET, "POST", "", _HEADERS, _request_body(name, domain, basic), CALL_SECONDS, MAX_ANSWER
         )
         if not isinstance(answer, HttpResponse):
             return Rejected(UNREACHABLE, answer.text if isinstance(answer, HttpFailure) else "")
         if answer.status != 201:
-            return _refusal(answer)
-        return self._named(answer.body)
+            return _rejection(answer)
+        return self._read_user(answer.body)
 
-    def _named(self, body: bytes) -> Verdict:
+    def _read_user(self, body: bytes) -> Verdict:
         try:
             user = msgspec.json.decode(body, type=_Description).token.user
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return Rejected(UNREADABLE, "it does not describe a token")
         name, domain = user.name, user.domain.name
-        if not _good(name, MAX_NAME) or not _good(domain, MAX_DOMAIN) or "@" in domain or not _good(user.id, MAX_NAME):
+        if (
+            not _is_usable(name, MAX_NAME)
+            or not _is_usable(domain, MAX_DOMAIN)
+            or "@" in domain
+            or not _is_usable(user.id, MAX_NAME)
+        ):
             return Rejected(UNREADABLE, "the user has no name, id and domain that could be used")
         if name.startswith("system:"):
             return Rejected(RESERVED_NAME, "the name begins with system:")
@@ -146,17 +155,17 @@ class KeystoneAuthenticator:
         return Accepted(UserInfo(full, user.id))
 
 
-def _request(name: str, domain: str, basic: Basic) -> bytes:
+def _request_body(name: str, domain: str, basic: Basic) -> bytes:
     user = {"name": name, "domain": {"name": domain}, "password": basic.password.reveal().decode()}
     identity = {"methods": ["password"], "password": {"user": user}}
     return msgspec.json.encode({"auth": {"identity": identity, "scope": "unscoped"}})
 
 
-def _good(name: str, most: int) -> bool:
+def _is_usable(name: str, most: int) -> bool:
     return 0 < len(name) <= most and name.isprintable()
 
 
-def _refusal(answer: HttpResponse) -> Verdict:
+def _rejection(answer: HttpResponse) -> Verdict:
     if answer.status == 401 and "openstack-auth-receipt" in answer.headers:
         return Rejected(MORE_FACTORS, "Keystone wants another factor of this user")
     known = _BY_STATUS.get(answer.status)

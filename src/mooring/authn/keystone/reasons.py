@@ -21,7 +21,7 @@ UNREADABLE = "keystone-answer-unreadable"
 REASONS: Mapping[str, Reason] = MappingProxyType(
     {
         NOT_A_NAME: Reason(
-            "The user name is not one that Keystone could have.",
+            "Keystone cannot have this user name.",
             "Give user, or domain and user as the documentation says.",
         ),
         WRONG: Reason(
@@ -29,29 +29,29 @@ REASONS: Mapping[str, Reason] = MappingProxyType(
             "Try the same with: openstack token issue.",
         ),
         MORE_FACTORS: Reason(
-            "Keystone wants another factor of this user.",
-            "Let the user come in another way; passwords alone will not do.",
+            "Keystone requires another factor from this user.",
+            "Use another authenticator for this user; a password alone is not enough.",
         ),
         FORBIDDEN: Reason(
-            "Keystone knows the user and does not let the user in.",
+            "Keystone knows the user and rejects the login.",
             "See whether the password expired or the user is locked.",
         ),
         NOT_V3: Reason(
             "There is no Keystone of version 3 at this URL.",
             "Correct --keystone-url; it ends in /v3 in most installations.",
         ),
-        BUSY: Reason("Keystone has too much to do.", "Try again; if it stays so, see its own log."),
+        BUSY: Reason("Keystone is overloaded.", "Try again. If it persists, see its own log."),
         BROKEN: Reason("Keystone failed.", "See its own log at that time."),
         UNEXPECTED: Reason(
-            "Keystone answered something that is none of its answers.", "See the detail, and what stands between."
+            "Keystone answered with an unexpected status.", "See the detail, and check proxies in between."
         ),
         UNREACHABLE: Reason(
-            "Keystone could not be asked.",
+            "Keystone could not be reached.",
             "See the detail: the URL, the network between, and whether its certificate is of a CA in --keystone-ca-file.",
         ),
         UNREADABLE: Reason(
-            "What Keystone answered cannot be understood.",
-            "See the detail, and whether --keystone-url is the right one.",
+            "The answer of Keystone cannot be read.",
+            "See the detail, and check --keystone-url.",
         ),
     }
 )

@@ -69,7 +69,7 @@ class UserTokenAuthenticator:
     judges = SECRET
 
     def __init__(self, keys: KeySet) -> None:
-        self._tokens = SignedTokens((ISSUER,), keys, _read)
+        self._tokens = SignedTokens((ISSUER,), keys, _read_claims)
 
     def replace(self, keys: KeySet) -> None:
         """Verify with these keys from now on, and no others."""
@@ -85,27 +85,32 @@ class UserTokenAuthenticator:
         return Accepted(token.user, valid_for) if valid_for else Rejected(WRONG_AUDIENCE, token.user.username)
 
 
-def _read(claims: Claims) -> tuple[_Token, datetime]:
+def _read_claims(claims: Claims) -> tuple[_Token, datetime]:
     """Return the content of the claims, and the time until which it may be remembered. Raises ClaimsRefusedError."""
-    said = claims.get(CLAIM)
+    private = claims.get(CLAIM)
     name, token_id, audiences = claims.get("sub"), claims.get("jti"), claims.get("aud")
-    if not isinstance(said, dict) or not isinstance(name, str) or not name or not isinstance(token_id, str):
-        raise _malformed()
-    uid, groups, extra = said.get("uid"), said.get("groups"), said.get("extra")
-    if not isinstance(uid, str) or not _texts(groups) or not _texts(audiences) or not isinstance(extra, dict):
-        raise _malformed()
-    if not all(_texts(values) for values in extra.values()):
-        raise _malformed()
+    if not isinstance(private, dict) or not isinstance(name, str) or not name or not isinstance(token_id, str):
+        raise _malformed_error()
+    uid, groups, extra = private.get("uid"), private.get("groups"), private.get("extra")
+    if (
+        not isinstance(uid, str)
+        or not _is_text_list(groups)
+        or not _is_text_list(audiences)
+        or not isinstance(extra, dict)
+    ):
+        raise _malformed_error()
+    if not all(_is_text_list(values) for values in extra.values()):
+        raise _malformed_error()
     if any(one.startswith("system:") for one in (name, *groups)):
-        raise _malformed()
-    told = {key: tuple(values) for key, values in extra.items()} | {CREDENTIAL_ID: (f"JTI={token_id}",)}
-    token = _Token(UserInfo(name, uid, tuple(groups), MappingProxyType(told)), tuple(audiences))
+        raise _malformed_error()
+    extra_values = {key: tuple(values) for key, values in extra.items()} | {CREDENTIAL_ID: (f"JTI={token_id}",)}
+    token = _Token(UserInfo(name, uid, tuple(groups), MappingProxyType(extra_values)), tuple(audiences))
     return token, datetime.fromtimestamp(claims["exp"], UTC)  # the minute of leeway after it is verified anew each time
 
 
-def _malformed() -> ClaimsRefusedError:
+def _malformed_error() -> ClaimsRefusedError:
     return ClaimsRefusedError(MALFORMED_CLAIMS, "")
 
 
-def _texts(value: Any) -> TypeGuard[list[str]]:
+def _is_text_list(value: Any) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(isinstance(one, str) for one in value)

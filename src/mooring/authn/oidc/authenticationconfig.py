@@ -63,18 +63,18 @@ def parse(
     `anonymous_given`: the operator gave --anonymous-auth.
     """
     mistakes: list[str] = []
-    top = _document(data, source, mistakes)
+    top = _read_document(data, source, mistakes)
     known = ("issuer", "claimValidationRules", "claimMappings", "userValidationRules")
-    issuers = [_issuer(part, own_issuers) for part in top.parts("jwt", *known, most=MAX_ISSUERS)]
+    issuers = [_read_issuer(part, own_issuers) for part in top.parts("jwt", *known, most=MAX_ISSUERS)]
     for name, urls in (("url", [one.url for one in issuers]), ("discoveryURL", [one.discovery_url for one in issuers])):
         for place, url in enumerate(urls):
             if url and url in urls[:place]:
                 mistakes.append(str(duplicate(f"jwt[{place}].issuer.{name}", url)))
-    anonymous = _anonymous(top.part("anonymous", "enabled", "conditions")) if top.said("anonymous") else None
+    anonymous = _read_anonymous(top.part("anonymous", "enabled", "conditions")) if top.said("anonymous") else None
     if anonymous is not None and anonymous_given:
         mistakes.append(str(forbidden("anonymous", "it cannot be combined with --anonymous-auth; leave the flag out")))
     if mistakes:
-        raise ConfigError(f"{source}: {_told(mistakes)}")
+        raise ConfigError(f"{source}: {_join_mistakes(mistakes)}")
     return AuthenticationConfiguration(tuple(issuers), anonymous)
 
 
@@ -99,7 +99,7 @@ def from_flags(settings: OidcSettings, ca_pem: bytes) -> IssuerConfig:
     )
 
 
-def _document(data: bytes, source: str, mistakes: list[str]) -> Part:
+def _read_document(data: bytes, source: str, mistakes: list[str]) -> Part:
     if len(data) > MAX_BYTES:
         raise ConfigError(f"{source}: an authentication configuration is at most {MAX_BYTES} bytes")
     try:
@@ -108,8 +108,8 @@ def _document(data: bytes, source: str, mistakes: list[str]) -> Part:
         raise ConfigError(f"{source}: the file is not UTF-8 text") from None
     except MooringError as error:
         raise ConfigError(f"{source}: {error}") from None
-    said = (document.get("apiVersion"), document.get("kind")) if isinstance(document, dict) else None
-    if said is None or said[0] not in VERSIONS or said[1] != KIND:
+    version_and_kind = (document.get("apiVersion"), document.get("kind")) if isinstance(document, dict) else None
+    if version_and_kind is None or version_and_kind[0] not in VERSIONS or version_and_kind[1] != KIND:
         raise ConfigError(
             f"{source}: one {KIND} of {GROUP} is expected; say so in apiVersion ({', '.join(VERSIONS)}) and kind"
         )
@@ -117,24 +117,24 @@ def _document(data: bytes, source: str, mistakes: list[str]) -> Part:
     return Part(document, "", mistakes, "apiVersion", "kind", "jwt", "anonymous")
 
 
-def _told(mistakes: list[str]) -> str:
-    told = mistakes[:MAX_FIELD_ERRORS]
+def _join_mistakes(mistakes: list[str]) -> str:
+    shown = mistakes[:MAX_FIELD_ERRORS]
     if len(mistakes) > MAX_FIELD_ERRORS:
-        told.append(f"and {len(mistakes) - MAX_FIELD_ERRORS} more")
-    return "; ".join(told)
+        shown.append(f"and {len(mistakes) - MAX_FIELD_ERRORS} more")
+    return "; ".join(shown)
 
 
-def _issuer(part: Part, own_issuers: Collection[str]) -> IssuerConfig:
+def _read_issuer(part: Part, own_issuers: Collection[str]) -> IssuerConfig:
     issuer = part.part(
         "issuer",
         "url", "discoveryURL", "certificateAuthority", "audiences", "audienceMatchPolicy", "egressSelectorType",
     )  # fmt: skip
-    url = _url(issuer, "url")
+    url = _https_url(issuer, "url")
     if not url and not issuer.said("url"):
         issuer.say(missing(issuer.at("url"), "the issuer of the tokens"))
     elif url in own_issuers:
         issuer.say(invalid(issuer.at("url"), url, "it is the issuer of this server's own tokens"))
-    discovery = _url(issuer, "discoveryURL")
+    discovery = _https_url(issuer, "discoveryURL")
     if discovery and discovery == url:
         issuer.say(invalid(issuer.at("discoveryURL"), discovery, "it must differ from url; leave it out"))
     egress = issuer.text("egressSelectorType")
@@ -142,14 +142,14 @@ def _issuer(part: Part, own_issuers: Collection[str]) -> IssuerConfig:
         issuer.say(not_supported(issuer.at("egressSelectorType"), egress, EGRESS))
     return IssuerConfig(
         url=url,
-        audiences=_audiences(issuer),
+        audiences=_read_audiences(issuer),
         identification=read_identification(part),
         discovery_url=discovery,
-        ca_pem=_authority(issuer),
+        ca_pem=_certificate_authority(issuer),
     )
 
 
-def _url(part: Part, name: str) -> str:
+def _https_url(part: Part, name: str) -> str:
     text = part.text(name)
     problem = https_url_problem(text) if part.said(name) else ""
     if problem:
@@ -157,7 +157,7 @@ def _url(part: Part, name: str) -> str:
     return text
 
 
-def _audiences(issuer: Part) -> tuple[str, ...]:
+def _read_audiences(issuer: Part) -> tuple[str, ...]:
     found: list[str] = []
     for path, audience in issuer.texts("audiences", most=MAX_ENTRIES):
         if not audience:
@@ -176,7 +176,7 @@ def _audiences(issuer: Part) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _authority(issuer: Part) -> bytes:
+def _certificate_authority(issuer: Part) -> bytes:
     text = issuer.text("certificateAuthority").encode("utf-8", "replace")
     if text:
         try:
@@ -186,7 +186,7 @@ def _authority(issuer: Part) -> bytes:
     return text
 
 
-def _anonymous(part: Part) -> AnonymousAccess:
+def _read_anonymous(part: Part) -> AnonymousAccess:
     enabled = part.truth("enabled")
     conditions = part.parts("conditions", "path", most=MAX_ENTRIES)
     if conditions and not enabled:

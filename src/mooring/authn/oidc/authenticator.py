@@ -113,10 +113,10 @@ class OidcAuthenticator:
                 raise TokenRefusedError("unknown-key", "what it published last is too old to be believed")
             published.keys.verify(text, header)
         except TokenRefusedError:
-            if not issuer.may_ask(now):
+            if not issuer.may_fetch(now):
                 raise
             return Deferred(
-                exchange=partial(_asked_again, issuer, issuer.published),
+                exchange=partial(_refetch_keys, issuer, issuer.published),
                 key=issuer.config.url.encode(),
                 deadline=REFRESH_SECONDS,
                 recognised=True,
@@ -132,7 +132,7 @@ class OidcAuthenticator:
             if isinstance(verdict, Accepted):
                 self._remember(raw, verdict.user, issuer, then, min(expires, then + DISTRIBUTED_TTL))
 
-        talk = partial(_with_groups, issuer, claims, source)
+        talk = partial(_fetch_groups, issuer, claims, source)
         return Deferred(
             exchange=talk, key=hashlib.sha256(raw).digest(), deadline=FETCH_SECONDS, on_verdict=found, recognised=True
         )
@@ -142,7 +142,7 @@ class OidcAuthenticator:
             self._verified.put(raw, _Known(user, issuer, issuer.changes), now, until)
 
 
-def _asked_again(issuer: JwtIssuer, before: Published, now: datetime) -> Exchange[Verdict | None]:
+def _refetch_keys(issuer: JwtIssuer, before: Published, now: datetime) -> Exchange[Verdict | None]:
     """Fetch the keys of an issuer because of a token. None: judge the token again."""
     try:
         issuer.learn((yield from renew(issuer.provider, before.jwks_uri)), now)
@@ -150,11 +150,11 @@ def _asked_again(issuer: JwtIssuer, before: Published, now: datetime) -> Exchang
         issuer.fail(str(error))
         return Rejected(KEYS_NOT_FETCHED, f"issuer {issuer.config.url}: {error}")
     finally:
-        issuer.asked()
+        issuer.fetch_ended()
     return None
 
 
-def _with_groups(issuer: JwtIssuer, claims: Claims, source: Source, now: datetime) -> Exchange[Verdict | None]:
+def _fetch_groups(issuer: JwtIssuer, claims: Claims, source: Source, now: datetime) -> Exchange[Verdict | None]:
     try:
         groups = yield from fetch(source, issuer, now)
         return Accepted(identify({**claims, source.name: groups}, issuer.config.identification))

@@ -5,7 +5,7 @@ Rules kept here (docs/protocol/openid-connect.md#verification):
   endpoint and perhaps an access token. A source without an endpoint is an aggregated one, and is ignored.
 * The source is read from tokens with a verified signature only, so that no other caller chooses a server to contact. The endpoint
   must be https, and is reached under the trust of the issuer, with the access token as bearer token.
-* The response is a JWT of its own issuer, for one of the same audiences, and is verified like any other. Its keys are found by
+* The response is a JWT of its own issuer, for one of the same audiences, and is verified like any other. Its keys are found signer
   discovery, unless it is of the same issuer.
 * Any failure rejects the request: without its groups the user would escape the rules about them.
 """
@@ -57,12 +57,12 @@ def source_of(name: str, claims: Claims) -> Source | None:
 def fetch(source: Source, issuer: JwtIssuer, now: datetime) -> Exchange[Any]:
     """Fetch the value of the claim. Raises ClaimsRefusedError."""
     try:
-        return (yield from _fetched(source, issuer, now))
+        return (yield from _fetch_verified(source, issuer, now))
     except (ProviderError, TokenRefusedError, ClaimsRefusedError) as error:
         raise ClaimsRefusedError(DISTRIBUTED_CLAIM, f"the claim {source.name}: {error}") from None
 
 
-def _fetched(source: Source, issuer: JwtIssuer, now: datetime) -> Exchange[Any]:
+def _fetch_verified(source: Source, issuer: JwtIssuer, now: datetime) -> Exchange[Any]:
     token = source.access_token
     request = HttpRequest(
         issuer.provider.target,
@@ -76,12 +76,12 @@ def _fetched(source: Source, issuer: JwtIssuer, now: datetime) -> Exchange[Any]:
     text = response.body.decode("utf-8", "replace").strip()
     header, claims = decode_unverified(text, MAX_HEADER, MAX_TOKEN)
     check(header, claims, issuer.config.expected, now)
-    by = claims.get("iss")
-    if not isinstance(by, str) or https_url_problem(by):
+    signer = claims.get("iss")
+    if not isinstance(signer, str) or https_url_problem(signer):
         raise TokenRefusedError("wrong-issuer", "the token of its source has no issuer that is an https URL")
-    published = issuer.known(now) if by == issuer.config.url else None
+    published = issuer.known(now) if signer == issuer.config.url else None
     if published is None:
-        published = yield from discover(Provider(by, issuer.provider.target))
+        published = yield from discover(Provider(signer, issuer.provider.target))
     published.keys.verify(text, header)
     if source.name not in claims:
         raise ProviderError("its source does not give it")

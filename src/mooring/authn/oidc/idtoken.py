@@ -46,18 +46,20 @@ def check(header: dict[str, Any], claims: Claims, expected: Expected, now: datet
     check_header(header, expected.algorithms)
     if not any(one in expected.audiences for one in audiences(claims)):
         raise ClaimsRefusedError(WRONG_AUDIENCE, f"wants audience {' or '.join(expected.audiences)}")
-    expires, begins, _ = (_time(claims, name) for name in ("exp", "nbf", "iat"))
+    expires, begins, _ = (_read_time(claims, name) for name in ("exp", "nbf", "iat"))
     check_texts(claims, "sub", "nonce", "at_hash")
     if expires is None:
         raise TokenRefusedError("missing-expiry", "the token has no expiry")
     if now > expires:
-        raise TokenRefusedError("expired", f"expired {_told(now - expires)} ago")
+        raise TokenRefusedError("expired", f"expired {_whole_seconds(now - expires)} ago")
     if begins is not None and now + NOT_BEFORE_LEEWAY < begins:
-        raise TokenRefusedError("not-yet-valid", f"not valid for another {_told(begins - now)}: compare the clocks")
+        raise TokenRefusedError(
+            "not-yet-valid", f"not valid for another {_whole_seconds(begins - now)}: compare the clocks"
+        )
     return expires
 
 
-def _time(claims: Claims, name: str) -> datetime | None:
+def _read_time(claims: Claims, name: str) -> datetime | None:
     """Return the time in a claim. A number in quotes is a number to kube-apiserver, too, and null is none."""
     value = claims.get(name)
     if name == "iat" and value is None and name in claims:
@@ -67,6 +69,6 @@ def _time(claims: Claims, name: str) -> datetime | None:
     return time_claim(claims, name)
 
 
-def _told(duration: timedelta) -> str:
+def _whole_seconds(duration: timedelta) -> str:
     """To the second, rounded up."""
     return format_duration(-(-duration // _SECOND) * _SECOND)

@@ -47,12 +47,12 @@ class JwtIssuer:
         self.config = config
         self.provider = Provider(config.url, target, config.discovery_url)
         self.published: Published | None = None
-        self.problem = "its keys have not been asked for yet"
+        self.problem = "its keys have not been fetched yet"
         self.changes = 0
         """Number of changes of the keys. Verdicts from before the last change are not reused."""
-        self._learnt: datetime | None = None
-        self._asked: datetime | None = None
-        self._asking = False
+        self._fetched_at: datetime | None = None
+        self._fetch_began: datetime | None = None
+        self._fetching = False
 
     def learn(self, published: Published, now: datetime) -> None:
         """Use these keys, fetched at `now`."""
@@ -60,7 +60,7 @@ class JwtIssuer:
             self.changes += 1
         self.published = published
         self.problem = ""
-        self._learnt = now
+        self._fetched_at = now
 
     def fail(self, problem: str) -> None:
         """Note the reason of a failed fetch. The known keys stay in use."""
@@ -68,17 +68,17 @@ class JwtIssuer:
 
     def known(self, now: datetime) -> Published | None:
         """Return the published keys; None when they are too old or unknown."""
-        if self.published is None or self._learnt is None or now - self._learnt > self.published.life + KEEP:
+        if self.published is None or self._fetched_at is None or now - self._fetched_at > self.published.life + KEEP:
             return None
         return self.published
 
-    def may_ask(self, now: datetime) -> bool:
+    def may_fetch(self, now: datetime) -> bool:
         """Return whether a token may make the server fetch the keys: a fetch is under way, or the last one is HOLD ago."""
-        if not self._asking and (self._asked is None or not timedelta(0) <= now - self._asked < HOLD):
-            self._asked = now
-            self._asking = True
-        return self._asking
+        if not self._fetching and (self._fetch_began is None or not timedelta(0) <= now - self._fetch_began < HOLD):
+            self._fetch_began = now
+            self._fetching = True
+        return self._fetching
 
-    def asked(self) -> None:
+    def fetch_ended(self) -> None:
         """Clear the mark of the fetch under way, whether it succeeded or failed."""
-        self._asking = False
+        self._fetching = False

@@ -15,17 +15,17 @@ DISTRIBUTED_CLAIM = "distributed-claim"
 REASONS: Mapping[str, Reason] = MappingProxyType(
     {
         NOT_READY: Reason(
-            "The issuer's keys are not known yet: it was not asked with success since this server started.",
-            "See the detail and this server's log; the issuer is asked again every ten seconds.",
+            "The issuer's keys are not known yet: they could not be fetched since this server started.",
+            "See the detail and this server's log. The server fetches the keys again every ten seconds.",
         ),
         KEYS_NOT_FETCHED: Reason(
-            "The token names a key that is not known, and the issuer did not give its keys when asked.",
-            "See whether the issuer is up, can be reached from this server, and shows a certificate of the CA that is named.",
+            "The token names an unknown key, and the issuer's keys could not be fetched again.",
+            "Check that the issuer is up, can be reached from this server, and has a certificate of the configured CA.",
         ),
         **CLAIM_REASONS,
         DISTRIBUTED_CLAIM: Reason(
-            "The groups are kept elsewhere, and could not be fetched from there.",
-            "See the detail; the source must be https and be reached from this server.",
+            "The token names another service for the groups, and they could not be fetched from it.",
+            "See the detail. The service must be https and reachable from this server.",
         ),
     }
 )

@@ -96,7 +96,7 @@ class PasswordFileAuthenticator:
                 continue
             if row.user.username in entries:
                 warnings.append(f"line {row.line}: the user is in a line before, too; this line counts")
-            entries[row.user.username] = self._entry(row)
+            entries[row.user.username] = self._read_entry(row)
         hashes = [entry.hashed for entry in entries.values() if entry.hashed is not None]
         if len({(one.ln, one.r, one.p) for one in hashes}) > 1:
             warnings.append(
@@ -119,13 +119,13 @@ class PasswordFileAuthenticator:
             return _verdict(entry, hmac.compare_digest(self._digest(basic.password), entry.digest))
         place = self._remembered.place(self._version.to_bytes(8), basic.user.encode(), basic.password.reveal())
         return self._remembered.get(place, now) or Deferred(
-            compute=partial(self._derived, entry, entry.hashed or users.dummy, basic.password),
+            compute=partial(self._judge_hash, entry, entry.hashed or users.dummy, basic.password),
             key=place,
             on_verdict=partial(self._remembered.put, place),
             recognised=True,
         )
 
-    def _derived(self, entry: _Entry, hashed: PasswordHash, password: Secret) -> Verdict:
+    def _judge_hash(self, entry: _Entry, hashed: PasswordHash, password: Secret) -> Verdict:
         """Judge a password by its hash, in a thread (rule 4)."""
         right = hmac.compare_digest(hashed.derive(password), hashed.expected)
         right &= b"\0" not in password.reveal()  # scrypt fills passwords up with zero bytes: it takes "a\0" for "a"
@@ -135,7 +135,7 @@ class PasswordFileAuthenticator:
     def _digest(self, password: Secret) -> bytes:
         return hmac.digest(self._key, password.reveal(), "sha256")
 
-    def _entry(self, row: Row) -> _Entry:
+    def _read_entry(self, row: Row) -> _Entry:
         if not row.secret.reveal().startswith(PREFIX.encode()):
             return _Entry(row.user, self._digest(row.secret), None)
         try:

@@ -65,7 +65,7 @@ class PasswordHash:
 
     def text(self) -> str:
         """Return the PHC string."""
-        return f"{PREFIX}ln={self.ln},r={self.r},p={self.p}${_encoded(self.salt)}${_encoded(self.expected)}"
+        return f"{PREFIX}ln={self.ln},r={self.r},p={self.p}${_encode(self.salt)}${_encode(self.expected)}"
 
 
 def hash_password(password: Secret, salt: bytes) -> PasswordHash:
@@ -86,7 +86,7 @@ def parse_hash(text: str) -> PasswordHash:
         raise ConfigError(f"the hash is too weak: ln must be {MIN_LN} or more")
     if (r << ln) * 128 > MAX_MEMORY or (r * p << ln) > MAX_WORK:
         raise ConfigError("the hash is too costly: 128·r·2^ln is at most 128 MiB, and r·p·2^ln at most 2^21")
-    salt, expected = _decoded(found[4]), _decoded(found[5])
+    salt, expected = _decode(found[4]), _decode(found[5])
     if not MIN_SALT <= len(salt) <= MAX_SALT or not MIN_HASH <= len(expected) <= MAX_HASH:
         raise ConfigError(
             f"the hash must have {MIN_SALT} to {MAX_SALT} bytes of salt, and {MIN_HASH} to {MAX_HASH} of hash, in base64"
@@ -94,11 +94,11 @@ def parse_hash(text: str) -> PasswordHash:
     return PasswordHash(ln, r, p, salt, expected)
 
 
-def _encoded(value: bytes) -> str:
+def _encode(value: bytes) -> str:
     return base64.b64encode(value).rstrip(b"=").decode()
 
 
-def _decoded(text: str) -> bytes:
+def _decode(text: str) -> bytes:
     """Return b"" for a text that is not base64."""
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)

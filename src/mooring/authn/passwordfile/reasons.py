@@ -13,11 +13,11 @@ WRONG_PASSWORD = "wrong-password"  # noqa: S105 - a reason code, not a password
 REASONS: Mapping[str, Reason] = MappingProxyType(
     {
         UNKNOWN_USER: Reason(
-            "The file of passwords has no such user.",
+            "The password file has no such user.",
             "Add the user to --basic-auth-file; it is read again when it changes.",
         ),
         WRONG_PASSWORD: Reason(
-            "The user is in the file of passwords, and the password is another.",
+            "The user is in the password file, and the password differs.",
             "Try it again, or set another one in --basic-auth-file; it is read again when it changes.",
         ),
     }

@@ -47,9 +47,9 @@ class RequestHeaderAuthenticator:
 
     def replace(self, trust: ClientTrust) -> None:
         """Verify under these CAs from now on, and no others."""
-        self._peers = Peers(trust, self._may_speak)
+        self._peers = Peers(trust, self._judge_proxy)
 
-    def _may_speak(self, peer: VerifiedPeer) -> Verdict:
+    def _judge_proxy(self, peer: VerifiedPeer) -> Verdict:
         if self._allowed and peer.common_name not in self._allowed:
             return Rejected(NAME_NOT_ALLOWED, f'the certificate names "{peer.common_name}"')
         return _MAY_SPEAK
@@ -61,14 +61,14 @@ class RequestHeaderAuthenticator:
         if proxy is not _MAY_SPEAK:
             return proxy
         headers, names = credentials.headers, self._names
-        username = _first(headers, names.username)
+        username = _first_value(headers, names.username)
         if not username:
             return NotMine(NO_USER_HEADER)
         groups = tuple(value for name in names.groups for value in headers(name) if value)
-        extra = MappingProxyType(dict(self._extra(credentials)))
-        return Accepted(UserInfo(username, _first(headers, names.uid), groups, extra))
+        extra = MappingProxyType(dict(self._read_extra(credentials)))
+        return Accepted(UserInfo(username, _first_value(headers, names.uid), groups, extra))
 
-    def _extra(self, credentials: Credentials) -> Mapping[str, tuple[str, ...]]:
+    def _read_extra(self, credentials: Credentials) -> Mapping[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}
         sent = tuple(dict.fromkeys(credentials.header_names()))
         for prefix in self._names.extra_prefixes:
@@ -79,5 +79,5 @@ class RequestHeaderAuthenticator:
         return found
 
 
-def _first(headers: HeaderValues, names: Iterable[str]) -> str:
+def _first_value(headers: HeaderValues, names: Iterable[str]) -> str:
     return next((values[0] for name in names if (values := headers(name)) and values[0]), "")

@@ -17,7 +17,7 @@ REASONS: Mapping[str, Reason] = MappingProxyType(
             "Add the name to --requestheader-allowed-names if it is a proxy. An ordinary user needs another certificate.",
         ),
         NO_USER_HEADER: Reason(
-            "A proxy asked for nobody: no user header was set.",
+            "The proxy named no user: no user header was set.",
             "Let the proxy send one of --requestheader-username-headers.",
         ),
     }

@@ -60,7 +60,7 @@ class ServiceAccountAuthenticator:
     judges = SECRET
 
     def __init__(self, issuers: Collection[str], keys: KeySet, max_remembered: int = MAX_REMEMBERED) -> None:
-        self._tokens = SignedTokens(issuers, keys, _read, max_remembered=max_remembered)
+        self._tokens = SignedTokens(issuers, keys, _read_claims, max_remembered=max_remembered)
 
     def replace(self, keys: KeySet) -> None:
         """Verify with these keys from now on, and no others."""
@@ -77,8 +77,8 @@ class ServiceAccountAuthenticator:
         )
         username = token.user.username
         if not valid_for:
-            told = f"good for {', '.join(token.audiences) or 'nobody'}, wants audience {' or '.join(audiences)}"
-            return Rejected(WRONG_AUDIENCE, f"{username}: {told}")
+            detail = f"good for {', '.join(token.audiences) or 'nobody'}, wants audience {' or '.join(audiences)}"
+            return Rejected(WRONG_AUDIENCE, f"{username}: {detail}")
         for one in token.live:
             refused = problem(views, one, now)
             if refused is not None:
@@ -90,25 +90,25 @@ class ServiceAccountAuthenticator:
         return Accepted(token.user, valid_for, annotations=((STALE_TOKEN, stale),))
 
 
-def _malformed(claim: str) -> ClaimsRefusedError:
+def _malformed_error(claim: str) -> ClaimsRefusedError:
     return ClaimsRefusedError(MALFORMED_CLAIMS, f"the claim {claim} is missing, or not what it must be")
 
 
-def _read(claims: Claims) -> tuple[_Token, datetime]:
+def _read_claims(claims: Claims) -> tuple[_Token, datetime]:
     """Return the content of the claims, and the time until which it may be remembered. Raises ClaimsRefusedError (rule 3)."""
     private = claims.get("kubernetes.io")
     if not isinstance(private, dict):
-        raise _malformed("kubernetes.io")
-    namespace, account = private.get("namespace"), _reference(private, "serviceaccount")
+        raise _malformed_error("kubernetes.io")
+    namespace, account = private.get("namespace"), _read_reference(private, "serviceaccount")
     if not isinstance(namespace, str) or not namespace:
-        raise _malformed("kubernetes.io namespace")
+        raise _malformed_error("kubernetes.io namespace")
     if not account[1]:
-        raise _malformed("kubernetes.io serviceaccount uid")
+        raise _malformed_error("kubernetes.io serviceaccount uid")
     username = service_account_username(namespace, account[0])
     if claims.get("sub") != username:
-        raise _malformed("sub")
+        raise _malformed_error("sub")
     if claims.get("aud") is None:
-        raise _malformed("aud")
+        raise _malformed_error("aud")
     live = [Live("serviceaccounts", namespace, *account)]
     extra: dict[str, tuple[str, ...]] = {}
     if claims.get("jti"):
@@ -116,7 +116,7 @@ def _read(claims: Claims) -> tuple[_Token, datetime]:
     for kind, plural in (_SECRET_BOUND, _POD_BOUND, _NODE_BOUND):
         if kind not in private:
             continue
-        name, uid = _reference(private, kind)
+        name, uid = _read_reference(private, kind)
         if kind != "node" or "pod" not in private:
             live.append(Live(plural, "" if kind == "node" else namespace, name, uid))
         if kind != "secret":
@@ -132,12 +132,12 @@ def _read(claims: Claims) -> tuple[_Token, datetime]:
     return token, datetime.fromtimestamp(claims["exp"], UTC)  # the minute of leeway after it is verified anew each time
 
 
-def _reference(private: dict[str, Any], kind: str) -> tuple[str, str]:
+def _read_reference(private: dict[str, Any], kind: str) -> tuple[str, str]:
     """Return name and uid of an object that a claim names. The uid is empty for a Node that was gone. Raises ClaimsRefusedError."""
     found = private.get(kind)
     if not isinstance(found, dict):
-        raise _malformed(f"kubernetes.io {kind}")
+        raise _malformed_error(f"kubernetes.io {kind}")
     name, uid = found.get("name"), found.get("uid", "")
     if not isinstance(name, str) or not name or not isinstance(uid, str):
-        raise _malformed(f"kubernetes.io {kind}")
+        raise _malformed_error(f"kubernetes.io {kind}")
     return name, uid

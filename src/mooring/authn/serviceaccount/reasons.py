@@ -15,13 +15,13 @@ INVALIDATED = "invalidated"
 
 REASONS: Mapping[str, Reason] = MappingProxyType(
     {
-        GONE: Reason("The ServiceAccount, Secret, Pod or Node that the token lives with is gone.", NEW_SERVICE_TOKEN),
+        GONE: Reason("The ServiceAccount, Secret, Pod or Node that the token is bound to is gone.", NEW_SERVICE_TOKEN),
         REPLACED: Reason(
-            "What the token lives with was deleted and made again under the same name.", NEW_SERVICE_TOKEN
+            "The object that the token is bound to was deleted and made again under the same name.", NEW_SERVICE_TOKEN
         ),
-        DELETED: Reason("What the token lives with has been on its way out for more than a minute.", NEW_SERVICE_TOKEN),
+        DELETED: Reason("The object that the token is bound to was deleted more than a minute ago.", NEW_SERVICE_TOKEN),
         UNKNOWN_KIND: Reason(
-            "The token lives with an object of a kind that this server does not know.", NEW_SERVICE_TOKEN
+            "The token is bound to an object of a kind that this server does not know.", NEW_SERVICE_TOKEN
         ),
         INVALIDATED: Reason(
             "The token of an old Secret was not used for a year, and was marked invalid.",

@@ -32,7 +32,7 @@ API_GROUP = "authentication.k8s.io"
 ISSUED_CREDENTIAL_ID = "authentication.kubernetes.io/issued-credential-id"
 """The audit annotation that carries `Issued.credential_id`."""
 
-UNASKED_SECONDS = 3607
+AUTOMATIC_SECONDS = 3607
 """Life that the admission plugin ServiceAccount requests: an hour, and seven seconds that mark the request."""
 EXTENDED_SECONDS = 365 * 24 * 3600
 
@@ -71,14 +71,14 @@ def issue(request: Obj, namespace: str, name: str, views: Views, signer: TokenSi
     uid = account["metadata"].get("uid", "")
     _check_metadata(request.get("metadata") or {}, namespace, name, uid)
     seconds = spec["expirationSeconds"]
-    bound = _bound_claims(spec.get("boundObjectRef"), namespace, name, views)
+    bound = _resolve_bound(spec.get("boundObjectRef"), namespace, name, views)
     warnings: tuple[str, ...] = ()
     if issuance.max_seconds and seconds > issuance.max_seconds:
         warnings = (f"requested expiration of {seconds} seconds shortened to {issuance.max_seconds} seconds",)
         seconds = issuance.max_seconds
     audiences = list(spec.get("audiences") or issuance.audiences)
-    unasked = seconds == UNASKED_SECONDS and "pod" in bound and set(audiences) <= set(issuance.audiences)
-    extended = unasked and issuance.extend
+    automatic = seconds == AUTOMATIC_SECONDS and "pod" in bound and set(audiences) <= set(issuance.audiences)
+    extended = automatic and issuance.extend
     life = min(EXTENDED_SECONDS, issuance.max_seconds or EXTENDED_SECONDS) if extended else seconds
     claims = bound_claims(
         issuer=signer.issuer,
@@ -120,13 +120,13 @@ def _check_metadata(metadata: Obj, namespace: str, name: str, uid: str) -> None:
         errors.append(invalid("metadata.namespace", metadata["namespace"], "must match the service account namespace"))
     if errors:
         raise InvalidError.of(API_GROUP, "TokenRequest", name, errors)
-    asked = metadata.get("uid") or uid
-    if asked != uid:
-        why = f"the UID in the token request ({asked}) does not match the UID of the service account ({uid})"
-        raise ConflictError.of(API_GROUP, "tokenrequests", name, why)
+    given = metadata.get("uid") or uid
+    if given != uid:
+        detail = f"the UID in the token request ({given}) does not match the UID of the service account ({uid})"
+        raise ConflictError.of(API_GROUP, "tokenrequests", name, detail)
 
 
-def _bound_claims(reference: Obj | None, namespace: str, account: str, views: Views) -> dict[str, Bound]:
+def _resolve_bound(reference: Obj | None, namespace: str, account: str, views: Views) -> dict[str, Bound]:
     if reference is None:
         return {}
     kind, name = reference["kind"], reference["name"]
@@ -143,10 +143,10 @@ def _bound_claims(reference: Obj | None, namespace: str, account: str, views: Vi
             f'cannot bind token for serviceaccount "{account}" to pod running with different serviceaccount name.'
         )
     uid = obj["metadata"].get("uid", "")
-    asked = reference.get("uid") or uid
-    if asked != uid:
-        why = f"the UID in the bound object reference ({asked}) does not match the UID in record ({uid})"
-        raise ConflictError.of("", plural, name, why)
+    given = reference.get("uid") or uid
+    if given != uid:
+        detail = f"the UID in the bound object reference ({given}) does not match the UID in record ({uid})"
+        raise ConflictError.of("", plural, name, detail)
     bound = {kind.lower(): Bound(name, uid)}
     node = obj.get("spec", {}).get("nodeName", "") if kind == "Pod" else ""
     if node:

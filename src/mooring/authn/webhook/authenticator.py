@@ -41,7 +41,7 @@ from mooring.trust.httpexchange import Exchange, HttpFailure, HttpRequest, HttpR
 
 GROUP = "authentication.k8s.io"
 TARGET = "webhook"
-"""Under which name the second stage knows whom to ask."""
+"""Target of every request: the webhook."""
 
 
 STEPS = 5
@@ -50,7 +50,7 @@ GROWTH = 1.5
 JITTER = 0.2
 """Pauses are up to a fifth longer or shorter, so that requests that failed together are not sent again together."""
 MOST_PATIENCE = 10
-"""Seconds that Retry-After may ask for: those who wait for us wait no longer."""
+"""Longest Retry-After in seconds: requests wait no longer."""
 CALL_SECONDS = 10.0
 DEADLINE = 30.0
 """Seconds for everything: what kube-apiserver gives all who wait for one token."""
@@ -72,7 +72,7 @@ OnVerdict = Callable[[Verdict, datetime], None]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One review: what is sent, and how the answer is read. `implicit`: the audiences of a webhook that names none."""
+    """One review and what its answer must fit. `implicit`: the audiences of a webhook that names none."""
 
     token: str
     wanted: tuple[str, ...]
@@ -88,7 +88,9 @@ class Question:
 
 
 class WebhookAuthenticator:
-    """Judges every bearer, later. `key`: entropy for the memory. `on_verdict` receives every verdict of the webhook."""
+    """Judges every bearer token in the second stage. `key`: entropy for the cache. `on_verdict` receives every verdict of the
+    webhook.
+    """
 
     name = "webhook"
     judges = SECRET
@@ -138,16 +140,16 @@ class WebhookAuthenticator:
             elif isinstance(verdict, NotMine) or verdict.reason == WRONG_AUDIENCE:
                 refused.put(place, verdict, then)
 
-        return Deferred(exchange=partial(_asked, question, body), key=place, deadline=DEADLINE, on_verdict=found)
+        return Deferred(exchange=partial(_exchange, question, body), key=place, deadline=DEADLINE, on_verdict=found)
 
 
-def _asked(question: Question, body: bytes, now: datetime) -> Exchange[Verdict | None]:
-    """The conversation: rule 3."""
+def _exchange(question: Question, body: bytes, now: datetime) -> Exchange[Verdict | None]:
+    """Send the review, and again after failures that may pass (rule 3)."""
     pause, tries = FIRST_PAUSE, 1
     call = HttpRequest(TARGET, "POST", headers=_HEADERS, body=body, timeout=CALL_SECONDS, max_bytes=MAX_ANSWER)
     answer = yield call
-    while tries < STEPS and (patience := _patience(answer)) is not None:
-        yield Wait(max(pause, patience), JITTER)
+    while tries < STEPS and (retry_after := _retry_after(answer)) is not None:
+        yield Wait(max(pause, retry_after), JITTER)
         pause *= GROWTH
         tries += 1
         answer = yield call
@@ -155,27 +157,27 @@ def _asked(question: Question, body: bytes, now: datetime) -> Exchange[Verdict |
     if not isinstance(answer, HttpResponse):
         return Rejected(UNREACHABLE, (answer.text if answer else "no answer") + after)
     if not 200 <= answer.status <= 206:
-        return Rejected(ERROR, _complaint(answer.status) + after)
+        return Rejected(ERROR, _status_error(answer.status) + after)
     try:
         return read_answer(answer.body, question)
     except _BadAnswerError as error:
         return Rejected(BAD_ANSWER, str(error))
 
 
-def _patience(answer: HttpResponse | HttpFailure | None) -> float | None:
-    """Seconds after which it makes sense to ask again, at the least; None: it makes none."""
+def _retry_after(answer: HttpResponse | HttpFailure | None) -> float | None:
+    """Return the least seconds after which the request is sent again; None when it is not."""
     if not isinstance(answer, HttpResponse):
         return 0 if answer is not None and answer.broken else None
     if answer.status < 400:
         return None
-    said = answer.headers.get("retry-after", "")
-    if not (said.isascii() and said.isdigit()):
+    header = answer.headers.get("retry-after", "")
+    if not (header.isascii() and header.isdigit()):
         return 0 if answer.status in _RETRIED else None
-    seconds = int(said[:6])
+    seconds = int(header[:6])
     return None if seconds > MOST_PATIENCE else seconds / (1 - JITTER)  # a pause may be this much shorter
 
 
-def _complaint(status: int) -> str:
+def _status_error(status: int) -> str:
     if status in (401, 403):
         return f"it answers {status}: it does not let this server ask; look at the user in its kubeconfig"
     if 300 <= status < 400:
@@ -184,7 +186,7 @@ def _complaint(status: int) -> str:
 
 
 class _BadAnswerError(MooringError):
-    """The answer is no TokenReview; why, without what is in it."""
+    """The answer is not a TokenReview. The text does not repeat its content."""
 
 
 def read_answer(body: bytes, question: Question) -> Verdict:
@@ -193,56 +195,57 @@ def read_answer(body: bytes, question: Question) -> Verdict:
         review = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise _BadAnswerError("it is not JSON") from None
-    review = _typed(review, dict, "the answer", "an object") or {}
+    review = _check_type(review, dict, "the answer", "an object") or {}
     for field, wanted in (("kind", "TokenReview"), ("apiVersion", f"{GROUP}/{question.version}")):
-        if (_typed(review.get(field), str, field, "a text") or wanted) != wanted:
+        if (_check_type(review.get(field), str, field, "a text") or wanted) != wanted:
             raise _BadAnswerError(f"{field} is not {wanted}")
-    status = _typed(review.get("status"), dict, "status", "an object")
+    status = _check_type(review.get("status"), dict, "status", "an object")
     if status is None:
         raise _BadAnswerError("it has no status")
-    error = _typed(status.get("error"), str, "status.error", "a text") or ""
-    user = _typed(status.get("user"), dict, "status.user", "an object") or {}
-    said = _texts(status.get("audiences"), "status.audiences")
-    if not _typed(status.get("authenticated"), bool, "status.authenticated", "true or false"):
-        return Rejected(REFUSED, _shown(error, question.token)) if error else _NOT_MINE
-    found = _user(user)
-    valid = tuple(audience for audience in question.wanted if audience in (said or question.implicit))
+    error = _check_type(status.get("error"), str, "status.error", "a text") or ""
+    user = _check_type(status.get("user"), dict, "status.user", "an object") or {}
+    audiences_named = _check_texts(status.get("audiences"), "status.audiences")
+    if not _check_type(status.get("authenticated"), bool, "status.authenticated", "true or false"):
+        return Rejected(REFUSED, _redact(error, question.token)) if error else _NOT_MINE
+    found = _read_user(user)
+    valid = tuple(audience for audience in question.wanted if audience in (audiences_named or question.implicit))
     if question.wanted and not valid:
         return Rejected(
-            WRONG_AUDIENCE, _shown(f"good for {', '.join(said)}", question.token) if said else "it names none"
+            WRONG_AUDIENCE,
+            _redact(f"good for {', '.join(audiences_named)}", question.token) if audiences_named else "it names none",
         )
     return Accepted(found, valid)
 
 
-def _user(user: Mapping[str, Any]) -> UserInfo:
-    name = _typed(user.get("username"), str, "status.user.username", "a text")
+def _read_user(user: Mapping[str, Any]) -> UserInfo:
+    name = _check_type(user.get("username"), str, "status.user.username", "a text")
     if not name:
         raise _BadAnswerError("status.user.username is missing")
     extra: dict[str, tuple[str, ...]] = {}
-    for key, values in (_typed(user.get("extra"), dict, "status.user.extra", "an object") or {}).items():
+    for key, values in (_check_type(user.get("extra"), dict, "status.user.extra", "an object") or {}).items():
         if key.lower() in extra:
             raise _BadAnswerError("status.user.extra has two keys that differ only in case")
-        extra[key.lower()] = _texts(values, "a value of status.user.extra")
-    uid = _typed(user.get("uid"), str, "status.user.uid", "a text") or ""
-    groups = tuple(dict.fromkeys(_texts(user.get("groups"), "status.user.groups")))
+        extra[key.lower()] = _check_texts(values, "a value of status.user.extra")
+    uid = _check_type(user.get("uid"), str, "status.user.uid", "a text") or ""
+    groups = tuple(dict.fromkeys(_check_texts(user.get("groups"), "status.user.groups")))
     return UserInfo(name, uid, groups, MappingProxyType(extra))
 
 
-def _typed(value: Any, kind: type[T], what: str, wanted: str) -> T | None:
+def _check_type(value: Any, kind: type[T], what: str, wanted: str) -> T | None:
     """`value`, or None when it is absent or null."""
     if value is not None and not isinstance(value, kind):
         raise _BadAnswerError(f"{what} is not {wanted}")
     return value
 
 
-def _texts(value: Any, what: str) -> tuple[str, ...]:
-    values = _typed(value, list, what, "a list") or []
+def _check_texts(value: Any, what: str) -> tuple[str, ...]:
+    values = _check_type(value, list, what, "a list") or []
     if not all(isinstance(one, str) for one in values):
         raise _BadAnswerError(f"{what} is not a list of texts")
     return tuple(values)
 
 
-def _shown(text: str, token: str) -> str:
+def _redact(text: str, token: str) -> str:
     """Return a text that may stand in the operator's record: bounded, printable, and without parts of the token."""
     kept = text.replace(token, "[token]")[: 2 * MAX_TEXT]
     parts = (start for start in range(len(kept) - PART + 1) if kept[start : start + PART] in token)

@@ -16,21 +16,21 @@ TOKEN_NOT_TEXT = "token-not-text"  # noqa: S105 - a reason code, not a password
 REASONS: Mapping[str, Reason] = MappingProxyType(
     {
         UNREACHABLE: Reason(
-            "The service that judges tokens could not be asked, so the token was refused.",
+            "The token webhook could not be reached, so the token was rejected.",
             "See the detail: the kubeconfig in --authentication-token-webhook-config-file, the network, and the service's log.",
         ),
         ERROR: Reason(
-            "The service that judges tokens says that something went wrong.",
+            "The token webhook reported an error.",
             "See the detail, and the service's own log.",
         ),
         BAD_ANSWER: Reason(
-            "What the service that judges tokens answered is no TokenReview.",
-            "See the detail, and whether the service speaks --authentication-token-webhook-version.",
+            "The answer of the token webhook is not a TokenReview.",
+            "See the detail, and check that the webhook uses --authentication-token-webhook-version.",
         ),
         REFUSED: Reason(
-            "The service that judges tokens refuses this one, and says why.",
+            "The token webhook rejected the token and gave a reason.",
             "See the detail, and the service's own log.",
         ),
-        TOKEN_NOT_TEXT: Reason("The token is not text, so that no TokenReview could hold it."),
+        TOKEN_NOT_TEXT: Reason("The token is not text, so a TokenReview cannot carry it."),
     }
 )

@@ -135,7 +135,7 @@ class _Verdicts:
         if self._logged_at is not None and moment - self._logged_at < LOG_SECONDS:
             self._unlogged += 1
             return
-        more = f"; {self._unlogged} more askings failed since the last such line" if self._unlogged else ""
+        more = f"; {self._unlogged} more reviews failed since the last such line" if self._unlogged else ""
         self._logged_at, self._unlogged = moment, 0
         log.error(
             "the token webhook %s gives no verdict, and tokens that only it knows are refused: %s: %s%s",

@@ -32,7 +32,7 @@ REASONS: Mapping[str, Reason] = MappingProxyType(
             "The certificate, or a CA above it, is not for clients.",
             "Have one issued with extended key usage clientAuth; a server's certificate is none.",
         ),
-        "bad-uid": Reason("The certificate says a UID twice, or one that is no text.", NEW_CERTIFICATE),
+        "bad-uid": Reason("The certificate holds two UIDs, or one that is not text.", NEW_CERTIFICATE),
         NO_COMMON_NAME: Reason(
             "The certificate is good but names no user: its subject has no common name.", NEW_CERTIFICATE
         ),

@@ -74,7 +74,7 @@ class KubeconfigTarget:
 
     def __init__(self, selected: Selected, clock: Clock) -> None:
         cluster, user = selected.cluster, selected.user
-        _check(cluster)
+        _check_cluster(cluster)
         self.url = cluster.server
         self.shown_url = cluster.server.partition("?")[0]
         """URL for logs: a query may hold a key."""
@@ -83,7 +83,7 @@ class KubeconfigTarget:
         self._clock = clock
         self._credentials = Credentials(user, cluster, clock.now)
         self._asking = asyncio.Lock()  # a plugin runs once for all who wait for what it gives
-        self._link = self._linked(user.certificate_pem, user.key)
+        self._link = self._connect(user.certificate_pem, user.key)
         self._closing: set[asyncio.Task[None]] = set()
 
     async def send(self, request: HttpRequest) -> HttpResponse | HttpFailure:
@@ -97,7 +97,7 @@ class KubeconfigTarget:
         try:
             async with self._asking:
                 shown = await self._credentials.present()
-            link = self._showing(shown)
+            link = self._link_for(shown)
         except ConfigError as error:
             return HttpFailure(UNREACHABLE, str(error))
         headers = (*request.headers, *shown.impersonation)
@@ -107,21 +107,21 @@ class KubeconfigTarget:
             return await send_over(link.connection, request, self._clock)
         finally:
             link.waiting -= 1
-            self._let_go(link)
+            self._close_if_unused(link)
 
-    def _showing(self, shown: Presented) -> _Link:
+    def _link_for(self, shown: Presented) -> _Link:
         if shown.certificate_pem != self._link.certificate_pem:
-            fresh, old = self._linked(shown.certificate_pem, shown.key), self._link
+            fresh, old = self._connect(shown.certificate_pem, shown.key), self._link
             self._link, old.retired = fresh, True
-            self._let_go(old)
+            self._close_if_unused(old)
         return self._link
 
-    def _linked(self, certificate_pem: bytes, key: Secret | None) -> _Link:
+    def _connect(self, certificate_pem: bytes, key: Secret | None) -> _Link:
         cluster = self._cluster
-        context = _context(cluster, self._user, certificate_pem, key)
+        context = _tls_context(cluster, self._user, certificate_pem, key)
         return _Link(Connection(context, cluster.proxy_url, cluster.tls_server_name), certificate_pem)
 
-    def _let_go(self, link: _Link) -> None:
+    def _close_if_unused(self, link: _Link) -> None:
         if link.retired and not link.waiting:
             task = asyncio.create_task(link.connection.close())
             self._closing.add(task)
@@ -130,7 +130,7 @@ class KubeconfigTarget:
     def retire(self) -> None:
         """Close as soon as the requests under way have their responses, because another target took its place."""
         self._link.retired = True
-        self._let_go(self._link)
+        self._close_if_unused(self._link)
 
     async def close(self) -> None:
         """Close at once."""
@@ -138,7 +138,7 @@ class KubeconfigTarget:
         await asyncio.gather(*self._closing)
 
 
-def _check(cluster: Cluster) -> None:
+def _check_cluster(cluster: Cluster) -> None:
     label = f'cluster "{cluster.name}"'
     problem = https_url_problem(cluster.server, query=True)
     if problem:
@@ -150,7 +150,7 @@ def _check(cluster: Cluster) -> None:
         )
 
 
-def _context(cluster: Cluster, user: User, certificate_pem: bytes, key: Secret | None) -> ssl.SSLContext:
+def _tls_context(cluster: Cluster, user: User, certificate_pem: bytes, key: Secret | None) -> ssl.SSLContext:
     try:
         context = tls.trusting(cluster.ca_pem) if cluster.ca_pem else tls.trusting_system_roots()
     except ConfigError as error:
