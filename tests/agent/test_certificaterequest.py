@@ -83,9 +83,9 @@ def pending(root: Path, node: str) -> certificaterequest.NodeRequest:
 
 
 def test_an_unapproved_request_says_how_to_approve_it_and_a_second_run_goes_on_with_it(
-    asking: LiveServer, tmp_path: Path
+    manual_approval: LiveServer, tmp_path: Path
 ) -> None:
-    wanted = plan(asking, "slow")
+    wanted = plan(manual_approval, "slow")
     message = failure(wanted, options(tmp_path, 0.2))
     name = pending(tmp_path, "slow").name
     assert message == (
@@ -93,19 +93,19 @@ def test_an_unapproved_request_says_how_to_approve_it_and_a_second_run_goes_on_w
         f"`mooring csr approve {name}` or `kubectl certificate approve {name}`, then join again: "
         "it goes on with the same request"
     )
-    decided(asking, name, "Approved")
+    decided(manual_approval, name, "Approved")
     joined = asyncio.run(join(wanted, options(tmp_path)))
     assert joined.request_name == name
     assert not NodeState(tmp_path).bootstrap.exists()
 
 
 def test_a_denied_request_is_told_with_its_reason_and_joining_again_asks_anew(
-    asking: LiveServer, tmp_path: Path
+    manual_approval: LiveServer, tmp_path: Path
 ) -> None:
-    wanted = plan(asking, "denied")
+    wanted = plan(manual_approval, "denied")
     failure(wanted, options(tmp_path, 0.1))
     name = pending(tmp_path, "denied").name
-    decided(asking, name, "Denied", "not this machine")
+    decided(manual_approval, name, "Denied", "not this machine")
     assert failure(wanted, options(tmp_path)) == (
         f"join failed at step wait: the request {name} was denied (Tested: not this machine)"
     )
@@ -120,11 +120,11 @@ def as_joiner(server: LiveServer, token: BootstrapToken) -> ClusterClient:
     return ClusterClient(cluster, User("joiner", token=Secret(token.reveal())), SystemClock())
 
 
-def test_a_deleted_request_is_told(asking: LiveServer) -> None:
-    token = asking.create_token(groups=("system:bootstrappers:manual",))
+def test_a_deleted_request_is_told(manual_approval: LiveServer) -> None:
+    token = manual_approval.create_token(groups=("system:bootstrappers:manual",))
 
     async def run() -> str:
-        async with asking.client() as admin, as_joiner(asking, token) as client:
+        async with manual_approval.client() as admin, as_joiner(manual_approval, token) as client:
             key = generate_key()
             obj, _ = await certificaterequest.send_request(
                 client, certificaterequest.node_request(key, "gone"), key, SystemClock().now()
@@ -139,9 +139,9 @@ def test_a_deleted_request_is_told(asking: LiveServer) -> None:
     assert "was deleted; join again to make a new one" in asyncio.run(run())
 
 
-def test_a_request_of_our_name_that_is_not_ours_is_not_taken_up(asking: LiveServer) -> None:
+def test_a_request_of_our_name_that_is_not_ours_is_not_taken_up(manual_approval: LiveServer) -> None:
     async def run() -> str:
-        async with asking.client() as client:
+        async with manual_approval.client() as client:
             key, other = generate_key(), generate_key()
             made = certificaterequest.node_request(key, "stolen")
             theirs = build_request(other, "system:node:stolen", ("system:nodes",))

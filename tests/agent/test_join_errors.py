@@ -198,7 +198,7 @@ def serving(pair: Pair, second: Callable[[str], Obj] | None = None, tmp_path: Pa
     """Return the error of a join at a server with the certificate `pair`. With `second` its second response differs."""
     answers: list[Obj] = []
 
-    def answer(asked: peer.Asked) -> peer.Reply:
+    def answer(asked: peer.ReceivedRequest) -> peer.Reply:
         return peer.Reply(200, json.dumps(answers.pop(0)).encode())
 
     assert tmp_path is not None

@@ -22,7 +22,7 @@ from mooring.pki.jwt.jwks import parse_key_set
 from mooring.secret import Secret
 from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpResponse
 from tests.support.jwtsigner import key_for, key_set, public, signed, unsigned
-from tests.support.talks import World
+from tests.support.urlresponder import UrlResponder
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ISSUER = "https://id.example"
@@ -87,9 +87,9 @@ def told(**changed: Any) -> dict[str, Any]:
     return {name: value for name, value in whole.items() if value is not None}
 
 
-def world(answer: Any) -> World:
+def world(answer: Any) -> UrlResponder:
     document = json.dumps({"issuer": OTHER, "jwks_uri": f"{OTHER}/jwks"}).encode()
-    return World(
+    return UrlResponder(
         {
             ENDPOINT: answer.encode() if isinstance(answer, str) else answer,
             f"{OTHER}/.well-known/openid-configuration": document,

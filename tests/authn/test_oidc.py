@@ -26,7 +26,7 @@ from mooring.pki.jwt.keyset import KeySet
 from mooring.secret import Secret
 from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpResponse
 from tests.support.jwtsigner import key_for, key_set, public, signed, signed_with_secret, unsigned
-from tests.support.talks import World
+from tests.support.urlresponder import UrlResponder
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -51,7 +51,7 @@ class Room:
     """An authenticator with one issuer whose keys are known, and the world it may ask."""
 
     def __init__(self, pages: Mapping[str, bytes | HttpResponse | HttpFailure] | None = None, **changed: Any) -> None:
-        self.world = World({JWKS: key_set(public(KEY)), **(pages or {})})
+        self.world = UrlResponder({JWKS: key_set(public(KEY)), **(pages or {})})
         self.issuer = JwtIssuer(config(**changed), "oidc/1")
         self.issuer.learn(published(), NOW)
         self.authenticator = OidcAuthenticator(max_remembered=8)

@@ -24,7 +24,7 @@ from mooring.authn.oidc.provider import (
 from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpResponse
 from mooring.trust.oidc.discovery import MAX_DOCUMENT, ProviderError
 from tests.support.jwtsigner import key_for, key_set, public
-from tests.support.talks import World
+from tests.support.urlresponder import UrlResponder
 
 ISSUER = "https://id.example"
 WELL_KNOWN = f"{ISSUER}/.well-known/openid-configuration"
@@ -37,8 +37,8 @@ def document(**changed: Any) -> bytes:
     return json.dumps({"issuer": ISSUER, "jwks_uri": JWKS, **changed}).encode()
 
 
-def world(**changed: Any) -> World:
-    return World({WELL_KNOWN: document(), JWKS: KEYS, **changed})
+def world(**changed: Any) -> UrlResponder:
+    return UrlResponder({WELL_KNOWN: document(), JWKS: KEYS, **changed})
 
 
 def test_keys_are_found_by_the_discovery_document() -> None:
@@ -71,9 +71,9 @@ def test_where_the_document_is(provider: Provider, url: str) -> None:
 
 def test_a_document_from_elsewhere_still_names_the_issuer() -> None:
     elsewhere = Provider(ISSUER, "oidc/1", "https://inside.example/discovery")
-    good = World({"https://inside.example/discovery": document(), JWKS: KEYS})
+    good = UrlResponder({"https://inside.example/discovery": document(), JWKS: KEYS})
     assert good.run(discover(elsewhere)).keys.keys
-    bad = World({"https://inside.example/discovery": document(issuer="https://inside.example"), JWKS: KEYS})
+    bad = UrlResponder({"https://inside.example/discovery": document(issuer="https://inside.example"), JWKS: KEYS})
     with pytest.raises(ProviderError, match=r"of another issuer than https://id\.example"):
         bad.run(discover(elsewhere))
 

@@ -258,7 +258,7 @@ def test_a_kube_apiserver_is_named(tmp_path: Path, code: int) -> None:
     ca = ThrowawayCA()
     reasons = {401: "Unauthorized", 403: "Forbidden", 404: "NotFound"}
 
-    def answer(asked: peer.Asked) -> peer.Reply:
+    def answer(asked: peer.ReceivedRequest) -> peer.Reply:
         if asked.path == "/version":
             assert "Authorization" not in asked.headers
             return peer.Reply(200, b'{"gitVersion": "v1.36.2"}')

@@ -21,7 +21,7 @@ from mooring.clock import rfc3339
 from mooring.trust.kubeconfig.text import format_kubeconfig, load, parse_kubeconfig
 from tests.compat.kubectl import Program
 from tests.support.liveserver import LiveServer, start_server
-from tests.support.person import NEEDS_KUBECTL, NEWEST, PASSWORD, TOKEN, USED, Person
+from tests.support.workstation import NEEDS_KUBECTL, NEWEST, PASSWORD, TOKEN, USED, Workstation
 
 pytestmark = NEEDS_KUBECTL
 
@@ -42,8 +42,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
 
 
 @pytest.fixture
-def jane(server: LiveServer, tmp_path: Path) -> Person:
-    return Person(server, tmp_path)
+def jane(server: LiveServer, tmp_path: Path) -> Workstation:
+    return Workstation(server, tmp_path)
 
 
 def logins_served(server: LiveServer) -> int:
@@ -55,7 +55,7 @@ def logins_served(server: LiveServer) -> int:
 
 @pytest.mark.parametrize("program", USED, ids=lambda program: f"kubectl {program.version}")
 @pytest.mark.parametrize("kind", ["certificate", "token"])
-def test_after_a_login_kubectl_is_who_gave_the_password(jane: Person, program: Program, kind: str) -> None:
+def test_after_a_login_kubectl_is_who_gave_the_password(jane: Workstation, program: Program, kind: str) -> None:
     done = jane.login("--credential", kind)
     assert done.code == 0, done.err
     assert "as jane until " in done.err
@@ -66,11 +66,11 @@ def test_after_a_login_kubectl_is_who_gave_the_password(jane: Person, program: P
     prefix = "X509SHA256=" if kind == "certificate" else "JTI="
     assert user["extra"]["authentication.kubernetes.io/credential-id"][0].startswith(prefix)
     assert jane.kubeconfig.stat().st_mode & 0o777 == 0o600
-    assert jane.logins.path(jane.known().id).stat().st_mode & 0o777 == 0o600
-    assert PASSWORD not in jane.kubeconfig.read_text() + jane.logins.path(jane.known().id).read_text()
+    assert jane.logins.path(jane.only_login().id).stat().st_mode & 0o777 == 0o600
+    assert PASSWORD not in jane.kubeconfig.read_text() + jane.logins.path(jane.only_login().id).read_text()
 
 
-def test_kubectl_auth_whoami_says_the_same(jane: Person) -> None:
+def test_kubectl_auth_whoami_says_the_same(jane: Workstation) -> None:
     assert jane.login().code == 0
     done = jane.kubectl(NEWEST, "auth", "whoami", "-o", "json")
     assert json.loads(done.out)["status"]["userInfo"]["username"] == "jane"
@@ -78,19 +78,21 @@ def test_kubectl_auth_whoami_says_the_same(jane: Person) -> None:
 
 @pytest.mark.parametrize("program", USED, ids=lambda program: f"kubectl {program.version}")
 @pytest.mark.parametrize("left", [timedelta(seconds=-30), timedelta(seconds=5)], ids=["expired", "about to expire"])
-def test_a_credential_is_renewed_from_the_file_with_the_token(jane: Person, program: Program, left: timedelta) -> None:
+def test_a_credential_is_renewed_from_the_file_with_the_token(
+    jane: Workstation, program: Program, left: timedelta
+) -> None:
     assert jane.login("--token-file", str(jane.token_file())).code == 0
     jane.age(left)
     before = logins_served(jane.server)
     assert jane.whoami(program)["username"] == "robot"
     assert jane.whoami(program)["username"] == "robot"
     assert logins_served(jane.server) == before + 1
-    credential = jane.known().credential
+    credential = jane.only_login().credential
     assert credential is not None
     assert credential.usable(datetime.now(UTC))
 
 
-def test_twenty_commands_at_once_make_one_renewal(jane: Person) -> None:
+def test_twenty_commands_at_once_make_one_renewal(jane: Workstation) -> None:
     assert jane.login("--token-file", str(jane.token_file())).code == 0
     jane.age(timedelta(seconds=-1))
     before = logins_served(jane.server)
@@ -100,7 +102,7 @@ def test_twenty_commands_at_once_make_one_renewal(jane: Person) -> None:
     assert logins_served(jane.server) == before + 1
 
 
-def test_a_token_that_the_file_holds_no_more_renews_nothing(jane: Person) -> None:
+def test_a_token_that_the_file_holds_no_more_renews_nothing(jane: Workstation) -> None:
     path = jane.token_file()
     assert jane.login("--token-file", str(path)).code == 0
     path.write_text("another")
@@ -112,7 +114,7 @@ def test_a_token_that_the_file_holds_no_more_renews_nothing(jane: Person) -> Non
 
 
 @pytest.mark.parametrize("program", USED, ids=lambda program: f"kubectl {program.version}")
-def test_who_cannot_be_asked_for_the_password_is_told_what_to_run(jane: Person, program: Program) -> None:
+def test_who_cannot_be_asked_for_the_password_is_told_what_to_run(jane: Workstation, program: Program) -> None:
     assert jane.login("--name", "work").code == 0
     jane.age(timedelta(0))
     done = jane.kubectl(program, "get", "namespaces")
@@ -124,16 +126,16 @@ def test_who_cannot_be_asked_for_the_password_is_told_what_to_run(jane: Person, 
     assert len(jane.logins.every()) == 1
 
 
-def test_logging_in_again_begins_where_the_login_of_the_context_began(jane: Person) -> None:
+def test_logging_in_again_begins_where_the_login_of_the_context_began(jane: Workstation) -> None:
     assert jane.login("--credential", "token").code == 0
     jane.age(timedelta(0))
     again = jane.mooring("login", "--password-stdin", stdin=PASSWORD + "\n")
     assert again.code == 0, again.err
-    assert jane.known().kind == "token"
+    assert jane.only_login().kind == "token"
     assert jane.whoami()["username"] == "jane"
 
 
-def test_a_user_of_a_kubeconfig_is_traded_and_renewed_under_its_own_context(jane: Person) -> None:
+def test_a_user_of_a_kubeconfig_is_traded_and_renewed_under_its_own_context(jane: Workstation) -> None:
     """Also when the login has become the current context of the same file."""
     ca = jane.server.data_dir / "pki/ca.crt"
     for words in (
@@ -145,24 +147,24 @@ def test_a_user_of_a_kubeconfig_is_traded_and_renewed_under_its_own_context(jane
         assert jane.kubectl(NEWEST, "config", *words).code == 0
     assert jane.mooring("login").code == 0
     config = parse_kubeconfig(jane.kubeconfig.read_bytes())
-    assert config.current_context == jane.known().name
-    assert {context.name for context in config.contexts} == {"robot@c", jane.known().name}
+    assert config.current_context == jane.only_login().name
+    assert {context.name for context in config.contexts} == {"robot@c", jane.only_login().name}
     jane.age(timedelta(0))
     assert jane.whoami()["username"] == "robot"
     assert "credential-id" in str(jane.whoami()["extra"]), "it is the login's certificate, not the token itself"
 
 
-def test_what_a_login_gave_logs_nobody_in_again(jane: Person) -> None:
+def test_what_a_login_gave_logs_nobody_in_again(jane: Workstation) -> None:
     for kind in ("certificate", "token"):
         assert jane.login("--credential", kind).code == 0
-        status = json.loads(jane.mooring("credential", "--login", jane.known().id).out)["status"]
+        status = json.loads(jane.mooring("credential", "--login", jane.only_login().id).out)["status"]
         if kind == "token":
             again = jane.login("--token-file", str(jane.token_file(status["token"])))
         else:
             (jane.home / "crt").write_text(status["clientCertificateData"])
             (jane.home / "key").write_text(status["clientKeyData"])
             files = ("--client-certificate", str(jane.home / "crt"), "--client-key", str(jane.home / "key"))
-            assert jane.kubectl(NEWEST, "config", "set-credentials", jane.known().name, *files).code == 0
+            assert jane.kubectl(NEWEST, "config", "set-credentials", jane.only_login().name, *files).code == 0
             config = parse_kubeconfig(jane.kubeconfig.read_bytes())
             user = replace(config.users[0], exec=None)
             jane.kubeconfig.write_text(format_kubeconfig(replace(config, users=(user,))))
@@ -181,7 +183,7 @@ def test_what_a_login_gave_logs_nobody_in_again(jane: Person) -> None:
     ],
 )
 def test_who_does_not_get_in_leaves_nothing_behind(
-    jane: Person, flags: tuple[str, ...], stdin: str, message: str
+    jane: Workstation, flags: tuple[str, ...], stdin: str, message: str
 ) -> None:
     done = jane.login(*flags, stdin=stdin)
     assert done.code == 1
@@ -191,13 +193,13 @@ def test_who_does_not_get_in_leaves_nothing_behind(
     assert jane.logins.every() == []
 
 
-def test_a_server_that_takes_no_passwords_is_told(jane: Person, live_server: LiveServer) -> None:
+def test_a_server_that_takes_no_passwords_is_told(jane: Workstation, live_server: LiveServer) -> None:
     done = replace(jane, server=live_server).login()
     assert done.code == 1
     assert "ignores the credentials" in done.err
 
 
-def test_a_server_is_trusted_by_its_pin(jane: Person) -> None:
+def test_a_server_is_trusted_by_its_pin(jane: Workstation) -> None:
     where = ("login", "--server", jane.server.url, "--username", "jane", "--password-stdin")
     wrong = jane.mooring(*where, "--discovery-token-ca-cert-hash", "sha256:" + "0" * 64, stdin=PASSWORD)
     assert wrong.code == 1
@@ -210,7 +212,7 @@ def test_a_server_is_trusted_by_its_pin(jane: Person) -> None:
     assert jane.whoami()["username"] == "jane"
 
 
-def test_other_entries_of_the_kubeconfig_are_kept(jane: Person) -> None:
+def test_other_entries_of_the_kubeconfig_are_kept(jane: Workstation) -> None:
     jane.kubeconfig.parent.mkdir()
     jane.kubeconfig.write_text(
         "kind: Config\napiVersion: v1\ncurrent-context: a\nunknown: {x: 1}\n"
@@ -230,7 +232,7 @@ def test_other_entries_of_the_kubeconfig_are_kept(jane: Person) -> None:
     assert load(jane.kubeconfig.read_bytes()) == before
 
 
-def test_a_kubeconfig_that_another_program_changes_is_left_alone(jane: Person) -> None:
+def test_a_kubeconfig_that_another_program_changes_is_left_alone(jane: Workstation) -> None:
     jane.kubeconfig.parent.mkdir()
     jane.kubeconfig.with_name("config.lock").touch()
     done = jane.login()
@@ -239,7 +241,7 @@ def test_a_kubeconfig_that_another_program_changes_is_left_alone(jane: Person) -
     assert not jane.kubeconfig.exists()
 
 
-def test_after_logout_nothing_of_the_login_is_left(jane: Person) -> None:
+def test_after_logout_nothing_of_the_login_is_left(jane: Workstation) -> None:
     out = jane.home / "own.conf"
     assert jane.login("--kubeconfig-out", str(out)).code == 0
     assert jane.login("--name", "second").code == 0
@@ -272,12 +274,12 @@ def exec_info(live: LiveServer, api_version: str = "v1", **changed: Any) -> str:
 
 
 @pytest.mark.parametrize("api_version", ["v1", "v1beta1"])
-def test_the_plugin_answers_in_the_version_that_is_asked(jane: Person, api_version: str) -> None:
+def test_the_plugin_answers_in_the_version_that_is_asked(jane: Workstation, api_version: str) -> None:
     assert jane.login("--credential", "token").code == 0
     done = jane.mooring(
-        "credential", "--login", jane.known().id, KUBERNETES_EXEC_INFO=exec_info(jane.server, api_version)
+        "credential", "--login", jane.only_login().id, KUBERNETES_EXEC_INFO=exec_info(jane.server, api_version)
     )
-    credential = jane.known().credential
+    credential = jane.only_login().credential
     assert credential is not None
     assert credential.token is not None
     assert json.loads(done.out) == {
@@ -300,28 +302,28 @@ def test_the_plugin_answers_in_the_version_that_is_asked(jane: Person, api_versi
         pytest.param({"server": None, "certificate-authority-data": None}, id="no cluster at all"),
     ],
 )
-def test_the_plugin_hands_nothing_out_for_another_cluster(jane: Person, changed: dict[str, Any]) -> None:
+def test_the_plugin_hands_nothing_out_for_another_cluster(jane: Workstation, changed: dict[str, Any]) -> None:
     assert jane.login().code == 0
     done = jane.mooring(
-        "credential", "--login", jane.known().id, KUBERNETES_EXEC_INFO=exec_info(jane.server, **changed)
+        "credential", "--login", jane.only_login().id, KUBERNETES_EXEC_INFO=exec_info(jane.server, **changed)
     )
     assert (done.code, done.out) == (1, "")
     assert len(done.err.splitlines()) == 1
 
 
-def test_a_login_that_is_not_there_is_told_in_one_line(jane: Person) -> None:
+def test_a_login_that_is_not_there_is_told_in_one_line(jane: Workstation) -> None:
     done = jane.mooring("credential", "--login", "0" * 16)
     assert (done.code, done.out) == (1, "")
     assert done.err == "Error: there is no such login on this machine any more; run mooring login\n"
     assert jane.mooring("credential", "--login", "../../etc/passwd").code == 1
 
 
-def test_who_sits_at_a_terminal_is_asked_for_the_password(jane: Person) -> None:
+def test_who_sits_at_a_terminal_is_asked_for_the_password(jane: Workstation) -> None:
     assert jane.login().code == 0
     jane.age(timedelta(0))
     child, terminal = pty.fork()
     if child == 0:  # pragma: no cover - another process
-        os.execvpe("mooring", ["mooring", "credential", "--login", jane.known().id], jane.environment)
+        os.execvpe("mooring", ["mooring", "credential", "--login", jane.only_login().id], jane.environment)
     shown = b""
     while b"Password of jane" not in shown:
         shown += os.read(terminal, 4096)
@@ -334,11 +336,11 @@ def test_who_sits_at_a_terminal_is_asked_for_the_password(jane: Person) -> None:
     assert b"clientCertificateData" in shown
 
 
-def test_nothing_heavy_is_imported_while_the_credential_is_fresh(jane: Person) -> None:
+def test_nothing_heavy_is_imported_while_the_credential_is_fresh(jane: Workstation) -> None:
     assert jane.login().code == 0
     program = (
         "import sys\nfrom mooring.cli.main import run\n"
-        f"code = run(['credential', '--login', '{jane.known().id}'])\n"
+        f"code = run(['credential', '--login', '{jane.only_login().id}'])\n"
         "heavy = {'asyncio', 'ssl', 'cryptography', 'httpx2', 'yaml', 'msgspec', 'rich'} & set(sys.modules)\n"
         "print(code, sorted(heavy), file=sys.stderr)"
     )

@@ -14,8 +14,8 @@ import pytest
 from tests.support import forkserver
 from tests.support.deviceprovider import DeviceProvider, serving
 from tests.support.liveserver import LiveServer, start_server
-from tests.support.person import NEEDS_KUBECTL, Person
 from tests.support.testca import ThrowawayCA
+from tests.support.workstation import NEEDS_KUBECTL, Workstation
 
 pytestmark = NEEDS_KUBECTL
 CA = ThrowawayCA("provider", datetime.now(UTC))
@@ -49,20 +49,20 @@ def server(provider: DeviceProvider, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture
-def jane(server: LiveServer, provider: DeviceProvider, tmp_path: Path) -> Person:
+def jane(server: LiveServer, provider: DeviceProvider, tmp_path: Path) -> Workstation:
     (tmp_path / "provider.crt").write_bytes(CA.certificate_pem)
     provider.approve_after, provider.device = 1, {"interval": 1}
-    provider.asked.clear()
-    return Person(server, tmp_path)
+    provider.requests.clear()
+    return Workstation(server, tmp_path)
 
 
-def command(jane: Person, provider: DeviceProvider, *more: str) -> tuple[str, ...]:
+def command(jane: Workstation, provider: DeviceProvider, *more: str) -> tuple[str, ...]:
     where = ("--server", jane.server.url, "--certificate-authority", str(jane.server.data_dir / "pki/ca.crt"))
     how = ("--oidc-issuer-url", provider.issuer, "--oidc-client-id", "kubernetes")
     return ("login", *where, *how, "--oidc-ca-file", str(jane.home / "provider.crt"), *more)
 
 
-def test_who_typed_the_code_somewhere_is_logged_in_and_stays_so(jane: Person, provider: DeviceProvider) -> None:
+def test_who_typed_the_code_somewhere_is_logged_in_and_stays_so(jane: Workstation, provider: DeviceProvider) -> None:
     done = jane.mooring(*command(jane, provider))
     assert done.code == 0, done.err
     assert f"Open {provider.issuer}/activate with any browser and enter the code WDJB-MJHT\n" in done.err
@@ -71,20 +71,20 @@ def test_who_typed_the_code_somewhere_is_logged_in_and_stays_so(jane: Person, pr
     assert user["username"] == "jane"
     assert set(user["groups"]) == {"dev", "system:authenticated"}
     jane.age(timedelta(0))
-    before = jane.known().source.refresh_token
-    provider.asked.clear()
+    before = jane.only_login().source.refresh_token
+    provider.requests.clear()
     assert jane.whoami()["username"] == "jane"
-    assert [one for one in provider.asked if one == "refresh_token"] == ["refresh_token"]
-    after = jane.known().source.refresh_token
+    assert [one for one in provider.requests if one == "refresh_token"] == ["refresh_token"]
+    after = jane.only_login().source.refresh_token
     assert after is not None
     assert before != after, "a refresh token that is used once is replaced"
 
 
-def test_when_the_provider_refreshes_no_more_a_person_is_needed(jane: Person, provider: DeviceProvider) -> None:
+def test_when_the_provider_refreshes_no_more_a_person_is_needed(jane: Workstation, provider: DeviceProvider) -> None:
     assert jane.mooring(*command(jane, provider, "--name", "work")).code == 0
     provider.refresh_tokens.clear()
     jane.age(timedelta(0))
-    done = jane.mooring("credential", "--login", jane.known().id)
+    done = jane.mooring("credential", "--login", jane.only_login().id)
     assert (done.code, done.out) == (1, "")
     assert done.err == f"Error: the login at {jane.server.url} has ended; run: mooring login --name work\n"
     again = jane.mooring("login")
@@ -93,7 +93,7 @@ def test_when_the_provider_refreshes_no_more_a_person_is_needed(jane: Person, pr
     assert jane.whoami()["username"] == "jane"
 
 
-def test_who_refuses_is_told_and_leaves_nothing_behind(jane: Person, provider: DeviceProvider) -> None:
+def test_who_refuses_is_told_and_leaves_nothing_behind(jane: Workstation, provider: DeviceProvider) -> None:
     provider.errors.append("access_denied")
     done = jane.mooring(*command(jane, provider))
     assert done.code == 1
@@ -101,7 +101,7 @@ def test_who_refuses_is_told_and_leaves_nothing_behind(jane: Person, provider: D
     assert jane.logins.every() == []
 
 
-def test_a_browser_on_this_machine_logs_in(jane: Person, provider: DeviceProvider) -> None:
+def test_a_browser_on_this_machine_logs_in(jane: Workstation, provider: DeviceProvider) -> None:
     login = forkserver.Process(
         ["-m", "mooring", *command(jane, provider, "--oidc-grant", "code", "--credential", "token")],
         env=jane.environment,

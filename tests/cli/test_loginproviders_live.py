@@ -15,9 +15,9 @@ import yaml
 
 from tests.support import keystonepeer
 from tests.support.liveserver import LiveServer, start_server
-from tests.support.person import NEEDS_KUBECTL, Person
 from tests.support.testca import ThrowawayCA
 from tests.support.tokenwebhook import SimulatedWebhook
+from tests.support.workstation import NEEDS_KUBECTL, Workstation
 
 pytestmark = NEEDS_KUBECTL
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
@@ -94,12 +94,12 @@ def test_whoever_a_provider_knows_trades_it_for_a_credential_of_the_cluster(
     served: Served, tmp_path: Path, way: str, kind: str
 ) -> None:
     how, secret, user = USERS[way]
-    person = Person(served.server, tmp_path)
+    person = Workstation(served.server, tmp_path)
     ca = str(served.server.data_dir / "pki/ca.crt")
     place = ("--server", served.server.url, "--certificate-authority", ca)
     done = person.mooring("login", *place, *how, "--credential", kind, stdin=secret)
     assert done.code == 0, done.err
-    asked = len(served.webhook.asked), len(served.keystone.asked)
+    asked = len(served.webhook.requests), len(served.keystone.requests)
     found = person.whoami()
     extra = found.pop("extra")
     (credential_id,) = extra.pop(CREDENTIAL_ID)
@@ -109,8 +109,10 @@ def test_whoever_a_provider_knows_trades_it_for_a_credential_of_the_cluster(
         "groups": [*user.get("groups", ()), "system:authenticated"],
     }
     assert extra == (user.get("extra", {}) if kind == "token" else {}), "a certificate has no place for it"
-    assert (len(served.webhook.asked), len(served.keystone.asked)) == asked, "the provider is asked once, at the login"
-    assert secret not in person.kubeconfig.read_text() + person.logins.path(person.known().id).read_text()
+    assert (len(served.webhook.requests), len(served.keystone.requests)) == asked, (
+        "the provider is asked once, at the login"
+    )
+    assert secret not in person.kubeconfig.read_text() + person.logins.path(person.only_login().id).read_text()
     assert person.mooring("logout").code == 0
     assert person.logins.every() == []
 
@@ -128,7 +130,7 @@ def test_whoever_a_provider_knows_trades_it_for_a_credential_of_the_cluster(
 def test_whom_nobody_knows_is_told_the_same_and_nothing_is_kept(
     served: Served, tmp_path: Path, how: tuple[str, ...], secret: str
 ) -> None:
-    person = Person(served.server, tmp_path)
+    person = Workstation(served.server, tmp_path)
     ca = str(served.server.data_dir / "pki/ca.crt")
     done = person.mooring(
         "login", "--server", served.server.url, "--certificate-authority", ca, *how, stdin=secret + "\n"

@@ -239,11 +239,11 @@ def test_an_interrupted_join_ends_quietly_with_130(tmp_path: Path) -> None:
         assert SECRET not in join.out.read_text()
 
 
-def test_an_interrupted_wait_names_the_request_and_how_to_go_on(asking: LiveServer, tmp_path: Path) -> None:
-    token = asking.create_token(groups=("system:bootstrappers:manual",)).reveal()
+def test_an_interrupted_wait_names_the_request_and_how_to_go_on(manual_approval: LiveServer, tmp_path: Path) -> None:
+    token = manual_approval.create_token(groups=("system:bootstrappers:manual",)).reveal()
     flags = (
-        asking.endpoint, "--token", token, "--discovery-token-ca-cert-hash", asking.pin, "--root", str(tmp_path / "node"),
-        "--node-name", "interrupted",
+        manual_approval.endpoint, "--token", token, "--discovery-token-ca-cert-hash", manual_approval.pin,
+        "--root", str(tmp_path / "node"), "--node-name", "interrupted",
     )  # fmt: skip
     state = NodeState(tmp_path / "node")
     with running(tmp_path / "join", "join", *flags) as join:
@@ -259,7 +259,7 @@ def test_an_interrupted_wait_names_the_request_and_how_to_go_on(asking: LiveServ
         f"`kubectl certificate approve {name}`, then join again: it goes on with the same request" in out
     )
     assert state.bootstrap.exists()
-    assert process("csr", "approve", name, "--kubeconfig", str(asking.kubeconfig)).code == 0
+    assert process("csr", "approve", name, "--kubeconfig", str(manual_approval.kubeconfig)).code == 0
     assert process("join", *flags).code == 0
     assert not state.bootstrap.exists()
 

@@ -177,7 +177,7 @@ def asking(
     work: Callable[[ClusterClient], Coroutine[Any, Any, Any]],
     user: User | None = None,
     clock: Clock | None = None,
-) -> list[peer.Asked]:
+) -> list[peer.ReceivedRequest]:
     async def run(server: peer.Peer) -> None:
         cluster = Cluster("c", server.url, CA.certificate_pem)
         async with ClusterClient(cluster, user or User("u"), clock or Hasty()) as client:
@@ -185,7 +185,7 @@ def asking(
 
     with peer.http_peer(answer, SERVING) as server:
         asyncio.run(run(server))
-        return server.asked
+        return server.requests
 
 
 def status(code: int, reason: str, **details: Any) -> peer.Reply:
@@ -307,7 +307,7 @@ def test_a_token_file_is_read_again_after_a_401(tmp_path: Any) -> None:
     token = tmp_path / "token"
     token.write_text("old\n")
 
-    def answer(asked: peer.Asked) -> peer.Reply:
+    def answer(asked: peer.ReceivedRequest) -> peer.Reply:
         if asked.headers["Authorization"] == "Bearer new":
             return peer.Reply()
         token.write_text("new\n")
@@ -328,13 +328,13 @@ def of_one_cluster(*servers: str, ca: bytes = CA.certificate_pem) -> ClusterClie
     return ClusterClient(first, User("u"), SystemClock(), others=others)
 
 
-def made(asked: peer.Asked) -> peer.Reply:
+def made(asked: peer.ReceivedRequest) -> peer.Reply:
     return peer.Reply(
         200, json.dumps({"kind": "ConfigMap", "metadata": {"name": "x", "namespace": "default"}}).encode()
     )
 
 
-def page(asked: peer.Asked) -> peer.Reply:
+def page(asked: peer.ReceivedRequest) -> peer.Reply:
     return peer.Reply(502, b"<html>bad gateway</html>")
 
 
@@ -349,7 +349,7 @@ def test_a_request_goes_to_the_next_address_when_one_does_not_answer_and_stays_t
 
     with peer.http_peer(made, SERVING) as server:
         asyncio.run(run(server))
-        assert [asked.method for asked in server.asked] == ["POST", "GET"]
+        assert [asked.method for asked in server.requests] == ["POST", "GET"]
 
 
 def test_a_server_of_another_ca_is_passed_over_and_gets_no_credential() -> None:
@@ -362,7 +362,7 @@ def test_a_server_of_another_ca_is_passed_over_and_gets_no_credential() -> None:
         peer.http_peer(made, SERVING) as server,
     ):
         asyncio.run(run(stranger, server))
-        assert stranger.asked == []
+        assert stranger.requests == []
 
 
 @pytest.mark.parametrize(
@@ -380,7 +380,7 @@ def test_a_balancer_without_servers_behind_it(method: str, asked: list[int]) -> 
 
     with peer.http_peer(page, SERVING) as balancer, peer.http_peer(made, SERVING) as server:
         asyncio.run(run(balancer, server))
-        assert [len(balancer.asked), len(server.asked)] == asked
+        assert [len(balancer.requests), len(server.requests)] == asked
 
 
 def test_what_may_pass_by_waiting_is_told_before_what_does_not() -> None:
@@ -396,7 +396,7 @@ def test_what_may_pass_by_waiting_is_told_before_what_does_not() -> None:
 
 
 def test_a_refusal_is_an_answer_and_no_reason_to_ask_elsewhere() -> None:
-    def refused(asked: peer.Asked) -> peer.Reply:
+    def refused(asked: peer.ReceivedRequest) -> peer.Reply:
         return peer.Reply(403, json.dumps({"kind": "Status", "reason": "Forbidden", "code": 403}).encode())
 
     async def run(first: peer.Peer, second: peer.Peer) -> None:
@@ -406,7 +406,7 @@ def test_a_refusal_is_an_answer_and_no_reason_to_ask_elsewhere() -> None:
 
     with peer.http_peer(refused, SERVING) as first, peer.http_peer(made, SERVING) as second:
         asyncio.run(run(first, second))
-        assert second.asked == []
+        assert second.requests == []
 
 
 def test_requests_that_fail_together_do_not_pass_over_an_address_that_answers() -> None:
@@ -433,4 +433,4 @@ def test_other_addresses_are_used_from_the_next_request_on() -> None:
 
     with peer.http_peer(made, SERVING) as old, peer.http_peer(made, SERVING) as new:
         asyncio.run(run(old, new))
-        assert (len(old.asked), len(new.asked)) == (1, 1)
+        assert (len(old.requests), len(new.requests)) == (1, 1)

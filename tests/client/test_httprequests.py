@@ -173,7 +173,7 @@ def test_something_over_tls_that_is_not_http_is_told() -> None:
 def test_redirects_are_not_followed() -> None:
     with peer.http_peer(lambda asked: peer.Reply(302, b"", {"Location": "/elsewhere"}), SERVING) as server:
         assert fetched(HttpRequest(Trust(CA.certificate_pem), url=server.url)).status == 302
-        assert len(server.asked) == 1
+        assert len(server.requests) == 1
 
 
 def test_a_body_of_more_than_the_limit_is_a_failure() -> None:
@@ -194,11 +194,11 @@ def test_credentials_go_out_only_where_the_server_is_verified() -> None:
     user = User("u", token=Secret("tok"))
     with peer.http_peer(pair=SERVING) as server:
         fetched(HttpRequest(Trust(CA.certificate_pem), url=server.url, credentials=user))
-        assert server.asked[-1].headers["Authorization"] == "Bearer tok"
+        assert server.requests[-1].headers["Authorization"] == "Bearer tok"
         assert failed(HttpRequest(Trust(OTHER.certificate_pem), url=server.url, credentials=user)).kind == CERTIFICATE
         fetched(HttpRequest(UNVERIFIED, url=server.url))
-        assert "Authorization" not in server.asked[-1].headers
-        assert len(server.asked) == 2
+        assert "Authorization" not in server.requests[-1].headers
+        assert len(server.requests) == 2
         with pytest.raises(ValueError, match="credentials are never sent"):
             HttpRequest(UNVERIFIED, url=server.url, credentials=user)
 

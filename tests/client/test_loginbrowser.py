@@ -78,7 +78,7 @@ def test_a_provider_under_another_ca_is_shown_nothing(provider: DeviceProvider) 
     for ca_pem in (stranger, b""):
         with pytest.raises(OAuthError, match="does not verify"):
             run(discover(Client(provider.issuer, "x")), provider.issuer, ca_pem)
-    assert provider.asked == []
+    assert provider.requests == []
 
 
 def test_nobody_there_is_told() -> None:

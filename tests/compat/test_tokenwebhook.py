@@ -69,7 +69,7 @@ def hook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedWebhook]
 @pytest.fixture(scope="module")
 def server(hook: SimulatedWebhook, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     running = start_server(
-        tmp_path_factory.mktemp("asking") / "data",
+        tmp_path_factory.mktemp("webhook-server") / "data",
         *("--authentication-token-webhook-config-file", str(hook.kubeconfig())),
         *("--authentication-token-webhook-cache-ttl", "1h"),
     )
@@ -86,14 +86,16 @@ def test_kubectl_comes_in_with_a_token_that_only_the_webhook_knows(
     name = f"made-{program.version.replace('.', '-')}"
     assert kubectl.ok("--token=jane-opaque-4711", "create", "namespace", name) == f"namespace/{name} created\n"
     assert hook.tokens.count("jane-opaque-4711") == 1, "it is asked once in an hour"
-    assert hook.asked[0].review["apiVersion"] == "authentication.k8s.io/v1beta1", "the version unless another is said"
+    assert hook.requests[0].review["apiVersion"] == "authentication.k8s.io/v1beta1", (
+        "the version unless another is said"
+    )
 
 
 # ── two servers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+def webhook_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     """Start the server that acts as the webhook."""
     flags = ("--service-account-issuer", OTHER_ISSUER, "--api-audiences", f"{OTHER_ISSUER},{ISSUER}")
     running = start_server(tmp_path_factory.mktemp("other") / "data", *flags)
@@ -113,9 +115,9 @@ async def token_of(client: ClusterClient, name: str, *audiences: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def asking(other: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+def relying_server(webhook_server: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     """Start the server with the webhook; its ServiceAccount in the other one may only create TokenReviews."""
-    directory = tmp_path_factory.mktemp("asking-another")
+    directory = tmp_path_factory.mktemp("relying-server")
 
     async def prepared(client: ClusterClient) -> str:
         await account(client, "webhook")
@@ -133,10 +135,10 @@ def asking(other: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> Itera
         )
         return await token_of(client, "webhook")
 
-    (directory / "token").write_text(other.run(prepared))
-    (directory / "ca.crt").write_bytes(other.ca_pem)
+    (directory / "token").write_text(webhook_server.run(prepared))
+    (directory / "ca.crt").write_bytes(webhook_server.ca_pem)
     described = {
-        "server": f"{other.url}/apis/authentication.k8s.io/v1beta1/tokenreviews",
+        "server": f"{webhook_server.url}/apis/authentication.k8s.io/v1beta1/tokenreviews",
         "certificate-authority": "ca.crt",
     }
     config = kubeconfig(directory / "webhook.yaml", described, {"tokenFile": "token"})
@@ -150,34 +152,36 @@ def asking(other: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def test_a_service_account_of_another_cluster_comes_in_with_a_token_for_this_one(
-    asking: LiveServer, other: LiveServer
+    relying_server: LiveServer, webhook_server: LiveServer
 ) -> None:
     async def tokens(client: ClusterClient) -> tuple[str, str]:
         await account(client, "robot")
         return await token_of(client, "robot", ISSUER), await token_of(client, "robot", OTHER_ISSUER)
 
-    for_us, for_them = other.run(tokens)
-    assert username(asking, for_us) == "system:serviceaccount:default:robot"
-    assert asked(asking, for_them)[0] == 401, "a token of the other cluster for itself is not for us"
-    other.run(lambda client: client.delete("serviceaccounts", "robot", "default"))
-    assert asked(asking, for_us)[0] == 401, "with a memory of zero it is refused as soon as it is gone there"
+    for_us, for_them = webhook_server.run(tokens)
+    assert username(relying_server, for_us) == "system:serviceaccount:default:robot"
+    assert asked(relying_server, for_them)[0] == 401, "a token of the other cluster for itself is not for us"
+    webhook_server.run(lambda client: client.delete("serviceaccounts", "robot", "default"))
+    assert asked(relying_server, for_us)[0] == 401, "with a memory of zero it is refused as soon as it is gone there"
 
 
-def test_a_bootstrap_token_of_another_cluster_comes_in(asking: LiveServer, other: LiveServer) -> None:
-    token = other.create_token(signed=False)
+def test_a_bootstrap_token_of_another_cluster_comes_in(relying_server: LiveServer, webhook_server: LiveServer) -> None:
+    token = webhook_server.create_token(signed=False)
     text = token.reveal()
-    assert username(asking, text) == f"system:bootstrap:{token.id}"
-    other.run(lambda client: client.delete("secrets", f"bootstrap-token-{token.id}", "kube-system"))
-    assert asked(asking, text)[0] == 401
+    assert username(relying_server, text) == f"system:bootstrap:{token.id}"
+    webhook_server.run(lambda client: client.delete("secrets", f"bootstrap-token-{token.id}", "kube-system"))
+    assert asked(relying_server, text)[0] == 401
 
 
-def test_a_cluster_that_is_down_refuses_and_the_log_says_why(asking: LiveServer, other: LiveServer) -> None:
-    other.stop()
-    assert asked(asking, "opaque-token-4711")[0] == 401
-    assert f"the token webhook {other.url}" in asking.log
-    assert "gives no verdict" in asking.log
-    assert "webhook-unreachable: connection refused" in asking.log
-    assert "opaque-token" not in asking.log
-    other.restart()
-    assert asked(asking, "opaque-token-4711")[0] == 401
-    assert "answers again" in asking.log
+def test_a_cluster_that_is_down_refuses_and_the_log_says_why(
+    relying_server: LiveServer, webhook_server: LiveServer
+) -> None:
+    webhook_server.stop()
+    assert asked(relying_server, "opaque-token-4711")[0] == 401
+    assert f"the token webhook {webhook_server.url}" in relying_server.log
+    assert "gives no verdict" in relying_server.log
+    assert "webhook-unreachable: connection refused" in relying_server.log
+    assert "opaque-token" not in relying_server.log
+    webhook_server.restart()
+    assert asked(relying_server, "opaque-token-4711")[0] == 401
+    assert "answers again" in relying_server.log

@@ -25,7 +25,7 @@ def test_client_go_should_negotiate_watch_and_report_errors(typed: Client, space
     asking = typed.like(Wire(accept, PROTOBUF))
     with asking.watch("configmaps", space, resourceVersion=before, fieldSelector=only) as watching:
         assert watching.next().brief == f"ADDED {name}"
-        assert watching.told[0].object["kind"] == "ConfigMap"
+        assert watching.events[0].object["kind"] == "ConfigMap"
     with pytest.raises(RefusedError) as gone, asking.watch("configmaps", space, resourceVersion="junk"):
         pass
     assert gone.value.status["kind"] == "Status"

@@ -162,7 +162,7 @@ def test_informers_of_both_groups_see_the_same_in_the_same_order(client: Client,
             [(event.name, event.version) for event in (watching.next() for _ in range(10))] for watching in (old, new)
         ]
         assert told[0] == told[1]
-        assert {event.object["apiVersion"] for event in new.told} == {"events.k8s.io/v1"}
+        assert {event.object["apiVersion"] for event in new.events} == {"events.k8s.io/v1"}
 
 
 def test_events_go_with_their_namespace_once(typed: Client) -> None:

@@ -71,8 +71,8 @@ def test_should_observe_add_update_and_delete_watch_notifications_on_configmaps(
 
         last = client.create("configmaps", space, config_map("last", A))
         expect(watch_a, "ADDED", last)
-        assert [event.name for event in watch_a.told] == [name_a] * 4 + ["last"]
-        assert [event.name for event in watch_b.told] == [name_b] * 2
+        assert [event.name for event in watch_a.events] == [name_a] * 4 + ["last"]
+        assert [event.name for event in watch_b.events] == [name_b] * 2
 
 
 def test_should_be_able_to_start_watching_from_a_specific_resource_version(client: Client, space: str) -> None:

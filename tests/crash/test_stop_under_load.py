@@ -122,7 +122,7 @@ def test_sigterm_under_load_finishes_what_is_under_way_and_hands_over(tmp_path: 
             await lease_held_by(watching, server.identity)
             await slow.begin(server)
             await load.until(200)
-            process = server.ask_to_stop()
+            process = server.send_sigterm()
             while "draining" not in server.log:
                 await asyncio.sleep(0.01)
             assert process.poll() is None, "it waits for the request under way"
@@ -171,7 +171,7 @@ def test_a_large_answer_under_way_arrives_whole(tmp_path: Path) -> None:
         reader, writer = await connected(server)
         writer.write(b"GET /api/v1/namespaces/default/configmaps HTTP/1.1\r\nhost: x\r\n\r\n")
         head = await reader.readuntil(b"\r\n\r\n")
-        process = server.ask_to_stop()
+        process = server.send_sigterm()
         while "draining" not in server.log:
             await asyncio.sleep(0.01)
         body = await reader.read()
@@ -212,7 +212,7 @@ def test_a_watch_whose_client_does_not_read_does_not_hold_the_stop_up(tmp_path: 
             await admin.create("configmaps", large)
             for n in range(12):  # more than the socket buffers hold
                 await admin.patch("configmaps", "large", {"data": {"n": str(n)}}, "default")
-        process = server.ask_to_stop()
+        process = server.send_sigterm()
         assert await asyncio.to_thread(process.wait, PATIENCE) == 0
         await stalled.close()
 
@@ -229,7 +229,7 @@ def test_a_second_sigterm_ends_a_drain_that_waits(tmp_path: Path) -> None:
             made = await admin.create("configmaps", config_map("kept"))
         slow = SlowRequest("never-finished")
         await slow.begin(server)
-        process = server.ask_to_stop()
+        process = server.send_sigterm()
         while "draining" not in server.log:
             await asyncio.sleep(0.01)
         with pytest.raises(subprocess.TimeoutExpired):

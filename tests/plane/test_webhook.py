@@ -103,7 +103,7 @@ def test_a_changed_kubeconfig_is_followed_and_verdicts_of_the_other_are_forgotte
         config.write_bytes(other.kubeconfig().read_bytes().replace(b'"webhook-ca.crt"', b'"other/webhook-ca.crt"'))
         await house.changed()
         assert await house.user("t") == "john"
-        assert (len(hook.asked), len(other.asked)) == (1, 1)
+        assert (len(hook.requests), len(other.requests)) == (1, 1)
 
     in_house(config, test)
 
@@ -116,7 +116,7 @@ def test_who_waits_for_the_old_one_gets_its_answer_and_nobody_else_does(
 
     async def test(house: House) -> None:
         slow = asyncio.create_task(house.user("t"))
-        while not hook.asked:
+        while not hook.requests:
             await asyncio.wait([slow], timeout=0.005)
         config.write_bytes(other.kubeconfig().read_bytes().replace(b'"webhook-ca.crt"', b'"other/webhook-ca.crt"'))
         await house.changed()
@@ -167,7 +167,7 @@ def test_a_client_certificate_that_is_renewed_is_shown_once_its_key_fits(
         await house.changed()
         await house.user("c")
         await house.user("a")
-        assert [asked.peer for asked in hook.asked] == ["first", "first", "second"]
+        assert [asked.peer for asked in hook.requests] == ["first", "first", "second"]
         assert hook.tokens == ["a", "b", "c"], "what was decided is still known: it is the same webhook"
 
     in_house(config, test)

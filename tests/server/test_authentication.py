@@ -476,7 +476,7 @@ async def test_a_watch_of_one_name_by_path_shows_that_name_only(server: Server) 
     await server.create("secrets", secret("mine"))
     await server.create("secrets", secret("yours"))
     watch = await server.follow("/api/v1/watch/namespaces/default/secrets/mine")
-    assert watch.told == ["ADDED mine"]
+    assert watch.event_names == ["ADDED mine"]
     await watch.end()
 
 
@@ -507,7 +507,7 @@ async def test_a_rule_for_one_name_is_no_rule_for_the_collection(server: Server)
     twice = await server.get(f"{base}?fieldSelector=metadata.name=mine&fieldSelector=metadata.name=yours", via=bob)
     assert [item["metadata"]["name"] for item in twice.obj["items"]] == ["mine"]
     watch = await server.follow("/api/v1/watch/namespaces/default/secrets/mine", via=bob)
-    assert watch.told == ["ADDED mine"]
+    assert watch.event_names == ["ADDED mine"]
     await watch.end()
 
 

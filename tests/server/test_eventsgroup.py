@@ -108,8 +108,8 @@ async def test_both_are_watched(server: Server) -> None:
     await server.call("PATCH", f"{OLD}/e", body={"metadata": {"labels": {"a": "b"}}}, content_type=STRATEGIC)
     await server.call("DELETE", f"{NEW}/e")
     await settle()
-    assert old.told == ["ADDED e", "MODIFIED e", "DELETED e"]
-    assert new.told == ["BOOKMARK", "ADDED e", "MODIFIED e", "DELETED e"]
+    assert old.event_names == ["ADDED e", "MODIFIED e", "DELETED e"]
+    assert new.event_names == ["BOOKMARK", "ADDED e", "MODIFIED e", "DELETED e"]
     assert {event["object"]["apiVersion"] for event in old.events} == {"v1"}
     assert {event["object"]["apiVersion"] for event in new.events} == {"events.k8s.io/v1"}
     assert [event["object"]["note"] for event in new.events[1:]] == ["it joined"] * 3
@@ -126,7 +126,7 @@ async def test_a_watch_goes_on_from_a_revision_of_either(server: Server) -> None
     made = (await server.post(OLD, older("a"))).obj
     await server.post(NEW, newer("b"))
     watch = await server.follow(f"{NEW}?watch=1&resourceVersion={made['metadata']['resourceVersion']}")
-    assert watch.told == ["ADDED b"]
+    assert watch.event_names == ["ADDED b"]
     await watch.end()
 
 
@@ -148,7 +148,7 @@ async def test_watchers_of_one_form_share_their_frames(server: Server) -> None:
     one, two = await server.follow(f"{NEW}?watch=1"), await server.follow(f"{NEW}?watch=1")
     await server.post(OLD, older())
     await settle()
-    assert one.told == ["ADDED e"]
+    assert one.event_names == ["ADDED e"]
     assert one.raw == two.raw
     await one.end()
     await two.end()
@@ -171,7 +171,7 @@ async def test_each_is_selected_by_its_own_names(server: Server, target: str, fo
     await server.post(NEW, newer("b"))
     assert [item["metadata"]["name"] for item in (await server.get(target)).obj["items"]] == found
     watch = await server.follow(f"{target}&watch=1")
-    assert watch.told == [f"ADDED {name}" for name in found]
+    assert watch.event_names == [f"ADDED {name}" for name in found]
     await watch.end()
 
 

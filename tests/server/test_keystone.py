@@ -145,7 +145,7 @@ def test_another_ca_is_not_believed_and_the_password_is_not_sent(imitation: Simu
         assert "certificate" in detail
 
     in_server_of(imitation, test, keystone_ca_file=str(other))
-    assert imitation.asked == []
+    assert imitation.requests == []
 
 
 def test_without_a_ca_the_machines_roots_are_all_that_is_believed(imitation: SimulatedKeystone) -> None:
@@ -153,7 +153,7 @@ def test_without_a_ca_the_machines_roots_are_all_that_is_believed(imitation: Sim
         assert (await reason(server, "jane", "hunter2"))[0] == "keystone-unreachable"
 
     in_server_of(imitation, test, keystone_ca_file="")
-    assert imitation.asked == []
+    assert imitation.requests == []
 
 
 def test_a_ca_file_that_is_none_stops_the_start(imitation: SimulatedKeystone, tmp_path: Path) -> None:
@@ -216,17 +216,17 @@ def test_nobody_listening_is_a_refusal_that_names_it(tmp_path: Path) -> None:
 def test_whatever_keystone_answers_else_is_a_refusal(
     imitation: SimulatedKeystone, response: Response, code: str
 ) -> None:
-    imitation.instead = response
+    imitation.override = response
 
     async def test(server: Server) -> None:
         assert (await reason(server, "jane", "hunter2"))[0] == code
-        assert len(imitation.asked) >= 1
+        assert len(imitation.requests) >= 1
 
     in_server_of(imitation, test)
 
 
 def test_a_name_of_the_clusters_own_is_refused(imitation: SimulatedKeystone) -> None:
-    imitation.instead = imitation.token("system:admin", "Default")
+    imitation.override = imitation.token("system:admin", "Default")
 
     async def test(server: Server) -> None:
         assert await reason(server, "jane", "hunter2") == ("reserved-name", "the name begins with system:")
@@ -238,8 +238,8 @@ def test_who_was_accepted_is_not_asked_about_for_a_while(imitation: SimulatedKey
     async def test(server: Server) -> None:
         for _ in range(3):
             assert (await sent(server, "jane", "hunter2")).status == 201
-        assert len(imitation.asked) == 1
-        imitation.instead = imitation.refused(401, "Unauthorized")
+        assert len(imitation.requests) == 1
+        imitation.override = imitation.refused(401, "Unauthorized")
         assert (await sent(server, "jane", "hunter2")).status == 201, "as long as it is remembered"
         await server.clock.advance(10.0)
         assert (await sent(server, "jane", "hunter2")).status == 401
@@ -251,7 +251,7 @@ def test_without_a_time_to_remember_keystone_is_asked_each_time(imitation: Simul
     async def test(server: Server) -> None:
         for _ in range(3):
             assert (await sent(server, "jane", "hunter2")).status == 201
-        assert len(imitation.asked) == 3
+        assert len(imitation.requests) == 3
 
     in_server_of(imitation, test, authentication_cache_ttl=timedelta(0))
 
@@ -260,7 +260,7 @@ def test_a_storm_of_one_password_is_one_asking(imitation: SimulatedKeystone) -> 
     async def test(server: Server) -> None:
         answers = await asyncio.gather(*(sent(server, "jane", "hunter2") for _ in range(20)))
         assert {answer.status for answer in answers} == {201}
-        assert len(imitation.asked) == 1
+        assert len(imitation.requests) == 1
 
     in_server_of(imitation, test)
 
@@ -269,12 +269,12 @@ def test_who_guesses_beyond_the_budget_does_not_reach_keystone(imitation: Simula
     async def test(server: Server) -> None:
         for number in range(20):
             assert (await sent(server, "jane", f"guess-{number}", "198.51.100.7")).status == 401
-        before = len(imitation.asked)
+        before = len(imitation.requests)
         late = asyncio.ensure_future(sent(server, "jane", "hunter2", "198.51.100.7"))
         await settle()
         await server.clock.advance(1.0)
         assert (await late).status == 429
-        assert len(imitation.asked) == before
+        assert len(imitation.requests) == before
         assert (await sent(server, "jane", "hunter2", "198.51.100.8")).status == 201
 
     in_server_of(imitation, test)
@@ -287,7 +287,7 @@ def test_a_user_of_the_password_file_is_not_keystones_to_name(imitation: Simulat
     async def test(server: Server) -> None:
         assert (await user(server, "jane", "plain-pw"))["uid"] == "42"
         assert await user(server, "jane", "hunter2") == 401, "although Keystone's jane has it"
-        assert imitation.asked == []
+        assert imitation.requests == []
         assert (await user(server, "jane@people", "other"))["username"] == "jane@people"
 
     in_server_of(imitation, test, basic_auth_file=str(file))
@@ -296,7 +296,7 @@ def test_a_user_of_the_password_file_is_not_keystones_to_name(imitation: Simulat
 def test_a_token_is_not_shown_to_keystone(imitation: SimulatedKeystone) -> None:
     async def test(server: Server) -> None:
         assert (await server.get("/version", token="hunter2")).status == 401
-        assert imitation.asked == []
+        assert imitation.requests == []
 
     in_server_of(imitation, test)
 
@@ -308,11 +308,11 @@ def test_neither_password_nor_keystones_token_is_in_any_log(
     caplog.set_level(logging.INFO, "httpcore2")  # as `mooring.cli.printing.logs` has it
     token = imitation.token("jane", "Default")
     subject = dict(token.headers)[b"x-subject-token"].decode()
-    imitation.instead = token
+    imitation.override = token
 
     async def test(server: Server) -> None:
         assert (await sent(server, "jane", "hunter2-in-no-log")).status == 201
-        imitation.instead = Response(503, b"hunter2-in-no-log", token.headers)
+        imitation.override = Response(503, b"hunter2-in-no-log", token.headers)
         assert (await sent(server, "jane", "other-in-no-log")).status == 401
 
     in_server_of(imitation, test)

@@ -102,7 +102,7 @@ def runs(directory: Path) -> int:
 def test_what_is_shown_in_headers(hook: SimulatedWebhook, user: Obj, authorization: str | None) -> None:
     (hook.directory / "token").write_text("of-a-file\n")
     assert isinstance(asked_once(hook.kubeconfig(user=user)), HttpResponse)
-    [asked] = hook.asked
+    [asked] = hook.requests
     assert asked.headers.get("authorization") == authorization
     assert (asked.path, asked.peer) == ("/authenticate", "")
 
@@ -111,20 +111,20 @@ def test_a_client_certificate_is_shown(hook: SimulatedWebhook, ca: ThrowawayCA) 
     ca.client("api-server").write(hook.directory, "client")
     path = hook.kubeconfig(user={"client-certificate": "client.crt", "client-key": "client.key"})
     assert isinstance(asked_once(path), HttpResponse)
-    assert hook.asked[0].peer == "api-server"
+    assert hook.requests[0].peer == "api-server"
 
 
 def test_impersonation_is_shown(hook: SimulatedWebhook) -> None:
     asked_once(hook.kubeconfig(user={"token": "abc", "as": "jane", "as-groups": ["dev"]}))
-    headers = hook.asked[0].headers
+    headers = hook.requests[0].headers
     assert (headers["impersonate-user"], headers["impersonate-group"]) == ("jane", "dev")
 
 
 def test_path_and_query_of_the_server_are_kept(hook: SimulatedWebhook) -> None:
     asked_once(hook.kubeconfig({"server": f"https://127.0.0.1:{hook.port}/a/b?c=d"}))
-    assert hook.asked[0].path == "/a/b?c=d"
+    assert hook.requests[0].path == "/a/b?c=d"
     asked_once(hook.kubeconfig(), replace(CALL, url=f"https://127.0.0.1:{hook.port}/elsewhere"))
-    assert hook.asked[1].path == "/elsewhere"
+    assert hook.requests[1].path == "/elsewhere"
 
 
 def test_people_are_not_told_the_query(hook: SimulatedWebhook) -> None:
@@ -179,7 +179,7 @@ def test_a_token_in_a_file_is_read_again_after_a_401(hook: SimulatedWebhook) -> 
 
     hook.script = [refuses]
     assert asked_once(hook.kubeconfig(user={"tokenFile": "token"})) == HttpResponse(200, anything(), anything())
-    assert [asked.headers["authorization"] for asked in hook.asked] == ["Bearer old", "Bearer new"]
+    assert [asked.headers["authorization"] for asked in hook.requests] == ["Bearer old", "Bearer new"]
 
 
 def anything() -> Any:
@@ -199,7 +199,7 @@ def test_a_401_that_stays_is_the_answer(hook: SimulatedWebhook, times: int) -> N
     user = {"token": "t"} if times == 1 else {"tokenFile": "token"}
     answer = asked_once(hook.kubeconfig(user=user))
     assert isinstance(answer, HttpResponse)
-    assert (answer.status, len(hook.asked)) == (401, times)
+    assert (answer.status, len(hook.requests)) == (401, times)
 
 
 def test_a_plugin_runs_once_for_all_who_wait_and_again_after_a_401(hook: SimulatedWebhook) -> None:
@@ -212,7 +212,7 @@ def test_a_plugin_runs_once_for_all_who_wait_and_again_after_a_401(hook: Simulat
         assert runs(hook.directory) == 2
 
     asking(hook.kubeconfig(user=plugin(hook.directory, token="of-a-plugin")), test)
-    assert {asked.headers["authorization"] for asked in hook.asked} == {"Bearer of-a-plugin"}
+    assert {asked.headers["authorization"] for asked in hook.requests} == {"Bearer of-a-plugin"}
 
 
 def test_a_plugin_that_fails_is_named(hook: SimulatedWebhook) -> None:
@@ -222,7 +222,7 @@ def test_a_plugin_that_fails_is_named(hook: SimulatedWebhook) -> None:
     assert "printed neither a token nor a certificate" in answer.text
     assert sys.executable in answer.text
     assert not answer.broken
-    assert hook.asked == []
+    assert hook.requests == []
 
 
 def test_a_new_certificate_of_a_plugin_opens_a_new_connection_and_the_old_one_is_finished_with(
@@ -235,7 +235,7 @@ def test_a_new_certificate_of_a_plugin_opens_a_new_connection_and_the_old_one_is
     async def test(target: KubeconfigTarget) -> None:
         hook.script = [waits]
         slow = asyncio.create_task(target.send(CALL))
-        while not hook.asked:
+        while not hook.requests:
             await asyncio.wait([slow], timeout=0.005)
         (hook.directory / "status").write_text(json.dumps(given("second")))
         hook.script = [answers(401)]
@@ -244,14 +244,14 @@ def test_a_new_certificate_of_a_plugin_opens_a_new_connection_and_the_old_one_is
         assert isinstance(await slow, HttpResponse), "who waits on the old connection gets the answer"
 
     asking(hook.kubeconfig(user=plugin(hook.directory, **given("first"))), test)
-    assert [asked.peer for asked in hook.asked] == ["first", "first", "second"]
+    assert [asked.peer for asked in hook.requests] == ["first", "first", "second"]
 
 
 def test_who_waits_when_another_takes_the_place_gets_the_answer(hook: SimulatedWebhook) -> None:
     async def test(target: KubeconfigTarget) -> None:
         hook.script = [waits]
         slow = asyncio.create_task(target.send(CALL))
-        while not hook.asked:
+        while not hook.requests:
             await asyncio.wait([slow], timeout=0.005)
         target.retire()
         hook.gate.set()
@@ -330,4 +330,4 @@ def test_without_a_ca_the_roots_of_the_machine_are_trusted_and_not_this_webhook(
     answer = asked_once(kubeconfig(hook.directory / "plain.yaml", {"server": hook.url}, {}))
     assert isinstance(answer, HttpFailure)
     assert "certificate" in answer.text
-    assert hook.asked == []
+    assert hook.requests == []

@@ -48,5 +48,5 @@ async def test_the_version_is_always_readable(server: Server) -> None:
 @in_server
 async def test_a_legacy_watch_path(server: Server, target: str, told: list[str]) -> None:
     stream = await server.follow(target)
-    assert stream.told == told
+    assert stream.event_names == told
     await stream.end()

@@ -52,7 +52,7 @@ async def test_a_watch_tells_the_present_and_then_what_happens(server: Server) -
     await server.delete("secrets", "b")
     await server.create("secrets", secret("elsewhere"), namespace="kube-system")
     await settle()
-    assert watch.told == ["ADDED a", "ADDED b", "MODIFIED a", "DELETED b"]
+    assert watch.event_names == ["ADDED a", "ADDED b", "MODIFIED a", "DELETED b"]
     assert not watch.ended
     await watch.end()
 
@@ -62,7 +62,7 @@ async def test_a_watch_from_a_revision_tells_only_what_came_after(server: Server
     first = await server.create("secrets", secret("a"))
     await server.create("secrets", secret("b"))
     watch = await server.follow(f"{WATCH}&resourceVersion={first.revision}")
-    assert watch.told == ["ADDED b"]
+    assert watch.event_names == ["ADDED b"]
     await watch.end()
 
 
@@ -70,12 +70,12 @@ async def test_a_watch_from_a_revision_tells_only_what_came_after(server: Server
 async def test_a_watch_list_ends_its_initial_events_with_a_bookmark(server: Server) -> None:
     await server.create("secrets", secret("a"))
     watch = await server.follow(LIST)
-    assert watch.told == ["ADDED a", "BOOKMARK"]
+    assert watch.event_names == ["ADDED a", "BOOKMARK"]
     annotations = watch.events[-1]["object"]["metadata"]["annotations"]
     assert annotations == {"k8s.io/initial-events-end": "true"}
     await server.create("secrets", secret("b"))
     await settle()
-    assert watch.told[2:] == ["ADDED b"]
+    assert watch.event_names[2:] == ["ADDED b"]
     await watch.end()
 
 
@@ -180,17 +180,17 @@ async def test_the_initial_state_goes_out_in_slices_and_changes_wait_for_its_end
         watch = Stream(response)
         client = Slow(watch)
         await settle()
-        assert watch.told == ["ADDED a"]
+        assert watch.event_names == ["ADDED a"]
         await server.update("secrets", secret("b"))
         await server.create("secrets", secret("d"))
         await client.take()
-        assert watch.told == ["ADDED a", "ADDED b"], "the state of the moment of the request"
+        assert watch.event_names == ["ADDED a", "ADDED b"], "the state of the moment of the request"
         await client.take()
         await client.take()
-    assert watch.told == ["ADDED a", "ADDED b", "ADDED c", "MODIFIED b", "ADDED d"]
+    assert watch.event_names == ["ADDED a", "ADDED b", "ADDED c", "MODIFIED b", "ADDED d"]
     await server.create("secrets", secret("e"))
     await settle()
-    assert watch.told[5:] == ["ADDED e"]
+    assert watch.event_names[5:] == ["ADDED e"]
     await watch.end()
 
 
@@ -202,7 +202,7 @@ async def test_the_bookmark_that_ends_the_initial_state_names_its_revision(serve
     await settle()
     await server.create("secrets", secret("b"))
     await client.take()
-    assert watch.told == ["ADDED a", "BOOKMARK", "ADDED b"]
+    assert watch.event_names == ["ADDED a", "BOOKMARK", "ADDED b"]
     assert watch.events[1]["object"]["metadata"]["resourceVersion"] == str(first.revision)
     await watch.end()
 
@@ -230,7 +230,7 @@ async def test_a_client_slower_than_the_cache_remembers_is_told_to_list_again(se
         for number in range(5):
             await server.create("secrets", secret(f"later-{number}"))
         await client.take()
-    assert watch.told[0] == "ADDED a"
+    assert watch.event_names[0] == "ADDED a"
     assert watch.events[-1]["type"] == "ERROR"
     assert watch.events[-1]["object"]["code"] == 410
     assert watch.ended
@@ -248,7 +248,7 @@ async def test_an_event_that_cannot_be_sent_ends_the_watch_and_disturbs_no_other
     await server.create("secrets", secret("a"))
     await settle()
     assert broken.ended
-    assert sound.told == ["ADDED a"]
+    assert sound.event_names == ["ADDED a"]
     await sound.end()
 
 
@@ -257,7 +257,7 @@ async def test_a_watch_ends_after_its_timeout_with_a_last_bookmark(server: Serve
     watch = await server.follow(f"{WATCH}&timeoutSeconds=1&allowWatchBookmarks=true&resourceVersion=0")
     watch.transport.sent.clear()
     await until(lambda: watch.ended)
-    assert watch.told == ["BOOKMARK"]
+    assert watch.event_names == ["BOOKMARK"]
     assert not watch.transport.aborted
 
 
@@ -268,9 +268,9 @@ def test_bookmarks_come_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(server: Server) -> None:
         allowed = await server.follow(f"{WATCH}&allowWatchBookmarks=true&resourceVersion={server.registry.revision}")
         silent = await server.follow(f"{WATCH}&resourceVersion={server.registry.revision}")
-        await until(lambda: len(allowed.told) >= 3)
-        assert set(allowed.told) == {"BOOKMARK"}
-        assert silent.told == []
+        await until(lambda: len(allowed.event_names) >= 3)
+        assert set(allowed.event_names) == {"BOOKMARK"}
+        assert silent.event_names == []
         revision = allowed.events[0]["object"]["metadata"]
         assert revision == {"resourceVersion": str(server.registry.revision)}
         await allowed.end()
@@ -304,7 +304,7 @@ async def test_a_selector_makes_entering_added_and_leaving_deleted(server: Serve
     await server.patch("secrets", "a", {"metadata": {"labels": {"x": "y"}}})
     await server.patch("secrets", "a", {"metadata": {"labels": {"x": None}}})
     await settle()
-    assert watch.told == ["ADDED a", "DELETED a"]
+    assert watch.event_names == ["ADDED a", "DELETED a"]
     await watch.end()
 
 

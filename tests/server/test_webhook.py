@@ -89,7 +89,7 @@ def test_whom_the_webhook_knows_comes_in(hook: SimulatedWebhook, version: str) -
             "groups": ["dev", "system:authenticated"],
             "extra": {"scopes": ["read"]},
         }
-        [asked] = hook.asked
+        [asked] = hook.requests
         assert asked.path == "/authenticate"
         assert asked.review["apiVersion"] == f"authentication.k8s.io/{version}"
         assert asked.review["spec"] == {"token": TOKEN, "audiences": [API]}
@@ -111,14 +111,14 @@ def test_an_acceptance_lives_for_its_time_whatever_the_webhook_thinks_by_now(hoo
         del hook.users[TOKEN]
         await server.clock.advance(119)
         assert (await who(server)).status == 201
-        assert len(hook.asked) == 1
+        assert len(hook.requests) == 1
         await server.clock.advance(1)
         assert (await who(server)).status == 401
         hook.users.update(USERS)
         assert (await who(server)).status == 401, "what it does not know is remembered for that time, too"
         await server.clock.advance(120)
         assert (await who(server)).status == 201
-        assert len(hook.asked) == 3
+        assert len(hook.requests) == 3
 
     in_server_asking(hook.kubeconfig(), test)
 
@@ -128,7 +128,7 @@ def test_with_a_time_of_zero_it_is_asked_each_time(hook: SimulatedWebhook) -> No
         assert (await who(server)).status == 201
         del hook.users[TOKEN]
         assert (await who(server)).status == 401
-        assert len(hook.asked) == 2
+        assert len(hook.requests) == 2
 
     in_server_asking(hook.kubeconfig(), test, ttl=0)
 
@@ -191,7 +191,7 @@ def test_a_review_of_a_token_asks_for_the_audiences_of_the_review(hook: Simulate
         assert (await reviewed("vault")) == {"user": {}, "error": "invalid bearer token"}
         hook.audiences = ["vault", "other"]
         assert (await reviewed("vault", "x"))["audiences"] == ["vault"]
-        assert [one.review["spec"]["audiences"] for one in hook.asked] == [[API], ["vault"], ["vault", "x"]]
+        assert [one.review["spec"]["audiences"] for one in hook.requests] == [[API], ["vault"], ["vault", "x"]]
 
     in_server_asking(hook.kubeconfig(), test)
 
@@ -235,7 +235,7 @@ def test_what_goes_wrong_refuses_and_the_operator_learns_why(
         refused = await who(server)
         assert (refused.status, refused.message) == (401, "Unauthorized")
         assert of(refused, server) == (reason, detail)
-        assert len(hook.asked) == tries
+        assert len(hook.requests) == tries
         assert f"{reason}: {detail}" in caplog.text
         assert hook.url in caplog.text
         metrics = (await server.get("/metrics")).text
@@ -253,7 +253,7 @@ def test_trouble_that_passes_is_not_noticed(hook: SimulatedWebhook, cut: Behavio
         hook.script = [cut, cut, cut, cut]
         started = server.clock.now()
         assert (await who(server)).status == 201
-        assert len(hook.asked) == 5
+        assert len(hook.requests) == 5
         assert server.clock.now() - started >= timedelta(seconds=0.8 * (0.5 + 0.75 + 1.125 + 1.6875))
 
     in_server_asking(hook.kubeconfig(), test)
@@ -326,7 +326,7 @@ def test_a_webhook_that_is_somebody_else_is_shown_nothing(
         reason, said = of(await who(server), server)
         assert reason == "webhook-unreachable"
         assert detail in said
-        assert hook.asked == []
+        assert hook.requests == []
 
     in_server_asking(hook.kubeconfig(described), test)
 
@@ -344,7 +344,7 @@ def test_a_hundred_requests_with_one_token_ask_once(hook: SimulatedWebhook) -> N
     async def test(server: Server) -> None:
         hook.always = waits
         asking = [asyncio.create_task(server.post(WHO, REVIEW, token=TOKEN)) for _ in range(100)]
-        while not hook.asked:
+        while not hook.requests:
             await asyncio.wait(asking, timeout=0.005)
         hook.gate.set()
         replies = await passing(server.clock, gathered(asking))
@@ -368,13 +368,13 @@ def test_a_storm_is_refused_beyond_what_may_be_asked_at_once(
         tokens = [f"guess-{number}-4711" for number in range(40)]
         hook.users |= {token: {"username": token} for token in tokens}
         asking = [asyncio.create_task(server.post(WHO, REVIEW, token=token)) for token in tokens]
-        while len(hook.asked) < 8:
+        while len(hook.requests) < 8:
             await asyncio.wait(asking, timeout=0.005)
         bootstrap = await server.bootstrap_token()
         assert (await server.post(WHO, REVIEW, token=bootstrap)).status == 201, "others are not held up"
         hook.gate.set()
         replies = await passing(server.clock, gathered(asking))
-        assert len(hook.asked) == 8
+        assert len(hook.requests) == 8
         assert sum(reply.status == 201 for reply in replies) == 8
         assert {of(reply, server) for reply in replies if reply.status != 201} == {("too-busy", "")}
 

@@ -46,13 +46,13 @@ class DeviceProvider:
     refresh_tokens: set[str] = field(default_factory=set)
     codes: dict[str, str] = field(default_factory=dict)
     """State of the code grant: code → challenge."""
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.signer = TokenSigner(generate_key(), self.issuer)
 
     def answer(self, path: str, form: dict[str, str] | None, authorization: str = "") -> Answered:
-        self.asked.append(path if form is None else form.get("grant_type", path))
+        self.requests.append(path if form is None else form.get("grant_type", path))
         if form is None:
             return self._document(path)
         if self.secret and not self._knows(form, authorization):
@@ -118,13 +118,13 @@ class DeviceProvider:
     def log_in(self, url: str) -> str:
         """Log in with a browser at `url`. Return the address that the browser is redirected to."""
         query = {key: values[0] for key, values in parse_qs(urlsplit(url).query).items()}
-        code = f"code-{len(self.asked)}"
+        code = f"code-{len(self.requests)}"
         self.codes[code] = query["code_challenge"]
         return f"{query['redirect_uri']}?code={code}&state={query['state']}"
 
     def _tokens(self) -> dict[str, Any]:
         now = int(datetime.now(UTC).timestamp())
-        refresh_token = f"refresh-{len(self.asked)}"
+        refresh_token = f"refresh-{len(self.requests)}"
         self.refresh_tokens.add(refresh_token)
         claims = {
             "iss": self.issuer,
@@ -152,7 +152,7 @@ class Conversation:
     status: int = 200
     shown: list[DevicePrompt] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
-    asked: list[HttpRequest] = field(default_factory=list)
+    requests: list[HttpRequest] = field(default_factory=list)
 
     def drive(self, generator: Generator[HttpRequest | Wait | DevicePrompt, Reply, R]) -> R:
         reply: Reply = None
@@ -171,8 +171,8 @@ class Conversation:
             return result
 
     def _answer(self, request: HttpRequest) -> HttpResponse | HttpFailure:
-        self.asked.append(request)
-        if self.down and len(self.asked) > self.answered:
+        self.requests.append(request)
+        if self.down and len(self.requests) > self.answered:
             self.down -= 1
             return HttpFailure("timeout", "no answer within 15 s")
         if self.body is not None:

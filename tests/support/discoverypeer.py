@@ -102,8 +102,8 @@ class Network:
     """Servers by `host:port`; records the notices of discovery, those to keep, and its waits in seconds."""
 
     servers: dict[str, Server]
-    told: list[str] = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    kept_notices: list[str] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
     on_wait: Callable[[int], None] = lambda count: None
 
@@ -115,8 +115,8 @@ class Network:
                 step = generator.send(reply)
                 reply = None
                 if isinstance(step, Notice):
-                    self.told.append(step.message)
-                    self.kept += [step.message] if step.keep else []
+                    self.notices.append(step.message)
+                    self.kept_notices += [step.message] if step.keep else []
                 elif isinstance(step, Wait):
                     self.waited.append(step.seconds)
                     self.on_wait(len(self.waited))

@@ -57,12 +57,12 @@ class Keystone(Protocol):
 
 @dataclass
 class SimulatedKeystone:
-    """The simulated Keystone. `instead`: the response to every request, in place of the usual one. `asked`: bodies received."""
+    """The simulated Keystone. `override`: the response to every request. `requests`: bodies received."""
 
     ca_file: Path
     url: str = ""
-    instead: Response | None = None
-    asked: list[Any] = field(default_factory=list)
+    override: Response | None = None
+    requests: list[Any] = field(default_factory=list)
 
     def user_id(self, name: str, domain: str) -> str:
         return f"{name.encode().hex():0>32}"
@@ -70,18 +70,18 @@ class SimulatedKeystone:
     async def __call__(self, request: Request) -> Response:
         await request.load()
         body = await request.body()
-        if self.instead is not None:
-            self.asked.append(json.loads(body))
-            return self.instead
+        if self.override is not None:
+            self.requests.append(json.loads(body))
+            return self.override
         if request.path != "/v3/auth/tokens":
             return self.refused(404, "Not Found")
         assert (request.method, request.query_string) == ("POST", b"nocatalog")
         try:
-            asked = json.loads(body)
-            self.asked.append(asked)
-            assert asked["auth"]["identity"]["methods"] == ["password"]
-            assert asked["auth"]["scope"] == "unscoped"
-            user = asked["auth"]["identity"]["password"]["user"]
+            message = json.loads(body)
+            self.requests.append(message)
+            assert message["auth"]["identity"]["methods"] == ["password"]
+            assert message["auth"]["scope"] == "unscoped"
+            user = message["auth"]["identity"]["password"]["user"]
             name, domain, password = user["name"], user["domain"]["name"], user["password"]
         except (ValueError, KeyError, TypeError):
             return self.refused(400, "Bad Request")

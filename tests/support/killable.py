@@ -119,7 +119,7 @@ class KillableServer:
             process.kill()
             process.wait()
 
-    def ask_to_stop(self) -> forkserver.Process:
+    def send_sigterm(self) -> forkserver.Process:
         """Send SIGTERM. Return the process, to wait for."""
         process, self.process = self.process, None
         assert process is not None
@@ -128,7 +128,7 @@ class KillableServer:
 
     async def stop(self) -> int:
         """Send SIGTERM and wait. Return the exit status."""
-        process = self.ask_to_stop()
+        process = self.send_sigterm()
         try:
             return await asyncio.to_thread(process.wait, 30)
         finally:

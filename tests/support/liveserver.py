@@ -213,7 +213,7 @@ def live_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer
 
 
 @pytest.fixture(scope="session")
-def asking(live_server: LiveServer) -> LiveServer:
+def manual_approval(live_server: LiveServer) -> LiveServer:
     """Let a group create certificate requests that no controller approves."""
     binding = {
         "kind": "ClusterRoleBinding",

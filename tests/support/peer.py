@@ -19,7 +19,7 @@ from tests.support.testca import Pair
 
 
 @dataclass
-class Asked:
+class ReceivedRequest:
     """One request as it arrived."""
 
     method: str
@@ -37,7 +37,7 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-Answer = Callable[[Asked], Reply]
+Answer = Callable[[ReceivedRequest], Reply]
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Peer:
     """A running server."""
 
     port: int
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[ReceivedRequest] = field(default_factory=list)
 
     @property
     def endpoint(self) -> str:
@@ -66,8 +66,8 @@ def http_peer(answer: Answer = lambda asked: Reply(), pair: Pair | None = None) 
 
         def handle_any(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
-            asked = Asked(self.command, self.path, dict(self.headers), self.rfile.read(length))
-            peer.asked.append(asked)
+            asked = ReceivedRequest(self.command, self.path, dict(self.headers), self.rfile.read(length))
+            peer.requests.append(asked)
             reply = answer(asked)
             self.send_response(reply.status)
             for name, value in {"Content-Type": "application/json", **reply.headers}.items():

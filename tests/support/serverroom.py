@@ -114,7 +114,7 @@ class Stream:
         return [json.loads(line) for line in self.raw.splitlines()]
 
     @property
-    def told(self) -> list[str]:
+    def event_names(self) -> list[str]:
         """`TYPE name` of each event so far."""
         return [f"{event['type']} {event['object']['metadata'].get('name', '')}".strip() for event in self.events]
 

@@ -26,7 +26,7 @@ PATIENCE = 30.0
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReceivedRequest:
     """One request as received."""
 
     path: str
@@ -50,7 +50,7 @@ class SimulatedWebhook(AbstractContextManager["SimulatedWebhook"]):
     audiences: list[str] | None = None
     script: list[Behaviour] = field(default_factory=list)
     always: Behaviour | None = None
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[ReceivedRequest] = field(default_factory=list)
     gate: threading.Event = field(default_factory=threading.Event)
     """Event that `waits` waits for."""
 
@@ -82,7 +82,7 @@ class SimulatedWebhook(AbstractContextManager["SimulatedWebhook"]):
     @property
     def tokens(self) -> list[str]:
         """Tokens of the reviews received, in order."""
-        return [one.review["spec"]["token"] for one in self.asked]
+        return [one.review["spec"]["token"] for one in self.requests]
 
     def kubeconfig(self, cluster: Obj | None = None, user: Obj | None = None) -> Path:
         """Write the kubeconfig file of this webhook. Return its path."""
@@ -179,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
         subject = cast("Any", self.connection.getpeercert() or {}).get("subject", ())
         names = [value for part in subject for key, value in part if key == "commonName"]
         headers = {name.lower(): value for name, value in self.headers.items()}
-        self.webhook.asked.append(Asked(self.path, headers, self.review, "".join(names)))
+        self.webhook.requests.append(ReceivedRequest(self.path, headers, self.review, "".join(names)))
         script = self.webhook.script
         behaviour = script.pop(0) if script else self.webhook.always
         if behaviour is None:

@@ -275,7 +275,7 @@ class Client:
 
 
 @dataclass(frozen=True)
-class Told:
+class WatchEvent:
     """One event of a watch."""
 
     type: str
@@ -299,39 +299,39 @@ class Watching:
     """A watch in progress; it keeps every event."""
 
     response: http.client.HTTPResponse = field(repr=False)
-    told: list[Told] = field(default_factory=list)
+    events: list[WatchEvent] = field(default_factory=list)
 
     @property
     def content_type(self) -> str:
         return self.response.getheader("content-type") or ""
 
-    def next(self) -> Told:
+    def next(self) -> WatchEvent:
         """Return the next event; a watch that ends, or sends none within a minute, fails the test."""
         if self.content_type.startswith(PROTOBUF):
             length = self.response.read(4)
             assert len(length) == 4, "the watch ended"
             event_type, body = decode_watch_frame(length + self.response.read(int.from_bytes(length)))
-            event = Told(event_type, decoded(body, PROTOBUF))
+            event = WatchEvent(event_type, decoded(body, PROTOBUF))
         else:
             line = self.response.readline()
             assert line, "the watch ended"
             parsed = json.loads(line)
-            event = Told(parsed["type"], parsed["object"])
-        self.told.append(event)
+            event = WatchEvent(parsed["type"], parsed["object"])
+        self.events.append(event)
         return event
 
-    def until(self, condition: Callable[[Told], bool]) -> Told:
+    def until(self, condition: Callable[[WatchEvent], bool]) -> WatchEvent:
         """Return the first event that meets the condition."""
         while True:
             event = self.next()
             if condition(event):
                 return event
 
-    def initial(self) -> list[Told]:
+    def initial(self) -> list[WatchEvent]:
         """Return the events of a WatchList before its bookmark."""
         self.until(lambda event: event.type == "BOOKMARK")
-        assert self.told[-1].object["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-        return self.told[:-1]
+        assert self.events[-1].object["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+        return self.events[:-1]
 
 
 def path_of(kind: Kind, namespace: str = "", name: str = "", sub: str = "") -> str:

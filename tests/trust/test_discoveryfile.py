@@ -68,7 +68,7 @@ def test_a_document_may_be_json_or_bytes_with_a_byte_order_mark() -> None:
 def test_a_refused_cluster_info_is_success_since_tls_proved_the_server() -> None:
     net = network(reply=status(403))
     assert discover(net, PLAIN).ca_pem == CA
-    assert "TLS proved it" in net.told[-1]
+    assert "TLS proved it" in net.notices[-1]
 
 
 def test_a_document_without_ca_trusts_the_machines_roots_and_then_adopts_the_published_ca() -> None:
@@ -106,7 +106,7 @@ def test_addresses_of_a_document_are_tried_in_turn_and_completed_by_the_publishe
     net = network(published)
     found = discover(net, format_kubeconfig(document))
     assert [one.server for one in found.clusters] == [SERVER, "https://away.test:6443", "https://new.test:6443"]
-    assert "nothing answers there" in net.kept[0]
+    assert "nothing answers there" in net.kept_notices[0]
 
 
 def test_other_clusters_of_a_users_kubeconfig_are_other_clusters() -> None:
@@ -260,8 +260,8 @@ def test_another_answer_is_polled_on_and_then_raised(
     with pytest.raises(error, match=r"^fetching cluster-info from https://cluster.test:6443 \(step 2\): ") as caught:
         discover(net, PLAIN, polling=Polling(attempts=3))
     assert net.waited == [5.0, 5.0]
-    assert net.told.count(str(caught.value)) == 2
-    assert net.kept == [str(caught.value)]
+    assert net.notices.count(str(caught.value)) == 2
+    assert net.kept_notices == [str(caught.value)]
 
 
 def test_a_server_that_starts_late_is_waited_for() -> None:
@@ -303,7 +303,7 @@ def test_what_a_url_may_carry_in_secret_is_sent_and_not_told() -> None:
     assert net.servers["www.test"].requests == [
         HttpRequest(SYSTEM_ROOTS, url=url, headers=ACCEPT_JSON, max_bytes=MAX_BODY)
     ]
-    assert net.told == [f"Fetching the discovery document {URL}"]
+    assert net.notices == [f"Fetching the discovery document {URL}"]
     assert "hush" not in str(caught.value)
 
 

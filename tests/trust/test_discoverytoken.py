@@ -453,8 +453,8 @@ def test_the_server_is_not_trusted(server: Server | None, error: type[errors.Dis
     with pytest.raises(error) as caught:
         discover(network, A)
     assert str(caught.value).startswith(message)
-    assert str(caught.value) not in network.told  # an error that is raised is not told before
-    assert "1111111111111111" not in "".join(network.told)
+    assert str(caught.value) not in network.notices  # an error that is raised is not told before
+    assert "1111111111111111" not in "".join(network.notices)
 
 
 def test_every_failure_has_a_code_of_its_own() -> None:
@@ -468,8 +468,10 @@ def test_several_addresses_are_tried_until_one_passes_and_each_failure_is_told()
     good = Server(signed_cluster_info(TOKEN))
     network = Network({B: Server(signed_cluster_info(WRONG_SECRET)), "c.test:1": good})
     assert discover(network, A, B, "c.test:1").via == "token+pins"
-    assert [line for line in network.told if line.startswith(FIRST)] == network.kept[:1]
-    assert [line for line in network.told if "signature of cluster-info for token id" in line] == network.kept[1:]
+    assert [line for line in network.notices if line.startswith(FIRST)] == network.kept_notices[:1]
+    assert [
+        line for line in network.notices if "signature of cluster-info for token id" in line
+    ] == network.kept_notices[1:]
     assert network.waited == []
 
 
@@ -477,8 +479,8 @@ def test_the_failure_of_each_round_is_told_and_kept_once() -> None:
     network = Network({})
     with pytest.raises(errors.EndpointDownError) as caught:
         discover(network, A, polling=Polling(attempts=3))
-    assert network.told.count(str(caught.value)) == 2
-    assert network.kept == [str(caught.value)]
+    assert network.notices.count(str(caught.value)) == 2
+    assert network.kept_notices == [str(caught.value)]
 
 
 def test_a_server_that_starts_late_is_polled_until_it_answers() -> None:

@@ -135,7 +135,7 @@ def test_a_person_is_shown_the_code_and_the_token_comes_when_it_was_typed() -> N
     assert conversation.waited == [5, 5, 5]
     assert tokens.id_token.reveal().count(b".") == 2
     assert tokens.refresh_token is not None
-    assert form_of(conversation.asked[0]) == {"client_id": "kubernetes", "scope": "openid offline_access"}
+    assert form_of(conversation.requests[0]) == {"client_id": "kubernetes", "scope": "openid offline_access"}
 
 
 def test_who_asks_too_often_slows_down() -> None:
@@ -231,9 +231,9 @@ def test_the_client_secret_goes_where_the_provider_wants_it(methods: Any, posted
     configuration = {} if methods is None else {"token_endpoint_auth_methods_supported": methods}
     provider = DeviceProvider(secret="s&cret é", configuration=configuration)
     _, conversation = granted(provider, CONFIDENTIAL)
-    assert {"client_secret" in (form_of(request) or {}) for request in conversation.asked} == {posted}
-    assert {request.authorization is None for request in conversation.asked} == {posted}
-    assert "s&cret" not in repr(conversation.asked)
+    assert {"client_secret" in (form_of(request) or {}) for request in conversation.requests} == {posted}
+    assert {request.authorization is None for request in conversation.requests} == {posted}
+    assert "s&cret" not in repr(conversation.requests)
 
 
 def test_a_wrong_client_secret_is_told() -> None:

@@ -66,7 +66,7 @@ def test_a_typed_address_is_asked_under_the_known_ca_when_no_known_one_answers()
     net = network(info(B), B)
     found = net.drive(refresh_cluster(known(A), base(A), [A, B]))
     assert order(found) == [B]
-    assert "nothing answers there" in net.kept[0]
+    assert "nothing answers there" in net.kept_notices[0]
     assert {request.target for request in net.servers[B].requests} == {Trust(CA)}
     assert {request.credentials for request in net.servers[B].requests} == {None}
 

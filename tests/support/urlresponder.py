@@ -1,4 +1,4 @@
-"""Conversations of authenticators with somebody outside, driven by hand: what is asked, and a world that answers."""
+"""Runs exchanges of authenticators against responses by URL, without a network."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpRequest, Ht
 T = TypeVar("T")
 
 
-class World:
-    """What is at which URL. A bytes value is answered with 200; a HttpFailure fails; anything else must be an HttpResponse."""
+class UrlResponder:
+    """Responses by URL: bytes become a response with status 200; other URLs get 404. Records the requests."""
 
     def __init__(self, pages: Mapping[str, bytes | HttpResponse | HttpFailure]) -> None:
         self.pages = dict(pages)
@@ -19,7 +19,7 @@ class World:
 
     @property
     def urls(self) -> list[str]:
-        """What was asked for, in order."""
+        """URLs of the requests, in order."""
         return [call.url for call in self.calls]
 
     def answer(self, call: HttpRequest) -> HttpResponse | HttpFailure:
@@ -31,12 +31,12 @@ class World:
             return HttpFailure(UNREACHABLE, f"the answer is longer than {call.max_bytes} bytes")
         return page
 
-    def run(self, talk: Generator[HttpRequest | Wait, Any, T]) -> T:
-        """Drive the conversation to its end; what it raises comes out."""
+    def run(self, exchange: Generator[HttpRequest | Wait, Any, T]) -> T:
+        """Drive an exchange to its end. Return its result, or raise its error."""
         try:
-            step = next(talk)
+            step = next(exchange)
             while True:
-                step = talk.send(self.answer(step) if isinstance(step, HttpRequest) else None)
+                step = exchange.send(self.answer(step) if isinstance(step, HttpRequest) else None)
         except StopIteration as done:
             result: T = done.value
             return result

@@ -1,7 +1,7 @@
-"""Somebody at a machine with `mooring` and kubectl: a home of their own, and a server to log in at.
+"""A user's machine with `mooring` and kubectl: a home directory, and a server to log in at.
 
-Rules kept here: commands run as processes with the person's own environment; nothing of the developer's is seen. Time is turned by
-rewriting what is kept, not by waiting.
+Rules kept here: commands run as processes with the environment of this home, without the developer's. Credentials age by a change
+of the stored times, not by waiting.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ NEEDS_KUBECTL = pytest.mark.skipif(not USED, reason="no kubectl 1.27 or 1.33 is 
 
 
 @dataclass(frozen=True)
-class Person:
-    """Somebody at a machine, with a home of their own."""
+class Workstation:
+    """One user's machine, with its home directory."""
 
     server: LiveServer
     home: Path
@@ -53,17 +53,19 @@ class Person:
         return Logins(self.home / ".cache/mooring/logins")
 
     def run(self, *command: str, stdin: str = "", **environment: str) -> Outcome:
-        done = subprocess.run(
+        finished = subprocess.run(
             command, input=stdin, capture_output=True, text=True, timeout=60, env=self.environment | environment
         )
-        return Outcome(done.returncode, done.stdout, done.stderr)
+        return Outcome(finished.returncode, finished.stdout, finished.stderr)
 
     def mooring(self, *arguments: str, stdin: str = "", **environment: str) -> Outcome:
-        done = forkserver.run(["-m", "mooring", *arguments], given=stdin.encode(), env=self.environment | environment)
-        return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
+        finished = forkserver.run(
+            ["-m", "mooring", *arguments], given=stdin.encode(), env=self.environment | environment
+        )
+        return Outcome(finished.returncode, finished.stdout.decode(), finished.stderr.decode())
 
     def login(self, *flags: str, stdin: str = PASSWORD) -> Outcome:
-        """At the server, with its CA, as jane unless the flags say otherwise."""
+        """Log in at the server with its CA, as jane unless the flags differ."""
         how = (
             flags
             if any(flag.startswith("--token-file") for flag in flags)
@@ -81,23 +83,23 @@ class Person:
         return self.run(str(program.path), *arguments, **environment)
 
     def whoami(self, program: Program = NEWEST, **environment: str) -> Any:
-        """Who the server takes kubectl for; `kubectl auth whoami` asks the same, of 1.28 and later."""
+        """Return kubectl's user info by a SelfSubjectReview, because `kubectl auth whoami` needs 1.28."""
         review = json.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
         command = (str(program.path), "create", "--raw", "/apis/authentication.k8s.io/v1/selfsubjectreviews", "-f", "-")
-        done = self.run(*command, stdin=review, **environment)
-        assert done.code == 0, done.err
-        return json.loads(done.out)["status"]["userInfo"]
+        finished = self.run(*command, stdin=review, **environment)
+        assert finished.code == 0, finished.err
+        return json.loads(finished.out)["status"]["userInfo"]
 
-    def known(self) -> Login:
-        """The only login."""
+    def only_login(self) -> Login:
+        """Return the record of the only login."""
         (login_id,) = self.logins.every()
         login = self.logins.read(login_id)
         assert login is not None
         return login
 
     def age(self, left: timedelta) -> None:
-        """Turn the clock of the kept credential, as if only `left` of its minute remained."""
-        login = self.known()
+        """Rewrite the stored credential so that only `left` of its minute remains."""
+        login = self.only_login()
         assert login.credential is not None
         expires = datetime.now(UTC) + left
         aged = replace(login.credential, issued=expires - timedelta(minutes=1), expires=expires)
