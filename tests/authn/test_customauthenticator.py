@@ -18,7 +18,7 @@ from mooring.authn import verdict
 from mooring.authn.authenticator import SECRET
 from mooring.authn.chain import Found, Outcome, judge
 from mooring.authn.credentials import UNREADABLE_BASIC, Basic, Credentials, SchemeCredential
-from mooring.authn.custom.authenticator import MAX_DETAIL, MAX_USER, ContainedAuthenticator, read
+from mooring.authn.custom.authenticator import MAX_DETAIL, MAX_USER, CustomAuthenticator, read
 from mooring.authn.own import NotMine, Offered, Rejected, User
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, Verdict
 from mooring.authn.verdictcache import VerdictCache
@@ -47,8 +47,8 @@ class Guest:
 
 def contained(
     guest: Guest, ttl: timedelta = TTL, name: str = "ldap", schemes: tuple[str, ...] = ("bearer", "basic")
-) -> ContainedAuthenticator:
-    return ContainedAuthenticator(name, guest.ask, timedelta(seconds=3), VerdictCache(b"k" * 32, ttl), schemes)
+) -> CustomAuthenticator:
+    return CustomAuthenticator(name, guest.ask, timedelta(seconds=3), VerdictCache(b"k" * 32, ttl), schemes)
 
 
 def driven(waited: Awaitable[Verdict | None]) -> Verdict | None:
@@ -60,11 +60,11 @@ def driven(waited: Awaitable[Verdict | None]) -> Verdict | None:
     return found
 
 
-def first(authenticator: ContainedAuthenticator, credentials: Credentials, now: datetime = NOW) -> Any:
+def first(authenticator: CustomAuthenticator, credentials: Credentials, now: datetime = NOW) -> Any:
     return authenticator.authenticate(credentials, {}, now, ("api",))
 
 
-def asked(authenticator: ContainedAuthenticator, credentials: Credentials, now: datetime = NOW) -> Verdict | None:
+def asked(authenticator: CustomAuthenticator, credentials: Credentials, now: datetime = NOW) -> Verdict | None:
     """What comes out when what it wants found out is found out."""
     at_once: FirstVerdict = first(authenticator, credentials, now)
     if not isinstance(at_once, Deferred):

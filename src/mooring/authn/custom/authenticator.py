@@ -46,7 +46,7 @@ _KUBERNETES = re.compile(r"([^/]*\.)?(kubernetes|k8s)\.io(/.*)?", re.ASCII)
 _NOT_MINE = NotMine()
 
 
-class ContainedAuthenticator:
+class CustomAuthenticator:
     """One custom authenticator. `ask` returns its result, or an `own.Rejected` after a failure."""
 
     judges = SECRET

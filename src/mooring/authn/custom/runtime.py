@@ -29,7 +29,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from mooring.authn.chain import BASIC, BEARER
-from mooring.authn.custom.authenticator import ContainedAuthenticator
+from mooring.authn.custom.authenticator import CustomAuthenticator
 from mooring.authn.custom.settings import CustomAuthenticatorEntry, CustomSettings
 from mooring.authn.host import Configured, Host, Running
 from mooring.authn.own import BlockingAuthenticator, Offered, OwnAuthenticator, Rejected, RemoteAuthenticator
@@ -72,7 +72,7 @@ def build(config: Configured, host: Host) -> Running | None:
         schemes = {name: spelled for name, spelled in named.items() if name != BEARER} | schemes
         call = CustomCalls(entry.name, instance)
         remembered = VerdictCache(host.entropy(KEY_BYTES), entry.cache_ttl)
-        authenticators.append(ContainedAuthenticator(entry.name, call.authenticate, entry.deadline, remembered, named))
+        authenticators.append(CustomAuthenticator(entry.name, call.authenticate, entry.deadline, remembered, named))
         calls.append(call)
 
     async def close() -> None:
