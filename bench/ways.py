@@ -184,8 +184,8 @@ def _scrypt(password: str) -> str:
     """Hash a password as `mooring auth hash-password` does."""
     salt = os.urandom(16)
     digest = hashlib.scrypt(password.encode(), salt=salt, n=1 << 14, r=8, p=1)
-    told = (base64.b64encode(part).rstrip(b"=").decode() for part in (salt, digest))
-    return "$scrypt$ln=14,r=8,p=1$" + "$".join(told)
+    encoded = (base64.b64encode(part).rstrip(b"=").decode() for part in (salt, digest))
+    return "$scrypt$ln=14,r=8,p=1$" + "$".join(encoded)
 
 
 def of_the_cluster(running: Server, admin: tuple[str, ...], token: str) -> dict[str, tuple[str, ...]]:

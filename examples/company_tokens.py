@@ -51,27 +51,27 @@ class CompanyTokens:
         if not token.startswith(self._options["token-prefix"]):
             return NotMine()
         try:
-            said = await self._introspected(token)
+            answer = await self._introspect(token)
         except httpx2.HTTPError as error:
             return Rejected("service-unreachable", type(error).__name__)
-        if not isinstance(said, dict):
+        if not isinstance(answer, dict):
             return Rejected("service-failed", "no answer that could be read")
-        if said.get("active") is not True:
+        if answer.get("active") is not True:
             return Rejected("inactive")
-        expires, audience = said.get("exp"), said.get("aud")
+        expires, audience = answer.get("exp"), answer.get("aud")
         if not isinstance(expires, int) or expires <= offered.now.timestamp():
             return Rejected("expired")
         if self._options["audience"] not in (audience if isinstance(audience, list) else [audience]):
             return Rejected("wrong-audience")
         return User(
-            self._options["prefix"] + said["sub"], groups=[self._options["prefix"] + one for one in said["groups"]]
+            self._options["prefix"] + answer["sub"], groups=[self._options["prefix"] + one for one in answer["groups"]]
         )
 
     async def close(self) -> None:
         if self._client is not None:
             await self._client.aclose()
 
-    async def _introspected(self, token: str) -> object:
+    async def _introspect(self, token: str) -> object:
         """Return the service's answer; None when it cannot be read."""
         if self._client is None:
             self._client = httpx2.AsyncClient(verify=self._context, timeout=SECONDS, trust_env=False)
@@ -85,7 +85,7 @@ class CompanyTokens:
                 if len(body) > MAX_ANSWER:
                     return None
         try:
-            said: object = json.loads(body) if answer.status_code == 200 else None
+            document: object = json.loads(body) if answer.status_code == 200 else None
         except ValueError:
             return None
-        return said
+        return document

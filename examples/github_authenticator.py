@@ -54,11 +54,11 @@ class GithubAuthenticator:
     def __init__(self, options: Mapping[str, Any]) -> None:
         if unknown := sorted(options.keys() - KNOWN):
             raise ConfigError(f'"{unknown[0]}" is not known; there are {", ".join(sorted(KNOWN))}')
-        said: dict[str, Any] = {"api": "https://api.github.com", "prefix": "github:", **options}
-        for key in sorted(TEXTS & said.keys()):
-            if not isinstance(said[key], str):
+        settings: dict[str, Any] = {"api": "https://api.github.com", "prefix": "github:", **options}
+        for key in sorted(TEXTS & settings.keys()):
+            if not isinstance(settings[key], str):
                 raise ConfigError(f"{key}: give a text")
-        organizations = said.get("organizations")
+        organizations = settings.get("organizations")
         if (
             not isinstance(organizations, list)
             or not organizations
@@ -67,18 +67,18 @@ class GithubAuthenticator:
             raise ConfigError(
                 "organizations: list those whose members are users; anybody can have an account at GitHub"
             )
-        if not said["api"].startswith("https://"):
+        if not settings["api"].startswith("https://"):
             raise ConfigError("api: it must begin with https://")
-        if bool(said.get("client-id")) != bool(said.get("client-secret-file")):
+        if bool(settings.get("client-id")) != bool(settings.get("client-secret-file")):
             raise ConfigError("client-id and client-secret-file: give both, or neither")
-        self._api: str = said["api"].rstrip("/")
-        self._prefix: str = said["prefix"]
+        self._api: str = settings["api"].rstrip("/")
+        self._prefix: str = settings["prefix"]
         self._organizations = frozenset(one.lower() for one in organizations)
         self._app: tuple[str, str] | None = None
         try:
-            self._context = ssl.create_default_context(cafile=said.get("ca-file") or None)
-            if said.get("client-id"):
-                self._app = said["client-id"], Path(said["client-secret-file"]).read_text().strip()
+            self._context = ssl.create_default_context(cafile=settings.get("ca-file") or None)
+            if settings.get("client-id"):
+                self._app = settings["client-id"], Path(settings["client-secret-file"]).read_text().strip()
         except OSError as error:  # ssl.SSLError is one
             raise ConfigError(f"ca-file or client-secret-file: {type(error).__name__}") from None
         self._client: httpx2.AsyncClient | None = None
@@ -92,7 +92,7 @@ class GithubAuthenticator:
             return NotMine("no-token-of-a-github-user")
         try:
             if token.startswith(OF_APPS):
-                await self._of_our_app(token)
+                await self._check_app(token)
             return await self._user(token)
         except RefusedError as refused:
             return refused.rejected
@@ -122,12 +122,12 @@ class GithubAuthenticator:
         ]
         return User(self._prefix + login, uid=str(number), groups=[self._prefix + one for one in (*ours, *teams)])
 
-    async def _of_our_app(self, token: str) -> None:
+    async def _check_app(self, token: str) -> None:
         """Raise RefusedError unless GitHub confirms that the token is of the configured app."""
         if self._app is None:
             raise RefusedError("token-of-an-app", "give client-id and client-secret-file of the app to take its tokens")
         path = f"/applications/{self._app[0]}/token"
-        status, _, _ = await self._asked("POST", path, auth=self._app, json={"access_token": token})
+        status, _, _ = await self._request("POST", path, auth=self._app, json={"access_token": token})
         if status != 200:
             raise RefusedError("token-of-another-app" if status in (404, 422) else "github-failed", f"status {status}")
 
@@ -143,7 +143,7 @@ class GithubAuthenticator:
         return found
 
     async def _get(self, path: str, token: str) -> object:
-        status, headers, body = await self._asked("GET", path, headers={"authorization": f"Bearer {token}"})
+        status, headers, body = await self._request("GET", path, headers={"authorization": f"Bearer {token}"})
         if status == 401:
             raise RefusedError("github-bad-token")
         if status == 429 or (status == 403 and headers.get("x-ratelimit-remaining") == "0"):
@@ -158,7 +158,7 @@ class GithubAuthenticator:
             raise RefusedError("github-failed", "no JSON in its answer") from None
         return found
 
-    async def _asked(self, method: str, path: str, **how: Any) -> tuple[int, Mapping[str, str], bytes]:
+    async def _request(self, method: str, path: str, **how: Any) -> tuple[int, Mapping[str, str], bytes]:
         if self._client is None:
             self._client = httpx2.AsyncClient(verify=self._context, timeout=SECONDS, trust_env=False)
         usual = {"accept": "application/vnd.github+json", "accept-encoding": "identity", "user-agent": "mooring"}

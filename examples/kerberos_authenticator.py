@@ -37,8 +37,8 @@ class KerberosAuthenticator:
         if unknown := sorted(options.keys() - KNOWN):
             raise ConfigError(f'"{unknown[0]}" is not known; there are {", ".join(sorted(KNOWN))}')
         self._keytab: str = options.get("keytab", "")
-        self._realms = _texts(options, "realms")
-        self._groups = _texts(options, "groups")
+        self._realms = _text_list(options, "realms")
+        self._groups = _text_list(options, "groups")
         self._prefix: str = options.get("prefix", "krb5:")
         service = options.get("service", "")
         for key, value in (("keytab", self._keytab), ("service", service), ("prefix", self._prefix)):
@@ -76,10 +76,10 @@ class KerberosAuthenticator:
                 return Rejected("ticket-needs-another-leg")
             return self._user(context)
         except GSSError as error:
-            told = error.get_all_statuses(
+            statuses = error.get_all_statuses(
                 error.min_code, False
             )  # such as "Request is a replay"; may hold names, no secret
-            return Rejected("ticket-refused", told[0] if told else type(error).__name__)
+            return Rejected("ticket-refused", statuses[0] if statuses else type(error).__name__)
 
     def _user(self, context: gssapi.SecurityContext) -> Result:
         if context.mech != gssapi.MechType.kerberos:
@@ -96,7 +96,7 @@ class KerberosAuthenticator:
         return gssapi.Credentials(name=self._service, usage="accept", store={"keytab": self._keytab})
 
 
-def _texts(options: Mapping[str, Any], key: str) -> tuple[str, ...]:
+def _text_list(options: Mapping[str, Any], key: str) -> tuple[str, ...]:
     value = options.get(key, [])
     if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
         raise ConfigError(f"{key}: give a list of texts")

@@ -79,19 +79,19 @@ class LdapAuthenticator:
         for key in NEEDED:
             if not options.get(key):
                 raise ConfigError(f"{key}: it is needed")
-        self._said: dict[str, str] = {**DEFAULTS, **{key: text for key, text in options.items() if key != "timeout"}}
+        self._options: dict[str, str] = {**DEFAULTS, **{key: text for key, text in options.items() if key != "timeout"}}
         self._timeout: int = options.get("timeout", 2)
         if type(self._timeout) is not int or self._timeout < 1:
             raise ConfigError("timeout: give whole seconds")
-        url = urlsplit(self._said["url"])
+        url = urlsplit(self._options["url"])
         if url.scheme not in ("ldap", "ldaps") or not url.hostname or url.path.strip("/"):
             raise ConfigError("url: give ldaps://host, or ldap://host, which is used with StartTLS")
         self._ldaps, self._host, self._port = url.scheme == "ldaps", url.hostname, url.port
         try:
-            self._tls = CheckedTls(self._host, self._said["ca-file"])
+            self._tls = CheckedTls(self._host, self._options["ca-file"])
         except OSError as error:  # ssl.SSLError is one
             raise ConfigError(f"ca-file: {type(error).__name__}") from None
-        if not self._own_password():
+        if not self._read_bind_password():
             raise ConfigError("bind-password-file: it is empty")
 
     def authenticate(self, offered: Offered) -> Result:
@@ -106,8 +106,8 @@ class LdapAuthenticator:
         except UnicodeDecodeError:
             return NotMine("no-ldap-password")
         try:
-            with self._connected() as connection:
-                return self._judged(connection, offered.user, password)
+            with self._connect() as connection:
+                return self._authenticate(connection, offered.user, password)
         except (LDAPCommunicationError, LDAPStartTLSError) as error:
             return Rejected("directory-unreachable", type(error).__name__)
         except LDAPException as error:
@@ -115,41 +115,43 @@ class LdapAuthenticator:
         except DirectoryError as error:
             return Rejected("directory-failed", str(error))
 
-    def _judged(self, connection: ldap3.Connection, name: str, password: bytes) -> Result:
-        said = self._said
-        self._as_ourselves(connection)
-        wanted = f"(&{said['user-filter']}({said['user-attribute']}={escape_filter_chars(name)}))"
-        users = self._found(connection, said["base"], wanted, said["user-attribute"], said["uid-attribute"], most=2)
+    def _authenticate(self, connection: ldap3.Connection, name: str, password: bytes) -> Result:
+        options = self._options
+        self._bind_as_service(connection)
+        wanted = f"(&{options['user-filter']}({options['user-attribute']}={escape_filter_chars(name)}))"
+        users = self._search(
+            connection, options["base"], wanted, options["user-attribute"], options["uid-attribute"], most=2
+        )
         if len(users) > 1:
             raise DirectoryError(f"{len(users)} entries fit")
-        dn = users[0]["dn"] if users else f"{NOBODY},{said['base']}"
+        dn = users[0]["dn"] if users else f"{NOBODY},{options['base']}"
         result = self._bind(connection, dn, password)
         if not users:
             return NotMine("ldap-unknown-user")
         if result["result"] != RESULT_SUCCESS:
             wrong = result["result"] == RESULT_INVALID_CREDENTIALS
             return Rejected("ldap-wrong-password" if wrong else "refused-by-directory", result["description"])
-        names = users[0]["attributes"][said["user-attribute"]]
+        names = users[0]["attributes"][options["user-attribute"]]
         if len(names) != 1:
-            raise DirectoryError(f"{dn} has {len(names)} values of {said['user-attribute']}")
-        uids = users[0]["attributes"][said["uid-attribute"]] if said["uid-attribute"] else []
-        return User(said["prefix"] + names[0], "".join(uids[:1]), self._groups(connection, dn, names[0]))
+            raise DirectoryError(f"{dn} has {len(names)} values of {options['user-attribute']}")
+        uids = users[0]["attributes"][options["uid-attribute"]] if options["uid-attribute"] else []
+        return User(options["prefix"] + names[0], "".join(uids[:1]), self._groups(connection, dn, names[0]))
 
     def _groups(self, connection: ldap3.Connection, dn: str, name: str) -> list[str]:
         """Return the user's groups, read with the rights of `bind-dn`: users may lack the right to read groups."""
-        said = self._said
-        if not said["group-base"]:
+        options = self._options
+        if not options["group-base"]:
             return []
-        self._as_ourselves(connection)
+        self._bind_as_service(connection)
         values = {"{dn}": escape_filter_chars(dn), "{user}": escape_filter_chars(name)}
-        wanted = re.sub(r"\{(dn|user)\}", lambda place: values[place[0]], said["group-filter"])
-        groups = self._found(connection, said["group-base"], wanted, said["group-attribute"])
+        wanted = re.sub(r"\{(dn|user)\}", lambda place: values[place[0]], options["group-filter"])
+        groups = self._search(connection, options["group-base"], wanted, options["group-attribute"])
         return sorted(
-            said["prefix"] + name for group in groups for name in group["attributes"][said["group-attribute"]]
+            options["prefix"] + name for group in groups for name in group["attributes"][options["group-attribute"]]
         )
 
     @contextmanager
-    def _connected(self) -> Iterator[ldap3.Connection]:
+    def _connect(self) -> Iterator[ldap3.Connection]:
         """Open a connection under TLS, without a bind."""
         server = ldap3.Server(
             self._host,
@@ -171,10 +173,10 @@ class LdapAuthenticator:
             if connection.socket is not None:  # unbinding does not close a broken connection
                 connection.socket.close()
 
-    def _as_ourselves(self, connection: ldap3.Connection) -> None:
-        result = self._bind(connection, self._said["bind-dn"], self._own_password())
+    def _bind_as_service(self, connection: ldap3.Connection) -> None:
+        result = self._bind(connection, self._options["bind-dn"], self._read_bind_password())
         if result["result"] != RESULT_SUCCESS:
-            raise DirectoryError(f"binding as {self._said['bind-dn']}: {result['description']}")
+            raise DirectoryError(f"binding as {self._options['bind-dn']}: {result['description']}")
 
     def _bind(self, connection: ldap3.Connection, dn: str, password: bytes) -> dict[str, Any]:
         # as bytes, because ldap3 drops some characters of a string and refuses others (RFC 4013)
@@ -184,7 +186,7 @@ class LdapAuthenticator:
         result: dict[str, Any] = connection.result
         return result
 
-    def _found(
+    def _search(
         self, connection: ldap3.Connection, base: str, wanted: str, *attributes: str, most: int = 0
     ) -> list[Any]:
         connection.search(
@@ -199,9 +201,9 @@ class LdapAuthenticator:
             raise DirectoryError(f"searching {base}: {connection.result['description']}")
         return [entry for entry in connection.response if entry["type"] == "searchResEntry"]
 
-    def _own_password(self) -> bytes:
+    def _read_bind_password(self) -> bytes:
         """Read the password at each use: it may change while the server runs."""
         try:
-            return Path(self._said["bind-password-file"]).read_bytes().rstrip(b"\n")
+            return Path(self._options["bind-password-file"]).read_bytes().rstrip(b"\n")
         except OSError as error:
             raise ConfigError(f"bind-password-file: {error.strerror}") from None

@@ -42,12 +42,12 @@ def fail(text: str) -> NoReturn:
 @contextlib.contextmanager
 def step(title: str) -> Iterator[list[str]]:
     """Run one step: print its title, its time, and the lines that it adds to the list."""
-    told: list[str] = []
+    report: list[str] = []
     start = time.monotonic()
-    yield told
+    yield report
     taken = (time.monotonic() - start) * 1000
     console.print(f"[green]✓[/] [bold]{title}[/] [dim]{taken:,.0f} ms[/]")
-    for line in told:
+    for line in report:
         console.print(f"    [dim]{escape(line)}[/]", soft_wrap=True)
 
 
@@ -112,16 +112,16 @@ def server(data: Path, port: int) -> Iterator[Api]:
     ca = data / "pki" / "ca.crt"
     url = f"https://127.0.0.1:{port}"
     try:
-        with step("a control plane on an embedded database") as told:
+        with step("a control plane on an embedded database") as report:
             wait_for(lambda: ca.exists() and Api(url, ca).get("/readyz")[0] == 200, "the server's readiness")
-            told += [
+            report += [
                 f"process {process.pid}, {url}, state in {data}",
                 f"administrate with KUBECONFIG={data}/admin.conf",
             ]
         yield Api(url, ca)
-        with step("the server drains and stops") as told:
+        with step("the server drains and stops") as report:
             process.send_signal(signal.SIGTERM)
-            told.append(f"exit code {process.wait(PATIENCE)}")
+            report.append(f"exit code {process.wait(PATIENCE)}")
     except BaseException:
         console.print(f"[dim]{escape(log.read_text()[-2000:])}[/]", soft_wrap=True)
         raise
@@ -142,20 +142,20 @@ def demo(folder: Path) -> None:
     data, port = folder / "control-plane", free_port()
     with server(data, port) as anonymous:
         kubeconfig = ("--kubeconfig", str(data / "admin.conf"))
-        with step("an administrator makes a token") as told:
+        with step("an administrator makes a token") as report:
             line = run("token", "create", "--print-join-command", *kubeconfig)
             found = re.search(r"--token (\S+) .*(sha256:[0-9a-f]{64})", line)
             if found is None:
                 fail(f"no join line in: {line}")
             token, pin = found.groups()
             token_id = token.partition(".")[0]
-            told.append(line.replace(token, f"{token_id}.<secret>"))
+            report.append(line.replace(token, f"{token_id}.<secret>"))
             signature = f"jws-kubeconfig-{token_id}"
             wait_for(lambda: signature in anonymous.get(CLUSTER_INFO)[1]["data"], "the signature of cluster-info")
-            told.append(f"cluster-info carries {signature}")
+            report.append(f"cluster-info carries {signature}")
 
         roots = {name: folder / name for name in MACHINES}
-        with step("three machines join, knowing an address, the token and the pin") as told:
+        with step("three machines join, knowing an address, the token and the pin") as report:
             joins = {
                 name: subprocess.Popen(
                     [*MOORING, *join_arguments(port, token, pin, name, roots[name])],
@@ -171,9 +171,9 @@ def demo(folder: Path) -> None:
                 shown = (
                     lines if name == MACHINES[0] else lines[-3:-2]
                 )  # all lines of one machine, one line of each other
-                told += [f"{name}  {line}" for line in shown]
+                report += [f"{name}  {line}" for line in shown]
 
-        with step("each uses the certificate it was issued") as told:
+        with step("each uses the certificate it was issued") as report:
             for name in MACHINES:
                 pem = roots[name] / "var/lib/kubelet/pki/kubelet-client-current.pem"
                 machine = Api(anonymous.url, roots[name] / "etc/kubernetes/pki/ca.crt", pem)
@@ -184,22 +184,22 @@ def demo(folder: Path) -> None:
                 refused, status = machine.get(f"/api/v1/nodes/{other}")
                 if refused != 403:
                     fail(f"{name} could read the Node of {other}")
-                told.append(f"{name}  GET its own Node: {code}; the Node of {other}: {refused} {status['reason']}")
+                report.append(f"{name}  GET its own Node: {code}; the Node of {other}: {refused} {status['reason']}")
 
-        with step("a wrong pin is refused") as told:
+        with step("a wrong pin is refused") as report:
             wrong = "sha256:" + "0" * 64
-            told.append(run(*join_arguments(port, token, wrong, "machine-4", folder / "machine-4"), fails=True))
+            report.append(run(*join_arguments(port, token, wrong, "machine-4", folder / "machine-4"), fails=True))
 
-        with step("an expired token is refused") as told:
+        with step("an expired token is refused") as report:
             brief = run("token", "create", "--ttl", "1s", *kubeconfig)
             path = f"jws-kubeconfig-{brief.partition('.')[0]}"
             wait_for(lambda: path not in anonymous.get(CLUSTER_INFO)[1]["data"], "the end of the brief token")
-            told.append(run(*join_arguments(port, brief, pin, "machine-5", folder / "machine-5"), fails=True))
+            report.append(run(*join_arguments(port, brief, pin, "machine-5", folder / "machine-5"), fails=True))
 
-        with step("the token is taken back") as told:
-            told.append(run("token", "delete", token_id, *kubeconfig))
+        with step("the token is taken back") as report:
+            report.append(run("token", "delete", token_id, *kubeconfig))
             wait_for(lambda: signature not in anonymous.get(CLUSTER_INFO)[1]["data"], "the end of the signature")
-            told.append(f"{signature} is gone from cluster-info; the machines that joined stay members")
+            report.append(f"{signature} is gone from cluster-info; the machines that joined stay members")
 
 
 def main() -> None:

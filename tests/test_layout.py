@@ -54,10 +54,10 @@ def test_every_exception_to_a_check_has_a_reason(path: Path) -> None:
     for number, line in enumerate(path.read_text().splitlines(), 1):
         for mark in ("# type: ignore", "# noqa", "# pragma: no cover"):
             if path != Path(__file__) and mark in line:
-                said = line.split(mark, 1)[1]
+                reason = line.split(mark, 1)[1]
                 if mark != "# pragma: no cover":  # which silences one thing
-                    assert said.startswith(("[", ": ")), f"line {number}: {mark} names what it silences"
-                reason = said.partition("]")[2] if said.startswith("[") else said.partition(" - ")[2]
+                    assert reason.startswith(("[", ": ")), f"line {number}: {mark} names what it silences"
+                reason = reason.partition("]")[2] if reason.startswith("[") else reason.partition(" - ")[2]
                 assert reason.strip(" #-") or " # " in line.split(mark)[0], f"line {number}: {mark} says why"
 
 

@@ -216,16 +216,16 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     root = tmp_path_factory.mktemp("redaction")
     server = started(root)
     try:
-        told = Story(server)
-        mint_keys(told)
-        use_bootstrap_tokens(told)
-        use_service_account_tokens(told)
-        use_passwords(told)
-        told.call("GET", "/metrics")
-        told.call("GET", "/nowhere", admin=False)
-        told.replies.append(Path(f"/proc/{server.process.pid}/cmdline").read_bytes())
+        story = Story(server)
+        mint_keys(story)
+        use_bootstrap_tokens(story)
+        use_service_account_tokens(story)
+        use_passwords(story)
+        story.call("GET", "/metrics")
+        story.call("GET", "/nowhere", admin=False)
+        story.replies.append(Path(f"/proc/{server.process.pid}/cmdline").read_bytes())
         assert server.stop() == 0
-        yield told
+        yield story
     finally:
         server.kill()
 
@@ -297,9 +297,9 @@ def use_every_way(story: Story, sent: Ways, root: Path) -> None:
         file = root / "token"
         file.write_text(token)
         file.chmod(0o600)
-        told = mooring("auth", "explain", "--token-file", str(file), "--kubeconfig", str(story.server.kubeconfig))
-        assert b"accepted" in told, told
-        story.replies.append(told)
+        output = mooring("auth", "explain", "--token-file", str(file), "--kubeconfig", str(story.server.kubeconfig))
+        assert b"accepted" in output, output
+        story.replies.append(output)
     passwords = {"plain": "plain-password", "slow": "slow-password", "stone": "keyst0ne-passw0rd"}
     for user, password in passwords.items():
         story.mint(f"password of {user}", password)
@@ -364,16 +364,16 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     with ways(root) as sent:
         server = started(root, "--config", str(root / "guest.yaml"), *sent.flags)
         try:
-            told = Story(server)
-            mint_keys(told)
-            use_every_way(told, sent, root)
-            use_logins(told, sent)
-            told.call("GET", "/metrics")
-            told.call("GET", "/debug/authentication/refusals")
-            told.replies.append(Path(f"/proc/{server.process.pid}/cmdline").read_bytes())
+            story = Story(server)
+            mint_keys(story)
+            use_every_way(story, sent, root)
+            use_logins(story, sent)
+            story.call("GET", "/metrics")
+            story.call("GET", "/debug/authentication/refusals")
+            story.replies.append(Path(f"/proc/{server.process.pid}/cmdline").read_bytes())
             assert server.stop() == 0
-            check_configurations(told, sent, root)
-            yield told
+            check_configurations(story, sent, root)
+            yield story
         finally:
             server.kill()
 

@@ -163,9 +163,9 @@ def drive(story: Story) -> None:
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     server = started(tmp_path_factory.mktemp("dirty"), "--audit-log-maxsize", "1")
     try:
-        told = Story(server)
-        drive(told)
-        yield told
+        story = Story(server)
+        drive(story)
+        yield story
     finally:
         server.kill()
 

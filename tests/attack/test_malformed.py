@@ -84,8 +84,8 @@ def authorizations(way: EveryWay, random: Random) -> Iterator[Attempt]:
                 f"{scheme} " + "x" * random.randrange(100_000),
             )
         )
-        said = [*made.strip().split(" ", 2), ""][1]
-        if not any(same_token(said, one.partition(" ")[2]) for one in good) and said.rstrip("=") not in whole:
+        offered = [*made.strip().split(" ", 2), ""][1]
+        if not any(same_token(offered, one.partition(" ")[2]) for one in good) and offered.rstrip("=") not in whole:
             yield authorized(sendable(made))
 
 

@@ -80,10 +80,10 @@ def operations(ask: Ask, credentials: Credentials) -> tuple[tuple[str, int], ...
     return tuple(sorted(counted.items()))
 
 
-def asking(authenticator: Authenticator, views: dict[str, View]) -> Ask:
+def authenticating(authenticator: Authenticator, views: dict[str, View]) -> Ask:
     def ask(credentials: Credentials) -> object:
-        said = authenticator.authenticate(credentials, views, NOW, ("api",))
-        return said.compute() if isinstance(said, Deferred) and said.compute else said
+        verdict = authenticator.authenticate(credentials, views, NOW, ("api",))
+        return verdict.compute() if isinstance(verdict, Deferred) and verdict.compute else verdict
 
     return ask
 
@@ -99,7 +99,7 @@ def bootstrap() -> tuple[Ask, Guess, Guess]:
         "type": "bootstrap.kubernetes.io/token",
         "data": {name: base64.b64encode(value.encode()).decode() for name, value in held.items()},
     }
-    ask = asking(BootstrapTokenAuthenticator(), {"secrets": FixedView([secret])})
+    ask = authenticating(BootstrapTokenAuthenticator(), {"secrets": FixedView([secret])})
     return (
         ask,
         lambda random: Credentials(bearer=bearer(f"{letters(random, 6)}.{letters(random, 16)}")),
@@ -111,7 +111,7 @@ def token_file() -> tuple[Ask, Guess, Guess]:
     authenticator = TokenFileAuthenticator(KEY)
     authenticator.replace(b"0123456789abcdef,jane,1\n")
     return (
-        asking(authenticator, {}),
+        authenticating(authenticator, {}),
         lambda random: Credentials(bearer=bearer(letters(random, 16))),
         lambda random: Credentials(bearer=bearer("01234567" + letters(random, 8))),
     )
@@ -122,7 +122,7 @@ def passwords(*rows: str) -> Callable[[], tuple[Ask, Guess, Guess]]:
         authenticator = PasswordFileAuthenticator(KEY, VerdictCache(KEY, timedelta(0)))
         authenticator.replace("\n".join(rows).encode())
         return (
-            asking(authenticator, {}),
+            authenticating(authenticator, {}),
             lambda random: Credentials(basic=Basic(letters(random, 4), Secret(letters(random, 9)))),
             lambda random: Credentials(basic=Basic(random.choice(("jane", "joey")), Secret(letters(random, 9)))),
         )
@@ -145,7 +145,7 @@ def legacy(signer: TokenSigner, keys: KeySet) -> Callable[[], tuple[Ask, Guess, 
                 [{"metadata": {"name": "old", "namespace": "ns", "uid": "s"}, "data": {"token": "b3RoZXI="}}]
             ),
         }
-        ask = asking(LegacyServiceAccountAuthenticator(keys, ("api",), LastUses()), views)
+        ask = authenticating(LegacyServiceAccountAuthenticator(keys, ("api",), LastUses()), views)
 
         def guess(secret: Callable[[Random], str]) -> Guess:
             return lambda random: Credentials(

@@ -29,7 +29,7 @@ UNAUTHORIZED = {
 }  # fmt: skip
 
 
-def asked(server: LiveServer, token: str, path: str = REVIEWS) -> tuple[int, Any]:
+def review_self(server: LiveServer, token: str, path: str = REVIEWS) -> tuple[int, Any]:
     """Return status and body of a SelfSubjectReview with this bearer, or of a GET of another path."""
 
     async def ask() -> tuple[int, Any]:
@@ -57,17 +57,17 @@ def until(happened: Callable[[], bool], server: LiveServer | None = None) -> Non
 
 
 def user_of(server: LiveServer, token: str) -> Any:
-    status, body = asked(server, token)
+    status, body = review_self(server, token)
     assert status == 201, (body, server.log[-4000:])
     return body["status"]["userInfo"]
 
 
 def refused(server: LiveServer, token: str) -> str:
     """Send a token that is refused. Return the reason from the log; the response must not contain it."""
-    seen, answer = len(server.log), asked(server, token)
+    seen, answer = len(server.log), review_self(server, token)
     while answer[0] == 429:  # the limit on guesses is reached: the server answers 429 with Retry-After of one second
         time.sleep(1)
-        seen, answer = len(server.log), asked(server, token)
+        seen, answer = len(server.log), review_self(server, token)
     assert answer == (401, UNAUTHORIZED)
     line = next(line for line in server.log[seen:].splitlines() if "authentication refused" in line)
     reason = line.partition("oidc: ")[2]

@@ -44,9 +44,9 @@ def cells(table: str) -> list[list[str]]:
 def test_the_api_servers_are_behind_a_service(kubectl: Kubectl) -> None:
     assert ["kubernetes", "ClusterIP", "10.96.0.1", "<none>", "443/TCP"] in cells(kubectl.ok("get", "service"))
     assert "is running at" in kubectl.ok("cluster-info")
-    said = kubectl.ok("describe", "service", "kubernetes")
-    assert re.search(r"^IP: +10\.96\.0\.1$", said, re.M)
-    assert re.search(r"^Port: +https +443/TCP$", said, re.M)
+    output = kubectl.ok("describe", "service", "kubernetes")
+    assert re.search(r"^IP: +10\.96\.0\.1$", output, re.M)
+    assert re.search(r"^Port: +https +443/TCP$", output, re.M)
 
 
 @pytest.mark.shows("Pods and Services, which are stored; cluster-info")
@@ -62,9 +62,9 @@ def test_services_and_their_endpoints(kubectl: Kubectl, namespace: str) -> None:
     both = kubectl.ok(*here, "get", "all")
     assert "pod/web" in both
     assert "service/web" in both
-    said = kubectl.ok(*here, "describe", "svc", "web")
-    assert re.search(rf"^IP: +{re.escape(address)}$", said, re.M)
-    assert re.search(r"^Endpoints: +192\.0\.2\.1:8080,192\.0\.2\.2:8080$", said, re.M)
+    output = kubectl.ok(*here, "describe", "svc", "web")
+    assert re.search(rf"^IP: +{re.escape(address)}$", output, re.M)
+    assert re.search(r"^Endpoints: +192\.0\.2\.1:8080,192\.0\.2\.2:8080$", output, re.M)
     assert "kube-api-access-" in kubectl.ok(*here, "describe", "pod", "web")
     kubectl.ok(*here, "expose", "pod", "web", "--port=81", "--name=exposed")
     assert cells(kubectl.ok(*here, "get", "svc", "exposed"))[0][4] == "81/TCP"

@@ -24,7 +24,7 @@ from joserfc.jwk import RSAKey
 from mooring.client.cluster import ClusterClient
 from mooring.server.transport.http import Request, Response
 from tests.compat.kubectl import Kubectl, Program
-from tests.compat.openid import REVIEWS, asked, configuration, flags, issuer, refused, until, user_of
+from tests.compat.openid import REVIEWS, configuration, flags, issuer, refused, review_self, until, user_of
 from tests.support.jwtsigner import encoded, key_for, signed, signed_with_secret, unsigned
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.openidprovider import OpenIdProvider
@@ -70,7 +70,7 @@ def short_lived(ca: ThrowawayCA, tmp_path_factory: pytest.TempPathFactory) -> It
 def server(provider: OpenIdProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     """Start a server that accepts the provider's tokens, configured by flags."""
     running = start_server(tmp_path_factory.mktemp("openid") / "data", *flags(provider))
-    until(lambda: asked(running, provider.id_token("jane"))[0] == 201, running)
+    until(lambda: review_self(running, provider.id_token("jane"))[0] == 201, running)
     yield running
     assert running.stop() == 0
 
@@ -111,7 +111,7 @@ def test_an_id_token_can_be_reviewed(provider: OpenIdProvider, server: LiveServe
 
 
 def test_authorization_is_for_the_names_that_claims_gave(provider: OpenIdProvider, server: LiveServer) -> None:
-    status, body = asked(server, provider.id_token("jane"), "/api/v1/namespaces/default/secrets")
+    status, body = review_self(server, provider.id_token("jane"), "/api/v1/namespaces/default/secrets")
     assert status == 403
     assert 'User "oidc:jane@example.com" cannot list resource "secrets"' in body["message"]
 
@@ -185,10 +185,10 @@ def test_made_up_key_ids_do_not_make_the_server_flood_the_provider(ca: Throwaway
             before = provider.log.count("GET /jwks")
             assert before
             with ThreadPoolExecutor(8) as threads:
-                answers = {status for status, _ in threads.map(lambda token: asked(server, token), tokens)}
+                answers = {status for status, _ in threads.map(lambda token: review_self(server, token), tokens)}
             assert answers <= {401, 429}, "each is refused, and the guesser is slowed down"
             assert provider.log.count("GET /jwks") - before <= 2, "one in ten seconds"
-            assert asked(server, provider.id_token("jane"))[0] == 201
+            assert review_self(server, provider.id_token("jane"))[0] == 201
         finally:
             assert server.stop() == 0
 
@@ -212,12 +212,14 @@ def test_kubectl_with_an_id_token(
     there = (f"--server={server.url}", f"--certificate-authority={tmp_path / 'ca.crt'}")
     good = provider.id_token("jane")
     assert "gitVersion" in kubectl.ok(*there, f"--token={good}", "get", "--raw", "/version")
-    said = kubectl.fails(*there, f"--token={good}", "get", "secrets")
-    assert 'User "oidc:jane@example.com" cannot list resource "secrets"' in said
+    output = kubectl.fails(*there, f"--token={good}", "get", "secrets")
+    assert 'User "oidc:jane@example.com" cannot list resource "secrets"' in output
     if program.release >= (1, 28):
         assert "oidc:jane@example.com" in kubectl.ok(*there, f"--token={good}", "auth", "whoami")
-    said = kubectl.fails(*there, f"--token={changed(provider, email='admin@example.com')}", "get", "--raw", "/version")
-    assert "Unauthorized" in said or "must be logged in" in said
+    output = kubectl.fails(
+        *there, f"--token={changed(provider, email='admin@example.com')}", "get", "--raw", "/version"
+    )
+    assert "Unauthorized" in output or "must be logged in" in output
 
 
 def test_a_provider_that_comes_late_goes_away_and_comes_back_with_another_key(ca: ThrowawayCA, tmp_path: Path) -> None:
@@ -227,15 +229,17 @@ def test_a_provider_that_comes_late_goes_away_and_comes_back_with_another_key(ca
         until(lambda: "does not give its keys" in server.log, server)
         with provider:
             first = provider.id_token("jane")
-            assert refused(server, first).startswith("provider-not-ready") or asked(server, first)[0] == 201
-            until(lambda: asked(server, first)[0] == 201, server)
+            assert refused(server, first).startswith("provider-not-ready") or review_self(server, first)[0] == 201
+            until(lambda: review_self(server, first)[0] == 201, server)
             second = provider.id_token("one-group")
-        assert asked(server, first)[0] == 201, "a token that was verified before is good while the provider is down"
-        assert asked(server, second)[0] == 201, "and so is one that was not: the keys are known"
+        assert review_self(server, first)[0] == 201, (
+            "a token that was verified before is good while the provider is down"
+        )
+        assert review_self(server, second)[0] == 201, "and so is one that was not: the keys are known"
         with provider:
             tokens = [provider.id_token(sub) for sub in ("jane", "one-group", "unsaid")]
             with ThreadPoolExecutor(3) as threads:
-                answers = [status for status, _ in threads.map(lambda token: asked(server, token), tokens)]
+                answers = [status for status, _ in threads.map(lambda token: review_self(server, token), tokens)]
             assert answers == [201, 201, 201], "a new key is found at once, for all who come with it"
             assert refused(server, first).startswith("bad-signature"), "and an old one is gone"
     finally:
@@ -349,7 +353,7 @@ def test_a_provider_that_misbehaves_harms_only_itself(name: str, elsewhere: Fetc
     ("path", "status"), [("/livez", 200), ("/readyz", 200), ("/version", 401), ("/livez/ping", 401), (REVIEWS, 401)]
 )
 def test_anonymous_access_is_for_the_named_paths_only(path: str, status: int, configured: LiveServer) -> None:
-    assert asked(configured, "", path)[0] == status
+    assert review_self(configured, "", path)[0] == status
 
 
 def test_groups_that_are_elsewhere(
@@ -365,7 +369,7 @@ def test_groups_that_are_elsewhere(
         pointed = stack.enter_context(OpenIdProvider(ca, tmp_path, users))
         server = start_server(tmp_path / "data", *flags(pointed))
         stack.callback(server.stop)
-        until(lambda: asked(server, pointed.id_token("jane"))[0] == 201, server)
+        until(lambda: review_self(server, pointed.id_token("jane"))[0] == 201, server)
         assert refused(server, pointed.id_token("far")).startswith("distributed-claim")
         elsewhere.pages["/groups"] = pointed.id_token("groups-of-far").encode()
         assert user_of(server, pointed.id_token("far"))["groups"] == ["oidc:from", "oidc:afar", "system:authenticated"]
@@ -383,7 +387,7 @@ def test_a_changed_file_takes_over_when_it_works_and_not_before(
     file.write_text(configuration(issuer(provider.issuer, ca), issuer(short_lived.issuer, ca)))
     server = start_server(tmp_path / "data", "--authentication-config", str(file))
     try:
-        until(lambda: asked(server, token)[0] == 201, server)
+        until(lambda: review_self(server, token)[0] == 201, server)
         good = issuer(provider.issuer, ca, username={"claim": "sub", "prefix": "b:"})
         for text, told in (
             (configuration(good, speling=1), "speling: unknown field"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.openid import asked, configuration, flags, issuer, refused, until, user_of
+from tests.compat.openid import configuration, flags, issuer, refused, review_self, until, user_of
 from tests.support.liveserver import start_server
 from tests.support.nodeprovider import WHY, NodeProvider
 from tests.support.testca import ThrowawayCA
@@ -52,7 +52,7 @@ def test_a_rotation_with_named_keys(ca: ThrowawayCA, tmp_path: Path) -> None:
             assert user_of(server, before)["username"] == "oidc:jane@example.com"
             assert refused(server, provider.id_token("unverified")).startswith("email-not-verified")
             provider.rotate()
-            assert asked(server, provider.id_token("jane"))[0] == 201, "the new key is found at once"
+            assert review_self(server, provider.id_token("jane"))[0] == 201, "the new key is found at once"
             assert refused(server, before).startswith("unknown-key"), "and the old one is gone"
         finally:
             assert server.stop() == 0

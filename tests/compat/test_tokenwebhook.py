@@ -30,7 +30,7 @@ ISSUER = "https://kubernetes.default.svc.cluster.local"
 OTHER_ISSUER = "https://other.example"
 
 
-def asked(server: LiveServer, token: str) -> tuple[int, Any]:
+def review_self(server: LiveServer, token: str) -> tuple[int, Any]:
     """Return status and body of a SelfSubjectReview with this bearer."""
 
     async def ask() -> tuple[int, Any]:
@@ -48,7 +48,7 @@ def asked(server: LiveServer, token: str) -> tuple[int, Any]:
 
 
 def username(server: LiveServer, token: str) -> str:
-    status, body = asked(server, token)
+    status, body = review_self(server, token)
     assert status == 201, (body, server.log[-2000:])
     name: str = body["status"]["userInfo"]["username"]
     return name
@@ -160,9 +160,11 @@ def test_a_service_account_of_another_cluster_comes_in_with_a_token_for_this_one
 
     for_us, for_them = webhook_server.run(tokens)
     assert username(relying_server, for_us) == "system:serviceaccount:default:robot"
-    assert asked(relying_server, for_them)[0] == 401, "a token of the other cluster for itself is not for us"
+    assert review_self(relying_server, for_them)[0] == 401, "a token of the other cluster for itself is not for us"
     webhook_server.run(lambda client: client.delete("serviceaccounts", "robot", "default"))
-    assert asked(relying_server, for_us)[0] == 401, "with a memory of zero it is refused as soon as it is gone there"
+    assert review_self(relying_server, for_us)[0] == 401, (
+        "with a memory of zero it is refused as soon as it is gone there"
+    )
 
 
 def test_a_bootstrap_token_of_another_cluster_comes_in(relying_server: LiveServer, webhook_server: LiveServer) -> None:
@@ -170,18 +172,18 @@ def test_a_bootstrap_token_of_another_cluster_comes_in(relying_server: LiveServe
     text = token.reveal()
     assert username(relying_server, text) == f"system:bootstrap:{token.id}"
     webhook_server.run(lambda client: client.delete("secrets", f"bootstrap-token-{token.id}", "kube-system"))
-    assert asked(relying_server, text)[0] == 401
+    assert review_self(relying_server, text)[0] == 401
 
 
 def test_a_cluster_that_is_down_refuses_and_the_log_says_why(
     relying_server: LiveServer, webhook_server: LiveServer
 ) -> None:
     webhook_server.stop()
-    assert asked(relying_server, "opaque-token-4711")[0] == 401
+    assert review_self(relying_server, "opaque-token-4711")[0] == 401
     assert f"the token webhook {webhook_server.url}" in relying_server.log
     assert "gives no verdict" in relying_server.log
     assert "webhook-unreachable: connection refused" in relying_server.log
     assert "opaque-token" not in relying_server.log
     webhook_server.restart()
-    assert asked(relying_server, "opaque-token-4711")[0] == 401
+    assert review_self(relying_server, "opaque-token-4711")[0] == 401
     assert "answers again" in relying_server.log

@@ -65,7 +65,7 @@ class Ledger:
     """Steps that were retried."""
     requests: dict[str, str] = field(default_factory=dict)
     """uid of each request whose creation was acknowledged, by name."""
-    told: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    records: dict[str, tuple[str, bytes]] = field(default_factory=dict)
     """Request and certificate of each node whose join was acknowledged."""
 
     def answered(self, revision: str = "") -> None:
@@ -102,7 +102,7 @@ class Joiner:
                     raise  # a crash never ends a request
                 self.ledger.failures += 1
                 await asyncio.sleep(PAUSE)
-        self.ledger.told[name] = (made.name, issued)
+        self.ledger.records[name] = (made.name, issued)
         self.ledger.answered()
 
     async def _certificate(self, client: ClusterClient, made: certificaterequest.NodeRequest, key: PrivateKey) -> bytes:
@@ -137,7 +137,7 @@ class Joiner:
                 await asyncio.sleep(PAUSE)
         assert joined.pair is not None
         made = certificaterequest.node_request(joined.pair.key, name)
-        self.ledger.told[name] = (made.name, joined.pair.certificate_pem)
+        self.ledger.records[name] = (made.name, joined.pair.certificate_pem)
 
 
 class Impatient(SystemClock):
@@ -253,10 +253,10 @@ def test_every_join_that_was_told_it_succeeded_is_there_and_all_succeed(tmp_path
 
 
 async def check_promises(admin: ClusterClient, ledger: Ledger, agents: set[str], folder: Path) -> None:
-    assert len(ledger.told) == JOINS
+    assert len(ledger.records) == JOINS
     requests = {item["metadata"]["name"]: item for item in (await admin.list(certificaterequest.PLURAL)).items}
     assert len(requests) == JOINS, "nobody had to ask twice"
-    for node, (name, certificate) in ledger.told.items():
+    for node, (name, certificate) in ledger.records.items():
         kept = requests[name]
         assert kept["metadata"]["uid"] == ledger.requests.get(name, kept["metadata"]["uid"])
         assert pem.certificates(certificaterequest.certificate_of(kept)) == pem.certificates(certificate), node
@@ -266,7 +266,7 @@ async def check_promises(admin: ClusterClient, ledger: Ledger, agents: set[str],
         state = NodeState(folder / name)
         pair = state.read_pair()
         assert pair is not None
-        assert pair.certificate_pem == ledger.told[name][1]
+        assert pair.certificate_pem == ledger.records[name][1]
         assert not state.bootstrap.exists()
         assert not state.pending_key.exists()
 
@@ -285,6 +285,6 @@ async def check_history(data_dir: Path, ledger: Ledger) -> None:
             if issued:
                 certificates.setdefault(change.key.rpartition("/")[2], set()).add(issued)
     assert {name: len(seen) for name, seen in certificates.items()} == dict.fromkeys(certificates, 1)
-    for name, issued in ledger.told.values():
+    for name, issued in ledger.records.values():
         (kept,) = certificates[name]
         assert pem.certificates(base64.b64decode(kept)) == pem.certificates(issued)

@@ -65,7 +65,7 @@ def ticket(kdc: Kdc, principal: str = f"jane@{REALM}", service: str = "HTTP@loca
     ).stdout.strip()
 
 
-def judged(options: dict[str, Any], credential: str) -> Result:
+def authenticate(options: dict[str, Any], credential: str) -> Result:
     offered = Offered(scheme="negotiate", credential=Secret(credential), now=datetime.now(UTC))
     found: Result = authenticator(options).authenticate(offered)
     return found
@@ -73,25 +73,27 @@ def judged(options: dict[str, Any], credential: str) -> Result:
 
 @pytest.mark.parametrize("mechanism", [SPNEGO, KERBEROS], ids=["SPNEGO", "Kerberos alone"])
 def test_a_ticket_names_its_user_with_the_realm(kdc: Kdc, options: dict[str, Any], mechanism: str) -> None:
-    found = judged(options, ticket(kdc, mechanism=mechanism))
+    found = authenticate(options, ticket(kdc, mechanism=mechanism))
     assert found == User(f"krb5:jane@{REALM}", groups=["krb5:sailors"])
 
 
 def test_a_ticket_that_was_seen_before_is_refused(kdc: Kdc, options: dict[str, Any]) -> None:
     sent = ticket(kdc)
-    assert isinstance(judged(options, sent), User)
-    assert judged(options, sent) == Rejected("ticket-refused", "Request is a replay")
+    assert isinstance(authenticate(options, sent), User)
+    assert authenticate(options, sent) == Rejected("ticket-refused", "Request is a replay")
 
 
 def test_a_user_of_a_realm_that_is_not_listed_is_refused(kdc: Kdc, options: dict[str, Any]) -> None:
     sent = ticket(kdc, f"jane@{OTHER_REALM}")
-    assert judged(options, sent) == Rejected("other-realm", f"realm {OTHER_REALM}")
+    assert authenticate(options, sent) == Rejected("other-realm", f"realm {OTHER_REALM}")
     both = options | {"realms": [REALM, OTHER_REALM]}
-    assert judged(both, ticket(kdc, f"jane@{OTHER_REALM}")) == User(f"krb5:jane@{OTHER_REALM}", groups=["krb5:sailors"])
+    assert authenticate(both, ticket(kdc, f"jane@{OTHER_REALM}")) == User(
+        f"krb5:jane@{OTHER_REALM}", groups=["krb5:sailors"]
+    )
 
 
 def test_a_ticket_for_another_service_is_refused(kdc: Kdc, options: dict[str, Any]) -> None:
-    found = judged(options, ticket(kdc, service="HTTP@elsewhere"))
+    found = authenticate(options, ticket(kdc, service="HTTP@elsewhere"))
     assert isinstance(found, Rejected)
     assert "not found in keytab" in found.detail
 
@@ -108,7 +110,7 @@ NTLM = base64.b64encode(b"NTLMSSP\0\1\0\0\0\7\x82\x08\xa2" + bytes(28)).decode()
     ],
 )
 def test_what_is_no_ticket_is_refused(options: dict[str, Any], credential: str, reason: str) -> None:
-    found = judged(options, credential)
+    found = authenticate(options, credential)
     assert isinstance(found, Rejected)
     assert found.reason == reason
     assert credential not in found.detail
@@ -120,7 +122,7 @@ def test_tokens_and_passwords_are_for_others(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         pytest.param({"realm": REALM}, '"realm" is not known', id="an unknown option"),
         pytest.param({"realms": []}, "realms: name the realms", id="no realm"),
@@ -132,8 +134,8 @@ def test_tokens_and_passwords_are_for_others(options: dict[str, Any]) -> None:
         pytest.param({"service": "HTTP@elsewhere"}, "keytab: it holds no key of HTTP@elsewhere", id="another service"),
     ],
 )
-def test_wrong_options_stop_the_start(options: dict[str, Any], changed: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_wrong_options_stop_the_start(options: dict[str, Any], changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         authenticator(options | changed)
 
 

@@ -51,7 +51,7 @@ def options(directory: Directory, request: pytest.FixtureRequest) -> dict[str, A
     return {**directory.options, "url": directory.ldaps if request.param == "ldaps" else directory.ldap}
 
 
-def asked(options: dict[str, Any], user: str, password: str) -> Result:
+def authenticate(options: dict[str, Any], user: str, password: str) -> Result:
     offered = Offered(user=user, password=Secret(password), now=datetime.now(UTC))
     return LdapAuthenticator(options).authenticate(offered)
 
@@ -96,7 +96,7 @@ def asked(options: dict[str, Any], user: str, password: str) -> Result:
     ],
 )
 def test_who_comes_in(options: dict[str, Any], user: str, password: str, result: Result) -> None:
-    assert asked(options, user, password) == result
+    assert authenticate(options, user, password) == result
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_who_comes_in(options: dict[str, Any], user: str, password: str, result:
     ],
 )
 def test_names_that_need_care(directory: Directory, user: str, password: str, name: str, groups: list[str]) -> None:
-    found = asked(directory.options, user, password)
+    found = authenticate(directory.options, user, password)
     assert isinstance(found, User)
     assert (found.username, found.groups) == (name, groups)
     offered = Offered(user=user, password=Secret(password), now=datetime.now(UTC))
@@ -145,18 +145,18 @@ def test_names_that_need_care(directory: Directory, user: str, password: str, na
     ],
 )  # fmt: skip
 def test_what_the_options_change(directory: Directory, change: dict[str, Any], result: Result) -> None:
-    assert asked({**directory.options, **change}, "jane", PEOPLE["jane"]) == result
+    assert authenticate({**directory.options, **change}, "jane", PEOPLE["jane"]) == result
 
 
 def test_several_entries_that_fit_are_nobody(directory: Directory) -> None:
-    found = asked({**directory.options, "user-attribute": "sn"}, "doe", "any")
+    found = authenticate({**directory.options, "user-attribute": "sn"}, "doe", "any")
     assert found == Rejected("directory-failed", f"searching {PEOPLE_BASE}: sizeLimitExceeded")
-    found = asked({**directory.options, "user-attribute": "sn", "user-filter": "(uid=j*)"}, "doe", "any")
+    found = authenticate({**directory.options, "user-attribute": "sn", "user-filter": "(uid=j*)"}, "doe", "any")
     assert found == Rejected("directory-failed", "2 entries fit")
 
 
 def test_a_user_of_two_names_is_nobody(directory: Directory) -> None:
-    found = asked(directory.options, "zwei", "two names")
+    found = authenticate(directory.options, "zwei", "two names")
     assert found == Rejected("directory-failed", f"uid=two,{PEOPLE_BASE} has 2 values of uid")
 
 
@@ -164,7 +164,7 @@ def test_who_is_not_there_costs_what_a_wrong_password_costs(directory: Directory
     questions = []
     for user in ("jane", "nobody"):
         before = len(directory.log)
-        asked(directory.options, user, "wrong")
+        authenticate(directory.options, user, "wrong")
         log = directory.log[before:]
         questions.append(
             [word for line in log.splitlines() for word in ("method=128", "SRCH base", "STARTTLS") if word in line]
@@ -174,7 +174,7 @@ def test_who_is_not_there_costs_what_a_wrong_password_costs(directory: Directory
 
 
 def test_the_directory_is_told_neither_filters_nor_passwords_of_callers(directory: Directory) -> None:
-    asked(directory.options, "*)(uid=*", "hunter2")
+    authenticate(directory.options, "*)(uid=*", "hunter2")
     assert "uid=\\2A\\29\\28uid=\\2A" in directory.log.upper().replace("UID", "uid")
     assert "hunter2" not in directory.log
 
@@ -208,21 +208,21 @@ def test_nothing_is_said_to_a_directory_that_is_not_the_one_named(
         if strange_ca:
             (tmp_path / "strange.crt").write_bytes(ThrowawayCA("stranger").certificate_pem)
             options["ca-file"] = str(tmp_path / "strange.crt")
-        found = asked(options, "jane", PEOPLE["jane"])
+        found = authenticate(options, "jane", PEOPLE["jane"])
         assert isinstance(found, Rejected)
         assert found.reason == "directory-unreachable"
         assert "BIND" not in other.log, "no password was sent"
 
 
 def test_a_directory_that_offers_no_tls_is_told_nothing(directory: Directory) -> None:
-    found = asked({**directory.options, "url": f"ldaps://127.0.0.1:{directory.port}"}, "jane", PEOPLE["jane"])
+    found = authenticate({**directory.options, "url": f"ldaps://127.0.0.1:{directory.port}"}, "jane", PEOPLE["jane"])
     assert isinstance(found, Rejected)
     assert found.reason == "directory-unreachable"
 
 
 def test_a_connection_that_was_lost_is_not_opened_anew_without_tls(directory: Directory) -> None:
     authenticator = LdapAuthenticator({**directory.options, "url": directory.ldap})
-    with authenticator._connected() as connection:
+    with authenticator._connect() as connection:
         connection.strategy.close()
         with pytest.raises(Exception, match="without TLS"):
             authenticator._bind(connection, SERVICE, SERVICE_PASSWORD.encode())
@@ -231,18 +231,18 @@ def test_a_connection_that_was_lost_is_not_opened_anew_without_tls(directory: Di
 def test_a_directory_that_is_down_is_a_reason_and_comes_back(ca: ThrowawayCA, tmp_path: Path) -> None:
     with Directory(ca, tmp_path / "down") as directory:
         directory.stop()
-        assert asked(directory.options, "jane", PEOPLE["jane"]) == Rejected(
+        assert authenticate(directory.options, "jane", PEOPLE["jane"]) == Rejected(
             "directory-unreachable", "LDAPSocketOpenError"
         )
         directory.start()
-        assert asked(directory.options, "jane", PEOPLE["jane"]) == JANE
+        assert authenticate(directory.options, "jane", PEOPLE["jane"]) == JANE
 
 
 def test_a_directory_that_says_nothing_is_left(ca: ThrowawayCA, tmp_path: Path) -> None:
     with Directory(ca, tmp_path / "slow") as directory:
         directory.freeze()
         try:
-            found = asked({**directory.options, "timeout": 1}, "jane", PEOPLE["jane"])
+            found = authenticate({**directory.options, "timeout": 1}, "jane", PEOPLE["jane"])
         finally:
             directory.thaw()
         assert isinstance(found, Rejected)
@@ -260,7 +260,7 @@ def test_the_password_of_the_service_may_change_while_it_runs(directory: Directo
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         pytest.param({"colour": "red"}, '"colour" is not known; there are base, bind-dn, bind-password-file, ca-file, '
                      "group-attribute, group-base, group-filter, prefix, timeout, uid-attribute, url, user-attribute, "
@@ -281,11 +281,11 @@ def test_the_password_of_the_service_may_change_while_it_runs(directory: Directo
     ],
 )  # fmt: skip
 def test_options_that_cannot_be_used_are_refused_at_start(
-    directory: Directory, change: dict[str, Any], told: str
+    directory: Directory, change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError) as raised:
         LdapAuthenticator({**directory.options, **change})
-    assert str(raised.value) == told
+    assert str(raised.value) == message
 
 
 def test_a_file_that_holds_no_certificate_is_refused_at_start(directory: Directory) -> None:
@@ -295,4 +295,4 @@ def test_a_file_that_holds_no_certificate_is_refused_at_start(directory: Directo
 
 def test_a_port_where_nobody_listens_is_a_reason(directory: Directory) -> None:
     options = {**directory.options, "url": f"ldap://127.0.0.1:{free_port()}"}
-    assert asked(options, "jane", "any") == Rejected("directory-unreachable", "LDAPSocketOpenError")
+    assert authenticate(options, "jane", "any") == Rejected("directory-unreachable", "LDAPSocketOpenError")

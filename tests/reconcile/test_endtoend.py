@@ -261,7 +261,7 @@ async def test_dependents_of_all_generations_are_deleted_with_their_owner(
     await owned(room, block)
     async with running(room, controllers()):
         await settle()
-        await room.delete("secrets", "owner", asked=DeleteOptions(propagation=propagation))
+        await room.delete("secrets", "owner", options=DeleteOptions(propagation=propagation))
         await until(lambda: left(room) == [])
 
 
@@ -271,7 +271,7 @@ async def test_in_the_foreground_a_blocking_dependent_is_deleted_before_its_owne
     gone: list[str] = []
     async with running(room, controllers()):
         watch = await room.watch("secrets", "default", lambda event: gone.append(str(event)))
-        await room.delete("secrets", "owner", asked=DeleteOptions(propagation="Foreground"))
+        await room.delete("secrets", "owner", options=DeleteOptions(propagation="Foreground"))
         await until(lambda: left(room) == [])
         watch.close()
     deleted = [line.split("/")[-1].split("'")[0] for line in gone if "DELETED" in line]
@@ -282,7 +282,7 @@ async def test_in_the_foreground_a_blocking_dependent_is_deleted_before_its_owne
 async def test_orphans_stay_and_lose_their_owner_reference(room: Room) -> None:
     await owned(room)
     async with running(room, controllers()):
-        await room.delete("secrets", "owner", asked=DeleteOptions(propagation="Orphan"))
+        await room.delete("secrets", "owner", options=DeleteOptions(propagation="Orphan"))
         await until(lambda: "owner" not in left(room))
         await settle()
         assert left(room) == ["child0", "child1", "child2", "grandchild"]

@@ -308,7 +308,7 @@ async def test_endpoints_go_with_their_service_and_slices_do_not(room: Room) -> 
         await room.create("endpoints", {"metadata": {"name": name}, "subsets": SUBSETS})
     labels = {"kubernetes.io/service-name": "s"}
     await room.create("endpointslices", {"metadata": {"name": "s-1", "labels": labels}, "addressType": "IPv4"})
-    await room.delete("services", "s", asked=DeleteOptions(dry_run=True))
+    await room.delete("services", "s", options=DeleteOptions(dry_run=True))
     assert await room.names("endpoints") == ["s", "t"]
     await room.delete("services", "s")
     assert await room.names("endpoints") == ["t"]

@@ -95,16 +95,16 @@ def test_what_the_collector_does_not_look_at_gets_no_finalizer_of_its(plural: st
 async def test_an_event_is_gone_whatever_becomes_of_dependents(room: Room, propagation: str) -> None:
     event = {"metadata": {"name": "Any Name"}, "involvedObject": {"namespace": "default"}}
     await room.create("events", event)
-    assert (await room.delete("events", "Any Name", asked=DeleteOptions(propagation=propagation))).gone
+    assert (await room.delete("events", "Any Name", options=DeleteOptions(propagation=propagation))).gone
 
 
 @in_room
 async def test_a_foreground_delete_waits_for_the_collector(room: Room) -> None:
     await room.create("secrets", secret("a"))
-    deleted = await room.delete("secrets", "a", asked=DeleteOptions(propagation="Foreground"))
+    deleted = await room.delete("secrets", "a", options=DeleteOptions(propagation="Foreground"))
     assert not deleted.gone
     assert deleted.stored.obj["metadata"]["finalizers"] == ["foregroundDeletion"]
-    assert (await room.delete("secrets", "a", asked=DeleteOptions(propagation="Background"))).gone
+    assert (await room.delete("secrets", "a", options=DeleteOptions(propagation="Background"))).gone
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ async def test_a_foreground_delete_waits_for_the_collector(room: Room) -> None:
 async def test_failed_preconditions_are_409(room: Room, asked: DeleteOptions, message: str) -> None:
     await room.create("secrets", secret("a"))
     with pytest.raises(ConflictError) as caught:
-        await room.delete("secrets", "a", asked=asked)
+        await room.delete("secrets", "a", options=asked)
     assert caught.value.message.startswith(f'Operation cannot be fulfilled on Secret "a": {message}')
 
 
@@ -135,14 +135,14 @@ async def test_failed_preconditions_are_409(room: Room, asked: DeleteOptions, me
 async def test_kept_preconditions_let_the_delete_pass(room: Room) -> None:
     old = await room.create("secrets", secret("a"))
     asked = DeleteOptions(uid=old.obj["metadata"]["uid"], resource_version=str(old.revision))
-    assert (await room.delete("secrets", "a", asked=asked)).gone
+    assert (await room.delete("secrets", "a", options=asked)).gone
 
 
 @pytest.mark.parametrize("metadata", [{}, HOLD], ids=["nothing holds it", "a finalizer holds it"])
 @in_room
 async def test_dry_run_of_a_delete_changes_nothing(room: Room, metadata: dict[str, Any]) -> None:
     old = await room.create("secrets", secret("a", metadata=metadata))
-    deleted = await room.delete("secrets", "a", asked=DeleteOptions(dry_run=True))
+    deleted = await room.delete("secrets", "a", options=DeleteOptions(dry_run=True))
     assert deleted.gone is not bool(metadata)
     assert ("deletionTimestamp" in deleted.stored.obj["metadata"]) is bool(metadata)
     assert await room.get("secrets", "a") is old

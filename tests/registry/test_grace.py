@@ -68,7 +68,7 @@ async def test_a_pod_on_a_node_stays_until_the_node_has_stopped_it(room: Room) -
     again = await room.delete("pods", "p")
     assert (again.stored, again.gone) == (deleted.stored, False)
     await room.patch("pods", "p", {"status": {"phase": "Succeeded"}}, subresource="status")
-    last = await room.delete("pods", "p", asked=asked(0))
+    last = await room.delete("pods", "p", options=asked(0))
     assert last.gone
     assert room.seen == ["MODIFIED p", "MODIFIED p", "DELETED p"]
 
@@ -78,9 +78,9 @@ async def test_a_later_delete_shortens_the_time_and_never_prolongs_it(room: Room
     await run(room, **BOUND)
     first = await room.delete("pods", "p")
     await room.clock.advance(7)
-    longer = await room.delete("pods", "p", asked=asked(3600))
+    longer = await room.delete("pods", "p", options=asked(3600))
     assert (longer.stored, longer.gone) == (first.stored, False)
-    metadata = (await room.delete("pods", "p", asked=asked(10))).stored.obj["metadata"]
+    metadata = (await room.delete("pods", "p", options=asked(10))).stored.obj["metadata"]
     assert (metadata["deletionTimestamp"], metadata["deletionGracePeriodSeconds"]) == ("2026-01-02T03:04:15Z", 10)
     assert metadata["generation"] == 2
 
@@ -95,7 +95,7 @@ async def test_a_pod_that_no_node_runs_is_gone_at_once(room: Room) -> None:
 async def test_finalizers_hold_a_pod_whose_time_is_over(room: Room) -> None:
     await run(room, {"finalizers": ["example.com/hold"]}, **BOUND)
     assert not (await room.delete("pods", "p")).gone
-    assert not (await room.delete("pods", "p", asked=asked(0))).gone
+    assert not (await room.delete("pods", "p", options=asked(0))).gone
     await room.patch("pods", "p", {"metadata": {"finalizers": None}})
     with pytest.raises(NotFoundError):
         await room.get("pods", "p")
@@ -112,4 +112,4 @@ async def test_the_last_finalizer_does_not_take_a_pod_away_that_still_has_time(r
 @in_room
 async def test_other_kinds_take_no_time_whatever_is_asked(room: Room) -> None:
     await room.create("secrets", {"metadata": {"name": "s"}})
-    assert (await room.delete("secrets", "s", asked=asked(60))).gone
+    assert (await room.delete("secrets", "s", options=asked(60))).gone

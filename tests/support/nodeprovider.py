@@ -41,7 +41,7 @@ class NodeProvider(OpenIdProvider):
         return ["node", program, str(self.port), str(certificate), str(key), self.algorithm, json.dumps(self.users)]
 
     def id_token(self, sub: str, client_id: str = "kubernetes", scope: str = "openid") -> str:
-        asked = {
+        query = {
             "client_id": client_id,
             "response_type": "code",
             "redirect_uri": REDIRECT,
@@ -65,7 +65,7 @@ class NodeProvider(OpenIdProvider):
                     return str(redirect.headers["location"])
             raise AssertionError("the provider did not redirect")
 
-        where = led_to(f"/auth?{urllib.parse.urlencode(asked)}")
+        where = led_to(f"/auth?{urllib.parse.urlencode(query)}")
         for form in ({"prompt": "login", "login": sub, "password": "any"}, {"prompt": "consent"}):
             where = led_to(led_to(where, form))
         code = urllib.parse.parse_qs(urllib.parse.urlsplit(where).query)["code"][0]

@@ -113,7 +113,7 @@ class OpenIdProvider(AbstractContextManager["OpenIdProvider"]):
 
     def id_token(self, sub: str, client_id: str = "kubernetes", scope: str = "openid email profile") -> str:
         """Return the ID token of a login of this user at this client."""
-        asked = {
+        query = {
             "response_type": "code",
             "client_id": client_id,
             "redirect_uri": REDIRECT,
@@ -121,7 +121,7 @@ class OpenIdProvider(AbstractContextManager["OpenIdProvider"]):
             "state": "s",
         }
         form = urllib.parse.urlencode({"sub": sub}).encode()
-        url = f"{self.issuer}/oauth2/authorize?{urllib.parse.urlencode(asked)}"
+        url = f"{self.issuer}/oauth2/authorize?{urllib.parse.urlencode(query)}"
         try:
             self._open(urllib.request.Request(url, form, method="POST")).close()
             raise AssertionError("the provider did not redirect")

@@ -61,4 +61,4 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
-    raise AssertionError("somebody listens on every port of a block")
+    raise AssertionError("every port of a block is in use")

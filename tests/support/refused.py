@@ -162,8 +162,8 @@ def service_token(
         if change is not None:
             change(made["kubernetes.io"])
         seconds = int(server.clock.now().timestamp())
-        said = {key: value + seconds if key in ("nbf", "iat") else value for key, value in claims.items()}
-        whole = {key: value for key, value in (made | said).items() if value is not None}
+        changed = {key: value + seconds if key in ("nbf", "iat") else value for key, value in claims.items()}
+        whole = {key: value for key, value in (made | changed).items() if value is not None}
         key = generate_key() if stranger else server.token_key
         text = TokenSigner(key, DEFAULT_ISSUER).sign(whole)
         if header is not None:
@@ -220,7 +220,7 @@ class Nobody:
     """A provider that is down."""
 
     async def send(self, call: HttpRequest) -> HttpFailure:
-        return HttpFailure(UNREACHABLE, "nobody listens there")
+        return HttpFailure(UNREACHABLE, "connection refused")
 
     async def close(self) -> None:
         pass
@@ -239,8 +239,8 @@ def id_token(ready: bool = True, rules: bool = False, kid: str = "k", **claims: 
         seconds = int(server.clock.now().timestamp())
         usual = {"iss": IDP, "aud": "us", "sub": "jane", "exp": seconds + 600}
         usual |= {"good": True, "team": "blue", "name": "jane"} if rules else {}
-        said = {key: value for key, value in (usual | claims).items() if value is not None}
-        return await server.get(SECRETS, token=signed(said, key_for("RS256"), kid=kid))
+        changed = {key: value for key, value in (usual | claims).items() if value is not None}
+        return await server.get(SECRETS, token=signed(changed, key_for("RS256"), kid=kid))
 
     def options(directory: Path) -> Mapping[str, Any]:
         if not rules:
@@ -274,7 +274,7 @@ def answered(status: int, body: Any = None, **headers: str) -> HttpResponse:
     return HttpResponse(status, body if isinstance(body, bytes) else json.dumps(body).encode(), named)
 
 
-DOWN = HttpFailure(UNREACHABLE, "nobody listens there")
+DOWN = HttpFailure(UNREACHABLE, "connection refused")
 KUBECONFIG = """
 apiVersion: v1
 kind: Config

@@ -149,10 +149,10 @@ class Room:
         name: str,
         namespace: str = "default",
         user: UserInfo = ADMIN,
-        asked: DeleteOptions | None = None,
+        options: DeleteOptions | None = None,
     ) -> Deleted:
         namespace = namespace if kind(plural).resource.namespaced else ""
-        return await self.registry.delete(kind(plural), namespace, name, asked or DeleteOptions(), self.change(user))
+        return await self.registry.delete(kind(plural), namespace, name, options or DeleteOptions(), self.change(user))
 
     async def watch(
         self, plural: str, namespace: str = "", sink: Callable[[Event], None] | None = None, **query: Any
@@ -190,7 +190,7 @@ async def open_room(
 ) -> AsyncIterator[Room]:
     """Start a registry. A storage that is given must be open, and no namespace is created in it."""
     clock = clock or ManualClock()
-    own = storage is None
+    creates_storage = storage is None
     if storage is None:
         storage = MemoryStorage()
         await storage.open()
@@ -200,13 +200,13 @@ async def open_room(
     await registry.start()
     room = Room(storage, registry, clock)
     try:
-        if own:
+        if creates_storage:
             for name in namespaces:
                 await room.create("namespaces", {"metadata": {"name": name}})
         yield room
     finally:
         await registry.stop()
-        if own:
+        if creates_storage:
             await storage.close()
 
 
