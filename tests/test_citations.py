@@ -139,7 +139,7 @@ def test_a_citation_that_goes_on_in_the_next_line_is_found(root: Path) -> None:
     assert found(root) == ["src/mooring/kept.py:2: there is no decision 0009"]
 
 
-def test_the_changelog_tells_the_past_but_its_links_lead_somewhere(root: Path) -> None:
+def test_the_changelog_describes_the_past_and_its_links_lead_somewhere(root: Path) -> None:
     (root / "CHANGELOG.md").write_text("# Changes\n\n`pki/der.py` is gone, see [the page](docs/none.md).\n")
     assert found(root) == ["CHANGELOG.md:3: the link to docs/none.md leads nowhere"]
 

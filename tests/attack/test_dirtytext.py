@@ -170,7 +170,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         server.kill()
 
 
-def test_the_server_was_asked_and_stayed(story: Story) -> None:
+def test_the_server_answered_every_request(story: Story) -> None:
     assert story.call("GET", "/readyz") == 200
     assert {200, 201, 400, 401, 403, 404, 422} <= story.statuses.keys()
     assert 500 not in story.statuses

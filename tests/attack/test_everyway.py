@@ -57,7 +57,7 @@ async def who(server: Server, **how: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", USERS)
-def test_every_kind_of_token_comes_in_as_its_user(kind: str, tmp_path: Path) -> None:
+def test_every_kind_of_token_authenticates_its_user(kind: str, tmp_path: Path) -> None:
     async def test(way: EveryWay) -> None:
         found = await who(way.server, token=way.tokens[kind])
         assert found["username"] == USERS[kind]
@@ -86,7 +86,7 @@ def test_a_token_review_runs_the_chain_for_every_kind_of_token(kind: str, tmp_pa
 
 
 @pytest.mark.parametrize(("user", "password"), [("plain", PASSWORD), ("slow", "tr0ub4dor-and-three")])
-def test_every_kind_of_password_comes_in(user: str, password: str, tmp_path: Path) -> None:
+def test_every_kind_of_password_authenticates_its_user(user: str, password: str, tmp_path: Path) -> None:
     async def test(way: EveryWay) -> None:
         assert (await who(way.server, headers=[basic(user, password)]))["username"] == user
 
@@ -117,7 +117,7 @@ def test_the_order_is_that_of_kube_apiserver(tmp_path: Path) -> None:
     at_every_way(test, tmp_path)
 
 
-def test_headers_of_a_proxy_name_nobody_unless_the_proxy_sends_them(tmp_path: Path) -> None:
+def test_headers_of_a_proxy_are_ignored_unless_the_proxy_sends_them(tmp_path: Path) -> None:
     async def test(way: EveryWay) -> None:
         server = way.server
         assert await who(server, headers=SPOOFED) == 403, "nobody is anonymous, who may not ask"
@@ -133,7 +133,7 @@ def test_headers_of_a_proxy_name_nobody_unless_the_proxy_sends_them(tmp_path: Pa
     at_every_way(test, tmp_path)
 
 
-def test_whoever_serves_a_request_sees_no_credential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endpoints_receive_no_credential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(way: EveryWay) -> None:
         seen: list[tuple[bytes, bytes]] = []
         real = Request.load
@@ -168,7 +168,7 @@ def test_whoever_serves_a_request_sees_no_credential(tmp_path: Path, monkeypatch
         ),
     ],
 )
-def test_what_is_deleted_is_refused_at_once_on_an_open_connection(
+def test_a_deleted_credential_is_refused_at_once_on_an_open_connection(
     kind: str, plural: str, namespace: str, name: str, tmp_path: Path
 ) -> None:
     async def test(way: EveryWay) -> None:
@@ -181,7 +181,7 @@ def test_what_is_deleted_is_refused_at_once_on_an_open_connection(
     at_every_way(test, tmp_path)
 
 
-def test_a_forged_id_token_is_shown_to_nobody_else(tmp_path: Path) -> None:
+def test_a_forged_id_token_is_not_sent_to_the_webhook(tmp_path: Path) -> None:
     async def test(way: EveryWay) -> None:
         hook = Counting(reviewed(authenticated=True, user={"username": "hooked"}))
         way.server.plane.authentication.host.targets["webhook"] = hook
@@ -205,7 +205,7 @@ class Counting(Answering):
 
 
 @pytest.mark.parametrize(("ttl", "asked"), [(0, 3), (120, 1)], ids=["remembered for no time", "remembered"])
-def test_what_is_remembered_for_no_time_is_asked_each_time(ttl: int, asked: int, tmp_path: Path) -> None:
+def test_a_ttl_of_zero_sends_every_token_to_the_webhook(ttl: int, asked: int, tmp_path: Path) -> None:
     (tmp_path / "hook").write_text(KUBECONFIG)
     options = {
         "authentication_token_webhook_config_file": str(tmp_path / "hook"),
@@ -250,7 +250,7 @@ def test_anonymous_where_paths_are_named(path: str, status: int, tmp_path: Path)
     asyncio.run(body())
 
 
-def test_who_is_impersonated_with_uid_and_extra_is_told_so(tmp_path: Path) -> None:
+def test_a_self_review_has_uid_and_extra_of_the_impersonated_user(tmp_path: Path) -> None:
     async def test(way: EveryWay) -> None:
         headers = [("Impersonate-User", "ann"), ("Impersonate-Uid", "7"), ("Impersonate-Group", "dev"),
                    ("Impersonate-Extra-Example.com%2fTeam", "a"), ("Impersonate-Extra-Example.com%2fTeam", "b")]  # fmt: skip
@@ -266,13 +266,13 @@ def test_who_is_impersonated_with_uid_and_extra_is_told_so(tmp_path: Path) -> No
     at_every_way(test, tmp_path)
 
 
-@pytest.mark.parametrize("said", [False, True], ids=["by default", "although the file says so"])
-def test_where_everything_is_allowed_nobody_is_anonymous(said: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("configured", [False, True], ids=["by default", "although the file says so"])
+def test_always_allow_turns_anonymous_requests_off(configured: bool, tmp_path: Path) -> None:
     file = tmp_path / "authentication.yaml"
     file.write_text(
         "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous: {enabled: true}\n"
     )
-    options = {"authentication_config": str(file) if said else ""}
+    options = {"authentication_config": str(file) if configured else ""}
 
     async def body() -> None:
         async with open_server(authorization_mode="AlwaysAllow", **options) as server:
@@ -285,7 +285,7 @@ def test_where_everything_is_allowed_nobody_is_anonymous(said: bool, tmp_path: P
 @pytest.mark.parametrize(
     "value", ["Bearer  ", "Bearer   ", "Bearer", "Negotiate YWJj", "Digest username=jane", "bearer:x"]
 )
-def test_what_offers_no_credential_is_anonymous_and_never_a_refusal(value: str, tmp_path: Path) -> None:
+def test_a_request_without_a_credential_is_anonymous(value: str, tmp_path: Path) -> None:
     async def test(way: EveryWay) -> None:
         assert (await way.server.get("/version", via=connection(), headers=[("Authorization", value)])).status == 200
         assert await who(way.server, headers=[("Authorization", f"Bearer  {FILE_TOKEN}")]) == 403, "two spaces"

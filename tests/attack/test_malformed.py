@@ -156,8 +156,8 @@ def websockets(way: EveryWay, random: Random) -> Iterator[Attempt]:
 
 Attempts = Callable[[EveryWay, Random], Iterator[Attempt]]
 KINDS: tuple[tuple[str, Attempts, int], ...] = (
-    ("headers that authorize nobody", authorizations, AUTHORIZATIONS),
-    ("tokens that nobody signed", tokens, TOKENS),
+    ("headers without a valid credential", authorizations, AUTHORIZATIONS),
+    ("tokens without a valid signature", tokens, TOKENS),
     ("passwords that are not theirs", passwords, PASSWORDS),
     ("certificates that were damaged", chains, CHAINS),
     ("tokens among WebSocket subprotocols", websockets, WEBSOCKETS),
@@ -180,12 +180,12 @@ class Sources:
         return connection(chain, f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
 
 
-def test_there_are_ten_thousand() -> None:
+def test_the_attempts_are_ten_thousand() -> None:
     assert sum(number for _, _, number in KINDS) >= 10_000
 
 
 @pytest.mark.parametrize(("make", "number"), [pytest.param(*row[1:], id=row[0]) for row in KINDS])
-def test_nobody_comes_in_and_nobody_learns_anything(
+def test_damaged_credentials_are_refused_without_a_hint(
     make: Attempts, number: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen: Counter[int] = Counter()

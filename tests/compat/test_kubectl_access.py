@@ -53,7 +53,7 @@ def test_create_the_simple_kinds(kubectl: Kubectl, namespace: str, server: LiveS
 
 
 @pytest.mark.shows("create role, clusterrole, rolebinding, clusterrolebinding", "auth can-i", "--as, --as-group")
-def test_roles_bindings_and_what_they_let_whom_do(kubectl: Kubectl, namespace: str) -> None:
+def test_roles_and_bindings_grant_and_limit_rights(kubectl: Kubectl, namespace: str) -> None:
     here = ("-n", namespace)
     reader, user = f"reader-{namespace}", f"user-{namespace}"
     kubectl.ok("create", "clusterrole", reader, "--verb=get,list", "--resource=configmaps,secrets")

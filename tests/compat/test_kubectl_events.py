@@ -90,7 +90,7 @@ def test_events_prints_both_styles(kubectl: Kubectl, namespace: str) -> None:
 
 
 @pytest.mark.shows("get all; kinds of which there are none")
-def test_there_are_no_workloads_and_everybody_can_look(kubectl: Kubectl) -> None:
+def test_workloads_are_listed_as_empty(kubectl: Kubectl) -> None:
     space = f"empty-{kubectl.program.release[1]}"
     here = ("-n", space)
     kubectl.ok("create", "namespace", space)

@@ -53,7 +53,7 @@ REVIEWS: dict[str, tuple[str, dict[str, Any], Callable[[Status], bool]]] = {
 }
 
 
-def test_every_review_is_asked() -> None:
+def test_every_kind_of_review_has_a_case() -> None:
     assert {kind.resource.kind for kind in KINDS if kind.virtual} == set(REVIEWS)
 
 

@@ -141,7 +141,7 @@ def test_a_user_of_the_directory_is_known_with_the_groups_of_the_directory(serve
         ),
     ],
 )
-def test_everybody_else_is_told_the_same_and_the_operator_why(
+def test_refusals_are_equal_for_callers_and_have_a_reason_in_the_log(
     served: Served, user: str, password: str, reason: str
 ) -> None:
     answered = curl(served, user, password)
@@ -151,7 +151,7 @@ def test_everybody_else_is_told_the_same_and_the_operator_why(
     assert curl(served, "jane", PEOPLE["jane"]).status == 201, "the server lives"
 
 
-def test_a_directory_that_is_down_is_a_reason_and_everybody_else_comes_in(served: Served) -> None:
+def test_a_directory_that_is_down_refuses_its_users_and_no_others(served: Served) -> None:
     served.directory.stop()
     try:
         answered = curl(served, "jane", PEOPLE["jane"])

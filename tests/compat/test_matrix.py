@@ -52,16 +52,16 @@ def test_every_row_has_a_name_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("client", [PYTHON, LIGHTKUBE, OPENSSL])
-def test_what_is_said_of_a_library_is_shown(client: str) -> None:
+def test_every_row_of_a_library_has_a_test(client: str) -> None:
     assert _shown(client) == {row.what for row in ROWS if client in row.others}
 
 
-def test_what_is_said_of_kubectl_is_shown() -> None:
+def test_every_row_of_kubectl_has_a_test() -> None:
     assert _shown("kubectl") == {row.what for row in ROWS if row.kubectl is not None}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.what)
-def test_what_does_not_work_has_a_reason(row: Row) -> None:
+def test_every_feature_that_is_missing_has_a_reason(row: Row) -> None:
     cells = [cell(row, f"kubectl {release}") for release in KUBECTL]
     assert cells[-1].works or row.kubectl is None
     assert all(one.works or one.why for one in cells) or row.kubectl is None

@@ -83,7 +83,7 @@ def server(provider: OpenIdProvider, tmp_path_factory: pytest.TempPathFactory) -
         pytest.param("unsaid", "oidc:unsaid@example.com", [], id="nothing said of the address"),
     ],
 )
-def test_who_logs_in_at_the_provider_is_known_by_its_claims(
+def test_a_user_of_the_provider_has_the_names_in_its_claims(
     sub: str, username: str, groups: list[str], provider: OpenIdProvider, server: LiveServer
 ) -> None:
     user = user_of(server, provider.id_token(sub))

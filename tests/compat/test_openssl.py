@@ -60,6 +60,6 @@ def test_nothing_is_sent_to_a_server_that_is_not_the_cluster(
     assert not (tmp_path / "client.key").exists()
 
 
-def test_a_token_that_signs_nothing_is_told(server: LiveServer, tmp_path: Path) -> None:
+def test_a_token_without_a_signature_ends_the_script_with_a_message(server: LiveServer, tmp_path: Path) -> None:
     done = _join(server, "zzzzzz." + "0" * 16, server.pin, "never", tmp_path)
     assert (done.returncode, done.stderr) == (1, "cluster-info has no signature for the token id zzzzzz\n")

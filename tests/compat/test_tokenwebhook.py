@@ -78,7 +78,7 @@ def server(hook: SimulatedWebhook, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.client
-def test_kubectl_comes_in_with_a_token_that_only_the_webhook_knows(
+def test_kubectl_authenticates_with_a_token_that_only_the_webhook_accepts(
     program: Program, server: LiveServer, hook: SimulatedWebhook, tmp_path: Path
 ) -> None:
     cluster = {"server": server.url, "certificate-authority-data": base64.b64encode(server.ca_pem).decode()}
@@ -151,7 +151,7 @@ def relying_server(webhook_server: LiveServer, tmp_path_factory: pytest.TempPath
     assert running.stop() == 0, running.log
 
 
-def test_a_service_account_of_another_cluster_comes_in_with_a_token_for_this_one(
+def test_a_service_account_of_another_cluster_authenticates_with_a_token_for_this_one(
     relying_server: LiveServer, webhook_server: LiveServer
 ) -> None:
     async def tokens(client: ClusterClient) -> tuple[str, str]:
@@ -167,7 +167,9 @@ def test_a_service_account_of_another_cluster_comes_in_with_a_token_for_this_one
     )
 
 
-def test_a_bootstrap_token_of_another_cluster_comes_in(relying_server: LiveServer, webhook_server: LiveServer) -> None:
+def test_a_bootstrap_token_of_another_cluster_authenticates(
+    relying_server: LiveServer, webhook_server: LiveServer
+) -> None:
     token = webhook_server.create_token(signed=False)
     text = token.reveal()
     assert username(relying_server, text) == f"system:bootstrap:{token.id}"

@@ -85,7 +85,7 @@ def name(kubectl: Kubectl) -> str:
         ),
     ],
 )
-def test_kubectl_comes_in_as_its_user_and_with_no_rights_that_nobody_gave(
+def test_kubectl_has_its_user_name_and_no_rights(
     kubectl: Kubectl, served: Served, credentials: dict[str, str], known_as: str
 ) -> None:
     user(kubectl, served, **credentials)
@@ -113,7 +113,7 @@ def test_kubectls_flags_are_as_good_as_its_kubeconfig(kubectl: Kubectl, served: 
 @pytest.mark.parametrize(
     "credentials",
     [
-        pytest.param({"token": "tok-3"}, id="a token nobody has"),
+        pytest.param({"token": "tok-3"}, id="an unknown token"),
         pytest.param({"username": "jane", "password": "wr0ng"}, id="a wrong password"),
     ],
 )

@@ -85,13 +85,13 @@ def test_a_cordoned_node_is_left_out(suite: Client) -> None:
 
 
 @pytest.mark.parametrize("plural", WORKLOADS)
-def test_steps_5_and_6_what_runs_in_kube_system_is_nothing_and_says_so(suite: Client, plural: str) -> None:
+def test_steps_5_and_6_no_workload_runs_in_kube_system(suite: Client, plural: str) -> None:
     listed = suite.list(plural, "kube-system")
     assert listed["items"] == []
     assert int(listed["metadata"]["resourceVersion"]) > 0
 
 
-def test_step_7_the_version_is_told(suite: Client) -> None:
+def test_step_7_the_version_is_served(suite: Client) -> None:
     """Read the version as JSON, which discovery clients always use."""
     answer = suite.send("GET", "/version", accept=f"{JSON}, */*")
     told = json.loads(answer.body)

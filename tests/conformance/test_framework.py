@@ -14,7 +14,7 @@ from tests.support.typedclient import WATCH_LIST, Client
 @pytest.mark.parametrize(
     ("plural", "name"), [("serviceaccounts", "default"), ("configmaps", "kube-root-ca.crt")], ids=lambda text: str(text)
 )
-def test_what_a_namespace_needs_comes_by_list_and_watch_too(client: Client, plural: str, name: str) -> None:
+def test_objects_of_a_new_namespace_arrive_by_list_and_watch(client: Client, plural: str, name: str) -> None:
     """Wait by LIST and watch, as client-go does before WatchList or with it switched off."""
     space = framework_namespace(client, "listwatch")
     only = f"metadata.name={name}"

@@ -198,7 +198,7 @@ async def kill_again_and_again(server: KillableServer, ledger: Ledger, moments: 
 
 
 @pytest.mark.crash
-def test_every_join_that_was_told_it_succeeded_is_there_and_all_succeed(tmp_path: Path) -> None:
+def test_every_acknowledged_join_is_stored_and_all_joins_succeed(tmp_path: Path) -> None:
     moments = seeded()
     server = KillableServer(tmp_path / "data")
     ledger = Ledger()

@@ -110,7 +110,7 @@ def test_killed_between_any_two_changes_of_its_disk(tmp_path: Path, mooring: Com
 
 
 @pytest.mark.crash
-def test_what_was_killed_and_completed_serves(tmp_path: Path, mooring: CommandLine) -> None:
+def test_a_server_completed_after_a_kill_serves(tmp_path: Path, mooring: CommandLine) -> None:
     server = KillableServer(tmp_path / "data")
     process = started(("-c", DYING, "12"), server.data_dir)
     process.communicate(timeout=PATIENCE)

@@ -140,7 +140,7 @@ def check_running_it_again(server: LiveServer, token: BootstrapToken, name: str,
 
 @pytest.mark.crash
 @pytest.mark.parametrize("step", steps.STEPS)
-def test_killed_when_it_has_told_a_step(live_server: LiveServer, tmp_path: Path, step: str) -> None:
+def test_killed_after_each_reported_step(live_server: LiveServer, tmp_path: Path, step: str) -> None:
     token, name = live_server.create_token(), f"told-{step}"
     process = started(("-m", "mooring"), arguments(live_server, token, name, tmp_path))
     assert process.stdout is not None

@@ -51,7 +51,7 @@ def test_a_file_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
         assert temporaries(tmp_path) == [other]
 
 
-def test_a_file_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_files_of_other_programs_are_left_alone(tmp_path: Path) -> None:
     link = tmp_path / f".link{TEMPORARY}"
     link.symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere").write_bytes(b"kept")

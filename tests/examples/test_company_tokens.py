@@ -98,8 +98,8 @@ UNREAD = Rejected("service-failed", "no answer that could be read")
         pytest.param(Service(body(exp=int(NOW.timestamp()))), Rejected("expired"), id="a token whose time is over"),
         pytest.param(Service(body(exp=None)), Rejected("expired"), id="a token without end"),
         pytest.param(Service(body(aud="other")), Rejected("wrong-audience"), id="a token for another"),
-        pytest.param(Service(body(aud=None)), Rejected("wrong-audience"), id="a token for nobody"),
-        pytest.param(Service(body(sub=None)), Rejected("failed", "it raised TypeError"), id="a token of nobody"),
+        pytest.param(Service(body(aud=None)), Rejected("wrong-audience"), id="a token without an audience"),
+        pytest.param(Service(body(sub=None)), Rejected("failed", "it raised TypeError"), id="a token without a subject"),
         pytest.param(Service(b"<html>"), UNREAD, id="an answer that is no JSON"),
         pytest.param(Service(b"[]"), UNREAD, id="an answer that is a list"),
         pytest.param(Service(b" " * (MAX_ANSWER + 1)), UNREAD, id="an endless answer"),
@@ -108,12 +108,12 @@ UNREAD = Rejected("service-failed", "no answer that could be read")
                      id="a redirect, which is not followed"),
     ],
 )  # fmt: skip
-def test_what_becomes_of_an_answer(service: Service, said: object, ca: ThrowawayCA, tmp_path: Path) -> None:
+def test_each_answer_has_its_verdict(service: Service, said: object, ca: ThrowawayCA, tmp_path: Path) -> None:
     assert answered(service, ca, tmp_path) == said
     assert len(service.requests) == 1
 
 
-def test_the_service_is_shown_the_token_and_who_asks(ca: ThrowawayCA, tmp_path: Path) -> None:
+def test_the_service_receives_the_token_and_the_client_id(ca: ThrowawayCA, tmp_path: Path) -> None:
     service = Service(body())
     answered(service, ca, tmp_path)
     head, _, form = service.requests[0].partition(b"\r\n\r\n")
@@ -122,13 +122,13 @@ def test_the_service_is_shown_the_token_and_who_asks(ca: ThrowawayCA, tmp_path: 
 
 
 @pytest.mark.parametrize("token", ["other_t0ken", "company", "ç"])
-def test_tokens_of_others_are_not_shown_to_it(token: str, ca: ThrowawayCA, tmp_path: Path) -> None:
+def test_tokens_with_another_prefix_are_not_sent_to_the_service(token: str, ca: ThrowawayCA, tmp_path: Path) -> None:
     service = Service(body())
     assert answered(service, ca, tmp_path, token) == NotMine()
     assert service.requests == []
 
 
-def test_a_password_is_not_its_business(ca: ThrowawayCA, tmp_path: Path) -> None:
+def test_a_password_is_not_sent_to_the_service(ca: ThrowawayCA, tmp_path: Path) -> None:
     async def run() -> object:
         code = CustomCalls("company", CompanyTokens(options(tmp_path)))
         return await code.authenticate(Offered(user="company_jane", password=Secret("company_"), now=NOW))
@@ -136,7 +136,7 @@ def test_a_password_is_not_its_business(ca: ThrowawayCA, tmp_path: Path) -> None
     assert asyncio.run(run()) == NotMine()
 
 
-def test_a_service_under_another_ca_is_not_asked(ca: ThrowawayCA, tmp_path: Path) -> None:
+def test_no_token_is_sent_to_a_service_under_another_ca(ca: ThrowawayCA, tmp_path: Path) -> None:
     service = Service(body())
     (tmp_path / "ca.crt").write_bytes(ThrowawayCA("stranger", NOW).certificate_pem)
     assert answered(service, ca, tmp_path) == Rejected("service-unreachable", "ConnectError")
@@ -151,7 +151,7 @@ def test_a_service_under_another_ca_is_not_asked(ca: ThrowawayCA, tmp_path: Path
         pytest.param({"token-prefix": 7}, "token-prefix: give a text", id="a number"),
         pytest.param({"ca-file": "/nowhere"}, "ca-file or client-secret-file: FileNotFoundError", id="no CA"),
         pytest.param({"colour": "red"}, '"colour" is not known; there are audience, ca-file, client-id, '
-                     "client-secret-file, prefix, token-prefix, url", id="a key nobody knows"),
+                     "client-secret-file, prefix, token-prefix, url", id="an unknown key"),
     ],
 )  # fmt: skip
 def test_options_that_cannot_be_used_are_refused_at_start(

@@ -138,13 +138,13 @@ def test_a_member_is_known_with_organizations_and_teams_that_are_listed(ask: Cal
         pytest.param(Github(user=(200, b" " * (MAX_ANSWER + 1))), "github-failed", id="an endless answer"),
     ],
 )
-def test_what_becomes_of_an_answer(ask: Callable[..., object], github: Github, said: object) -> None:
+def test_each_answer_has_its_verdict(ask: Callable[..., object], github: Github, said: object) -> None:
     found = ask(github)
     assert (found.reason if isinstance(found, Rejected) and isinstance(said, str) else found) == said
     assert PERSONAL not in repr(found)
 
 
-def test_a_rate_limit_that_comes_as_403_is_told_as_one(ask: Callable[..., object]) -> None:
+def test_a_403_for_the_rate_limit_has_its_own_reason(ask: Callable[..., object]) -> None:
     github = Github(orgs=(403, {}))
     github.headers = "x-ratelimit-remaining: 0\r\n"
     found = ask(github)
@@ -171,7 +171,7 @@ def test_pages_are_followed_and_bounded(ask: Callable[..., object]) -> None:
         pytest.param("ghr_" + "a" * 36, NotMine("no-token-of-a-github-user"), id="a refresh token"),
     ],
 )
-def test_tokens_that_github_is_not_asked_about(ask: Callable[..., object], token: str, said: object) -> None:
+def test_tokens_that_are_not_sent_to_github(ask: Callable[..., object], token: str, said: object) -> None:
     github = Github()
     assert ask(github, token) == said
     assert github.asked == []

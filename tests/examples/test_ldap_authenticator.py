@@ -95,7 +95,7 @@ def authenticate(options: dict[str, Any], user: str, password: str) -> Result:
         ),
     ],
 )
-def test_who_comes_in(options: dict[str, Any], user: str, password: str, result: Result) -> None:
+def test_logins_and_their_verdicts(options: dict[str, Any], user: str, password: str, result: Result) -> None:
     assert authenticate(options, user, password) == result
 
 
@@ -132,7 +132,7 @@ def test_names_that_need_care(directory: Directory, user: str, password: str, na
         pytest.param({"base": f"ou=nowhere,{BASE}"},
                      Rejected("directory-failed", f"searching ou=nowhere,{BASE}: noSuchObject"), id="a base that is not there"),
         pytest.param({"base": "dc=elsewhere"}, Rejected("directory-failed", "searching dc=elsewhere: referral"),
-                     id="a base of somebody else: a referral is not followed"),
+                     id="a base of another server: a referral is not followed"),
         pytest.param({"group-base": f"ou=nowhere,{BASE}"},
                      Rejected("directory-failed", f"searching ou=nowhere,{BASE}: noSuchObject"), id="no base of groups"),
         pytest.param({"bind-dn": f"cn=stranger,{BASE}"},
@@ -144,23 +144,23 @@ def test_names_that_need_care(directory: Directory, user: str, password: str, na
                      id="a filter that is none"),
     ],
 )  # fmt: skip
-def test_what_the_options_change(directory: Directory, change: dict[str, Any], result: Result) -> None:
+def test_options_change_the_verdict(directory: Directory, change: dict[str, Any], result: Result) -> None:
     assert authenticate({**directory.options, **change}, "jane", PEOPLE["jane"]) == result
 
 
-def test_several_entries_that_fit_are_nobody(directory: Directory) -> None:
+def test_several_matching_entries_name_no_user(directory: Directory) -> None:
     found = authenticate({**directory.options, "user-attribute": "sn"}, "doe", "any")
     assert found == Rejected("directory-failed", f"searching {PEOPLE_BASE}: sizeLimitExceeded")
     found = authenticate({**directory.options, "user-attribute": "sn", "user-filter": "(uid=j*)"}, "doe", "any")
     assert found == Rejected("directory-failed", "2 entries fit")
 
 
-def test_a_user_of_two_names_is_nobody(directory: Directory) -> None:
+def test_an_entry_with_two_names_names_no_user(directory: Directory) -> None:
     found = authenticate(directory.options, "zwei", "two names")
     assert found == Rejected("directory-failed", f"uid=two,{PEOPLE_BASE} has 2 values of uid")
 
 
-def test_who_is_not_there_costs_what_a_wrong_password_costs(directory: Directory) -> None:
+def test_an_unknown_user_takes_the_requests_of_a_wrong_password(directory: Directory) -> None:
     questions = []
     for user in ("jane", "nobody"):
         before = len(directory.log)
@@ -173,7 +173,7 @@ def test_who_is_not_there_costs_what_a_wrong_password_costs(directory: Directory
     assert NOBODY in directory.log
 
 
-def test_the_directory_is_told_neither_filters_nor_passwords_of_callers(directory: Directory) -> None:
+def test_filters_and_passwords_of_callers_do_not_reach_the_directory(directory: Directory) -> None:
     authenticate(directory.options, "*)(uid=*", "hunter2")
     assert "uid=\\2A\\29\\28uid=\\2A" in directory.log.upper().replace("UID", "uid")
     assert "hunter2" not in directory.log
@@ -186,7 +186,7 @@ def test_a_token_is_for_others(directory: Directory) -> None:
     assert directory.log == before, "it is not asked"
 
 
-def test_a_password_that_is_no_text_is_nobodys(directory: Directory) -> None:
+def test_a_password_that_is_no_text_is_rejected(directory: Directory) -> None:
     offered = Offered(user="jane", password=Secret(b"\xff\xfe"), now=datetime.now(UTC))
     assert LdapAuthenticator(directory.options).authenticate(offered) == NotMine("no-ldap-password")
 
@@ -199,7 +199,7 @@ def test_a_password_that_is_no_text_is_nobodys(directory: Directory) -> None:
         pytest.param(False, "localhost", id="a certificate of another name"),
     ],
 )
-def test_nothing_is_said_to_a_directory_that_is_not_the_one_named(
+def test_nothing_is_sent_to_a_directory_with_a_wrong_certificate(
     ca: ThrowawayCA, tmp_path: Path, scheme: str, strange_ca: bool, host: str
 ) -> None:
     with Directory(ca, tmp_path / "other", hosts=("127.0.0.1", "directory.example")) as other:
@@ -214,7 +214,7 @@ def test_nothing_is_said_to_a_directory_that_is_not_the_one_named(
         assert "BIND" not in other.log, "no password was sent"
 
 
-def test_a_directory_that_offers_no_tls_is_told_nothing(directory: Directory) -> None:
+def test_nothing_is_sent_to_a_directory_without_tls(directory: Directory) -> None:
     found = authenticate({**directory.options, "url": f"ldaps://127.0.0.1:{directory.port}"}, "jane", PEOPLE["jane"])
     assert isinstance(found, Rejected)
     assert found.reason == "directory-unreachable"
@@ -228,7 +228,7 @@ def test_a_connection_that_was_lost_is_not_opened_anew_without_tls(directory: Di
             authenticator._bind(connection, SERVICE, SERVICE_PASSWORD.encode())
 
 
-def test_a_directory_that_is_down_is_a_reason_and_comes_back(ca: ThrowawayCA, tmp_path: Path) -> None:
+def test_a_directory_that_is_down_is_a_reason_until_it_is_up(ca: ThrowawayCA, tmp_path: Path) -> None:
     with Directory(ca, tmp_path / "down") as directory:
         directory.stop()
         assert authenticate(directory.options, "jane", PEOPLE["jane"]) == Rejected(
@@ -238,7 +238,7 @@ def test_a_directory_that_is_down_is_a_reason_and_comes_back(ca: ThrowawayCA, tm
         assert authenticate(directory.options, "jane", PEOPLE["jane"]) == JANE
 
 
-def test_a_directory_that_says_nothing_is_left(ca: ThrowawayCA, tmp_path: Path) -> None:
+def test_a_silent_directory_times_out(ca: ThrowawayCA, tmp_path: Path) -> None:
     with Directory(ca, tmp_path / "slow") as directory:
         directory.freeze()
         try:
@@ -264,7 +264,7 @@ def test_the_password_of_the_service_may_change_while_it_runs(directory: Directo
     [
         pytest.param({"colour": "red"}, '"colour" is not known; there are base, bind-dn, bind-password-file, ca-file, '
                      "group-attribute, group-base, group-filter, prefix, timeout, uid-attribute, url, user-attribute, "
-                     "user-filter", id="a key nobody knows"),
+                     "user-filter", id="an unknown key"),
         pytest.param({"base": 3}, "base: give a text", id="a number for a text"),
         pytest.param({"base": ""}, "base: it is needed", id="no base"),
         pytest.param({"timeout": 0}, "timeout: give whole seconds", id="no time"),
@@ -293,6 +293,6 @@ def test_a_file_that_holds_no_certificate_is_refused_at_start(directory: Directo
         LdapAuthenticator({**directory.options, "ca-file": str(directory.password_file)})
 
 
-def test_a_port_where_nobody_listens_is_a_reason(directory: Directory) -> None:
+def test_a_port_without_a_listener_is_a_reason(directory: Directory) -> None:
     options = {**directory.options, "url": f"ldap://127.0.0.1:{free_port()}"}
     assert authenticate(options, "jane", "any") == Rejected("directory-unreachable", "LDAPSocketOpenError")

@@ -30,7 +30,7 @@ NONCE = 12
 @pytest.mark.parametrize(
     "wanted", kubeadm_policy(), ids=lambda wanted: f"{wanted['kind']} {wanted['metadata']['name']}"
 )
-def test_what_init_makes_may_be_put_over_what_is_there(admin: Client, wanted: Obj) -> None:
+def test_objects_of_init_replace_existing_ones(admin: Client, wanted: Obj) -> None:
     plural = PLURALS[wanted["kind"]]
     made = create_or_update(admin, plural, wanted)
     for part in ("rules", "subjects", "roleRef"):

@@ -70,7 +70,7 @@ def test_discovery_is_no_more_than_one_config_map(stranger: Peer) -> None:
         assert stranger.refusal("GET", path) == 403
 
 
-def test_a_token_that_is_none_is_unauthorized_not_forbidden(live_server: LiveServer) -> None:
+def test_an_unknown_token_is_unauthorized_not_forbidden(live_server: LiveServer) -> None:
     wrong = Peer(live_server, "kubeadm", f"{secrets.token_hex(3)}.{secrets.token_hex(8)}")
     with pytest.raises(RefusedError) as refused:
         wrong.get("configmaps", SYSTEM, "kubeadm-config")
@@ -92,7 +92,7 @@ def test_the_configuration_of_kubelets_lets_certificates_rotate(joiner: Peer) ->
     assert yaml.safe_load(text)["rotateCertificates"] is True
 
 
-def test_kube_proxy_s_configuration_is_not_there_which_kubeadm_bears(joiner: Peer) -> None:
+def test_the_configuration_of_kube_proxy_is_missing_which_kubeadm_accepts(joiner: Peer) -> None:
     with pytest.raises(RefusedError) as refused:
         joiner.get("configmaps", SYSTEM, "kube-proxy")
     assert (refused.value.code, refused.value.status["reason"]) == (404, "NotFound")
