@@ -5,7 +5,7 @@ Rules kept here:
   exit status. It ends as an interpreter does, with its threads joined and its exit handlers run.
 * `Process` is used as `subprocess.Popen` is. Its parent is the fork server, which reports the status over a socket.
 * The fork server runs in one thread, opens no event loop and makes no keys: forked processes share code, not state. It ends with
-  the test process. Tests of the interpreter's own command line (`python -m`) use `subprocess`.
+  the test process, and kills what still runs then. Tests of the interpreter's own command line (`python -m`) use `subprocess`.
 """
 
 from __future__ import annotations
@@ -225,6 +225,8 @@ def _serve(line: socket.socket) -> list[str]:
         if line.fileno() in readable:
             data, descriptors, _, _ = socket.recv_fds(line, MAX_MESSAGE, STREAMS + 1)
             if not data:
+                for pid in lines:
+                    os.kill(pid, signal.SIGKILL)
                 os._exit(0)
             request = json.loads(data)
             answer = socket.socket(fileno=descriptors.pop())
