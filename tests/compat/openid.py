@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
 from typing import Any
 
 import yaml
@@ -46,14 +45,6 @@ def review_self(server: LiveServer, token: str, path: str = REVIEWS) -> tuple[in
             await connection.close()
 
     return asyncio.run(ask())
-
-
-def until(happened: Callable[[], bool], server: LiveServer | None = None) -> None:
-    """Poll until the condition holds."""
-    deadline = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < deadline, server.log[-4000:] if server else "it did not come to that"
-        time.sleep(0.05)
 
 
 def user_of(server: LiveServer, token: str) -> Any:

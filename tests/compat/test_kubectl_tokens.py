@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from kubernetes import client as k8s_client
 
 from tests.compat.kubectl import Kubectl
 from tests.support.liveserver import LiveServer
+from tests.support.polling import eventually
 
 pytestmark = pytest.mark.client
 
@@ -41,15 +41,6 @@ type: kubernetes.io/service-account-token
 def claims(token: str) -> Any:
     payload = token.strip().split(".")[1]
     return json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-
-
-def eventually(found: Callable[[], Any]) -> Any:
-    """Poll `found` until its result is true. Return the result."""
-    deadline = time.monotonic() + SECONDS
-    while not (result := found()):
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.05)
-    return result
 
 
 class Space:
@@ -152,7 +143,7 @@ def test_a_token_that_a_secret_holds(space: Space, server: LiveServer, tmp_path:
 
     # the day of the last use is stored after the response
     day = eventually(lambda: (held()["metadata"].get("labels") or {}).get(LAST_USED))
-    assert re.fullmatch(r"\d{4}-\d{2}-\d{2}", day)
+    assert re.fullmatch(r"\d{4}-\d{2}-\d{2}", str(day))
 
     # like a Secret that the controller generated: a warning
     assert "Warning" not in bearer.run(*me, "get", "cm").stderr

@@ -24,10 +24,11 @@ from joserfc.jwk import RSAKey
 from mooring.client.cluster import ClusterClient
 from mooring.server.transport.http import Request, Response
 from tests.compat.kubectl import Kubectl, Program
-from tests.compat.openid import REVIEWS, configuration, flags, issuer, refused, review_self, until, user_of
+from tests.compat.openid import REVIEWS, configuration, flags, issuer, refused, review_self, user_of
 from tests.support.jwtsigner import encoded, key_for, signed, signed_with_secret, unsigned
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.openidprovider import OpenIdProvider
+from tests.support.polling import eventually
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import serving
 
@@ -70,7 +71,7 @@ def short_lived(ca: ThrowawayCA, tmp_path_factory: pytest.TempPathFactory) -> It
 def server(provider: OpenIdProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     """Start a server that accepts the provider's tokens, configured by flags."""
     running = start_server(tmp_path_factory.mktemp("openid") / "data", *flags(provider))
-    until(lambda: review_self(running, provider.id_token("jane"))[0] == 201, running)
+    eventually(lambda: review_self(running, provider.id_token("jane"))[0] == 201, running)
     yield running
     assert running.stop() == 0
 
@@ -179,7 +180,7 @@ def test_made_up_key_ids_do_not_make_the_server_flood_the_provider(ca: Throwaway
     with OpenIdProvider(ca, tmp_path, USERS) as provider:
         server = start_server(tmp_path / "data", *flags(provider))
         try:
-            until(lambda: "are known" in server.log, server)
+            eventually(lambda: "are known" in server.log, server)
             claims = payload(provider.id_token("jane"))
             tokens = [signed(claims, key_for("RS256"), kid=f"made-up-{number}") for number in range(24)]
             before = provider.log.count("GET /jwks")
@@ -196,7 +197,7 @@ def test_made_up_key_ids_do_not_make_the_server_flood_the_provider(ca: Throwaway
 def test_a_token_that_has_expired(short_lived: OpenIdProvider, tmp_path: Path) -> None:
     server = start_server(tmp_path / "data", *flags(short_lived))
     try:
-        until(lambda: "are known" in server.log, server)
+        eventually(lambda: "are known" in server.log, server)
         assert refused(server, short_lived.id_token("jane")).startswith("expired (issuer")
     finally:
         server.stop()
@@ -226,11 +227,11 @@ def test_a_provider_that_comes_late_goes_away_and_comes_back_with_another_key(ca
     provider = OpenIdProvider(ca, tmp_path, USERS)
     server = start_server(tmp_path / "data", *flags(provider))
     try:
-        until(lambda: "does not give its keys" in server.log, server)
+        eventually(lambda: "does not give its keys" in server.log, server)
         with provider:
             first = provider.id_token("jane")
             assert refused(server, first).startswith("provider-not-ready") or review_self(server, first)[0] == 201
-            until(lambda: review_self(server, first)[0] == 201, server)
+            eventually(lambda: review_self(server, first)[0] == 201, server)
             second = provider.id_token("one-group")
         assert review_self(server, first)[0] == 201, (
             "a token that was verified before is good while the provider is down"
@@ -272,7 +273,7 @@ def elsewhere(ca: ThrowawayCA) -> Iterator[Fetched]:
         handler.url = f"https://localhost:{served.port}"
         yield handler
         handler.slow.clear()
-        until(lambda: not handler.waiting)
+        eventually(lambda: not handler.waiting)
 
 
 @pytest.fixture(scope="module")
@@ -308,7 +309,7 @@ def configured(
         )
     )
     running = start_server(tmp_path_factory.mktemp("configured") / "data", "--authentication-config", str(file))
-    until(lambda: running.log.count("are known") == 2, running)
+    eventually(lambda: running.log.count("are known") == 2, running)
     yield running
     assert running.stop() == 0
 
@@ -344,7 +345,7 @@ def test_a_token_of_one_issuer_is_not_good_for_another(
 def test_a_provider_that_misbehaves_harms_only_itself(name: str, elsewhere: Fetched, configured: LiveServer) -> None:
     claims = {"iss": f"{elsewhere.url}/{name}", "aud": "kubernetes", "exp": time.time() + 60, "sub": "x"}
     told = "longer than 262144 bytes" if name == "huge" else "no answer within 5 s"
-    until(lambda: told in configured.log, configured)
+    eventually(lambda: told in configured.log, configured)
     told_at_once = refused(configured, signed(claims, key_for("RS256")))
     assert told_at_once.startswith("provider-not-ready"), "who shows such a token waits for nobody"
 
@@ -369,7 +370,7 @@ def test_groups_that_are_elsewhere(
         pointed = stack.enter_context(OpenIdProvider(ca, tmp_path, users))
         server = start_server(tmp_path / "data", *flags(pointed))
         stack.callback(server.stop)
-        until(lambda: review_self(server, pointed.id_token("jane"))[0] == 201, server)
+        eventually(lambda: review_self(server, pointed.id_token("jane"))[0] == 201, server)
         assert refused(server, pointed.id_token("far")).startswith("distributed-claim")
         elsewhere.pages["/groups"] = pointed.id_token("groups-of-far").encode()
         assert user_of(server, pointed.id_token("far"))["groups"] == ["oidc:from", "oidc:afar", "system:authenticated"]
@@ -387,7 +388,7 @@ def test_a_changed_file_takes_over_when_it_works_and_not_before(
     file.write_text(configuration(issuer(provider.issuer, ca), issuer(short_lived.issuer, ca)))
     server = start_server(tmp_path / "data", "--authentication-config", str(file))
     try:
-        until(lambda: review_self(server, token)[0] == 201, server)
+        eventually(lambda: review_self(server, token)[0] == 201, server)
         good = issuer(provider.issuer, ca, username={"claim": "sub", "prefix": "b:"})
         for text, told in (
             (configuration(good, speling=1), "speling: unknown field"),
@@ -398,10 +399,10 @@ def test_a_changed_file_takes_over_when_it_works_and_not_before(
             (configuration(good, anonymous={"enabled": True}), "anonymous: it cannot change while the server runs"),
         ):
             file.write_text(text)
-            until(lambda told=told: told in server.log, server)  # type: ignore[misc] # mypy cannot infer a default's type
+            eventually(lambda told=told: told in server.log, server)  # type: ignore[misc] # mypy cannot infer a default's type
             assert user_of(server, token)["username"] == "a:jane"
         file.write_text(configuration(good))
-        until(lambda: user_of(server, token)["username"] == "b:jane", server)
+        eventually(lambda: user_of(server, token)["username"] == "b:jane", server)
         assert "authentication configuration is in force: 1 issuers" in server.log
         assert refused(server, short_lived.id_token("jane")) == "", "its issuer is nobody's now"
     finally:

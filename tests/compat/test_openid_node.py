@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.openid import configuration, flags, issuer, refused, review_self, until, user_of
+from tests.compat.openid import configuration, flags, issuer, refused, review_self, user_of
 from tests.support.liveserver import start_server
 from tests.support.nodeprovider import WHY, NodeProvider
+from tests.support.polling import eventually
 from tests.support.testca import ThrowawayCA
 
 pytestmark = pytest.mark.skipif(bool(WHY), reason=f"a provider in Node: {WHY}")
@@ -35,7 +36,7 @@ def test_every_algorithm_of_a_provider(algorithm: str, ca: ThrowawayCA, tmp_path
         file.write_text(configuration(issuer(provider.issuer, ca, groups={"claim": "groups", "prefix": "a:"})))
         server = start_server(tmp_path / "data", "--authentication-config", str(file))
         try:
-            until(lambda: "are known" in server.log, server)
+            eventually(lambda: "are known" in server.log, server)
             user = user_of(server, provider.id_token("jane"))
             assert (user["username"], user["groups"]) == ("a:jane", ["a:dev", "system:authenticated"])
             assert refused(server, provider.id_token("jane", client_id="dashboard")).startswith("wrong-audience")
@@ -47,7 +48,7 @@ def test_a_rotation_with_named_keys(ca: ThrowawayCA, tmp_path: Path) -> None:
     with NodeProvider(ca, tmp_path, USERS) as provider:
         server = start_server(tmp_path / "data", *flags(provider), "--oidc-signing-algs", "ES256")
         try:
-            until(lambda: "are known" in server.log, server)
+            eventually(lambda: "are known" in server.log, server)
             before = provider.id_token("jane")
             assert user_of(server, before)["username"] == "oidc:jane@example.com"
             assert refused(server, provider.id_token("unverified")).startswith("email-not-verified")
@@ -62,7 +63,7 @@ def test_an_algorithm_that_is_not_allowed_for_the_issuer(ca: ThrowawayCA, tmp_pa
     with NodeProvider(ca, tmp_path, USERS) as provider:
         server = start_server(tmp_path / "data", *flags(provider))
         try:
-            until(lambda: "are known" in server.log, server)
+            eventually(lambda: "are known" in server.log, server)
             assert refused(server, provider.id_token("jane")).startswith("unsupported-algorithm (issuer")
         finally:
             assert server.stop() == 0

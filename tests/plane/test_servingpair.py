@@ -6,8 +6,6 @@ import asyncio
 import logging
 import socket
 import ssl
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,7 @@ from mooring.plane.reloading import Reloading
 from mooring.plane.serving.pair import ServingPair, read_pair
 from mooring.settings.serving import ServingSettings
 from tests.support.liveserver import start_server
+from tests.support.polling import eventually
 from tests.support.testca import Pair, ThrowawayCA
 
 CA = ThrowawayCA()
@@ -239,13 +238,6 @@ def test_a_bundle_that_does_not_verify_the_pair_waits_for_one_that_it_does(
     assert (shown(pair), pair.root_ca.pem, room.told) == (STRANGER.certificate, STRANGER_CA.certificate_pem, 1)
 
 
-def until(holds: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_new_connections_see_the_new_pair_and_open_ones_live_on(tmp_path: Path) -> None:
     certificate, key = FIRST.write(tmp_path, "tls")
     server = start_server(tmp_path / "data", "--tls-cert-file", str(certificate), "--tls-private-key-file", str(key))
@@ -264,7 +256,7 @@ def test_new_connections_see_the_new_pair_and_open_ones_live_on(tmp_path: Path) 
             context.wrap_socket(plain, server_hostname="localhost") as old,
         ):
             SECOND.write(tmp_path, "tls")
-            until(lambda: seen() is SECOND)
+            eventually(lambda: seen() is SECOND)
             old.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert old.recv(1000).startswith(b"HTTP/1.1 200")
         assert "verifies the certificate of CN=kubernetes: joining machines" in server.log
