@@ -8,7 +8,7 @@ DATA   ?= data
 # the suite starts hundreds of interpreters, and without byte code each would compile Mooring again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check bench up lock format clean
+.PHONY: help setup demo test coverage check bench up lock format clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -30,6 +30,9 @@ up: setup ## run a server: state in ./data, admin kubeconfig at ./data/admin.con
 
 test: setup ## run the whole suite, with the coverage gate of the pure rooms
 	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-branch --cov-report= --pure-coverage
+
+coverage: setup ## run the whole suite, and print the coverage of every room
+	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-branch --cov-report= --room-coverage
 
 check: setup ## check lint, format, types, layers and purity, generated pages, citations
 	$(BIN)/ruff check .
