@@ -4,7 +4,7 @@ Rules kept here:
 * `--pure-coverage`: the suite runs every line and every branch of the pure rooms, or the session fails and prints the missing ones,
   before pytest's last line. Tests of rooms with I/O are not traced, because tracing doubles their time.
 * `--room-coverage` traces these too, and prints the coverage of every room (`make coverage`).
-* Tests that drive processes are never traced (`no_cover` of pytest-cov), because their servers run elsewhere.
+* Tests that drive processes are never traced, because their servers run elsewhere.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
+from collections.abc import Generator
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -56,14 +57,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--room-coverage", action="store_true", help="print the coverage of every room")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def is_traced(path: Path, *, every_room: bool) -> bool:
+    """Return whether the coverage of the tests of a file is measured."""
+    name, folder = path.stem, path.parent.name
+    return not (
+        folder in OF_PROCESSES or name.endswith("_live") or name in OF_THE_TREE or (folder in OF_IO and not every_room)
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Trace or not, from this test on. A switch takes 10 ms, so that tests of one kind in a row share one."""
+    config = item.config
     every_room = config.getoption("--room-coverage")
-    untraced = OF_PROCESSES if every_room else OF_PROCESSES | OF_IO
-    if every_room or config.getoption("--pure-coverage"):
-        for item in items:
-            name = item.path.stem
-            if item.path.parent.name in untraced or name.endswith("_live") or name in OF_THE_TREE:
-                item.add_marker(pytest.mark.no_cover)
+    plugin: Any = config.pluginmanager.getplugin("_cov")
+    if plugin is not None and plugin.cov_controller and (every_room or config.getoption("--pure-coverage")):
+        traced = is_traced(item.path, every_room=every_room)
+        if traced != plugin.cov_controller.started:
+            (plugin.cov_controller.resume if traced else plugin.cov_controller.pause)()
+    return (yield)
 
 
 def measured() -> dict[str, Any]:

@@ -120,3 +120,9 @@ def test_every_api_error_has_its_own_reason() -> None:
 def test_an_expired_error_may_have_a_continue_token() -> None:
     assert errors.ExpiredError("too old", continue_token="abc").continue_token == "abc"
     assert errors.ExpiredError("too old").continue_token == ""
+
+
+def test_a_method_that_is_not_allowed_may_say_more() -> None:
+    sentence = "the server does not allow this method on the requested resource"
+    assert errors.MethodNotAllowedError().message == sentence
+    assert errors.MethodNotAllowedError(": it is read-only").message == f"{sentence}: it is read-only"

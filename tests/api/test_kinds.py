@@ -398,3 +398,8 @@ def test_patch_keys_are_those_of_kubernetes() -> None:
         if name.startswith("io.k8s.api.")
     }
     assert {name: keys for name, keys in merged.items() if keys} == PATCH_KEYS
+
+
+def test_a_status_without_rules_about_warnings_gives_none() -> None:
+    status = (BY_PLURAL["nodes"].subresources or {})["status"]
+    assert status.warnings({}, {}) == []
