@@ -65,3 +65,40 @@ def test_tests_mirror_the_rooms() -> None:
     rooms = {path.name for path in (ROOT / "src/mooring").iterdir() if (path / "__init__.py").exists()}
     tested = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()}
     assert rooms <= tested
+
+
+def skips_without_a_reason(tree: ast.Module) -> list[int]:
+    """Return the lines of skipped and expected failures that give no reason."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    marks = ("pytest.mark.skip", "pytest.mark.skipif", "pytest.mark.xfail")
+    unexplained = [
+        call.lineno
+        for call in calls
+        if (ast.unparse(call.func) in marks and not any(given.arg == "reason" for given in call.keywords))
+        or (ast.unparse(call.func) in ("pytest.skip", "pytest.xfail") and not (call.args or call.keywords))
+    ]
+    called = {id(call.func) for call in calls}
+    bare = [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in marks and id(node) not in called
+    ]
+    return unexplained + bare
+
+
+@pytest.mark.parametrize("path", TESTS, ids=named)
+def test_every_skip_has_a_reason(path: Path) -> None:
+    assert skips_without_a_reason(parsed(path)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        pytest.param("@pytest.mark.skip\ndef test(): ...", [1], id="a bare mark"),
+        pytest.param("mark = pytest.mark.skipif(True)", [1], id="a condition alone"),
+        pytest.param("pytest.skip()", [1], id="a call without text"),
+        pytest.param("pytest.skip('no disk')\npytest.mark.skipif(True, reason='no disk')", [], id="reasons are given"),
+    ],
+)
+def test_a_skip_without_a_reason_is_found(text: str, lines: list[int]) -> None:
+    assert skips_without_a_reason(ast.parse(text)) == lines
