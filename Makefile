@@ -52,7 +52,7 @@ bench: setup ## measure Mooring's figures beside those of Kubernetes
 lock: setup ## renew requirements/*.lock from pyproject.toml
 	$(BIN)/python -m pip install --quiet pip-tools
 	for extra in run dev; do $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-emit-options \
-		--no-header --no-annotate --output-file requirements/$$extra.lock --extra cel $$([ $$extra = dev ] && echo --extra dev) \
+		--no-header --no-annotate --output-file requirements/$$extra.lock --extra cel --extra etcd --extra pkcs11 $$([ $$extra = dev ] && echo --extra dev) \
 		pyproject.toml || exit 1; done
 
 clean: ## remove the files that the targets made (not ./data)

@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import fairness, idlewatches, ways
+from bench import denylist, fairness, growth, idlewatches, ways, workers
 from tests.support.ports import free_port
 
 HERE = Path(__file__).parent
@@ -97,8 +97,8 @@ def _poll(passes: Callable[[], bool], what: str, seconds: float = 30.0) -> float
 
 
 @contextlib.contextmanager
-def server(data: Path, *flags: str) -> Iterator[Server]:
-    """Run `mooring server` on a data directory, timed from launch."""
+def server(data: Path, *flags: str, within: float = 30.0) -> Iterator[Server]:
+    """Run `mooring server` on a data directory, timed from launch. It must be ready `within` seconds."""
     port = free_port()
     command = [sys.executable, "-m", "mooring", "server", "--data-dir", str(data), "--bind-address", "127.0.0.1"]
     with (data.parent / "server.log").open("ab") as output:
@@ -112,7 +112,7 @@ def server(data: Path, *flags: str) -> Iterator[Server]:
             return bool(response.status == 200)
 
     try:
-        ready = _poll(is_ready, "/readyz")
+        ready = _poll(is_ready, "/readyz", within)
         text = (data / "admin.conf").read_text()
         for key, name in (("client-certificate-data", "admin.crt"), ("client-key-data", "admin.key")):
             found = re.search(rf"{key}: (\S+)", text)
@@ -202,6 +202,24 @@ class Bench:
             with server(data) as running:
                 self.running(running)
         self.authenticating()
+        self.revoking()
+        self.growing()
+        self.sharing()
+
+    def growing(self) -> None:
+        """Measure the cost of many objects and many idle watches."""
+        with tempfile.TemporaryDirectory(prefix="mooring-bench-") as folder:
+            for what, wanted, figure in (
+                *growth.rows(self.load, server, self.binary, Path(folder), ways.PATH, self.runs, self.say),
+                *growth.most(self.load, server, Path(folder), ways.PATH, self.say),
+            ):
+                self.row(what, "", wanted, figure)
+
+    def revoking(self) -> None:
+        """Measure the cost of a long denylist."""
+        with tempfile.TemporaryDirectory(prefix="mooring-bench-") as folder:
+            for what, figure in denylist.rows(self.load, server, Path(folder), ways.PATH, self.runs, self.say):
+                self.row(what, "", "", figure)
 
     def authenticating(self) -> None:
         """Measure each authenticator, on a server with all of them."""
@@ -265,6 +283,7 @@ class Bench:
         self.rate(
             running, "whole node joins", "148 /s, p50 101 ms", "≥ 150 /s", "-mode", "join", "-token", TOKEN, "-n", "600"
         )
+        self.rate(running, "renewals of node certificates", "", "", "-mode", "renew", "-token", TOKEN, "-n", "600")
         self.rate(
             running,
             "CSR posted → signed, one at a time",
@@ -370,6 +389,12 @@ class Bench:
         with tempfile.TemporaryDirectory(prefix="mooring-bench-") as folder, server(Path(folder) / "data") as running:
             self.row(*fairness.row(fairness.measure(self.binary, running, self.runs, self.say)))
 
+    def sharing(self) -> None:
+        """Measure one worker and two, in turns."""
+        token = bootstrap_token(*TOKEN.split("."))
+        for found in workers.rows(self.load, self.binary, server, token, self.fill, self.runs, self.say):
+            self.row(*found)
+
     def fill(self, running: Server, admin: tuple[str, ...]) -> None:
         self.say("filling up to 10 000 Secrets")
         path = "/api/v1/namespaces/default/secrets"
@@ -424,6 +449,9 @@ def main() -> None:
     )
     parser.add_argument("--idle-watches", action="store_true", help="measure the memory of idle watches alone")
     parser.add_argument("--ways", action="store_true", help="measure each way of authenticating alone")
+    parser.add_argument("--denylist", action="store_true", help="measure the cost of 100 000 revocations alone")
+    parser.add_argument("--growth", action="store_true", help="measure 100 000 and 1 000 000 stored objects alone")
+    parser.add_argument("--workers", action="store_true", help="measure one worker and two alone")
     options = parser.parse_args()
     console = Console(stderr=True)
     with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console) as progress:
@@ -435,6 +463,12 @@ def main() -> None:
             bench.idle_watches()
         elif options.ways:
             bench.authenticating()
+        elif options.growth:
+            bench.growing()
+        elif options.denylist:
+            bench.revoking()
+        elif options.workers:
+            bench.sharing()
         else:
             bench.run()
     if options.json:

@@ -85,7 +85,8 @@ def row(clients: str, mib: float) -> tuple[str, str, str, str]:
 
 
 @contextlib.contextmanager
-def _held(binary: Path, running: Server, watches: int) -> Iterator[None]:
+def held(binary: Path, running: Server, watches: int) -> Iterator[None]:
+    """Hold idle watches of one HTTP/2 client until the block ends."""
     command = [str(binary), "-server", running.url, "-mode", "hold", "-http2", "-c", str(watches)]
     identity = ["-cert", str(running.data / "admin.crt"), "-key", str(running.data / "admin.key")]
     with subprocess.Popen([*command, *identity], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as client:
@@ -101,9 +102,9 @@ def _held(binary: Path, running: Server, watches: int) -> Iterator[None]:
 def measure_http2(binary: Path, running: Server, say: Callable[[str], None]) -> float:
     """Return the MiB that `WATCHES` idle watches of one HTTP/2 client add to a fresh server."""
     say(f"{WATCHES:,} idle watches of one HTTP/2 client")
-    with _held(binary, running, WARM):
+    with held(binary, running, WARM):
         pass
     time.sleep(SETTLE_SECONDS)
     before = running.rss_mib
-    with _held(binary, running, WATCHES):
+    with held(binary, running, WATCHES):
         return running.rss_mib - before

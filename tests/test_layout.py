@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -15,50 +15,87 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 VAGUE = {"utils", "util", "helpers", "helper", "manager", "common", "misc", "lib", "shared"}
 
 
+@dataclass(frozen=True)
+class Facts:
+    """Facts of one file. Its syntax tree is not kept: those of all files take 500 MiB."""
+
+    first_line: str
+    classes: tuple[str, ...]
+    unexplained_skips: tuple[int, ...]
+
+
 @cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+def facts(path: Path) -> Facts:
+    text = path.read_text()
+    tree = ast.parse(text)
+    classes = tuple(node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    skips = skips_without_a_reason(tree) if "skip" in text or "xfail" in text else []
+    return Facts((ast.get_docstring(tree) or "").partition("\n")[0].strip(), classes, tuple(skips))
 
 
 def named(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", [path for path in (*SOURCES, *TESTS) if path.read_text().strip()], ids=named)
-def test_every_module_opens_by_saying_what_it_is(path: Path) -> None:
-    documented = ast.get_docstring(parsed(path))
-    assert documented, "a module opens with a docstring"
-    assert documented.splitlines()[0].strip()
+def test_every_module_opens_by_saying_what_it_is() -> None:
+    written = [path for path in (*SOURCES, *TESTS) if path.read_text().strip()]
+    assert [named(path) for path in written if not facts(path).first_line] == []
 
 
-@pytest.mark.parametrize("path", [*SOURCES, *TESTS], ids=named)
-def test_no_name_is_vague(path: Path) -> None:
-    parts = {part for name in path.relative_to(ROOT).with_suffix("").parts for part in name.split("_")}
-    assert not parts & VAGUE
+def test_no_name_is_vague() -> None:
+    def parts(path: Path) -> set[str]:
+        return {part for name in path.relative_to(ROOT).with_suffix("").parts for part in name.split("_")}
+
+    assert [named(path) for path in (*SOURCES, *TESTS) if parts(path) & VAGUE] == []
 
 
-def classes(path: Path) -> Iterator[str]:
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.ClassDef):
-            yield node.name
+def test_no_class_is_a_manager_or_a_helper() -> None:
+    named_so = ("Manager", "Helper", "Utils", "Util")
+    assert [
+        f"{named(path)}: {name}" for path in SOURCES for name in facts(path).classes if name.endswith(named_so)
+    ] == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=named)
-def test_no_class_is_a_manager_or_a_helper(path: Path) -> None:
-    assert not [name for name in classes(path) if name.endswith(("Manager", "Helper", "Utils", "Util"))]
+def exceptions_without_a_reason(text: str) -> list[int]:
+    """Return the lines that silence a check and do not say which, or why.
 
-
-@pytest.mark.parametrize("path", [*SOURCES, *TESTS], ids=named)
-def test_every_exception_to_a_check_has_a_reason(path: Path) -> None:
-    """Leave `# fmt: skip` out: it only keeps the rows of a table or of a command line."""
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    Leave `# fmt: skip` out: it only keeps the rows of a table or of a command line.
+    """
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
         for mark in ("# type: ignore", "# noqa", "# pragma: no cover"):
-            if path != Path(__file__) and mark in line:
-                reason = line.split(mark, 1)[1]
-                if mark != "# pragma: no cover":  # which silences one thing
-                    assert reason.startswith(("[", ": ")), f"line {number}: {mark} names what it silences"
-                reason = reason.partition("]")[2] if reason.startswith("[") else reason.partition(" - ")[2]
-                assert reason.strip(" #-") or " # " in line.split(mark)[0], f"line {number}: {mark} says why"
+            if mark not in line:
+                continue
+            reason = line.split(mark, 1)[1]
+            names_it = mark == "# pragma: no cover" or reason.startswith(("[", ": "))  # which silences one thing
+            reason = reason.partition("]")[2] if reason.startswith("[") else reason.partition(" - ")[2]
+            says_why = reason.strip(" #-") or " # " in line.split(mark)[0]
+            if not (names_it and says_why):
+                found.append(number)
+    return found
+
+
+def test_every_exception_to_a_check_has_a_reason() -> None:
+    others = [path for path in (*SOURCES, *TESTS) if path != Path(__file__)]
+    found = {named(path): exceptions_without_a_reason(path.read_text()) for path in others}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        pytest.param("x = 1  # type: ignore", [1], id="everything is silenced"),
+        pytest.param("x = 1  # type: ignore[misc]", [1], id="a type error without a reason"),
+        pytest.param("x = 1  # noqa: E501", [1], id="a lint finding without a reason"),
+        pytest.param("x = 1  # noqa", [1], id="every lint finding"),
+        pytest.param("x = 1  # pragma: no cover", [1], id="a branch without a reason"),
+        pytest.param(
+            "x = 1  # noqa: E501 - a table\ny = 2  # type: ignore[misc] # untyped", [], id="reasons are given"
+        ),
+    ],
+)
+def test_an_exception_without_a_reason_is_found(text: str, lines: list[int]) -> None:
+    assert exceptions_without_a_reason(text) == lines
 
 
 def test_tests_mirror_the_rooms() -> None:
@@ -86,9 +123,8 @@ def skips_without_a_reason(tree: ast.Module) -> list[int]:
     return unexplained + bare
 
 
-@pytest.mark.parametrize("path", TESTS, ids=named)
-def test_every_skip_has_a_reason(path: Path) -> None:
-    assert skips_without_a_reason(parsed(path)) == []
+def test_every_skip_has_a_reason() -> None:
+    assert {named(path): facts(path).unexplained_skips for path in TESTS if facts(path).unexplained_skips} == {}
 
 
 @pytest.mark.parametrize(

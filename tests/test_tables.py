@@ -17,7 +17,7 @@ import click
 import pytest
 
 from mooring.api.kind import Kind
-from mooring.api.kinds import BY_PLURAL, KINDS, RESOURCES, by_resource
+from mooring.api.kinds import BY_PLURAL, KINDS, RESOURCES, STORED_FORMS, by_resource
 from mooring.authn.custom.runtime import CustomCalls
 from mooring.authz.privilegedgroup import PrivilegedGroup
 from mooring.authz.table import AUTHORIZERS
@@ -32,13 +32,14 @@ from mooring.server.endpoints.reviews import REVIEWS, review
 from mooring.server.endpoints.table import ENDPOINTS, Endpoint, find
 from mooring.server.endpoints.tokenrequest import service_account_token
 from mooring.settings.declaration import Settings
+from mooring.settings.standalone import StandaloneSettings
 from mooring.storage.table import DRIVERS
 from tests.authn.test_table import built, everything
 from tests.support.storagedrivers import MAKERS
 from tests.support.testca import ThrowawayCA
 
 CA = ThrowawayCA()
-CONTROLLER_SETTINGS = ControllerSettings(authority=CA.authority, root_ca=RootCa(CA.certificate_pem))
+CONTROLLER_SETTINGS = ControllerSettings(authority_for=CA.cluster_ca.for_signer, root_ca=RootCa(CA.certificate_pem))
 
 
 def values(*rooms: str) -> Iterator[Any]:
@@ -71,7 +72,7 @@ def classes(room: str, method: str) -> list[type]:
         value
         for value in values(room)
         if inspect.isclass(value)
-        and value.__module__.startswith(room)
+        and (value.__module__ or "").startswith(room)  # classes made by protobuf have none
         and callable(getattr(value, method, None))
         and not getattr(value, "_is_protocol", False)
     ]
@@ -99,7 +100,7 @@ def by_identity(found: Iterable[Any]) -> dict[int | str, Any]:
 
 Collect = Callable[[Path], Iterable[Any]]
 TABLES: dict[str, tuple[Collect, Collect]] = {
-    "kinds": (lambda folder: instances("mooring.api", Kind), lambda folder: KINDS),
+    "kinds": (lambda folder: instances("mooring.api", Kind), lambda folder: (*KINDS, *STORED_FORMS)),
     "reviews": (lambda folder: (kind.resource.plural for kind in KINDS if kind.virtual), lambda folder: REVIEWS),
     "authenticators": (
         lambda folder: classes("mooring.authn", "authenticate"),
@@ -130,9 +131,9 @@ TABLES: dict[str, tuple[Collect, Collect]] = {
         lambda folder: instances("mooring.cli", click.Command),
         lambda folder: (entry.load() for entry in COMMANDS.values()),
     ),
-    "subjects of settings": (
-        lambda folder: subclasses(Settings, "mooring.settings", "mooring.authn"),
-        lambda folder: SUBJECTS,
+    "subjects of settings; those of mooring controllers are of its own": (
+        lambda folder: subclasses(Settings, "mooring.settings", "mooring.authn", "mooring.trust.sharedkeys"),
+        lambda folder: (*SUBJECTS, StandaloneSettings),
     ),
 }
 

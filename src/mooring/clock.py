@@ -67,7 +67,9 @@ def parse_rfc3339(text: str) -> datetime:
         fraction, zone = zone[1 : 1 + digits], zone[1 + digits :]
         if not fraction:
             raise ValueError("not an RFC 3339 time")
-    moment = datetime.strptime(head.upper(), "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
+    if head[4] != "-" or head[7] != "-" or head[13] != ":" or head[16] != ":":
+        raise ValueError("not an RFC 3339 time")  # `fromisoformat` also takes weeks, and times without colons
+    moment = datetime.fromisoformat(head).replace(tzinfo=UTC)
     moment += timedelta(microseconds=int((fraction + "000000")[:6]))
     if zone in ("Z", "z"):
         return moment

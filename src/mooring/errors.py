@@ -37,6 +37,10 @@ class StorageError(MooringError):
     """Failure of the database: disk full, read-only, corrupt, closed."""
 
 
+class UnknownOutcomeError(StorageError):
+    """A write that was sent to the store, and whose outcome was not learned: it may or may not be stored."""
+
+
 @dataclass(frozen=True, slots=True)
 class FieldError:
     """One broken rule of one field, printed the way Kubernetes prints `field.Error`."""

@@ -16,10 +16,18 @@ UNAUTHENTICATED = "system:unauthenticated"
 MASTERS = "system:masters"
 NODES = "system:nodes"
 NODE_PREFIX = "system:node:"
+RECOVERING_NODES = "system:recovering-nodes"
+RECOVERING_NODE_PREFIX = "system:recovering-node:"
+"""Group and username of a machine that proves possession of the key of its expired node certificate (`mooring.authn.recovery`)."""
+RECOVERY_KEY = "recovery.mooring.dev/public-key"
+RECOVERY_NOT_AFTER = "recovery.mooring.dev/not-after"
+"""Extra attributes of such a user: the key, as `sha256:<hex>`, and the end of the certificate, in RFC 3339."""
 BOOTSTRAPPERS = "system:bootstrappers"
 BOOTSTRAP_USER_PREFIX = "system:bootstrap:"
 SERVICE_ACCOUNTS = "system:serviceaccounts"
 SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
+NAME_NOT_ALLOWED = "NodeNameNotAllowed"
+"""Reason, and cause of a 403, when a bootstrap token requests a name that it does not allow."""
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 
 _NO_EXTRA: Mapping[str, tuple[str, ...]] = MappingProxyType({})
@@ -51,3 +59,9 @@ def service_account_username(namespace: str, name: str) -> str:
 
 def service_account_groups(namespace: str) -> tuple[str, str]:
     return (SERVICE_ACCOUNTS, f"{SERVICE_ACCOUNTS}:{namespace}")
+
+
+def bootstrap_token_id(username: str) -> str:
+    """Return the id of the bootstrap token whose user `username` is; "" for every other user."""
+    token_id = username.removeprefix(BOOTSTRAP_USER_PREFIX)
+    return token_id if token_id != username else ""

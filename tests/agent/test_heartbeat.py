@@ -12,14 +12,16 @@ from typing import Any, cast
 
 import pytest
 
-from mooring.agent.daemon import member
+from mooring.agent.daemon import is_valid
 from mooring.agent.heartbeat import Heartbeat
 from mooring.agent.join import JoinOptions
 from mooring.agent.node import Machine, node_object, node_status
+from mooring.agent.recovery import read_member
+from mooring.agent.registration import MembershipEndedError
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock, rfc3339_micro
-from mooring.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError, PeerError
+from mooring.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError, PeerError, UnauthorizedError
 from tests.support.liveserver import LiveServer
 from tests.support.manualclock import ManualClock, settle
 
@@ -34,6 +36,7 @@ class Cluster:
         self.clock = clock
         self.objects: dict[tuple[str, str], Obj] = {}
         self.away = False
+        self.refusing: ApiError | None = None
         self.gone: ApiError = NotFoundError("not found")
         self.calls: list[str] = []
         self.versions = 0
@@ -41,6 +44,8 @@ class Cluster:
 
     def _called(self, what: str) -> None:
         self.calls.append(what)
+        if self.refusing is not None:
+            raise self.refusing
         if self.away:
             raise PeerError("asking https://api.test: nothing answers there")
 
@@ -164,6 +169,62 @@ def test_a_lease_that_went_with_its_node_comes_back_with_a_new_one(answer: ApiEr
     beating(scenario)
 
 
+def ending(scenario: Any) -> str:
+    """Run a heartbeat that knows the Node it registered. Return the error with which it ends."""
+
+    async def run() -> str:
+        clock, uids = ManualClock(), [""]
+        cluster = Cluster(clock)
+        heartbeat = Heartbeat(
+            cast(ClusterClient, cluster), MACHINE, known_uid=lambda: uids[-1], on_registered=uids.append
+        )
+        task = asyncio.create_task(heartbeat.run())
+        await settle()
+        await scenario(clock, cluster)
+        with pytest.raises(MembershipEndedError) as caught:
+            await task
+        return str(caught.value)
+
+    return asyncio.run(run())
+
+
+def test_a_node_that_was_deleted_is_not_put_back() -> None:
+    async def scenario(clock: ManualClock, cluster: Cluster) -> None:
+        cluster.objects.clear()
+        await clock.advance(10)
+        assert cluster.objects == {}
+
+    assert ending(scenario) == "the Node m1 was deleted: this machine is no member of the cluster any more"
+
+
+def test_a_node_that_another_machine_made_after_the_deletion_is_left_alone() -> None:
+    async def scenario(clock: ManualClock, cluster: Cluster) -> None:
+        cluster.objects.clear()
+        theirs = cluster.put("nodes", {"metadata": {"name": "m1"}})
+        await clock.advance(10)
+        assert cluster.objects == {("nodes", "m1"): theirs}
+
+    assert ending(scenario) == (
+        "the Node m1 was deleted, and another Node has its name now: this machine is no member of the cluster any more"
+    )
+
+
+def test_a_certificate_that_the_server_rejects_ends_the_heartbeat_after_20_seconds() -> None:
+    async def scenario(clock: ManualClock, cluster: Cluster) -> None:
+        cluster.refusing = UnauthorizedError("a-1")
+        await clock.advance(12)
+        cluster.refusing = None
+        await clock.advance(10)
+        assert "update leases" in cluster.calls[-2:]
+        cluster.refusing = UnauthorizedError("a-2")
+        await clock.advance(60)
+
+    assert ending(scenario) == (
+        "the server rejects the certificate of system:node:m1 (Audit-Id a-2): the Node was deleted, the certificate was revoked, "
+        "or the server no longer trusts its CA"
+    )
+
+
 def test_a_lease_that_somebody_changed_is_renewed_all_the_same() -> None:
     async def scenario(clock: ManualClock, cluster: Cluster, heartbeat: Heartbeat) -> None:
         cluster.put("leases", cluster.objects["leases", "m1"])
@@ -190,6 +251,22 @@ def test_a_server_that_is_away_is_asked_with_back_off_told_once_and_found_again(
         await clock.advance(7)
         assert heartbeat.renewals == 2
         assert caplog.messages[-1] == "heartbeat is back"
+
+    beating(scenario)
+
+
+def test_after_a_silence_the_status_is_refreshed_because_the_control_plane_may_have_set_it_to_unknown() -> None:
+    async def scenario(clock: ManualClock, cluster: Cluster, heartbeat: Heartbeat) -> None:
+        cluster.away = True
+        await clock.advance(30)
+        cluster.away = False
+        await clock.advance(10)
+        assert cluster.calls.count("patch nodes/status") == 0, "shorter than the Lease"
+        cluster.away = True
+        await clock.advance(60)
+        cluster.away = False
+        await clock.advance(10)
+        assert cluster.calls.count("patch nodes/status") == 1
 
     beating(scenario)
 
@@ -310,8 +387,9 @@ def test_the_agent_joins_beats_survives_a_restart_of_the_server_and_ends_on_sigt
         assert process.wait(timeout=20) == 0
     assert token.secret.reveal() not in process.stderr.read()
     process.stderr.close()
-    known = member(JoinOptions(root=tmp_path), SystemClock())
+    known = read_member(JoinOptions(root=tmp_path))
     assert known is not None
+    assert is_valid(known, SystemClock())
     assert known.node_name == "beating"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from ipaddress import ip_address
@@ -238,3 +239,15 @@ def test_the_clocks_differ(tmp_path: Path) -> None:
     assert tail[20:] == (
         "); compare the clocks of this machine and of the server, then renew the certificate if both are right"
     )
+
+
+def test_a_clock_that_is_a_day_behind_is_told_in_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server tells its time by the Date header of its first response, which is not verified."""
+    names = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    ended = SystemClock().now() - timedelta(minutes=1)
+    now = HurriedClock.now
+    monkeypatch.setattr(HurriedClock, "now", lambda self: now(self) - timedelta(days=1))
+    message = serving(CA.custom("kube-apiserver", extensions=[(names, False)], not_after=ended), None, tmp_path)
+    found = re.search(r"; this machine's clock is (\d+) s behind the server's: set the clocks by NTP$", message)
+    assert found is not None
+    assert abs(int(found[1]) - 86_400) < 60

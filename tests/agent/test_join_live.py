@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent import certificaterequest, steps
+from mooring.agent import steps
+from mooring.agent.certificates import certificaterequest
+from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.join import Joined, JoinOptions, join
-from mooring.agent.state import NodeState, Pair
+from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Progress
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient, connect
@@ -66,11 +68,11 @@ def test_a_machine_that_knows_an_address_a_token_and_a_pin_becomes_a_member(
 
     state = NodeState(tmp_path)
     assert state.ca.read_bytes() == live_server.ca_pem
-    assert state.current.is_symlink()
-    assert state.current.readlink().is_absolute()
+    assert state.client.current.is_symlink()
+    assert state.client.current.readlink().is_absolute()
     assert not state.pending_key.exists()
     assert not state.bootstrap.exists()
-    for path in (state.current.resolve(), state.kubeconfig):
+    for path in (state.client.current.resolve(), state.kubeconfig):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(state.ca.stat().st_mode) == 0o644
 
@@ -81,6 +83,34 @@ def test_a_machine_that_knows_an_address_a_token_and_a_pin_becomes_a_member(
     node = asyncio.run(as_the_node())
     assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "m1"
     assert [one["status"] for one in node["status"]["conditions"] if one["type"] == "Ready"] == ["True"]
+
+
+def test_a_lifetime_that_was_chosen_is_asked_for_and_remembered(live_server: LiveServer, tmp_path: Path) -> None:
+    plan = plan_for(live_server, live_server.create_token(), "brief")
+    result = joined(plan, tmp_path, expiration_seconds=7200)
+    assert result.pair is not None
+    left = result.pair.leaf.not_valid_after_utc - SystemClock().now()
+    assert timedelta(minutes=110) < left <= timedelta(minutes=120)
+    assert get(live_server, "certificatesigningrequests", result.request_name)["spec"]["expirationSeconds"] == 7200
+    assert result.state.record.read().expiration_seconds == 7200
+
+
+def test_discovery_alone_leaves_the_certificate_to_a_kubelet(live_server: LiveServer, tmp_path: Path) -> None:
+    token = live_server.create_token()
+    result = joined(plan_for(live_server, token, "bare"), tmp_path, discover_only=True)
+    state = result.state
+    assert result.pair is None
+    assert state.ca.read_bytes() == live_server.ca_pem
+    selected = load(str(state.bootstrap))
+    assert selected.user.token is not None
+    assert selected.user.token.reveal().decode() == token.reveal()
+    assert stat.S_IMODE(state.bootstrap.stat().st_mode) == 0o600
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["bootstrap-kubelet.conf", "ca.crt"]
+
+    joined(plan_for(live_server, token, "bare"), tmp_path)
+    again = joined(plan_for(live_server, token, "bare"), tmp_path, discover_only=True)
+    assert again.already_member
+    assert not state.bootstrap.exists()
 
 
 def test_joining_again_is_safe_even_when_the_token_is_gone(live_server: LiveServer, tmp_path: Path) -> None:
@@ -167,7 +197,7 @@ def test_a_join_that_dies_after_a_step_goes_on_with_the_same_key(
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(join(plan, JoinOptions(root=tmp_path, polling=ONCE), report=die))
     state = NodeState(tmp_path)
-    pending = state.read_pending_key() or (pair.key if (pair := state.read_pair()) else None)
+    pending = state.read_pending_key() or (pair.key if (pair := state.client.read_pair()) else None)
     result = joined(plan, tmp_path)
     assert pending is not None
     assert result.pair is not None
@@ -195,18 +225,18 @@ def test_a_certificate_of_another_name_is_told(live_server: LiveServer, tmp_path
         joined(plan_for(live_server, token, "second"), tmp_path)
     state = NodeState(tmp_path)
     assert str(caught.value) == (
-        f'join failed at step existing: {state.current} is a valid certificate of "system:node:first", but this join is '
+        f'join failed at step existing: {state.client.current} is a valid certificate of "system:node:first", but this join is '
         f'for "system:node:second"; give --node-name first, or remove {state.certificates} first'
     )
 
 
 def test_a_certificate_of_another_cluster_is_told(live_server: LiveServer, tmp_path: Path) -> None:
     state, foreign = NodeState(tmp_path), ThrowawayCA().node("m9")
-    state.write_pair(Pair((foreign.certificate,), foreign.key), SystemClock().now())
+    state.client.write_pair(Pair((foreign.certificate,), foreign.key), SystemClock().now())
     with pytest.raises(JoinError) as caught:
         joined(plan_for(live_server, live_server.create_token(), "m9"), tmp_path)
     assert str(caught.value) == (
-        f"join failed at step existing: {state.current} is a valid certificate of another cluster; if this machine shall "
+        f"join failed at step existing: {state.client.current} is a valid certificate of another cluster; if this machine shall "
         f"leave that cluster, remove {state.ca}, {state.kubeconfig} and {state.certificates}, then join again"
     )
 
@@ -214,7 +244,7 @@ def test_a_certificate_of_another_cluster_is_told(live_server: LiveServer, tmp_p
 def test_an_expired_certificate_is_replaced(live_server: LiveServer, tmp_path: Path) -> None:
     state, ca = NodeState(tmp_path), ThrowawayCA()
     made = ca.custom("system:node:late", not_after=SystemClock().now() - timedelta(minutes=1))
-    state.write_pair(Pair((made.certificate,), made.key), SystemClock().now() - timedelta(days=1))
+    state.client.write_pair(Pair((made.certificate,), made.key), SystemClock().now() - timedelta(days=1))
     assert joined(plan_for(live_server, live_server.create_token(), "late"), tmp_path).request_name
 
 
@@ -223,13 +253,13 @@ def test_a_request_that_cannot_be_taken_up_is_asked_for_with_a_new_key(live_serv
     key, state = generate_key(), NodeState(tmp_path)
     state.write_pending_key(key)
     made = certificaterequest.node_request(key, "squatted")
-    theirs = build_request(generate_key(), "system:node:squatted", ("system:nodes",))
+    theirs = build_request(generate_key(), "system:node:squatter", ("system:nodes",))
     squatted = certificaterequest.NodeRequest(made.name, theirs, made.usages).obj()
     live_server.run(lambda client: client.create(certificaterequest.PLURAL, squatted))
     told: list[Progress] = []
     result = joined(plan, tmp_path, told)
     assert result.request_name not in ("", made.name)
-    assert any("it was made with another key; asking with a new key" in one.message for one in told)
+    assert any("cannot be taken up" in one.message and "asking with a new key" in one.message for one in told)
 
 
 @pytest.mark.parametrize("step", [steps.BOOTSTRAP, steps.REQUEST, steps.FILES])

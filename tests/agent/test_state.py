@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent.state import NodeState, Pair
+from mooring.agent import disk
+from mooring.agent.certificates.pairfiles import Pair
+from mooring.agent.state import NodeState
 from mooring.errors import ConfigError
 from mooring.pki.keys import generate_key, public_key_der
+from mooring.secret import Secret
 from mooring.trust.discovery.refresh import BASE, MergeBase, digest
 from mooring.trust.kubeconfig.model import Cluster, User, select_context, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
@@ -20,6 +23,7 @@ from tests.support.testca import ThrowawayCA
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 CA = ThrowawayCA()
 OTHER = ThrowawayCA("somebody else")
+JOINER = User("joiner", token=Secret("abcdef.0123456789abcdef"))
 
 
 def pair(name: str = "m1") -> Pair:
@@ -34,24 +38,24 @@ def state(tmp_path: Path) -> NodeState:
 
 def test_a_pair_is_kept_under_its_time_and_linked(state: NodeState) -> None:
     kept = pair()
-    path = state.write_pair(kept, NOW)
+    path = state.client.write_pair(kept, NOW)
     assert path == state.certificates / "kubelet-client-2026-01-02-03-04-05.pem"
-    assert state.current.readlink() == path
+    assert state.client.current.readlink() == path
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(state.certificates.stat().st_mode) == 0o755
     text = path.read_text()
     assert text.index("BEGIN CERTIFICATE") < text.index("BEGIN PRIVATE KEY")
-    read = state.read_pair()
+    read = state.client.read_pair()
     assert read is not None
     assert read.leaf == kept.leaf
-    assert not state.updated.is_symlink()
+    assert not state.client.updated.is_symlink()
 
 
 def test_a_second_pair_becomes_the_current_one_and_the_first_stays(state: NodeState) -> None:
-    first = state.write_pair(pair(), NOW)
+    first = state.client.write_pair(pair(), NOW)
     newer = pair()
-    state.write_pair(newer, NOW.replace(minute=9))
-    read = state.read_pair()
+    state.client.write_pair(newer, NOW.replace(minute=9))
+    read = state.client.read_pair()
     assert read is not None
     assert read.leaf == newer.leaf
     assert first.exists()
@@ -62,7 +66,7 @@ def test_a_crash_in_the_swap_leaves_a_current_pair(
     state: NodeState, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     old, new = pair(), pair()
-    state.write_pair(old, NOW)
+    state.client.write_pair(old, NOW)
 
     def crash(*args: object) -> None:
         raise KeyboardInterrupt
@@ -71,23 +75,23 @@ def test_a_crash_in_the_swap_leaves_a_current_pair(
         if moment == "symlink":
             patch.setattr(Path, "symlink_to", crash)
         else:
-            patch.setattr(NodeState, "_rename", crash)
+            patch.setattr(disk, "rename", crash)
         with pytest.raises(KeyboardInterrupt):
-            state.write_pair(new, NOW.replace(minute=9))
-    read = NodeState(state.root).read_pair()
+            state.client.write_pair(new, NOW.replace(minute=9))
+    read = NodeState(state.root).client.read_pair()
     assert read is not None
     assert read.leaf == (old.leaf if moment == "symlink" else new.leaf)
-    assert not state.updated.is_symlink()
+    assert not state.client.updated.is_symlink()
 
 
 def test_a_leftover_link_to_nowhere_is_removed(state: NodeState) -> None:
     kept = pair()
-    state.write_pair(kept, NOW)
-    state.updated.symlink_to(state.certificates / "never-written.pem")
-    read = state.read_pair()
+    state.client.write_pair(kept, NOW)
+    state.client.updated.symlink_to(state.certificates / "never-written.pem")
+    read = state.client.read_pair()
     assert read is not None
     assert read.leaf == kept.leaf
-    assert not state.updated.is_symlink()
+    assert not state.client.updated.is_symlink()
 
 
 @pytest.mark.parametrize(
@@ -101,9 +105,9 @@ def test_a_leftover_link_to_nowhere_is_removed(state: NodeState) -> None:
     ],
 )
 def test_an_unusable_pair_reads_as_none(state: NodeState, content: bytes) -> None:
-    path = state.write_pair(pair(), NOW)
+    path = state.client.write_pair(pair(), NOW)
     path.write_bytes(content)
-    assert state.read_pair() is None
+    assert state.client.read_pair() is None
 
 
 def test_the_pending_key_outlives_a_crash_and_goes_when_dropped(state: NodeState) -> None:
@@ -143,7 +147,7 @@ def test_kubelet_conf_is_kubelets_own(state: NodeState) -> None:
     config = parse_kubeconfig(state.kubeconfig.read_bytes())
     selected = select_context(config)
     assert (config.current_context, selected.namespace) == ("default-context", "default")
-    assert selected.user.certificate_file == selected.user.key_file == str(state.current)
+    assert selected.user.certificate_file == selected.user.key_file == str(state.client.current)
     assert state.read_cluster() == selected.cluster
     assert selected.cluster.tls_server_name == "api"
     assert stat.S_IMODE(state.kubeconfig.stat().st_mode) == 0o600
@@ -189,7 +193,7 @@ def test_what_others_wrote_into_kubelet_conf_stays(state: NodeState) -> None:
     assert [one.name for one in after.clusters] == ["kubernetes", FIRST.name, "another"]
     assert [one["name"] for one in after.clusters[0].extensions] == ["theirs", BASE]
     assert state.write_kubeconfig([SECOND], anew=True)
-    assert parse_kubeconfig(state.kubeconfig.read_bytes()).users[0].certificate_file == str(state.current)
+    assert parse_kubeconfig(state.kubeconfig.read_bytes()).users[0].certificate_file == str(state.client.current)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +215,7 @@ def test_ca_crt_follows_from_what_was_published_before(
 
 
 def test_the_bootstrap_kubeconfig_holds_the_token_until_it_is_dropped(state: NodeState) -> None:
-    state.write_bootstrap("https://api.test:6443", CA.certificate_pem, "abcdef.0123456789abcdef")
+    state.write_bootstrap("https://api.test:6443", CA.certificate_pem, JOINER)
     assert stat.S_IMODE(state.bootstrap.stat().st_mode) == 0o600
     assert "abcdef.0123456789abcdef" in state.bootstrap.read_text()
     state.drop_bootstrap()
@@ -226,7 +230,7 @@ def test_a_root_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 def test_keys_that_others_reach_are_told_with_the_command_that_mends_them(state: NodeState) -> None:
     assert state.exposures() == []
-    state.write_bootstrap("https://127.0.0.1:6443", CA.certificate_pem, "abcdef.0123456789abcdef")
+    state.write_bootstrap("https://127.0.0.1:6443", CA.certificate_pem, JOINER)
     state.write_pending_key(generate_key())
     assert state.exposures() == []
     state.pending_key.chmod(0o644)

@@ -16,7 +16,9 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from mooring.api.certificates.sourceaddress import SOURCE_ADDRESS, source_address_of
 from mooring.api.certificates.validation import MAX_SIGNER_NAME, signer_name_errors, spec_errors
+from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
 from mooring.identity import UserInfo
 from tests.support.changes import LATER, NOW, created, texts, updated
@@ -86,6 +88,36 @@ def test_the_server_writes_the_identity_of_the_requester() -> None:
         "extra": {"authentication.kubernetes.io/credential-id": ["X509SHA256=ab"]},
     }
     assert obj["status"] == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "source", "stored"),
+    [
+        pytest.param(None, "192.0.2.7", {SOURCE_ADDRESS: "192.0.2.7"}, id="recorded"),
+        pytest.param(
+            {SOURCE_ADDRESS: "10.0.0.1", "a": "b"},
+            "192.0.2.7",
+            {"a": "b", SOURCE_ADDRESS: "192.0.2.7"},
+            id="in place of a client's",
+        ),
+        pytest.param({SOURCE_ADDRESS: "10.0.0.1"}, "", None, id="none within the server"),
+    ],
+)
+def test_the_server_records_the_address_of_the_requester(given: Obj | None, source: str, stored: Obj | None) -> None:
+    obj: Obj = {"metadata": {"name": "x", "annotations": given} if given else {"name": "x"}, "spec": SPEC}
+    CSR.prepare_for_create(obj, Change(UserInfo("jane"), NOW, source=source))
+    assert obj["metadata"].get("annotations") == stored
+    assert source_address_of(obj) == source
+
+
+@pytest.mark.parametrize("subresource", ["", "approval", "status"])
+def test_no_update_changes_the_recorded_address(subresource: str) -> None:
+    old: Obj = {"metadata": {"name": "x", "annotations": {SOURCE_ADDRESS: "192.0.2.7"}}, "spec": SPEC, "status": {}}
+    policy = (CSR.subresources or {})[subresource] if subresource else CSR
+    for given in ({SOURCE_ADDRESS: "10.0.0.1"}, {}, {"a": "b"}):
+        new: Obj = {**old, "metadata": {"name": "x", "annotations": given}}
+        policy.prepare_for_update(new, old, Change(UserInfo("jane"), NOW, source="10.0.0.9"))
+        assert source_address_of(new) == "192.0.2.7"
 
 
 def test_attributes_that_the_user_lacks_are_absent() -> None:

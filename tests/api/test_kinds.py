@@ -11,6 +11,7 @@ import pytest
 from mooring.api.authentication.tokenrequest import TOKEN_REQUEST
 from mooring.api.kind import Kind
 from mooring.api.kinds import BY_PLURAL, KINDS, RESOURCES, by_resource
+from mooring.api.mooring.group import GROUP
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Type
 from tests.support.podnumbers import POD_NUMBERS
@@ -19,6 +20,7 @@ from tests.support.servicenumbers import SERVICE_NUMBERS
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 STORAGE = {
     "certificatesigningrequests": "/registry/certificatesigningrequests",
+    "clustertrustbundles": "/registry/clustertrustbundles",
     "clusterrolebindings": "/registry/clusterrolebindings",
     "clusterroles": "/registry/clusterroles",
     "configmaps": "/registry/configmaps",
@@ -51,6 +53,9 @@ STORAGE = {
     "statefulsets": "/registry/statefulsets",
 }
 """kube-apiserver's layout, so that an etcd can change hands."""
+
+OWN = {kind.resource.plural for kind in KINDS if kind.resource.group == GROUP}
+"""Plurals of Mooring's own kinds."""
 
 ids = [kind.resource.plural for kind in KINDS]
 
@@ -94,7 +99,9 @@ def test_an_alias_has_the_storage_prefix_of_its_stored_kind() -> None:
 
 
 def test_storage_prefixes_are_those_of_kube_apiserver() -> None:
-    assert {plural: kind.storage for plural, kind in BY_PLURAL.items()} == STORAGE
+    """kube-apiserver stores custom resources, which Mooring's own kinds are there, under their group and plural."""
+    own = {plural: f"/registry/{GROUP}/{plural}" for plural in OWN}
+    assert {plural: kind.storage for plural, kind in BY_PLURAL.items()} == STORAGE | own
 
 
 def test_only_keys_of_namespaced_kinds_have_a_namespace() -> None:
@@ -130,7 +137,7 @@ def test_a_kind_is_found_by_its_resource() -> None:
 
 
 def test_short_names_are_those_of_kubernetes() -> None:
-    assert {r.plural: r.short_names for r in RESOURCES if r.short_names} == {
+    assert {r.plural: r.short_names for r in RESOURCES if r.short_names and r.plural not in OWN} == {
         "certificatesigningrequests": ("csr",),
         "configmaps": ("cm",),
         "customresourcedefinitions": ("crd", "crds"),
@@ -164,6 +171,7 @@ def test_the_category_all_is_that_of_kubernetes() -> None:
 def test_subresources_are_those_of_kubernetes() -> None:
     verbs = {f"{r.plural}/{s.name}": " ".join(s.verbs) for r in RESOURCES for s in r.subresources}
     assert verbs == {
+        "certificateauthorityrollovers/status": "get patch update",
         "certificatesigningrequests/approval": "get patch update",
         "certificatesigningrequests/status": "get patch update",
         "namespaces/finalize": "update",
@@ -182,7 +190,8 @@ def test_every_subresource_that_updates_has_a_policy() -> None:
 
 
 def test_create_on_update_and_unconditional_update_are_those_of_kubernetes() -> None:
-    assert {plural for plural, kind in BY_PLURAL.items() if not kind.allow_unconditional_update} == {
+    assert {plural for plural, kind in BY_PLURAL.items() if not kind.allow_unconditional_update} - OWN == {
+        "clustertrustbundles",
         "leases",
         "csinodes",
     }
@@ -266,6 +275,7 @@ SELECTABLE = {
     "pods": "spec.hostNetwork spec.nodeName spec.restartPolicy spec.schedulerName spec.serviceAccountName "
     "status.nominatedNodeName status.phase status.podIP status.podIPs",
     "certificatesigningrequests": "spec.signerName",
+    "clustertrustbundles": "spec.signerName",
     "events": "involvedObject.apiVersion involvedObject.fieldPath involvedObject.kind involvedObject.name "
     "involvedObject.namespace involvedObject.resourceVersion involvedObject.uid reason reportingComponent source type",
 }

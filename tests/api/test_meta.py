@@ -430,6 +430,11 @@ def test_a_created_object_can_be_updated_as_it_is() -> None:
     for kind in BY_PLURAL.values():
         if kind.resource.plural not in (
             "certificatesigningrequests",
+            "certificaterevocations",
+            "authorizedmachines",
+            "clustertrustbundles",
+            "lineagerecords",
+            "certificateauthorityrollovers",
             "rolebindings",
             "clusterrolebindings",
             "endpointslices",

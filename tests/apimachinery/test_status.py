@@ -37,6 +37,7 @@ from mooring.errors import (
     StorageError,
     TooManyRequestsError,
     UnauthorizedError,
+    UnknownOutcomeError,
     required,
 )
 
@@ -99,6 +100,7 @@ def test_an_unauthorized_caller_learns_nothing() -> None:
     ("error", "code", "reason"),
     [
         (StorageError("disk /secret/path is full"), 503, "ServiceUnavailable"),
+        (UnknownOutcomeError("etcd at /secret/path does not answer"), 504, "Timeout"),
         (RuntimeError("secret"), 500, "InternalError"),
         (KeyError("secret"), 500, "InternalError"),
     ],

@@ -99,7 +99,7 @@ def bootstrap() -> tuple[Ask, Guess, Guess]:
         "type": "bootstrap.kubernetes.io/token",
         "data": {name: base64.b64encode(value.encode()).decode() for name, value in held.items()},
     }
-    ask = authenticating(BootstrapTokenAuthenticator(), {"secrets": FixedView([secret])})
+    ask = authenticating(BootstrapTokenAuthenticator(LastUses()), {"secrets": FixedView([secret])})
     return (
         ask,
         lambda random: Credentials(bearer=bearer(f"{letters(random, 6)}.{letters(random, 16)}")),

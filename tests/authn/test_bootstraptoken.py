@@ -15,6 +15,7 @@ from mooring.api.view import FixedView
 from mooring.apimachinery.schema import Obj
 from mooring.authn.bootstraptoken.authenticator import BootstrapTokenAuthenticator
 from mooring.authn.credentials import Credentials
+from mooring.authn.lastuses import LastUse, LastUses
 from mooring.authn.verdict import Accepted, NotMine, Rejected
 from mooring.identity import UserInfo
 from mooring.secret import Secret
@@ -39,9 +40,11 @@ def secret(data: dict[str, str] | None = None, **changes: Any) -> Obj:
     }
 
 
-def judged(bearer: str | bytes | None, *secrets: Obj) -> object:
-    credentials = Credentials(bearer=None if bearer is None else Secret(bearer))
-    return BootstrapTokenAuthenticator().authenticate(credentials, {"secrets": FixedView(secrets)}, NOW, ("api",))
+def judged(bearer: str | bytes | None, *secrets: Obj, source: str = "192.0.2.7") -> object:
+    credentials = Credentials(bearer=None if bearer is None else Secret(bearer), source=source)
+    return BootstrapTokenAuthenticator(LastUses()).authenticate(
+        credentials, {"secrets": FixedView(secrets)}, NOW, ("api",)
+    )
 
 
 def test_a_good_token_is_its_user_and_groups_for_any_audience_asked() -> None:
@@ -60,6 +63,42 @@ def test_a_good_token_is_its_user_and_groups_for_any_audience_asked() -> None:
 )
 def test_not_mine(bearer: str | bytes | None) -> None:
     assert judged(bearer, secret()) == NotMine()
+
+
+@pytest.mark.parametrize(
+    ("annotation", "dry_run", "noted"),
+    [
+        pytest.param(None, False, True, id="the first use"),
+        pytest.param("2025-12-31T23:30:00Z", False, False, id="half an hour after the last note"),
+        pytest.param("2025-12-31T23:00:00Z", False, True, id="an hour after the last note"),
+        pytest.param("2026-01-01T00:30:00Z", False, False, id="another server's clock is ahead"),
+        pytest.param("2027-01-01T00:00:00Z", False, True, id="a note of a wrong clock"),
+        pytest.param("yesterday", False, True, id="a note that cannot be read"),
+        pytest.param(None, True, False, id="a dry run"),
+    ],
+)
+def test_uses_are_noted_once_an_hour(annotation: str | None, dry_run: bool, noted: bool) -> None:
+    uses = LastUses()
+    annotations = {} if annotation is None else {"mooring.dev/last-used": annotation}
+    found = secret(metadata={**secret()["metadata"], "uid": "u", "annotations": annotations})
+    credentials = Credentials(bearer=Secret(TOKEN), dry_run=dry_run)
+    verdict = BootstrapTokenAuthenticator(uses).authenticate(credentials, {"secrets": FixedView([found])}, NOW, ())
+    assert isinstance(verdict, Accepted)
+    use = LastUse(
+        "kube-system", "bootstrap-token-abcdef", "u", {"annotations": {"mooring.dev/last-used": "2026-01-01T00:00:00Z"}}
+    )
+    assert uses.take() == ((use,) if noted else ())
+
+
+def restricted(text: str) -> Obj:
+    return secret(metadata={**secret()["metadata"], "annotations": {"mooring.dev/allowed-cidrs": text}})
+
+
+def test_a_token_with_networks_is_accepted_from_there() -> None:
+    assert isinstance(judged(TOKEN, restricted("192.0.2.0/24")), Accepted)
+    assert judged(TOKEN, restricted("192.0.2.0/24"), source="") == Rejected(
+        "network-not-allowed", "token id abcdef: used from an unknown address; allowed from 192.0.2.0/24"
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,6 +153,21 @@ def test_not_mine(bearer: str | bytes | None) -> None:
             "usage-missing",
             ": usage authentication missing: usage-bootstrap-authentication is not true",
             id="another spelling of true",
+        ),
+        pytest.param(
+            TOKEN,
+            restricted("10.0.0.0/8,fd00::/64"),
+            "network-not-allowed",
+            ": used from 192.0.2.7; allowed from 10.0.0.0/8, fd00::/64",
+            id="another network",
+        ),
+        pytest.param(
+            TOKEN,
+            restricted("192.0.2.7"),
+            "bad-restrictions",
+            ": mooring.dev/allowed-cidrs: one of the networks is not a network such as 10.1.0.0/16 or fd00:1::/64, with no bits "
+            "set beyond the prefix",
+            id="networks that cannot be read",
         ),
         pytest.param(
             TOKEN,

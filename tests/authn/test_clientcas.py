@@ -18,7 +18,7 @@ HEADERS = {"requestheader_client_ca_file": "/ca", "requestheader_username_header
 
 
 def bundles(**settings: object) -> Bundles:
-    return Bundles(OWN, RequestHeaderSettings.read(settings))
+    return Bundles((OWN,), RequestHeaderSettings.read(settings))
 
 
 def test_the_clusters_own_ca_verifies_clients_at_first() -> None:

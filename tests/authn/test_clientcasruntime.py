@@ -77,7 +77,7 @@ def test_clients_of_another_bundle_are_believed_in_place_of_the_clusters_own(
 
     with caplog.at_level(logging.WARNING):
         in_server_with(test, client_ca_file=str(bundle))
-    assert "add pki/ca.crt" in caplog.text
+    assert "this cluster's own CA, pki/ca.crt of the data directory" in caplog.text
 
 
 def test_a_ca_that_is_taken_away_is_not_believed_on_open_connections_either(bundle: Path, ca: ThrowawayCA) -> None:

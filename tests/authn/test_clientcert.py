@@ -27,6 +27,7 @@ from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca
 from mooring.pki.x509.verify import ClientTrust, VerifiedPeer
 from mooring.secret import Secret
+from tests.support.emptyviews import EMPTY
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -51,7 +52,7 @@ class CountingTrust(ClientTrust):
 
 
 def judged(authenticator: ClientCertificateAuthenticator, credentials: Credentials, now: datetime = NOW) -> Verdict:
-    return authenticator.authenticate(credentials, {}, now, ())
+    return authenticator.authenticate(credentials, EMPTY, now, ())
 
 
 def trusting() -> tuple[CountingTrust, ClientCertificateAuthenticator]:
@@ -150,7 +151,7 @@ class GoodBearer:
 )
 def test_certificates_in_the_chain(credentials: Credentials, username: str | None) -> None:
     chain: tuple[Authenticator, ...] = (trusting()[1], GoodBearer(), Anonymous())
-    outcome = authenticate(credentials, chain, {}, NOW, ())
+    outcome = authenticate(credentials, chain, EMPTY, NOW, ())
     assert (outcome.user.username if outcome.user else None) == username
     if username == "jane":
         assert outcome.user is not None

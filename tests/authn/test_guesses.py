@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn.guesses import GuessLimiter
+from mooring.authn.guesses import GuessLimiter, LocalBuckets
 
 
 def test_a_burst_is_answered_and_then_refused_until_one_more_would_be_heard() -> None:
@@ -55,20 +55,24 @@ def test_exhausted_says_what_a_failure_would_find(gaps: list[float]) -> None:
 
 
 def test_the_table_forgets_the_source_that_failed_longest_ago() -> None:
-    guesses = GuessLimiter(burst=1, max_sources=2)
+    table = LocalBuckets(2)
+    guesses = GuessLimiter(burst=1, buckets=table)
     for source in ("a", "b", "a", "c"):
         guesses.failed(source, 0.0)
-    assert guesses.sources == 2
+    assert len(table) == 2
     assert guesses.failed("a", 0.0) > 0
     assert guesses.failed("b", 0.0) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("burst", "per_second", "max_sources"), [(0, 1.0, 1), (1, 0.0, 1), (1, 1.0, 0)], ids=["burst", "rate", "table"]
-)
-def test_limits_must_be_positive(burst: int, per_second: float, max_sources: int) -> None:
+@pytest.mark.parametrize(("burst", "per_second"), [(0, 1.0), (1, 0.0)], ids=["burst", "rate"])
+def test_limits_must_be_positive(burst: int, per_second: float) -> None:
     with pytest.raises(ValueError, match="must be positive"):
-        GuessLimiter(burst, per_second, max_sources)
+        GuessLimiter(burst, per_second)
+
+
+def test_a_table_without_places_is_refused() -> None:
+    with pytest.raises(ValueError, match="must be positive"):
+        LocalBuckets(0)
 
 
 failures = st.lists(st.tuples(st.sampled_from("abcd"), st.floats(0, 5)), max_size=120)
@@ -78,14 +82,15 @@ failures = st.lists(st.tuples(st.sampled_from("abcd"), st.floats(0, 5)), max_siz
 def test_never_more_than_the_burst_and_what_refilled_and_never_more_sources_than_allowed(
     steps: list[tuple[str, float]], burst: int, per_second: float, max_sources: int
 ) -> None:
-    guesses = GuessLimiter(burst, per_second, max_sources)
+    table = LocalBuckets(max_sources)
+    guesses = GuessLimiter(burst, per_second, table)
     now, answered = 0.0, 0
     for source, gap in steps:
         now += gap
         answered += source == "a" and guesses.failed(source, now) == 0.0
         if source != "a" and max_sources == 4:
             guesses.failed(source, now)
-        assert guesses.sources <= max_sources
+        assert len(table) <= max_sources
     assert answered <= burst + now * per_second + 1e-6
 
 

@@ -14,7 +14,7 @@ from mooring.api.view import FixedView, View
 from mooring.apimachinery.schema import Obj
 from mooring.authn import signedtokens
 from mooring.authn.credentials import Credentials
-from mooring.authn.lastuses import LastUse, LastUses
+from mooring.authn.lastuses import LAST_USED, LastUse, LastUses
 from mooring.authn.serviceaccount.legacy import WARNING, LegacyServiceAccountAuthenticator
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.identity import UserInfo
@@ -224,7 +224,9 @@ def test_the_first_use_of_a_day_is_noted(labels: str | None, noted: bool) -> Non
     kept = secret(labels={"kubernetes.io/legacy-token-last-used": labels}) if labels else secret()
     for _ in range(2):
         assert isinstance(judged(views=cluster(kept=kept), by=authenticator(uses)), Accepted)
-    assert uses.take() == ((LastUse("ns", "robot-token", "s-uid", "2026-01-01"),) if noted else ())
+    assert uses.take() == (
+        (LastUse("ns", "robot-token", "s-uid", {"labels": {LAST_USED: "2026-01-01"}}),) if noted else ()
+    )
     assert uses.take() == ()
 
 
@@ -250,7 +252,7 @@ def test_notes_are_bounded_and_known_ones_are_renewed() -> None:
     uses.note({"metadata": {"name": "a", "namespace": "ns", "uid": "1"}}, NOW)
     uses.note({"metadata": {"name": "b", "namespace": "ns"}}, NOW)
     uses.note({"metadata": {"name": "a", "namespace": "ns", "uid": "2"}}, NOW)
-    assert uses.take() == (LastUse("ns", "a", "2", "2026-01-01"),)
+    assert uses.take() == (LastUse("ns", "a", "2", {"labels": {LAST_USED: "2026-01-01"}}),)
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from mooring.pki.keys import generate_key
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca
 from mooring.pki.x509.verify import ClientTrust
+from tests.support.emptyviews import EMPTY
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PROXY_CA = self_signed_ca(generate_key(), "front-proxy", NOW, 1)
@@ -54,7 +55,7 @@ def offered(*headers: tuple[str, str], peer: bytes | None = PROXY) -> Credential
 
 def judged(credentials: Credentials, allowed: tuple[str, ...] = (), now: datetime = NOW) -> Verdict:
     authenticator = RequestHeaderAuthenticator(ClientTrust([PROXY_CA.certificate]), NAMES, allowed)
-    return authenticator.authenticate(credentials, {}, now, ())
+    return authenticator.authenticate(credentials, EMPTY, now, ())
 
 
 USER = ("x-remote-user", "jane")
@@ -133,17 +134,17 @@ def test_a_certificate_of_another_ca_may_not_speak_and_is_judged_as_an_ordinary_
         RequestHeaderAuthenticator(ClientTrust([PROXY_CA.certificate]), NAMES),
         ClientCertificateAuthenticator(ClientTrust([CLIENT_CA.certificate])),
     )
-    outcome = authenticate(offered(("x-remote-user", "root"), peer=jane), chain, {}, NOW, ())
+    outcome = authenticate(offered(("x-remote-user", "root"), peer=jane), chain, EMPTY, NOW, ())
     assert outcome.user is not None
     assert outcome.user.username == "alice"
-    assert authenticate(offered(USER), chain, {}, NOW, ()).user == UserInfo("jane", groups=("system:authenticated",))
+    assert authenticate(offered(USER), chain, EMPTY, NOW, ()).user == UserInfo("jane", groups=("system:authenticated",))
 
 
 def test_a_proxy_that_expired_may_not_speak_although_its_connection_is_open() -> None:
     authenticator = RequestHeaderAuthenticator(ClientTrust([PROXY_CA.certificate]), NAMES)
     credentials = offered(USER)
-    assert isinstance(authenticator.authenticate(credentials, {}, NOW, ()), Accepted)
-    late = authenticator.authenticate(credentials, {}, NOW + timedelta(days=2), ())
+    assert isinstance(authenticator.authenticate(credentials, EMPTY, NOW, ()), Accepted)
+    late = authenticator.authenticate(credentials, EMPTY, NOW + timedelta(days=2), ())
     assert isinstance(late, Rejected)
     assert late.reason == "expired"
 
@@ -151,9 +152,9 @@ def test_a_proxy_that_expired_may_not_speak_although_its_connection_is_open() ->
 def test_another_bundle_is_in_force_on_open_connections() -> None:
     authenticator = RequestHeaderAuthenticator(ClientTrust([PROXY_CA.certificate]), NAMES)
     credentials = offered(USER)
-    assert isinstance(authenticator.authenticate(credentials, {}, NOW, ()), Accepted)
+    assert isinstance(authenticator.authenticate(credentials, EMPTY, NOW, ()), Accepted)
     authenticator.replace(ClientTrust([CLIENT_CA.certificate]))
-    assert isinstance(authenticator.authenticate(credentials, {}, NOW, ()), Rejected)
+    assert isinstance(authenticator.authenticate(credentials, EMPTY, NOW, ()), Rejected)
 
 
 @given(

@@ -66,6 +66,7 @@ def test_everything_is_built_in_order_under_its_name(tmp_path: Path) -> None:
     assert names == [
         "request-header",
         "client-certificate",
+        "node-recovery",
         "token-file",
         "legacy-service-account",
         "service-account",
@@ -87,7 +88,13 @@ def test_only_anonymous_is_a_fallback(tmp_path: Path) -> None:
 
 
 def test_settings_turn_rows_on() -> None:
-    assert [authenticator.name for authenticator in built(anonymous_auth=False, login_ttl=timedelta(0))] == ALWAYS_ON
+    turned_off = {"anonymous_auth": False, "login_ttl": timedelta(0), "node_recovery": "off"}
+    assert [authenticator.name for authenticator in built(**turned_off)] == ALWAYS_ON
+
+
+def test_bootstrap_tokens_may_be_turned_off() -> None:
+    assert "bootstrap-token" in {authenticator.name for authenticator in built()}
+    assert "bootstrap-token" not in {authenticator.name for authenticator in built(enable_bootstrap_token_auth=False)}
 
 
 def test_anonymous_access_is_off_where_every_request_is_allowed() -> None:

@@ -117,6 +117,7 @@ def ask(verb: str, user: UserInfo = NODE, /, **more: str) -> Attributes:
             id="report on another Node, which admission refuses",
         ),
         pytest.param(ask("create", group="authentication.k8s.io", resource="tokenreviews"), id="review a token"),
+        pytest.param(ask("list", **TRUST_BUNDLES), id="list ClusterTrustBundles"),
     ],
 )
 def test_a_node_may(attributes: Attributes) -> None:
@@ -240,7 +241,7 @@ def test_a_node_may(attributes: Attributes) -> None:
             "deletecollection",
             id="do anything else with a ResourceSlice",
         ),
-        pytest.param(ask("list", **TRUST_BUNDLES), "", id="list ClusterTrustBundles"),
+        pytest.param(ask("update", **TRUST_BUNDLES), "", id="write ClusterTrustBundles"),
         pytest.param(ask("create", **POD_CERTIFICATES), "", id="ask for a Pod's certificate"),
         pytest.param(
             ask("list", field_selector="spec.nodeName=n1", **POD_CERTIFICATES), "", id="list its Pods' requests"

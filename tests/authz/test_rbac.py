@@ -289,7 +289,9 @@ def test_a_binding_whose_subjects_changed_grants_to_the_new_ones() -> None:
     assert rbac.authorize(ask(UserInfo("joe")), views).allowed
 
 
-def test_only_what_changed_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_role_is_compiled_when_a_request_depends_on_it_and_again_after_a_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     compiled: list[object] = []
 
     def counted(rules: list[Obj] | None) -> tuple[Rule, ...]:
@@ -297,15 +299,24 @@ def test_only_what_changed_is_compiled_again(monkeypatch: pytest.MonkeyPatch) ->
         return compile_rules(rules)
 
     monkeypatch.setattr(index, "compile_rules", counted)
-    many = [cluster_role(f"r{number}", rule("get", "", "pods")) for number in range(50)]
+    pods, nodes = rule("get", "", "pods"), rule("list", "", "nodes")
+    many = [cluster_role(f"r{number}", pods) for number in range(50)]
     roles = Recorder(many)
-    views: dict[str, View] = {**rbac_views(), "clusterroles": roles}
+    views: dict[str, View] = {
+        **rbac_views(),
+        "clusterroles": roles,
+        "clusterrolebindings": FixedView([cluster_binding("b", "r49", user("jane"))]),
+    }
     rbac = Rbac()
-    rbac.authorize(ask(), views)
-    assert len(compiled) == 50
-    roles.become([*many[:-1], cluster_role("r49", rule("list", "", "pods"))])
-    rbac.authorize(ask(), views)
-    assert len(compiled) == 51
+    for asking in (ask(ROBOT), ask(), ask()):
+        assert not rbac.authorize(asking, views).allowed
+    assert compiled == [[pods]]
+    roles.become([*many[:-1], cluster_role("r49", rule("get", "", "secrets"))])
+    assert rbac.authorize(ask(), views).allowed
+    assert compiled == [[pods], [rule("get", "", "secrets")]]
+    roles.become([cluster_role("r0", nodes), *many[1:-1], cluster_role("r49", rule("get", "", "secrets"))])
+    assert rbac.authorize(ask(), views).allowed
+    assert len(compiled) == 2
 
 
 def test_other_views_invalidate_the_cache() -> None:

@@ -50,7 +50,7 @@ def write(tmp_path: Path) -> Write:
 def started(mooring: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., ServerConfig]:
     """Return the configuration of `mooring server` with some flags."""
     found: list[ServerConfig] = []
-    monkeypatch.setattr(serve, "serve", lambda config, *rest: found.append(config))
+    monkeypatch.setattr(serve, "serve", lambda config, *rest, **more: found.append(config))
     monkeypatch.setattr(configfile, "DEFAULT_PATH", str(tmp_path / "default.yaml"))
 
     def started(*arguments: str) -> ServerConfig:

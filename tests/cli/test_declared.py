@@ -16,6 +16,7 @@ from mooring.settings.declaration import Settings, setting
 from mooring.settings.kinds import (
     BOOLEAN,
     COMMA_SEPARATED,
+    COUNT,
     DURATION,
     INTEGER,
     NUMBER,
@@ -36,6 +37,7 @@ class ExampleSettings(Settings):
     switch: bool = setting(BOOLEAN, default=False, meaning="Switch.")
     maybe_switch: bool | None = setting(OPTIONAL_BOOLEAN, default=None, meaning="Switch.")
     number: int = setting(INTEGER, default=1, meaning="Number.")
+    processes: str = setting(COUNT, default="1", meaning="Processes.")
     port: int = setting(PORT, default=6443, meaning="Port.")
     rate: float = setting(NUMBER, default=0.0, meaning="Rate.")
     life: timedelta = setting(DURATION, default=timedelta(minutes=2), meaning="Life.")
@@ -70,6 +72,8 @@ def test_without_flags_every_setting_has_its_default() -> None:
         (("--switch=true",), "switch", True),
         (("--maybe-switch=false",), "maybe_switch", False),
         (("--number", "-5"), "number", -5),
+        (("--processes", "auto"), "processes", "auto"),
+        (("--processes", "2"), "processes", "2"),
         (("--port", "0"), "port", 0),
         (("--rate", "2.5"), "rate", 2.5),
         (("--life", "1h30m"), "life", timedelta(minutes=90)),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mooring.agent.certificaterequest import node_request
+from mooring.agent.certificates.certificaterequest import node_request
 from mooring.agent.join import Joined, JoinOptions
 from mooring.agent.state import NodeState
 from mooring.agent.steps import Progress, Report
@@ -103,7 +103,7 @@ def test_init_without_a_token_and_with_a_withheld_one(tmp_path: Path, mooring: C
     assert "No token was made." in mooring.done(*flags, "--token", "")
     output = mooring.done(*flags, "--token", TOKEN, "--token-ttl", "0", "--skip-token-print")
     assert "--token <value withheld> --discovery-token-ca-cert-hash" in output
-    assert "(the token works until it is deleted)" in output
+    assert "under any name, from any network, until it is deleted)" in output
     assert SECRET not in output
 
 
@@ -195,6 +195,30 @@ def test_a_join_that_fails_says_where_in_json_too(
     assert SECRET not in text.all + document.all
 
 
+def test_a_join_under_a_name_that_the_token_does_not_allow_fails_at_once(
+    live_server: LiveServer, mooring: CommandLine, tmp_path: Path
+) -> None:
+    token = mooring.done(
+        "token", "create", "--node-name", "worker-*", "--kubeconfig", str(live_server.kubeconfig)
+    ).strip()  # fmt: skip
+    outcome = mooring(
+        "join", live_server.endpoint, "--token", token, "--discovery-token-ca-cert-hash", live_server.pin,
+        "--node-name", "master-1", "--root", str(tmp_path),
+    )  # fmt: skip
+    assert outcome.code == 1
+    assert 'is only for nodes named "worker-*"' in outcome.err
+    assert "asking again" not in outcome.err
+    assert "system:node-bootstrapper" not in outcome.err
+
+
+def test_bootstrap_tokens_that_are_turned_off_are_not_made(tmp_path: Path, mooring: CommandLine) -> None:
+    flags = ("--data-dir", str(tmp_path / "data"), "--enable-bootstrap-token-auth=false")
+    refused = mooring("init", *flags, "--token", "abcdef.0123456789abcdef")
+    assert refused.code == 2
+    assert "enable-bootstrap-token-auth is false" in refused.err
+    assert "Bootstrap tokens are turned off" in mooring.done("init", *flags)
+
+
 def test_a_dry_run_writes_nothing(live_server: LiveServer, mooring: CommandLine, tmp_path: Path) -> None:
     token = live_server.create_token().reveal()
     root = tmp_path / "node"
@@ -247,7 +271,7 @@ def test_an_interrupted_wait_names_the_request_and_how_to_go_on(manual_approval:
     )  # fmt: skip
     state = NodeState(tmp_path / "node")
     with running(tmp_path / "join", "join", *flags) as join:
-        join.until("is not approved yet; approve it with `mooring csr approve node-csr-")
+        join.until("approve it with `mooring csr approve node-csr-")
         join.process.send_signal(signal.SIGINT)
         assert join.process.wait(WAIT) == 130
     out = join.out.read_text()

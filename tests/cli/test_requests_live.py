@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import secrets
 import stat
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from mooring.apimachinery.schema import Obj
+from mooring.client.cluster import ClusterClient
 from mooring.pki import pem
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509.requests import build_request
@@ -53,6 +55,45 @@ def asked(
 
 def stored(server: LiveServer, name: str) -> Obj:
     return server.run(lambda client: client.get("certificatesigningrequests", name))
+
+
+OLD_KEY = "sha256:" + "0123456789abcdef" * 4
+
+
+def serving_request(server: LiveServer, *, known: bool = True) -> tuple[str, str]:
+    """Create a request for the serving certificate of a node. Return its name and the node's."""
+    node = f"n{secrets.token_hex(4)}"
+    obj: Obj = {
+        "kind": "CertificateSigningRequest",
+        "apiVersion": "certificates.k8s.io/v1",
+        "metadata": {"name": f"csr-{node}", "labels": {"rack": node}},
+        "spec": {
+            "request": base64.b64encode(
+                build_request(generate_key(), f"system:node:{node}", ("system:nodes",), dns=(node,))
+            ).decode(),
+            "signerName": KUBELET_SERVING,
+            "usages": ["digital signature", "server auth"],
+        },
+    }
+    identity: Obj = {
+        "apiVersion": "mooring.dev/v1alpha1",
+        "kind": "NodeIdentity",
+        "metadata": {"name": node},
+        "spec": {
+            "keys": [{"publicKey": OLD_KEY, "serialNumber": "ab", "notAfter": "2035-01-02T00:00:00Z"}],
+            "sourceAddress": "192.0.2.1",
+            "token": "abcdef",
+        },
+    }
+
+    async def create(client: ClusterClient) -> None:
+        if known:
+            await client.create("nodeidentities", identity)
+            await client.create("nodes", {"kind": "Node", "apiVersion": "v1", "metadata": {"name": node}})
+        await client.create("certificatesigningrequests", obj)
+
+    server.run(create)
+    return f"csr-{node}", node
 
 
 def test_show_tells_the_derived_facts(live_server: LiveServer, csr: CommandLine) -> None:
@@ -188,3 +229,97 @@ def test_the_rules_of_the_cluster_hold(csr: CommandLine) -> None:
     outcome = csr("kubeconfig", "user", "root", "--group", "system:masters")
     assert outcome.code == 1
     assert "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed" in outcome.err
+
+
+# -- what a node had before ----------------------------------------------------------------------------------------------
+
+
+def test_a_serving_request_is_shown_with_the_addresses_of_its_node(live_server: LiveServer, csr: CommandLine) -> None:
+    name, node = serving_request(live_server)
+    text = csr.done("csr", "show", name)
+    assert f'Compared with what node "{node}" had:\n' in text
+    assert f"Names and addresses:        <none> -> {node}\n" in text
+    assert "Source address:             192.0.2.1 -> 127.0.0.1\n" in text
+    assert "Token:                      abcdef -> <none>\n" in text
+    before = json.loads(csr.done("csr", "show", name, "-o", "json"))["before"]
+    assert (before["nodeName"], before["recorded"]) == (node, True)
+    assert {"field": "Names and addresses", "old": "", "new": node} in before["fields"]
+
+
+def test_a_name_that_nobody_had_is_said_to_be_new(live_server: LiveServer, csr: CommandLine) -> None:
+    name, node = serving_request(live_server, known=False)
+    assert f'nothing is recorded about node "{node}"' in csr.done("csr", "show", name)
+
+
+# -- selectors, reasons, review ------------------------------------------------------------------------------------------
+
+
+def test_a_reason_is_written_and_reasons_of_automatic_approvals_are_refused(
+    live_server: LiveServer, csr: CommandLine
+) -> None:
+    name, _ = asked(live_server)
+    refused = csr("csr", "approve", name, "--reason", "AutoApproved")
+    assert refused.code == 2
+    assert "must not begin with Auto" in refused.err
+    csr.done("csr", "approve", name, "--reason", "KnownMachine", "--message", "seen it")
+    condition = stored(live_server, name)["status"]["conditions"][0]
+    assert (condition["reason"], condition["message"]) == ("KnownMachine", "seen it")
+
+
+def test_requests_are_selected_by_label_and_signer(live_server: LiveServer, csr: CommandLine) -> None:
+    name, node = serving_request(live_server)
+    other, _ = asked(live_server)
+    unanswered = csr("csr", "deny", "-l", f"rack={node}")
+    assert unanswered.code == 1
+    assert f"{name}   kubernetes-admin   CN=system:node:{node},O=system:nodes" in unanswered.err
+    assert "give --yes to deny these 1 requests without a terminal" in unanswered.err
+    output = csr.done("csr", "deny", "-l", f"rack={node}", "--signer", KUBELET_SERVING, "--yes", "-o", "json")
+    assert [one["metadata"]["name"] for one in json.loads(output)["items"]] == [name]
+    assert "No undecided" in csr("csr", "deny", "--selector", f"rack={node}", "--yes").err
+    output = csr.done("csr", "deny", "--field-selector", f"metadata.name={other}", "--yes")
+    assert output == f"{QUALIFIED}/{other} denied\n"
+
+
+def test_all_that_wait_are_decided_at_once(live_server: LiveServer, csr: CommandLine) -> None:
+    names = [asked(live_server)[0], asked(live_server)[0]]
+    lines = csr.done("csr", "deny", "--all-pending", "-y").splitlines()
+    assert {f"{QUALIFIED}/{name} denied" for name in names} <= set(lines)
+    assert "No certificate signing requests found." in csr("csr", "list", "--pending").err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param((), "name the requests, or select them", id="neither names nor a selector"),
+        pytest.param(("x", "--all-pending"), "NAME cannot be mixed with", id="both"),
+    ],
+)
+def test_a_selection_must_be_clear(csr: CommandLine, arguments: tuple[str, ...], message: str) -> None:
+    outcome = csr("csr", "approve", *arguments)
+    assert outcome.code == 2
+    assert message in outcome.err
+
+
+def test_a_review_asks_about_each_request_and_ends_with_the_input(
+    live_server: LiveServer, csr: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    csr("csr", "deny", "--all-pending", "-y")
+    names = {asked(live_server)[0] for _ in range(3)}
+    waiting = json.loads(csr.done("csr", "list", "--pending", "-o", "json"))["items"]
+    order = [
+        one["metadata"]["name"] for one in sorted(waiting, key=lambda obj: str(obj["metadata"]["creationTimestamp"]))
+    ]
+    assert set(order) == names
+    monkeypatch.setattr("sys.stdin", io.StringIO("what?\na\nDENY\ns\n"))
+    outcome = csr("csr", "review", "--message", "looked at it")
+    assert outcome.code == 0
+    assert outcome.out.count("Key fingerprint:") == 3
+    assert "Answer with approve, deny, skip or quit" in outcome.err
+    assert outcome.err.endswith("1 approved, 1 denied, 1 skipped\n")
+    decided = [[one["type"] for one in stored(live_server, name)["status"].get("conditions", [])] for name in order]
+    assert decided == [["Approved"], ["Denied"], []]
+    for given in ("q\n", ""):
+        monkeypatch.setattr("sys.stdin", io.StringIO(given))
+        assert csr("csr", "review").err.endswith("0 approved, 0 denied, 0 skipped\n")
+    csr.done("csr", "deny", order[2])
+    assert "No undecided" in csr("csr", "review").err

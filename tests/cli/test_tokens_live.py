@@ -68,6 +68,49 @@ def test_create_takes_every_flag(live_server: LiveServer, tokens: CommandLine) -
     assert "ttlSeconds" not in shown
 
 
+def test_a_restricted_token_says_what_it_allows_and_is_listed_so(live_server: LiveServer, tokens: CommandLine) -> None:
+    outcome = tokens(
+        "token", "create", "limit1.0123456789abcdef", "--ttl", "0", "--max-joins", "3", "--allow-cidr", "10.0.0.0/8",
+        "--allow-cidr", "fd00::/64", "--node-name", "worker-*",
+    )  # fmt: skip
+    assert (outcome.code, outcome.out) == (0, "limit1.0123456789abcdef\n")
+    assert outcome.err.splitlines() == [
+        "Token limit1 lets in up to 3 machines named like worker-*, from 10.0.0.0/8, fd00::/64, until it is deleted.",
+        "Warning: token limit1 never expires. Give tokens an end, or delete this one when the machines have joined: "
+        "mooring token delete limit1",
+    ]
+    assert secret_of(live_server, "limit1")["metadata"]["annotations"] == {
+        "mooring.dev/max-joins": "3",
+        "mooring.dev/allowed-cidrs": "10.0.0.0/8,fd00::/64",
+        "mooring.dev/node-name": "worker-*",
+    }
+    shown = listed(tokens)["limit1"]
+    assert (shown["maxJoins"], shown["joins"]) == (3, 0)
+    assert (shown["allowedCIDRs"], shown["nodeName"]) == (["10.0.0.0/8", "fd00::/64"], "worker-*")
+    row = next(line for line in tokens.done("token", "list").splitlines() if line.startswith("limit1"))
+    assert row.split()[-6:] == ["0/3", "<never>", "nodes", "worker-*;", "from", "10.0.0.0/8,fd00::/64"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        pytest.param(["--max-joins", "1001"], "from 1 to 1000", id="too many joins"),
+        pytest.param(["--allow-cidr", "10.0.0.1/8"], "not a network such as", id="host bits"),
+        pytest.param(["--node-name", "Worker"], "not a node name", id="no node name"),
+    ],
+)
+def test_a_restriction_that_cannot_be_read_creates_nothing(tokens: CommandLine, flags: list[str], message: str) -> None:
+    outcome = tokens("token", "create", "never1.0123456789abcdef", *flags)
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert "never1" not in listed(tokens)
+
+
+def test_a_token_that_only_signs_says_so(tokens: CommandLine) -> None:
+    outcome = tokens("token", "create", "signs1.0123456789abcdef", "--usages", "signing", "--groups", "")
+    assert "Token signs1 signs cluster-info and lets no machine in, until " in outcome.err
+
+
 def test_creating_an_existing_id_is_refused(tokens: CommandLine) -> None:
     tokens.done("token", "create", "again1.0123456789abcdef")
     outcome = tokens("token", "create", "again1.fedcba9876543210")
@@ -78,7 +121,9 @@ def test_creating_an_existing_id_is_refused(tokens: CommandLine) -> None:
 def test_a_dry_run_creates_nothing(live_server: LiveServer, tokens: CommandLine) -> None:
     outcome = tokens("token", "create", "dryrun.0123456789abcdef", "--dry-run")
     assert outcome.out == "dryrun.0123456789abcdef\n"
-    assert outcome.err == "[dry-run] would create the Secret kube-system/bootstrap-token-dryrun\n"
+    first, allowed = outcome.err.splitlines()
+    assert first == "[dry-run] would create the Secret kube-system/bootstrap-token-dryrun"
+    assert allowed.startswith("Token dryrun lets in any number of machines under any name, from any network, until ")
     with pytest.raises(NotFoundError):
         secret_of(live_server, "dryrun")
 
@@ -145,7 +190,9 @@ def test_what_a_configuration_file_made_before_a_failure_is_told(tokens: Command
     )
     outcome = tokens("token", "create", "--config", str(file))
     assert (outcome.code, outcome.out) == (1, "confi3.0123456789abcdef\n")
-    assert outcome.err == 'Error: a token with id "confi4" already exists; delete it, or choose another\n'
+    assert (
+        outcome.err.splitlines()[-1] == 'Error: a token with id "confi4" already exists; delete it, or choose another'
+    )
 
 
 def test_list_has_one_form_for_everybody(tokens: CommandLine) -> None:
@@ -157,7 +204,8 @@ def test_list_has_one_form_for_everybody(tokens: CommandLine) -> None:
     assert [item["id"] for item in document["items"]] == ids
     assert yaml.safe_load(tokens.done("token", "list", "-o", "yaml"))["items"][0]["kind"] == "BootstrapToken"
     text = tokens.done("token", "list").splitlines()
-    assert text[0].split() == ["TOKEN", "TTL", "EXPIRES", "USAGES", "DESCRIPTION", "EXTRA", "GROUPS"]
+    assert text[0].split() == ["TOKEN", "TTL", "EXPIRES", "USAGES", "DESCRIPTION", "EXTRA", "GROUPS", "JOINS", "LAST", "USE",
+                               "LIMITS"]  # fmt: skip
     assert len(text) == len(ids) + 1
     wide = tokens.done("token", "list", "-o", "wide").splitlines()
     assert wide[0].endswith("SECRET")

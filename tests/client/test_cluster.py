@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from typing import Any
@@ -350,6 +351,30 @@ def test_a_request_goes_to_the_next_address_when_one_does_not_answer_and_stays_t
     with peer.http_peer(made, SERVING) as server:
         asyncio.run(run(server))
         assert [asked.method for asked in server.requests] == ["POST", "GET"]
+
+
+def test_a_server_whose_machine_lost_its_power_is_left_after_the_read_timeout() -> None:
+    def read_only(connection: socket.socket) -> None:
+        while connection.recv(4096):
+            continue
+
+    async def run(silent: peer.Peer, server: peer.Peer) -> None:
+        addresses = [Cluster("", one.url, CA.certificate_pem) for one in (silent, server)]
+        for is_read in (True, False):
+            first, other = addresses
+            async with ClusterClient(
+                first, User("u"), SystemClock(), others=[other], failover_read_timeout=0.5
+            ) as client:
+                if is_read:
+                    await client.get("configmaps", "x", "default")
+                else:  # it may have been stored
+                    with pytest.raises(PeerError, match=r"no answer within 0\.5 s"):
+                        await client.create("configmaps", config_map("x"))
+                assert client.server == server.url
+
+    with peer.byte_peer(read_only, SERVING) as silent, peer.http_peer(made, SERVING) as server:
+        asyncio.run(run(silent, server))
+        assert [asked.method for asked in server.requests] == ["GET"]
 
 
 def test_a_server_of_another_ca_is_passed_over_and_gets_no_credential() -> None:

@@ -154,7 +154,7 @@ def test_directories_are_private_and_durable_and_old_ones_are_left_alone(
     synced: list[Path] = []
     monkeypatch.setattr(files, "sync_directory", synced.append)
     make_directory(tmp_path / "a" / "b")
-    assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
+    assert [stat.S_IMODE((tmp_path / one).stat().st_mode) for one in ("a", "a/b")] == [0o700, 0o700]
     assert synced == [tmp_path / "a", tmp_path]
     (tmp_path / "open").mkdir(0o755)
     make_directory(tmp_path / "open")

@@ -9,14 +9,27 @@ from ipaddress import ip_address
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.actions import Action, CheckAccess, Controller, Delete, Requeue, Retry, Update
+from mooring.controllers.actions import (
+    Action,
+    CheckAccess,
+    Controller,
+    Delete,
+    InThread,
+    Record,
+    Requeue,
+    Retry,
+    Update,
+)
 from mooring.controllers.certificates.approver import CsrApprover
 from mooring.controllers.certificates.cleaner import CsrCleaner
 from mooring.controllers.certificates.signer import CsrSigner
-from mooring.pki.keys import generate_key
+from mooring.pki.errors import DeviceError
+from mooring.pki.keys import DeviceKey, generate_key
 from mooring.pki.pem import certificates
+from mooring.pki.x509.authority import Authority, request_serial_number
 from mooring.pki.x509.names import common_name, organizations
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT, KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
@@ -26,7 +39,7 @@ from tests.support.testca import ThrowawayCA
 CA = ThrowawayCA(now=NOW)
 KEY = generate_key()
 APPROVER, CLEANER = CsrApprover(), CsrCleaner()
-SIGNER = CsrSigner(CA.authority)
+SIGNER = CsrSigner(CA.cluster_ca.for_signer)
 CONTROLLERS = (APPROVER, SIGNER, CLEANER)
 
 NODE_PEM = build_request(KEY, "system:node:n1", ("system:nodes",))
@@ -173,13 +186,22 @@ def test_selfnodeclient_is_checked_before_nodeclient() -> None:
     assert subresource(first) == "selfnodeclient"
     second = list(access_check(first).then(False))
     assert subresource(second) == "nodeclient"
-    (retry,) = access_check(second).then(False)
+    _, retry = access_check(second).then(False)
     assert isinstance(retry, Retry)
 
 
-def test_a_recognised_request_that_is_not_allowed_is_retried_without_a_write() -> None:
-    (retry,) = access_check(planned(APPROVER, csr())).then(False)
+def test_a_recognised_request_that_is_not_allowed_says_so_once_and_is_retried() -> None:
+    update, retry = access_check(planned(APPROVER, csr())).then(False)
     assert isinstance(retry, Retry)
+    assert isinstance(update, Update)
+    (held,) = update.obj["status"]["conditions"]
+    assert (update.subresource, held["type"], held["reason"]) == ("approval", "NeedsApproval", "NotGranted")
+    assert "certificatesigningrequests:nodeclient" in held["message"]
+    (again,) = access_check(planned(APPROVER, update.obj)).then(False)
+    assert isinstance(again, Retry)
+    (approved,) = access_check(planned(APPROVER, update.obj)).then(True)
+    assert isinstance(approved, Update)
+    assert [one["type"] for one in approved.obj["status"]["conditions"]] == ["Approved"]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +225,8 @@ def test_a_request_for_another_certificate_is_left_to_administrators(obj: Obj) -
 
 def written(actions: Sequence[Action]) -> Obj:
     """Return the status of the one planned update."""
-    (update,) = actions
+    *recorded, update = actions
+    assert all(isinstance(action, Record) for action in recorded)
     assert isinstance(update, Update)
     assert (update.plural, update.subresource) == ("certificatesigningrequests", "status")
     assert update.obj["metadata"]["resourceVersion"] == "7"
@@ -216,7 +239,7 @@ def test_an_approved_request_gets_its_leaf_alone() -> None:
     status = written(planned(SIGNER, obj))
     (leaf,) = certificates(base64.b64decode(status["certificate"]))
     assert (common_name(leaf.subject), organizations(leaf.subject)) == ("system:node:n1", ("system:nodes",))
-    assert leaf.serial_number == int.from_bytes(b"\x2a" * 16, "big"), "the entropy that was given"
+    assert leaf.serial_number == request_serial_number(obj["metadata"]["uid"]), "it follows from the request"
     leaf.verify_directly_issued_by(CA.certificate)
     assert status["conditions"] == obj["status"]["conditions"]
     assert obj == csr(APPROVED), "the plan does not change objects of the views"
@@ -232,9 +255,11 @@ def leaf_end(signer: CsrSigner, **spec: Any) -> timedelta:
     [
         pytest.param(SIGNER, {}, timedelta(hours=8760, minutes=-5), id="a year by default, less five minutes"),
         pytest.param(SIGNER, {"expirationSeconds": 3600}, HOUR, id="the time that was asked for"),
-        pytest.param(CsrSigner(CA.authority, 2 * HOUR), {}, 2 * HOUR, id="the duration that was configured"),
         pytest.param(
-            CsrSigner(CA.authority, 2 * HOUR),
+            CsrSigner(CA.cluster_ca.for_signer, 2 * HOUR), {}, 2 * HOUR, id="the duration that was configured"
+        ),
+        pytest.param(
+            CsrSigner(CA.cluster_ca.for_signer, 2 * HOUR),
             {"expirationSeconds": 7 * 3600},
             2 * HOUR,
             id="never more than configured",
@@ -295,6 +320,70 @@ def test_an_expired_ca_signs_nothing_and_the_request_waits() -> None:
     (retry,) = planned(SIGNER, csr(APPROVED), CA.authority.not_after)
     assert isinstance(retry, Retry)
     assert "the CA expired at 2035-12-31T03:04:05Z" in retry.reason
+
+
+def test_a_signer_of_ones_own_signs_what_a_person_approved() -> None:
+    own = "example.com/web"
+    signer = CsrSigner({own: CA.authority}.get)
+    status = written(planned(signer, csr(APPROVED, pem=SERVING_PEM, signer=own, usages=SERVER_USAGES)))
+    (leaf,) = certificates(base64.b64decode(status["certificate"]))
+    leaf.verify_directly_issued_by(CA.certificate)
+    assert planned(signer, csr(APPROVED)) == [], "other signers are left to other programs"
+
+
+class SlowKey(DeviceKey, ec.EllipticCurvePrivateKey):
+    """A key in a device: it signs with another key, or fails."""
+
+    def __init__(self, key: ec.EllipticCurvePrivateKey, error: Exception | None = None) -> None:
+        self._key, self._error = key, error
+
+    def sign(self, data: Any, signature_algorithm: ec.EllipticCurveSignatureAlgorithm) -> bytes:
+        if self._error is not None:
+            raise self._error
+        return self._key.sign(data, signature_algorithm)
+
+    def public_key(self) -> ec.EllipticCurvePublicKey:
+        return self._key.public_key()
+
+    @property
+    def curve(self) -> ec.EllipticCurve:
+        return self._key.curve
+
+    @property
+    def key_size(self) -> int:
+        return self._key.key_size
+
+    def exchange(self, *_: Any) -> bytes:
+        raise NotImplementedError
+
+    private_numbers = private_bytes = __copy__ = __deepcopy__ = exchange  # type: ignore[assignment]  # never called
+
+
+def device(error: Exception | None = None) -> CsrSigner:
+    assert isinstance(CA.key, ec.EllipticCurvePrivateKey)
+    authority = Authority(CA.certificate, SlowKey(CA.key, error))
+    return CsrSigner(lambda signer_name: authority)
+
+
+def test_a_device_signs_in_a_thread() -> None:
+    (action,) = planned(device(), csr(APPROVED))
+    assert isinstance(action, InThread)
+    (leaf,) = certificates(base64.b64decode(written(action.work())["certificate"]))
+    leaf.verify_directly_issued_by(CA.certificate)
+
+
+def test_a_device_that_fails_leaves_the_request_as_it_is() -> None:
+    (action,) = planned(device(DeviceError("the token is gone")), csr(APPROVED))
+    assert isinstance(action, InThread)
+    with pytest.raises(DeviceError, match="the token is gone"):
+        action.work()
+
+
+def test_a_certificate_that_the_authority_refuses_marks_the_request_failed() -> None:
+    (action,) = planned(device(ValueError("too long")), csr(APPROVED))
+    assert isinstance(action, InThread)
+    (failed,) = [one for one in written(action.work())["conditions"] if one["type"] == FAILED]
+    assert failed["message"] == "the certificate cannot be encoded: too long"
 
 
 # -- cleaning ------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ Source: docs/protocol/namespaces.md#the-service-defaultkubernetes.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,16 +19,16 @@ from tests.support.plans import enqueued, plan, thing, views, with_metadata
 KEY = ("default", "kubernetes")
 DEFAULT = thing("default", status={"phase": "Active"})
 FIRST = "10.96.0.1"
-CONTROLLER = KubernetesService(("192.0.2.1", "192.0.2.2"), 6443, FIRST)
+CONTROLLER = KubernetesService(lambda: ("192.0.2.1", "192.0.2.2"), 6443, FIRST)
 HERE = {"name": "kubernetes", "namespace": "default"}
 OUTER = {"name": "https", "protocol": "TCP", "port": 443, "targetPort": 6443}
 INNER = {"name": "https", "port": 6443, "protocol": "TCP"}
 KINDS = ("services", "endpoints", "endpointslices")
 
 
-def created(addresses: tuple[str, ...] = CONTROLLER.addresses) -> dict[str, Obj]:
+def created(addresses: Sequence[str] = CONTROLLER.addresses()) -> dict[str, Obj]:
     """Return the objects created in an empty cluster, by plural."""
-    actions = plan(KubernetesService(addresses, 6443, FIRST), KEY, views(namespaces=[DEFAULT]))
+    actions = plan(KubernetesService(lambda: addresses, 6443, FIRST), KEY, views(namespaces=[DEFAULT]))
     assert all(isinstance(action, Create) for action in actions)
     return {action.plural: action.obj for action in actions if isinstance(action, Create)}
 
@@ -85,7 +86,7 @@ def test_without_an_address_the_service_has_no_endpoints() -> None:
 
 def test_correct_objects_are_not_updated() -> None:
     assert planned(stored()) == []
-    empty = KubernetesService((), 6443, FIRST)
+    empty = KubernetesService(lambda: (), 6443, FIRST)
     found = {name: with_metadata(obj, uid="u", resourceVersion="7") for name, obj in created(()).items()}
     assert planned(found, empty) == []
     found["endpointslices"].pop("endpoints")
@@ -159,7 +160,9 @@ def test_keys_of_an_event() -> None:
 
 
 def test_a_range_of_ipv6_has_slices_of_ipv6() -> None:
-    actions = plan(KubernetesService(("2001:db8::1",), 6443, "fd00::1"), KEY, views(namespaces=[DEFAULT]))
+    actions = plan(
+        KubernetesService(lambda: ("2001:db8::1", "192.0.2.1"), 6443, "fd00::1"), KEY, views(namespaces=[DEFAULT])
+    )
     found = {action.plural: action.obj for action in actions if isinstance(action, Create)}
     assert found["services"]["spec"]["clusterIPs"] == ["fd00::1"]
     assert found["endpoints"]["subsets"][0]["addresses"] == [{"ip": "2001:db8::1"}]

@@ -11,7 +11,7 @@ from tests.support.plans import NOW
 from tests.support.testca import ThrowawayCA
 
 CA = ThrowawayCA(now=NOW)
-SETTINGS = ControllerSettings(authority=CA.authority, root_ca=RootCa(CA.certificate_pem))
+SETTINGS = ControllerSettings(authority_for=CA.cluster_ca.for_signer, root_ca=RootCa(CA.certificate_pem))
 
 
 def test_the_names_are_those_of_kube_controller_manager() -> None:
@@ -21,15 +21,21 @@ def test_the_names_are_those_of_kube_controller_manager() -> None:
         "certificatesigningrequest-approving-controller",
         "certificatesigningrequest-signing-controller",
         "certificatesigningrequest-cleaner-controller",
+        "kubelet-serving-approver",
+        "machine-inventory-approver",
         "root-ca-certificate-publisher-controller",
+        "kube-apiserver-serving-clustertrustbundle-publisher-controller",
         "serviceaccount-controller",
         "serviceaccount-token-controller",
         "legacy-serviceaccount-token-cleaner-controller",
         "namespace-controller",
         "garbage-collector-controller",
         "pod-garbage-collector-controller",
+        "node-identity-controller",
+        "node-lifecycle-controller",
         "clusterrole-aggregation-controller",
         "kubernetes-service-controller",
+        "revocation-cleaner",
         "event-cleaner",
         "legacy-service-account-token-tracking",
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent import certificaterequest
+from mooring.agent.certificates import certificaterequest
 from mooring.agent.join import JoinOptions, join
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Progress
@@ -264,7 +264,7 @@ async def check_promises(admin: ClusterClient, ledger: Ledger, agents: set[str],
     assert nodes == agents
     for name in agents:
         state = NodeState(folder / name)
-        pair = state.read_pair()
+        pair = state.client.read_pair()
         assert pair is not None
         assert pair.certificate_pem == ledger.records[name][1]
         assert not state.bootstrap.exists()

@@ -32,6 +32,7 @@ __all__ = ["mooring"]
 SEEDS = 20
 FILES = {
     "pki/ca.crt", "pki/ca.key", "pki/apiserver.crt", "pki/apiserver.key", "pki/sa.key", "pki/sa.pub",
+    "pki/lineage.key", "pki/lineage.pub",
     "admin.conf", "super-admin.conf", "mooring.db", ".lock",
 }  # fmt: skip
 PATIENCE = 60.0
@@ -55,7 +56,11 @@ def check_a_second_run(data: Path, mooring: CommandLine) -> None:
     assert "To administrate:" in said
     for name, found in before.items():
         assert content(data / name) == (found or content(data / name)), f"{name} was there and is another now"
-    assert {str(path.relative_to(data)) for path in data.rglob("*") if path.is_file()} - FILES <= {"audit.log"}
+    assert {str(path.relative_to(data)) for path in data.rglob("*") if path.is_file()} - FILES <= {
+        "audit.log",
+        "pki/crl.pem",
+        "server/shared-keys.json",
+    }
 
     ca_pem = content(data / "pki/ca.crt")
     (authority,) = pem.certificates(ca_pem)

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent import certificaterequest, steps
+from mooring.agent import steps
+from mooring.agent.certificates import certificaterequest
 from mooring.agent.join import JoinOptions, join
 from mooring.agent.state import CA_MODE, NodeState
 from mooring.apimachinery.schema import Obj
@@ -69,7 +70,7 @@ def check_nothing_is_half_written(root: Path) -> None:
         assert state.read_pending_key() is not None
     if state.kubeconfig.exists():
         assert state.read_cluster() is not None
-    for link in (state.current, state.updated):
+    for link in (state.client.current, state.client.updated):
         assert not link.is_symlink() or link.exists(), "a link never leads nowhere"
     for pair in state.certificates.glob("kubelet-client-2*.pem"):
         text = pair.read_text()
@@ -99,7 +100,7 @@ def key_on_disk(root: Path) -> str:
     state = NodeState(root)
     key = state.read_pending_key()
     if key is None:
-        pair = state.read_pair()
+        pair = state.client.read_pair()
         key = pair.key if pair is not None else None
     return public_key_fingerprint(key) if key is not None else ""
 
@@ -115,7 +116,7 @@ def check_running_it_again(server: LiveServer, token: BootstrapToken, name: str,
     asyncio.run(join(validate_join_input(given), JoinOptions(root=root, certificate_timeout=PATIENCE)))
 
     state = NodeState(root)
-    pair = state.read_pair()
+    pair = state.client.read_pair()
     assert pair is not None
     assert pair.valid_at(SystemClock().now())
     if left:
@@ -129,6 +130,7 @@ def check_running_it_again(server: LiveServer, token: BootstrapToken, name: str,
         "etc/kubernetes/pki/ca.crt",
         "etc/kubernetes/kubelet.conf",
         "var/lib/kubelet/pki/kubelet-client-current.pem",
+        "var/lib/mooring/agent.json",
     }
 
     async def as_the_node() -> Obj:

@@ -20,7 +20,7 @@ from mooring.pki.keys import PrivateKey, generate_key, private_key_pem
 from mooring.pki.x509.requests import build_request
 from tests.kubeadm.peers import CLIENT_USAGES, CSRS, KUBELET_CLIENT, Peer, await_certificate, node_request
 from tests.support.liveserver import LiveServer
-from tests.support.typedclient import WATCH_LIST, Client, RefusedError
+from tests.support.typedclient import WATCH_LIST, Client, RefusedError, poll
 
 
 def one_shot_name(key: PrivateKey, node: str) -> str:
@@ -110,7 +110,7 @@ class TestCertificateManager:
         assert (refused.value.status["type"], refused.value.status["reason"]) == ("Denied", "Tested")
 
     def test_the_manager_stops_waiting_when_the_signer_fails(self, kubelet: Peer, admin: Client, node: str) -> None:
-        made = self._waiting(kubelet, node, usages=("digital signature", "server auth", "code signing"))
+        made = self._waiting(kubelet, node, signer="kubernetes.io/kube-apiserver-client")
         self._decide(admin, made, "Approved")
         with pytest.raises(RefusedError) as refused:
             await_certificate(kubelet, made)
@@ -126,20 +126,25 @@ class TestCertificateManager:
 
     def test_a_serving_certificate_waits_for_a_person(self, kubelet: Peer, admin: Client, node: str) -> None:
         made = self._waiting(kubelet, node)
-        assert not (admin.get(CSRS, "", made["metadata"]["name"]).get("status") or {}).get("conditions")
+
+        def reasons() -> list[str]:
+            status = admin.get(CSRS, "", made["metadata"]["name"]).get("status") or {}
+            return [one["reason"] for one in status.get("conditions") or ()]
+
+        poll(lambda: reasons() == ["NodeMissing"], "the approver says why it waits")
         self._decide(admin, made, "Approved")
         names = leaf(await_certificate(kubelet, made)).extensions.get_extension_for_class(x509.SubjectAlternativeName)
         assert names.value.get_values_for_type(x509.DNSName) == [node]
 
-    def _waiting(self, kubelet: Peer, node: str, usages: tuple[str, ...] = ("digital signature", "server auth")) -> Obj:
-        """Create a request for a serving certificate, which no controller approves."""
+    def _waiting(self, kubelet: Peer, node: str, signer: str = "kubernetes.io/kubelet-serving") -> Obj:
+        """Create a request for a serving certificate, which no controller approves, because the node has no Node."""
         pem = build_request(
             generate_key(), f"system:node:{node}", ("system:nodes",), (node,), (ipaddress.ip_address("192.0.2.7"),)
         )
         spec = {
             "request": base64.b64encode(pem).decode(),
-            "signerName": "kubernetes.io/kubelet-serving",
-            "usages": list(usages),
+            "signerName": signer,
+            "usages": ["digital signature", "server auth"],
         }
         return kubelet.create(CSRS, "", {"metadata": {"generateName": "csr-"}, "spec": spec})
 

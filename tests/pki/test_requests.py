@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mooring.pki import keys, pem
 from mooring.pki.errors import RequestError
 from mooring.pki.x509 import names
-from mooring.pki.x509.requests import build_request, parse_request
+from mooring.pki.x509.requests import MAX_REMEMBERED_BYTES, build_request, parse_request
 from tests.support.testca import node_request, request, request_with_bad_signature
 
 KEY = keys.generate_key()
@@ -159,3 +159,29 @@ def test_no_byte_of_a_request_can_be_changed(place: int, change: int) -> None:
     der[place] ^= change
     with pytest.raises(RequestError):
         parse_request(pem.encode("CERTIFICATE REQUEST", bytes(der)))
+
+
+@pytest.mark.parametrize(
+    ("challenge", "read"),
+    [
+        pytest.param("", "", id="none"),
+        pytest.param("a proof", "a proof", id="a text"),
+        pytest.param("x" * 256, "", id="one that is too long"),
+    ],
+)
+def test_the_challenge_password(challenge: str, read: str) -> None:
+    assert parse_request(build_request(KEY, "n1", challenge_password=challenge)).challenge_password == read
+
+
+@pytest.mark.parametrize(
+    ("padding", "remembered"),
+    [
+        pytest.param(b"", True, id="a usual request is parsed once"),
+        pytest.param(b"#" * MAX_REMEMBERED_BYTES, False, id="a large text is parsed each time"),
+    ],
+)
+def test_requests_in_memory(padding: bytes, remembered: bool) -> None:
+    text = build_request(keys.generate_key(), "system:node:n1", ("system:nodes",)) + padding
+    first, second = parse_request(text), parse_request(text)
+    assert (first is second) == remembered
+    assert first.key_fingerprint == second.key_fingerprint

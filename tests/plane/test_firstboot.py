@@ -22,7 +22,8 @@ from mooring.trust.discovery import clusterinfo, jws
 from tests.support.registryroom import Room, open_room
 from tests.support.testca import ThrowawayCA
 
-CA = ThrowawayCA().certificate_pem
+CLUSTER_CA = ThrowawayCA().cluster_ca
+CA = CLUSTER_CA.trusted_pem
 KUBEADM = [
     ("clusterroles", "", "kubeadm:get-nodes"),
     ("clusterrolebindings", "", "kubeadm:get-nodes"),
@@ -47,7 +48,7 @@ KUBEADM = [
 
 def first_boot(room: Room, ca: bytes = CA, **flags: Any) -> FirstBoot:
     config = server_config(**{"data_dir": "/d", "detected_addresses": ("192.0.2.1",), **flags})
-    return FirstBoot(room.registry, room.clock, config, RootCa(ca), CA)
+    return FirstBoot(room.registry, room.clock, config, RootCa(ca), CLUSTER_CA)
 
 
 def in_empty_room(test: Any) -> Any:

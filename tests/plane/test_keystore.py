@@ -38,6 +38,8 @@ EVERYTHING = (
     "pki/apiserver.key",
     "pki/ca.crt",
     "pki/ca.key",
+    "pki/lineage.key",
+    "pki/lineage.pub",
     "pki/sa.key",
     "pki/sa.pub",
     "super-admin.conf",
@@ -71,7 +73,7 @@ def test_the_second_boot_changes_nothing(tmp_path: Path) -> None:
     second = prepared(tmp_path, NOW + timedelta(days=100))
     assert second.created == ()
     assert contents(tmp_path) == before
-    assert second.key_store.authority.certificate == first.key_store.authority.certificate
+    assert second.key_store.ca.authority.certificate == first.key_store.ca.authority.certificate
     assert second.key_store.token_keys == first.key_store.token_keys
 
 
@@ -155,11 +157,31 @@ def test_a_key_of_another_authority_is_an_error(tmp_path: Path) -> None:
         prepared(tmp_path)
 
 
-def test_two_certificates_where_one_belongs_are_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("issuing_first", [True, False])
+def test_a_bundle_is_trusted_whole_and_the_ca_of_the_key_issues(tmp_path: Path, issuing_first: bool) -> None:
     prepared(tmp_path)
     path = tmp_path / "pki/ca.crt"
-    path.write_bytes(path.read_bytes() + ThrowawayCA().certificate_pem)
-    with pytest.raises(ConfigError, match="exactly one certificate, it holds 2"):
+    own, other = path.read_bytes(), ThrowawayCA().certificate_pem
+    path.write_bytes(own + other if issuing_first else other + own)
+    result = prepared(tmp_path)
+    assert result.key_store.ca.authority.certificate_pem == own
+    assert result.key_store.client_ca_pem == result.key_store.serving_ca_pem == path.read_bytes()
+    assert set(made(result, tmp_path)) == {"admin.conf", "super-admin.conf"}
+    assert parse_kubeconfig((tmp_path / "admin.conf").read_bytes()).clusters[0].ca_pem == path.read_bytes()
+    assert prepared(tmp_path).created == ()
+
+
+def test_a_ca_with_less_than_a_year_left_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    prepared(tmp_path, NOW + timedelta(days=1))
+    assert caplog.text == ""
+    prepared(tmp_path, NOW + timedelta(days=3300))
+    assert "the CA of the cluster expires in 351 days; replace it with mooring ca rollover start" in caplog.text
+
+
+def test_a_bundle_without_the_ca_of_the_key_is_an_error(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    (tmp_path / "pki/ca.crt").write_bytes(ThrowawayCA().certificate_pem + ThrowawayCA("other").certificate_pem)
+    with pytest.raises(ConfigError, match=r"ca\.crt: the CA's private key does not belong to its certificate"):
         prepared(tmp_path)
 
 

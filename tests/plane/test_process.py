@@ -20,7 +20,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.plane.assemble import Process
-from mooring.plane.compaction import INTERVAL_SECONDS, compact_forever
+from mooring.plane.background.compaction import INTERVAL_SECONDS, compact_forever
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.keystore import KeyStore, prepare
 from mooring.plane.lifecycle import RunningServer, running

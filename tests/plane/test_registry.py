@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +12,11 @@ import pytest
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.options import WriteOptions
-from mooring.errors import ConfigError, NotFoundError
+from mooring.errors import ConfigError, NotFoundError, StorageError
 from mooring.plane.configuration import server_config
 from mooring.plane.firstboot import SYSTEM_USER
 from mooring.plane.registry import check_names, open_registry
+from tests.support.encryption import IDENTITY, entry, file, local
 from tests.support.manualclock import ManualClock
 
 LOST = {"metadata": {"name": "lost", "namespace": "missing"}}
@@ -44,6 +46,7 @@ def test_an_admission_plugin_checks_writes_unless_it_is_disabled() -> None:
             'disable-admission-plugins: "Nope" is not one of NamespaceLifecycle, ',
         ),
         ({"authorization_mode": "Nope"}, 'authorization-mode: "Nope" is not one of '),
+        ({"controllers": ("*", "-nope")}, 'controllers: "nope" is not one of bootstrap-signer-controller, '),
         ({"storage": "nope:"}, "storage: "),
     ],
     ids=str,
@@ -52,3 +55,24 @@ def test_names_that_no_table_has_are_refused_before_anything_is_opened(flags: di
     with pytest.raises(ConfigError) as caught:
         check_names(server_config(**{"storage": "memory:", **flags}), ManualClock())
     assert str(caught.value).startswith(message)
+
+
+def test_a_server_does_not_start_while_its_denylist_cannot_be_decrypted(tmp_path: Path) -> None:
+    def flags(name: str) -> dict[str, Any]:
+        place = tmp_path / "encryption.json"
+        place.write_bytes(file(entry("*.mooring.dev", local("secretbox", name)), entry("*.*", IDENTITY)))
+        return {"storage": f"sqlite:{tmp_path}/mooring.db", "encryption_provider_config": str(place)}
+
+    async def start(name: str, *, creates: bool) -> None:
+        clock = ManualClock()
+        async with open_registry(server_config(**flags(name)), clock, os.urandom) as parts:
+            if creates:
+                spec = {"serialNumber": "1f", "reason": "keyCompromise"}
+                obj = {"metadata": {"name": "serial-1f"}, "spec": spec}
+                change = Change(SYSTEM_USER, clock.now())
+                await parts.registry.create(BY_PLURAL["certificaterevocations"], "", obj, change, WriteOptions())
+
+    asyncio.run(start("first", creates=True))
+    asyncio.run(start("first", creates=False))
+    with pytest.raises(StorageError, match="1 certificaterevocations cannot be decrypted, and revoked certificates"):
+        asyncio.run(start("other", creates=False))

@@ -50,7 +50,7 @@ class Room:
         return ServingPair(
             self.config[ServingSettings],
             read_pair(self.config[ServingSettings]),
-            CA.certificate,
+            CA.cluster_ca,
             self.reloading,
             SystemClock().now,
             self._changed,

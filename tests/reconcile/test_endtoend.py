@@ -128,10 +128,13 @@ async def test_a_refused_request_waits_until_it_is_allowed(room: Room) -> None:
             )
 
     api = Granting(room.registry, masters_only, room.clock)
+    token = {"metadata": {"name": "bootstrap-token-abcdef"}, "type": "bootstrap.kubernetes.io/token"}
+    await room.create("secrets", token, "kube-system")
     async with running(room, controllers(), api):
         await room.create("certificatesigningrequests", request("join"), user=JOINER)
         await room.clock.advance(60)
-        assert status(room, "join") == {}
+        (held,) = status(room, "join")["conditions"]
+        assert (held["type"], held["reason"]) == ("NeedsApproval", "NotGranted")
         may.append("nodeclient")
         await room.clock.advance(60)
         await until(lambda: "certificate" in status(room, "join"))
@@ -328,3 +331,37 @@ async def test_an_aggregated_role_follows_what_it_selects(room: Room) -> None:
         await until(lambda: rules() == [rule])
         await room.delete("clusterroles", "part")
         await until(lambda: rules() == [])
+
+
+@in_room
+async def test_a_node_without_a_heartbeat_becomes_unknown_and_comes_back(room: Room) -> None:
+    def node() -> Obj:
+        found = room.registry.views["nodes"].get("m1")
+        assert found is not None
+        return found
+
+    def ready(status: str) -> Obj:
+        now = room.clock.now().isoformat(timespec="seconds").replace("+00:00", "Z")
+        condition = {"type": "Ready", "status": status, "lastHeartbeatTime": now, "lastTransitionTime": now}
+        return {"status": {"conditions": [condition]}}
+
+    def taints() -> list[str]:
+        return [f"{one['key'].rpartition('/')[2]}:{one['effect']}" for one in node()["spec"].get("taints", ())]
+
+    async def renew() -> None:
+        spec = {"renewTime": room.clock.now().isoformat(timespec="microseconds").replace("+00:00", "Z")}
+        await room.patch("leases", "m1", {"spec": spec}, "kube-node-lease")
+
+    await room.create("leases", {"metadata": {"name": "m1"}, "spec": {"holderIdentity": "m1"}}, "kube-node-lease")
+    async with running(room, controllers("node-lifecycle-controller")):
+        await room.create("nodes", {"metadata": {"name": "m1"}, **ready("True")})
+        for _ in range(12):
+            await renew()
+            await room.clock.advance(10)
+        assert taints() == []
+        await room.clock.advance(60)
+        await until(lambda: taints() == ["unreachable:NoSchedule", "unreachable:NoExecute"])
+        assert node()["status"]["conditions"][0]["reason"] == "NodeStatusUnknown"
+        await renew()
+        await room.patch("nodes", "m1", ready("True"), subresource="status")
+        await until(lambda: taints() == [])

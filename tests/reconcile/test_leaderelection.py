@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -10,7 +11,15 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.errors import StorageError
-from mooring.reconcile.leaderelection import LEASE_SECONDS, NAME, NAMESPACE, RENEW_SECONDS, RETRY_SECONDS, LeaderElector
+from mooring.reconcile.leaderelection import (
+    LEASE_SECONDS,
+    NAME,
+    NAMESPACE,
+    RENEW_SECONDS,
+    RETRY_SECONDS,
+    Election,
+    LeaderElector,
+)
 from mooring.reconcile.registryapi import RegistryApi
 from tests.support.loops import api_of, until
 from tests.support.manualclock import settle
@@ -21,9 +30,12 @@ class Candidate:
     """One candidate with a flag for its running work."""
 
     def __init__(
-        self, room: Room, identity: str, api: RegistryApi | None = None, gone: Callable[[str], bool] | None = None
-    ):
-        self.elector = LeaderElector(api or api_of(room), room.clock, identity, gone or (lambda holder: False))
+        self, room: Room, identity: str, api: RegistryApi | None = None, gone: Callable[[str], bool] | None = None,
+        election: Election | None = None,
+    ):  # fmt: skip
+        self.elector = LeaderElector(
+            api or api_of(room), room.clock, identity, gone or (lambda holder: False), election
+        )
         self.working = False
         self.begun = 0
         self.fails = False
@@ -170,6 +182,23 @@ async def test_a_holder_known_to_be_dead_is_succeeded_at_once(room: Room) -> Non
 
 
 @in_room
+async def test_a_candidate_that_is_told_to_look_succeeds_an_ended_holder_without_waiting(room: Room) -> None:
+    api = Unreliable(room)
+    one = Candidate(room, "one", api)
+    ended: set[str] = set()
+    two = Candidate(room, "two", gone=ended.__contains__)
+    async with competing(one), competing(two):
+        two.elector.look_now()  # the holder lives: one look, and the next after the usual time
+        await settle()
+        assert not two.working
+        await silence(one, api)
+        ended.add("one")
+        two.elector.look_now()
+        await until(lambda: two.working)
+        assert room.clock.monotonic() == 0
+
+
+@in_room
 async def test_a_restarted_holder_of_the_same_name_leads_at_once(room: Room) -> None:
     api = Unreliable(room)
     one = Candidate(room, "one", api)
@@ -207,6 +236,62 @@ async def test_a_holder_that_cannot_renew_stops_in_time_and_leads_again_when_it_
         if not api.hangs:
             await room.clock.advance(RETRY_SECONDS)
             assert (one.working, one.begun) == (True, 2)
+
+
+@in_room
+async def test_the_lease_and_its_times_can_be_chosen(room: Room) -> None:
+    election = Election(namespace="default", name="mine", lease_seconds=60, renew_seconds=40.0, retry_seconds=10.0)
+    api = Unreliable(room)
+    one = Candidate(room, "one", api, election=election)
+    two = Candidate(room, "two", election=election)
+    async with competing(one, two):
+        assert (await room.get("leases", "mine", "default")).obj["spec"]["leaseDurationSeconds"] == 60
+        await room.clock.advance(20)
+        api.error = StorageError("dead")
+        await room.clock.advance(39)
+        assert one.working
+        await room.clock.advance(1)
+        assert (one.working, two.working) == (False, False)
+        await room.clock.advance(30)
+        assert two.working
+
+
+@in_room
+async def test_a_failure_that_lasts_is_logged_when_it_begins_and_when_it_ends(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mooring.controllers")
+    api = Unreliable(room)
+    one = Candidate(room, "one", api)
+    api.error = StorageError("no disk")
+    async with competing(one):
+        await room.clock.advance(60)
+        assert one.elector.failure == "no disk"
+        api.error = None
+        await room.clock.advance(RETRY_SECONDS)
+        assert one.elector.failure == ""
+        assert caplog.messages == [
+            "the controllers' Lease cannot be renewed: no disk",
+            "the controllers' Lease can be renewed again",
+            "controllers run in this process (one)",
+        ]
+
+
+@in_room
+async def test_a_missing_namespace_of_the_lease_is_named(room: Room) -> None:
+    one = Candidate(room, "one", election=Election(namespace="nowhere"))
+    async with competing(one):
+        assert one.elector.failure == 'there is no namespace "nowhere" for the Lease'
+        assert not one.working
+
+
+@in_room
+async def test_the_holder_is_named_once_while_others_wait(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "mooring.controllers")
+    one, two = Candidate(room, "one"), Candidate(room, "two")
+    async with competing(one, two):
+        await room.clock.advance(10 * LEASE_SECONDS)
+    assert caplog.messages.count("the controllers run in one; waiting for its Lease") == 1
 
 
 @in_room

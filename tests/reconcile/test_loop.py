@@ -263,6 +263,11 @@ def edit(namespace: str = "default", name: str = "a", version: str = "1") -> Upd
         pytest.param(
             Create("configmaps", {"metadata": {"name": "a", "namespace": "default"}}), True, id="it exists already"
         ),
+        pytest.param(
+            Create("configmaps", {"metadata": {"name": "a", "namespace": "default"}}, must_be_new=True),
+            False,
+            id="it exists already and had to be new",
+        ),
         pytest.param(edit(name="gone"), True, id="what it changes is gone"),
         pytest.param(edit(), False, id="what it changes is another version"),
         pytest.param(Delete("configmaps", "default", "gone", "u"), True, id="what it deletes is gone"),
@@ -331,7 +336,7 @@ async def test_access_checks_of_a_plan_are_bounded(room: Room, caplog: pytest.Lo
 
     await room.create("configmaps", config_map("a"))
     async with running(room, [Scripted(lambda key, views, now: again(True))]):
-        await until(lambda: "the plan checks access without end" in caplog.text)
+        await until(lambda: "the plan checks access or resolves names without end" in caplog.text)
     assert len(asked) == MAX_ACCESS_CHECKS + 1
 
 

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
+from typing import cast
 
 import pytest
 
 from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.watchevent import WatchEvent
+from mooring.client.cluster import ClusterClient, Listed
 from mooring.clock import SystemClock
 from mooring.controllers.actions import Delete
 from mooring.controllers.bootstrap.tokencleaner import TokenCleaner
-from mooring.errors import ConflictError, NotFoundError
+from mooring.controllers.scope import Scope
+from mooring.errors import ConflictError, ForbiddenError, NotFoundError, PeerError
+from mooring.reconcile import remote
 from mooring.reconcile.loop import Reconciler
 from mooring.reconcile.remote import LiveView, RemoteApi
 from tests.support.liveserver import LiveServer
+from tests.support.manualclock import ManualClock
 
 
 class Ahead(SystemClock):
@@ -78,6 +85,116 @@ def test_a_view_holds_the_first_list_and_every_change(live_server: LiveServer) -
 
 def config_map(name: str) -> Obj:
     return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"}}
+
+
+class Scripted:
+    """A client whose list and watch do what a test says, in order: objects, or an error."""
+
+    def __init__(self, *steps: Sequence[Obj] | Exception) -> None:
+        self.clock = ManualClock()
+        self.steps = list(steps)
+        self.listed: list[tuple[str, str, str]] = []
+
+    async def list(self, plural: str, namespace: str, *, label_selector: str, field_selector: str) -> Listed:
+        self.listed.append((plural, namespace, field_selector))
+        step = self.steps.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return Listed(tuple(step), "1")
+
+    async def watch(self, *arguments: object, **options: object) -> AsyncIterator[WatchEvent]:
+        step = self.steps.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        for one in step:
+            yield WatchEvent("ADDED", one)
+
+
+class Lost(Scripted):
+    """A client that lists and can never watch."""
+
+    async def list(self, plural: str, namespace: str, *, label_selector: str, field_selector: str) -> Listed:
+        return Listed((), "1")
+
+    async def watch(self, *arguments: object, **options: object) -> AsyncIterator[WatchEvent]:
+        for error in (PeerError("nothing answers"),):
+            raise error
+        yield WatchEvent("ADDED", {})
+
+
+def following(client: Scripted, **scopes: Scope) -> RemoteApi:
+    return RemoteApi(cast(ClusterClient, client), scopes)
+
+
+def test_of_a_kind_with_a_scope_only_that_part_is_listed() -> None:
+    async def run() -> None:
+        client = Scripted([obj("a", "1")], [])
+        api = following(client, secrets=Scope("kube-system", "type=x"))
+        stop = await api.follow(("secrets",), lambda *event: None)
+        await stop()
+        assert client.listed == [("secrets", "kube-system", "type=x")]
+
+    asyncio.run(run())
+
+
+def test_a_refusal_of_the_first_list_ends_following() -> None:
+    async def run() -> None:
+        with pytest.raises(ForbiddenError):
+            await following(Scripted(ForbiddenError("no"))).follow(("secrets",), lambda *event: None)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("error", [ForbiddenError("no"), RuntimeError("a fault")], ids=["a refusal", "a fault"])
+def test_what_ends_following_later_is_reported(error: Exception) -> None:
+    async def run() -> None:
+        seen: list[str] = []
+        api = following(Scripted([obj("a", "1")], error))
+        stop = await api.follow(("secrets",), lambda plural, one, deleted: seen.append(one["metadata"]["name"]))
+        assert await api.refused() is error
+        assert seen == ["a"]
+        assert api.views["secrets"].get("a", "n") is not None, "the view stays as it was"
+        await stop()
+
+    asyncio.run(run())
+
+
+def test_an_error_that_all_kinds_meet_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        client = Lost()
+        stop = await following(client).follow(("secrets", "nodes"), lambda *event: None)
+        await client.clock.advance(5)
+        assert len(caplog.records) == 1
+        await stop()
+
+    asyncio.run(run())
+
+
+def test_remembered_errors_are_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(remote, "MAX_ERRORS", 1)
+
+    async def run() -> None:
+        errors = [PeerError(text) for text in ("one", "two", "one", "one")]
+        client = Scripted([obj("a", "1")], *errors, *[PeerError("one")] * 9)
+        stop = await following(client).follow(("secrets",), lambda *event: None)
+        await client.clock.advance(10)
+        assert [one.getMessage().split()[2] for one in caplog.records] == ["one;", "two;", "one;"]
+        await stop()
+
+    asyncio.run(run())
+
+
+def test_temporary_errors_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        client = Scripted([obj("a", "1")], *[PeerError("nothing answers")] * 20)
+        stop = await following(client).follow(("secrets",), lambda *event: None)
+        await client.clock.advance(50)
+        assert [one.getMessage() for one in caplog.records] == ["following secrets: nothing answers; trying again"]
+        await client.clock.advance(100)
+        assert 2 <= len(caplog.records) <= 3
+        await stop()
+
+    asyncio.run(run())
 
 
 def test_access_reviews_are_created_on_the_server(live_server: LiveServer) -> None:

@@ -110,6 +110,7 @@ def test_each_failure_in_a_row_doubles_the_wait_up_to_a_limit() -> None:
         for _ in range(40):
             last = queue.retry(A)
         assert last == MAX_DELAY
+        assert queue.retry(A, 0.5) == 0.5
         assert queue.retry(B) == 0.005, "each key has its own count"
         queue.forget(A)
         assert queue.retry(A) == 0.005

@@ -22,14 +22,16 @@ from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
 from mooring.errors import ApiError, ConfigError, ForbiddenError, InvalidError, NotFoundError
-from mooring.identity import MASTERS, NODE_PREFIX, NODES, UserInfo
+from mooring.identity import MASTERS, NODE_PREFIX, NODES, RECOVERING_NODES, UserInfo
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
 from mooring.registry.admission.noderestriction.plugin import forbidden_labels
 from mooring.registry.admission.request import AdmissionRequest
 from mooring.registry.admission.table import ADMISSION, ALWAYS_ENABLED, build
+from mooring.trust.lineage.chain import START, Checkpoint, new_record
 from tests.support.manualclock import EPOCH
 from tests.support.registryroom import ADMIN, Room, in_room, kind, masters_only, open_room
+from tests.support.testca import ThrowawayCA
 
 NODE = UserInfo(NODE_PREFIX + "n1", groups=(NODES,))
 NAMELESS = UserInfo("someone", groups=(NODES,))
@@ -114,6 +116,37 @@ def test_in_a_missing_namespace(plural: str, operation: str, more: dict[str, Any
             plugin.admit(asked)
 
 
+# -- recovering nodes ------------------------------------------------------------------------------------------------
+
+RECOVERING = UserInfo("system:recovering-node:n1", groups=(RECOVERING_NODES,))
+
+
+@pytest.mark.parametrize(
+    ("plural", "operation", "new", "user", "refusal"),
+    [
+        pytest.param("certificatesigningrequests", "CREATE", csr(pem("system:node:n1"), KUBELET_CLIENT), RECOVERING, "",
+                     id="its own name is allowed"),
+        pytest.param("certificatesigningrequests", "CREATE", csr(pem("system:node:n2"), KUBELET_CLIENT), RECOVERING,
+                     'may only request a certificate of "system:node:n1"', id="another name is refused"),
+        pytest.param("certificatesigningrequests", "CREATE", csr(pem("system:node:n1")), RECOVERING,
+                     f"may only use the signer {KUBELET_CLIENT}", id="another signer is refused"),
+        pytest.param("certificatesigningrequests", "CREATE", csr("junk", KUBELET_CLIENT), RECOVERING, "",
+                     id="validation refuses a broken request"),
+        pytest.param("certificatesigningrequests", "DELETE", None, RECOVERING, "may only create", id="a deletion is refused"),
+        pytest.param("configmaps", "CREATE", {"metadata": {}}, RECOVERING, "may only create", id="another kind is refused"),
+        pytest.param("selfsubjectaccessreviews", "CREATE", {"metadata": {}}, RECOVERING, "", id="a review is allowed"),
+        pytest.param("configmaps", "CREATE", {"metadata": {}}, USER, "", id="other users are not concerned"),
+    ],
+)  # fmt: skip
+def test_a_recovering_node(plural: str, operation: str, new: Obj | None, user: UserInfo, refusal: str) -> None:
+    asked = request(plural, operation, new=new, old=None if new else {"metadata": {"name": "a"}}, user=user)
+    if not refusal:
+        ADMISSION["RecoveringNodeRestriction"]().admit(asked)
+        return
+    with pytest.raises(ForbiddenError, match=refusal):
+        ADMISSION["RecoveringNodeRestriction"]().admit(asked)
+
+
 # -- certificate requests -------------------------------------------------------------------------------------------
 
 
@@ -125,6 +158,55 @@ def granting(*grants: tuple[str, str]) -> Callable[[Attributes], Decision]:
         return Decision(Ruling.ALLOW if right and (asked.verb, asked.name) in grants else Ruling.NO_OPINION)
 
     return authorize
+
+
+BUNDLE_CA = ThrowawayCA().certificate_pem.decode()
+SIGNER_BUNDLE = {
+    "metadata": {"name": "example.com:web:a"},
+    "spec": {"signerName": "example.com/web", "trustBundle": BUNDLE_CA},
+}
+
+
+@pytest.mark.parametrize(
+    ("obj", "grants", "allowed"),
+    [
+        pytest.param(SIGNER_BUNDLE, [("attest", "example.com/web")], True, id="attest on the signer"),
+        pytest.param(SIGNER_BUNDLE, [("attest", "example.com/*")], True, id="attest on its domain"),
+        pytest.param(SIGNER_BUNDLE, [("sign", "example.com/web")], False, id="another verb"),
+        pytest.param({"metadata": {"name": "a"}, "spec": {"trustBundle": BUNDLE_CA}}, [], True, id="no signer"),
+    ],
+)
+def test_a_bundle_of_a_signer_needs_attest(obj: Obj, grants: list[tuple[str, str]], allowed: bool) -> None:
+    async def scenario() -> None:
+        async with open_room(authorize=granting(*grants)) as room:
+            call = room.create("clustertrustbundles", deep_copy(obj), user=USER)
+            if allowed:
+                await call
+                return
+            with pytest.raises(ForbiddenError, match=r'user not permitted to attest for signerName "example.com/web"'):
+                await call
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("metadata", "refused"),
+    [
+        pytest.param({"finalizers": ["example.com/a"]}, False, id="a finalizer needs nothing"),
+        pytest.param({"labels": {"a": "b"}}, True, id="a label needs attest"),
+    ],
+)
+@in_room
+async def test_a_change_of_a_bundle(room: Room, metadata: Obj, refused: bool) -> None:
+    stored = await room.create("clustertrustbundles", deep_copy(SIGNER_BUNDLE), user=ADMIN)
+    body = deep_copy(stored.obj)
+    body["metadata"].update(metadata)
+    if refused:
+        with pytest.raises(ForbiddenError, match="not permitted to attest"):
+            await room.update("clustertrustbundles", body, user=USER)
+        return
+    await room.update("clustertrustbundles", body, user=USER)
+    await room.delete("clustertrustbundles", "example.com:web:a", user=USER)
 
 
 CONDITION = {"type": "Approved", "status": "True", "reason": "r"}
@@ -206,6 +288,69 @@ async def test_an_unreadable_request_is_told_by_validation(room: Room, user: Use
         await room.create("certificatesigningrequests", csr(junk, signer), user=user)
 
 
+def bootstrap_token(**annotations: str) -> Obj:
+    named = {f"mooring.dev/{name.replace('_', '-')}": value for name, value in annotations.items()}
+    return {
+        "metadata": {"name": "bootstrap-token-abcdef", "namespace": "kube-system", "annotations": named},
+        "type": "bootstrap.kubernetes.io/token",
+    }
+
+
+@pytest.mark.parametrize(
+    ("annotations", "common_name", "refusal"),
+    [
+        pytest.param({"node_name": "worker-*"}, NODE_PREFIX + "worker-1", "", id="a name that matches"),
+        pytest.param({"max_joins": "1"}, NODE_PREFIX + "n1", "", id="any name"),
+        pytest.param(
+            {"node_name": "worker-*"}, NODE_PREFIX + "n1", 'only for nodes named "worker-\\*"', id="another name"
+        ),
+        pytest.param({"node_name": "*"}, "jane", "only for nodes named", id="no node"),
+        pytest.param({"node_name": "A"}, NODE_PREFIX + "n1", "not a node name", id="an unreadable pattern"),
+    ],
+)
+@in_room
+async def test_a_bootstrap_token_requests_only_names_that_it_allows(
+    room: Room, annotations: dict[str, str], common_name: str, refusal: str
+) -> None:
+    user = UserInfo("system:bootstrap:abcdef", groups=("system:bootstrappers",))
+    wanted = csr(pem(common_name, NODES), KUBELET_CLIENT)
+    await room.create("certificatesigningrequests", {**wanted, "metadata": {"name": "before"}}, user=user)
+    await room.create("secrets", bootstrap_token(**annotations), "kube-system")
+    if not refusal:
+        await room.create("certificatesigningrequests", wanted, user=user)
+        return
+    with pytest.raises(ForbiddenError, match=refusal) as refused:
+        await room.create("certificatesigningrequests", wanted, user=user)
+    causes = [cause.reason for cause in refused.value.details.causes]
+    assert causes == (["NodeNameNotAllowed"] if "only for nodes" in refusal else [])
+    if "node_name" in annotations and "A" not in annotations.values():
+        with pytest.raises(InvalidError):
+            await room.create("certificatesigningrequests", csr("junk", KUBELET_CLIENT), user=user)
+
+
+# -- lineage -----------------------------------------------------------------------------------------------------------
+
+
+@in_room
+async def test_lineage_records_are_only_appended(room: Room) -> None:
+    entry = {"time": "2026-01-01T00:00:00Z", "event": "Issued"}
+    first, head = new_record(START, [entry], None)
+    second, _ = new_record(head, [entry], None)
+    foreign, _ = new_record(Checkpoint(1, "sha256:" + "f" * 64), [entry], None)
+    with pytest.raises(ForbiddenError, match="must follow the last one"):
+        await room.create("lineagerecords", second)
+    await room.create("lineagerecords", first)
+    with pytest.raises(ForbiddenError, match="must follow the last one"):
+        await room.create("lineagerecords", foreign)
+    with pytest.raises(InvalidError, match="sequence number"):
+        await room.create("lineagerecords", {**second, "metadata": {"name": "last"}})
+    stored = (await room.create("lineagerecords", second)).obj
+    with pytest.raises(ForbiddenError, match="never changed or deleted"):
+        await room.update("lineagerecords", {**stored, "metadata": {**stored["metadata"], "labels": {"a": "b"}}})
+    with pytest.raises(ForbiddenError, match="never changed or deleted"):
+        await room.delete("lineagerecords", stored["metadata"]["name"])
+
+
 @pytest.mark.parametrize("plugin", ["CertificateSubjectRestriction", "NodeRestriction"])
 def test_a_request_only_validation_can_read_is_refused_all_the_same(plugin: str) -> None:
     lenient = dataclasses.replace(kind("certificatesigningrequests"), validate=lambda obj: [])
@@ -237,8 +382,21 @@ def test_a_request_only_validation_can_read_is_refused_all_the_same(plugin: str)
             csr(pem(NODE_PREFIX + "n2", NODES), KUBELET_CLIENT),
             "can only create a node CSR with CN=system:node:n1",
         ),
+        (
+            "certificaterevocations",
+            "",
+            {"metadata": {"name": "node-n2"}, "spec": {"nodeName": "n2"}},
+            'node "n1" is not allowed to change the denylist of certificates',
+        ),
     ],
-    ids=["another node", "a label of Kubernetes' own", "another's lease", "a lease elsewhere", "another's certificate"],
+    ids=[
+        "another node",
+        "a label of Kubernetes' own",
+        "another's lease",
+        "a lease elsewhere",
+        "another's certificate",
+        "a revocation",
+    ],
 )
 @in_room
 async def test_a_node_may_not_create(room: Room, plural: str, namespace: str, obj: Obj, why: str) -> None:
@@ -518,3 +676,54 @@ async def test_admission_alone_is_asked_for_what_is_not_stored(room: Room) -> No
                 authorize=masters_only,
             )
         )
+
+
+# -- the denylist ---------------------------------------------------------------------------------------------------
+
+SHA = "sha256:" + "ab" * 32
+
+
+def identity(name: str, *serial_numbers: str, key: str = SHA, end: str = "2999-01-01T00:00:00Z") -> Obj:
+    keys = [{"publicKey": key, "serialNumber": number, "notAfter": end} for number in serial_numbers]
+    return {"metadata": {"name": name}, "spec": {"keys": keys}}
+
+
+IDENTITIES = [
+    identity("n1", "0a1", "b2"),
+    identity("n2", "c3"),
+    identity("n3", "d4", key=SHA.replace("a", "0")),
+    identity("n4", "e5", end="2000-01-01T00:00:00Z"),
+]
+
+
+@pytest.mark.parametrize(
+    ("spec", "known"),
+    [
+        pytest.param({"nodeName": "n1"}, ["a1", "b2"], id="the certificates of a node"),
+        pytest.param({"nodeName": "n9"}, None, id="none of a node that nobody knows"),
+        pytest.param({"nodeName": "n4"}, None, id="none that expired"),
+        pytest.param({"publicKey": SHA}, ["a1", "b2", "c3"], id="the certificates of a key"),
+        pytest.param({"serialNumber": "a1"}, None, id="a serial number needs no other"),
+        pytest.param({"nodeName": "n2", "knownSerialNumbers": ["f"]}, ["c3"], id="not those that a client names"),
+    ],
+)
+def test_the_server_records_which_certificates_an_entry_revokes(spec: Obj, known: list[str] | None) -> None:
+    (plugin,) = (one for one in build() if one.name == "KnownSerialNumbers")
+    new: Obj = {"metadata": {"name": "x"}, "spec": dict(spec)}
+    views = {"nodeidentities": FixedView(IDENTITIES)}
+    plugin.admit(request("certificaterevocations", "CREATE", namespace="", new=new, views=views))
+    assert new["spec"].get("knownSerialNumbers") == known
+
+
+def test_recorded_serial_numbers_stay_and_are_bounded() -> None:
+    (plugin,) = (one for one in build() if one.name == "KnownSerialNumbers")
+    old: Obj = {
+        "metadata": {"name": "x"},
+        "spec": {"nodeName": "n2", "knownSerialNumbers": [f"1{i:x}" for i in range(64)]},
+    }
+    new: Obj = {"metadata": {"name": "x"}, "spec": {"nodeName": "n2"}}
+    views = {"nodeidentities": FixedView(IDENTITIES)}
+    plugin.admit(request("certificaterevocations", "UPDATE", namespace="", new=new, old=old, views=views))
+    assert new["spec"]["knownSerialNumbers"] == [*old["spec"]["knownSerialNumbers"][1:], "c3"]
+    plugin.admit(request("certificaterevocations", "DELETE", namespace="", old=old, views=views))
+    plugin.admit(request("nodes", "CREATE", namespace="", new={"metadata": {"name": "x"}}, views=views))

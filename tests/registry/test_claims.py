@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
@@ -13,17 +15,19 @@ from typing import Any
 import pytest
 
 from mooring.api.core.service.allocation import IP_ADDRESS_PREFIX, NODE_PORT_PREFIX
+from mooring.api.core.service.records import decode_record, is_allocated
 from mooring.apimachinery.options import DeleteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.clock import SystemClock
 from mooring.errors import AlreadyExistsError, InvalidError, StorageError
 from mooring.registry.admission.request import Admission
 from mooring.registry.write.claims import GRACE
-from mooring.storage.contract import Entry, KeyExistsError, Storage
+from mooring.storage.contract import Entry, KeyExistsError, RevisionMismatchError, Storage
 from mooring.storage.memory import MemoryStorage
 from mooring.storage.sqlite.driver import SqliteStorage
 from tests.support.registryroom import NAMESPACES, Room, counting_entropy, in_room, open_room
 
+STORED_VALUES = Path(__file__).parent.parent / "vectors" / "storage" / "kube-apiserver.json"
 ADDRESS = "10.96.0.9"
 TAKEN = "already allocated"
 
@@ -179,10 +183,10 @@ class Racing(MemoryStorage):
     lost: frozenset[str] = frozenset()
     broken = False
 
-    async def update(self, key: str, value: bytes, *, expected: int) -> Any:
+    async def update(self, key: str, value: bytes, *, expected: int, ttl: int = 0) -> Any:
         if key in self.lost:
-            await super().update(key, value, expected=expected)
-        return await super().update(key, value, expected=expected)
+            await super().update(key, value, expected=expected, ttl=ttl)
+        return await super().update(key, value, expected=expected, ttl=ttl)
 
     async def delete(self, key: str, *, expected: int) -> int:
         if self.broken and not key.startswith("/registry/services/specs/"):
@@ -291,9 +295,84 @@ async def test_only_the_owner_gives_back(room: Room) -> None:
     await room.create("services", service("s", clusterIP=ADDRESS))
     entry = await room.storage.get(key)
     assert entry is not None
-    await room.storage.update(key, entry.value.replace(b"owner-uid", b"owner"), expected=entry.revision)
+    await room.storage.update(key, entry.value.replace(b'owner-uid":"', b'owner-uid":"no'), expected=entry.revision)
     await room.delete("services", "s")
     assert await claimed(room.storage) == {ADDRESS}
+
+
+# -- beside a kube-apiserver on the same store ------------------------------------------------------------------------
+
+
+def recorded(key: str) -> bytes:
+    return base64.b64decode(json.loads(STORED_VALUES.read_text())["values"][key])
+
+
+BITMAP = "/registry/ranges/servicenodeports"
+"""Recorded with the node ports 30777 and 30778 allocated."""
+
+
+async def has_port(storage: Storage, port: int) -> bool:
+    entry = await storage.get(BITMAP)
+    assert entry is not None
+    return is_allocated(decode_record(entry.value), port - 30000)
+
+
+@in_room
+async def test_an_address_that_kube_apiserver_claimed_is_given_back_with_its_service(room: Room) -> None:
+    key = IP_ADDRESS_PREFIX + "10.96.7.7"
+    await room.create("namespaces", {"metadata": {"name": "layout"}})
+    service_key = "/registry/services/specs/layout/every"
+    await room.storage.create(key, recorded(key))
+    with pytest.raises(InvalidError, match=TAKEN):
+        await room.create("services", service("other", clusterIP="10.96.7.7"))
+    await room.storage.create(service_key, recorded(service_key))
+    assert (await room.get("services", "every", "layout")).obj["spec"]["clusterIP"] == "10.96.7.7"
+    await room.delete("services", "every", "layout")
+    assert await claimed(room.storage) == set()
+
+
+@in_room
+async def test_node_ports_are_taken_from_the_bitmap_of_kube_apiserver_and_given_back_to_it(room: Room) -> None:
+    await room.storage.create(BITMAP, recorded(BITMAP))
+
+    def on_port(name: str, port: int) -> Obj:
+        return service(name, type="NodePort", ports=[{"port": 80, "nodePort": port}])
+
+    with pytest.raises(InvalidError, match=TAKEN):
+        await room.create("services", on_port("a", 30777))
+    assert await claimed(room.storage, NODE_PORT_PREFIX) == set()
+    assert await has_port(room.storage, 30777), "the port of another server stays taken"
+    await room.create("services", on_port("a", 30001))
+    assert await has_port(room.storage, 30001)
+    await room.delete("services", "a")
+    assert not await has_port(room.storage, 30001)
+    assert await has_port(room.storage, 30778)
+
+
+@in_room
+async def test_a_bitmap_that_others_change_at_the_same_time_is_changed_again(room: Room) -> None:
+    await room.storage.create(BITMAP, recorded(BITMAP))
+    ports = range(30001, 30009)
+    every = [service(f"s{port}", type="NodePort", ports=[{"port": 80, "nodePort": port}]) for port in ports]
+    await asyncio.gather(*(room.create("services", one) for one in every))
+    assert [port for port in ports if not await has_port(room.storage, port)] == []
+
+
+@in_room
+async def test_a_bitmap_that_never_comes_to_rest_grants_nothing(room: Room) -> None:
+    await room.storage.create(BITMAP, recorded(BITMAP))
+    update = room.storage.update
+
+    async def outrun(key: str, value: bytes, *, expected: int) -> Entry:
+        if key == BITMAP:
+            raise RevisionMismatchError(None)
+        return await update(key, value, expected=expected)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room.storage, "update", outrun)
+        with pytest.raises(InvalidError, match=TAKEN):
+            await room.create("services", service("a", type="NodePort", ports=[{"port": 80, "nodePort": 30001}]))
+    assert await claimed(room.storage, NODE_PORT_PREFIX) == set()
 
 
 # -- what goes with a Service ---------------------------------------------------------------------------------------

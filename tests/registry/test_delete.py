@@ -157,14 +157,14 @@ async def test_a_delete_is_tried_again_when_the_object_changed_meanwhile(room: R
     real = getattr(storage, verb)
     meddled = 0
 
-    async def raced(key: str, *args: bytes, expected: int) -> Any:
+    async def raced(key: str, *args: bytes, expected: int, **lifetime: int) -> Any:
         nonlocal meddled
         if not meddled:
             meddled += 1
             entry = await storage.get(key)
             assert entry is not None
             await type(storage).update(storage, key, entry.value, expected=entry.revision)
-        return await real(key, *args, expected=expected)
+        return await real(key, *args, expected=expected, **lifetime)
 
     setattr(storage, verb, raced)
     assert (await room.delete("secrets", "a")).gone is not held

@@ -282,7 +282,7 @@ def test_no_garbage_is_collected_while_a_large_object_is_decoded(
     assert seen == [collected]
     assert gc.isenabled()
     seen.clear()
-    broken = Stored(SECRETS, "default", "b", 7, b"{" * (size + 1))
+    broken = Stored(SECRETS, SECRETS.key("default", "b"), 7, b"{" * (size + 1))
     with pytest.raises(StorageError):
         _ = broken.obj
     assert seen == [collected]

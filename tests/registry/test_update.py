@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from mooring.api.kind import Kind
 from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.codec.limits import MAX_VALUES
-from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Obj
 from mooring.errors import (
     STALE,
@@ -276,7 +276,7 @@ async def test_a_patch_gives_up_after_five_tries(room: Room) -> None:
     await room.create("configmaps", {"metadata": {"name": "a"}, "data": {"n": "0"}})
     real, meddler = room.storage.update, Meddler(room)
 
-    async def update(key: str, value: bytes, *, expected: int) -> Any:
+    async def update(key: str, value: bytes, *, expected: int, ttl: int = 0) -> Any:
         if b'"n":"1"' in value:
             await meddler.meddle()
         return await real(key, value, expected=expected)
@@ -292,7 +292,7 @@ async def test_an_unconditional_put_wins_over_another_writer_in_between(room: Ro
     await room.create("configmaps", {"metadata": {"name": "a"}, "data": {"n": "0"}})
     real, meddler = room.storage.update, Meddler(room)
 
-    async def update(key: str, value: bytes, *, expected: int) -> Any:
+    async def update(key: str, value: bytes, *, expected: int, ttl: int = 0) -> Any:
         if b'"n":"1"' in value and not meddler.calls:
             await meddler.meddle()
         return await real(key, value, expected=expected)
@@ -309,7 +309,7 @@ def test_create_by_put_that_loses_the_race_becomes_an_update() -> None:
             real = room.storage.create
             raced = False
 
-            async def create(key: str, value: bytes) -> Any:
+            async def create(key: str, value: bytes, *, ttl: int = 0) -> Any:
                 nonlocal raced
                 if not raced:
                     raced = True
@@ -329,7 +329,7 @@ def test_create_by_put_that_loses_the_race_becomes_an_update() -> None:
 async def test_an_unconditional_put_gives_up_when_somebody_always_is_faster(room: Room) -> None:
     await room.create("secrets", secret("a"))
 
-    async def raced(key: str, value: bytes, *, expected: int) -> Any:
+    async def raced(key: str, value: bytes, *, expected: int, ttl: int = 0) -> Any:
         raise RevisionMismatchError(None)
 
     room.storage.update = raced  # type: ignore[method-assign] # somebody is always faster
@@ -352,9 +352,9 @@ async def test_a_large_object_that_was_written_here_is_not_completed_again(
     completed: list[str] = []
     rewrite = stored.normalize
 
-    def count(resource: Resource, value: bytes) -> bytes:
-        completed.append(resource.plural)
-        return rewrite(resource, value)
+    def count(kind: Kind, value: bytes) -> tuple[bytes, bool]:
+        completed.append(kind.resource.plural)
+        return rewrite(kind, value)
 
     monkeypatch.setattr(stored, "normalize", count)
     rules = [{"verbs": ["get"], "apiGroups": [""], "resources": [f"r{index}"]} for index in range(500)]

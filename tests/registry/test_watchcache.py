@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from mooring.api.kind import Kind
 from mooring.api.kinds import KINDS
-from mooring.apimachinery.resource import Resource
 from mooring.clock import SystemClock
 from mooring.errors import AlreadyExistsError, NotFoundError, StorageError
 from mooring.registry.cache import stored
 from mooring.registry.cache.stored import encoded
 from mooring.registry.cache.watchcache import RETRY_FIRST
+from mooring.registry.longwork import LONG_BYTES
 from mooring.storage.contract import Change, CompactedError
 from mooring.storage.memory import MemoryStorage
 from mooring.storage.sqlite.driver import SqliteStorage
@@ -188,7 +189,7 @@ def test_a_write_that_was_stored_is_answered_even_if_the_watch_breaks_before_it_
         async with fragile_room(storage) as room:
             real = storage.create
 
-            async def create(key: str, value: bytes) -> Any:
+            async def create(key: str, value: bytes, *, ttl: int = 0) -> Any:
                 storage.break_watch(StorageError("connection lost"))
                 return await real(key, value)
 
@@ -279,7 +280,18 @@ async def test_bytes_of_another_writer_are_taken_over_in_our_shape(room: Room) -
     assert stored.obj["data"] == {}
 
 
-@pytest.mark.parametrize("value", [b"", b"junk", b"[]", b'{"metadata":{}}', b'{"kind":"Secret"}', b"k8s\0binary"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"junk",
+        b"[]",
+        b'{"metadata":{}}',
+        b'{"kind":"Secret","apiVersion":"v1"}',
+        b'{"kind":"Secret","apiVersion":"v2","metadata":{"name":"a"}}',
+        b"k8s\0binary",
+    ],
+)
 @in_room
 async def test_bytes_that_are_no_object_count_as_absent_and_stop_nothing(
     room: Room, value: bytes, caplog: pytest.LogCaptureFixture
@@ -293,7 +305,7 @@ async def test_bytes_that_are_no_object_count_as_absent_and_stop_nothing(
     await room.storage.update(entry.key, value, expected=entry.revision)
     assert await room.names("secrets") == []
     assert room.seen == ["ADDED b", "DELETED b"]
-    assert "not valid JSON" in caplog.text
+    assert "a stored object of secrets cannot be read" in caplog.text
     assert value not in caplog.text.encode() or not value
     caplog.clear()
 
@@ -355,20 +367,60 @@ async def test_views_are_a_mapping_of_every_stored_kind_and_no_other(room: Room)
 async def test_a_change_told_twice_counts_once(room: Room) -> None:
     stored = await room.create("secrets", secret("a"))
     await room.watch("secrets", resourceVersion=stored.revision)
-    room.registry.cache.apply([Change(stored.key, stored.revision, None, None)])
+    room.registry.cache.apply([Change(stored.key, stored.revision, None)])
     assert room.seen == []
     assert await room.get("secrets", "a") is stored
 
 
 @in_room
+@pytest.mark.parametrize(
+    ("size", "kept"), [pytest.param(10, True, id="a small one"), pytest.param(LONG_BYTES, False, id="a large one")]
+)
+async def test_the_decoded_form_of_a_large_state_goes_with_it(room: Room, size: int, kept: bool) -> None:
+    before = await room.create("secrets", secret("a", data={"x": "A" * 4 * size}))
+    decoded = before.obj
+    await room.update(
+        "secrets", {**decoded, "type": "Opaque", "metadata": {**decoded["metadata"], "labels": {"a": "b"}}}
+    )
+    assert (before.obj is decoded) is kept
+    assert before.obj == decoded
+
+
+@in_room
 async def test_fresh_waits_for_writes_of_others(room: Room) -> None:
     assert await room.registry.fresh()
-    await room.storage.create("/registry/secrets/default/a", b'{"metadata":{"name":"a","namespace":"default"}}')
+    await room.storage.create(
+        "/registry/secrets/default/a",
+        b'{"kind":"Secret","apiVersion":"v1","metadata":{"name":"a","namespace":"default"}}',
+    )
     assert await room.registry.fresh()
     assert room.registry.views["secrets"].get("a", "default") is not None
     await room.registry.stop()
-    await room.storage.create("/registry/secrets/default/b", b'{"metadata":{"name":"b","namespace":"default"}}')
+    await room.storage.create(
+        "/registry/secrets/default/b",
+        b'{"kind":"Secret","apiVersion":"v1","metadata":{"name":"b","namespace":"default"}}',
+    )
     assert not await room.registry.fresh()
+
+
+@in_room
+async def test_fresh_does_not_wait_in_vain_when_the_newest_revision_is_of_a_key_outside_of_the_registry(
+    room: Room,
+) -> None:
+    entry = await room.storage.create("/mooring/anything", b"")
+    assert await room.registry.fresh()
+    assert room.registry.revision == entry.revision
+
+
+@in_room
+async def test_of_several_changes_in_one_revision_none_is_lost(room: Room) -> None:
+    await room.watch("secrets")
+    stored = [await room.create("secrets", secret(name)) for name in ("a", "b")]
+    room.seen.clear()
+    gone = room.registry.revision + 1
+    room.registry.cache.apply([Change(one.key, gone, None) for one in stored])
+    assert room.registry.views["secrets"].list() == []
+    assert room.seen == ["DELETED a", "DELETED b"]
 
 
 @in_room
@@ -391,9 +443,9 @@ async def test_what_this_process_wrote_is_not_decoded_to_see_whether_it_is_whole
     looked_at = []
     rewritten = stored.normalize
 
-    def count(resource: Resource, value: bytes) -> bytes:
+    def count(kind: Kind, value: bytes) -> tuple[bytes, bool]:
         looked_at.append(value)
-        return rewritten(resource, value)
+        return rewritten(kind, value)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stored, "normalize", count)

@@ -24,9 +24,11 @@ from mooring.api.kind import Kind
 from mooring.api.kinds import KINDS
 from mooring.apimachinery.schema import MapOf, Message, Obj, Scalar, Type
 from mooring.errors import qualified
+from mooring.pki.keys import generate_key
+from mooring.trust.lineage.chain import START, LineageKey, new_record
 from tests.support.examples import one_in
 from tests.support.serverroom import Server, encoded, open_server
-from tests.support.testca import node_request
+from tests.support.testca import ThrowawayCA, node_request
 
 SMP = "strategic-merge-patch+json"
 OPEN_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
@@ -37,6 +39,7 @@ POD = {
     "containers": [{"name": "c", "image": "i", "env": [{"name": "E", "value": "1"}]}],
     "serviceAccountName": "default",
 }
+RECORD = new_record(START, ({"time": "2026-01-01T00:00:00Z", "event": "Issued"},), LineageKey(generate_key()))[0]
 REGARDING = {"kind": "Pod", "name": "p", "namespace": "default"}
 EVENT = {"eventTime": "2026-01-01T00:00:00.000001Z", "reportingController": "a.b/c", "reportingInstance": "i"}
 BODIES: dict[str, Obj] = {
@@ -57,6 +60,11 @@ BODIES: dict[str, Obj] = {
     "clusterroles": {"rules": [{"verbs": ["get"], "nonResourceURLs": ["/x"]}]},
     "rolebindings": {"roleRef": {**RBAC, "kind": "Role", "name": "r"}, "subjects": [{"kind": "User", "name": "u"}]},
     "clusterrolebindings": {"roleRef": {**RBAC, "kind": "ClusterRole", "name": "r"}},
+    "authorizedmachines": {"spec": {"nodeName": "x"}},
+    "certificaterevocations": {"spec": {"serialNumber": "1"}},
+    "certificateauthorityrollovers": {"spec": {"phase": "TrustBoth"}},
+    "clustertrustbundles": {"spec": {"trustBundle": ThrowawayCA().certificate_pem.decode()}},
+    "lineagerecords": {"spec": RECORD["spec"]},
     "csinodes": {"spec": {"drivers": [{"name": "d", "nodeID": "n"}]}},
     "certificatesigningrequests": {
         "spec": {
@@ -66,6 +74,12 @@ BODIES: dict[str, Obj] = {
         }
     },
 }
+NAMES = {
+    "certificateauthorityrollovers": "cluster-ca",
+    "certificaterevocations": "serial-1",
+    "lineagerecords": RECORD["metadata"]["name"],
+}
+"""Names of objects whose kind prescribes them; others are `x`."""
 
 TEXTS = st.sampled_from(
     ["", "a", "name", "TCP", "Ready", "True", "192.0.2.1", "x.io/y", "80", "..", "é\x00", "9" * 300]
@@ -156,7 +170,7 @@ def whole(draw: Draw, kind: Kind, known: Obj) -> Obj:
         obj[name] = {**good, **obj[name]} if mixed else good
     metadata = obj["metadata"] if isinstance(obj.get("metadata"), dict) else {}
     told = {name: said for name, said in metadata.items() if name in OPEN_METADATA}
-    return {**obj, "metadata": {**told, "name": "x"}}
+    return {**obj, "metadata": {**told, "name": NAMES.get(name_of(kind), "x")}}
 
 
 def change(draw: Draw, kind: Kind, known: Obj, now: Obj) -> tuple[str, str, str, Any]:
@@ -185,9 +199,10 @@ async def readable_and_settled(server: Server, target: str) -> None:
 async def changed_at_will(server: Server, kind: Kind, draw: Draw) -> None:
     known = BODIES.get(name_of(kind), {})
     collection = kind.resource.path("default" if kind.resource.namespaced else "")
-    target = f"{collection}/x"
+    name = NAMES.get(name_of(kind), "x")
+    target = f"{collection}/{name}"
     await server.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
-    reply = await server.post(collection, {"metadata": {"name": "x"}, **known})
+    reply = await server.post(collection, {"metadata": {"name": name}, **known})
     assert reply.status == 201, f"BODIES needs one for {name_of(kind)}: {reply.text}"
     subresources = ["", "", *(f"/{name}" for name in kind.subresources or () if name != "finalize")]
     for _ in range(draw(st.integers(1, 4))):

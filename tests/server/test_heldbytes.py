@@ -130,7 +130,7 @@ def test_a_large_reply_in_order_is_looked_at_again_only_after_a_quarter_of_a_sha
     for turn in range(2000):
         others[turn % 100].hold(turn)
     assert Connection.recounts <= 2 * 101
-    holdings.reset_limits()
+    holdings.check()
     others[0].hold(2500)
     assert Connection.recounts <= 3 * 101, "every few seconds it is held to its share again"
 

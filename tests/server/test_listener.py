@@ -11,6 +11,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -497,6 +498,40 @@ def test_a_client_that_leaves_before_its_stream_begins_leaves_nothing_behind(ca:
             await ended.wait()
 
         served.run(leave)
+
+
+def test_a_connection_accepted_before_the_drain_gets_its_first_reply(ca: ThrowawayCA, tmp_path: Path) -> None:
+    with serving(ca, tell) as served, served.client(tmp_path) as fresh, served.client(tmp_path) as idle:
+        idle.sendall(request("/"))
+        assert reply(idle)[0] == 200
+        waits = asyncio.Event()
+
+        async def drain() -> None:
+            served.listener.stop_accepting()
+            waiting = asyncio.ensure_future(served.listener.wait_until_requested(60))
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            waits.set()
+            await waiting
+            await served.application.drain(60)
+
+        def send() -> None:
+            served.run(waits.wait)
+            fresh.sendall(request("/"))
+
+        sending = threading.Thread(target=send)
+        sending.start()
+        served.run(drain)
+        sending.join()
+        assert reply(fresh)[0] == 200
+        assert rest(idle) == rest(fresh) == b""
+
+
+def test_drain_waits_for_a_silent_connection_no_longer_than_it_may(ca: ThrowawayCA, tmp_path: Path) -> None:
+    with serving(ca, tell) as served, served.client(tmp_path) as silent:
+        served.run(lambda: served.listener.wait_until_requested(0.02))
+        served.run(lambda: served.application.drain(60))
+        assert rest(silent) == b""
 
 
 def test_drain_finishes_what_runs_and_closes_what_is_idle(ca: ThrowawayCA, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from mooring.authn.table import REASONS
+from mooring.pki.keys import public_key_fingerprint
 from mooring.pki.x509 import names
 from tests.support.refused import (
     BEARER,
@@ -40,13 +41,16 @@ from tests.support.refused import (
     id_token,
     keystone,
     long_unused,
+    member,
     named,
     nothing,
     on_its_way_out,
     password,
     presented,
     proxied,
+    restricted,
     reviewed,
+    revoked,
     service_token,
     subprotocols,
     token,
@@ -67,6 +71,8 @@ CASES: Mapping[str, Case] = {
     "expired": bootstrap(later=3600 * 4),
     "usage-missing": bootstrap(usage_bootstrap_authentication="no"),
     "bad-groups": bootstrap(auth_extra_groups="system:masters"),
+    "bad-restrictions": restricted("anywhere"),
+    "network-not-allowed": restricted("10.0.0.0/8,fd00::/64"),
     "deleting": Case(on_its_way_out),
     "wrong-type": Case(an_ordinary_secret),
     "unknown-ca": presented(lambda ca: [ThrowawayCA("stranger", ca.now).client("jane")]),
@@ -84,7 +90,15 @@ CASES: Mapping[str, Case] = {
     "bad-uid": presented(
         lambda ca: [ca.custom(name_of(user_name("jane"), (names.UID_ATTRIBUTE, "1"), (names.UID_ATTRIBUTE, "2")))]
     ),
+    "certificate-revoked": revoked(lambda pair: {"serialNumber": f"{pair.certificate.serial_number:x}"}),
+    "certificate-key-revoked": revoked(lambda pair: {"publicKey": f"sha256:{public_key_fingerprint(pair.key)}"}),
+    "certificate-node-revoked": revoked(lambda pair: {"nodeName": "n1", "issuedBefore": "2999-01-01T00:00:00Z"}),
     "certificate-without-common-name": Case(presented(lambda ca: [ca.custom(x509.Name([]))]).drive, status=403),
+    "recovery-not-a-node": presented(
+        lambda ca: [ca.custom("jane", not_after=ca.now - timedelta(seconds=1))], authorization="Mooring-Recovery"
+    ),
+    "node-deleted": member({"nodeUID": "gone"}),
+    "node-key-replaced": member({"keys": [{"publicKey": f"sha256:{'0' * 64}", "notAfter": "2099-01-01T00:00:00Z"}]}),
     "unsupported-algorithm": service_token(header={"alg": "none"}),
     "unknown-key": service_token(stranger=True),
     "missing-expiry": service_token(exp=None),

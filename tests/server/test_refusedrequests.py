@@ -38,6 +38,7 @@ async def test_a_refused_token_is_told_step_by_step_to_the_operator_alone(server
     assert (told["code"], told["why"], told["path"], told["method"]) == (401, "wrong-secret", SECRETS, "GET")
     assert [(step["name"], step["verdict"], step.get("reason")) for step in told["authenticators"]] == [
         ("client-certificate", "not-mine", None),
+        ("node-recovery", "not-mine", None),
         ("legacy-service-account", "not-mine", None),
         ("service-account", "not-mine", None),
         ("bootstrap-token", "refused", "wrong-secret"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -170,8 +171,18 @@ async def test_the_root_names_every_path_that_can_be_read(server: Server) -> Non
     assert paths == sorted(paths)
     assert {"/api/v1", "/apis/apps/v1", "/livez", "/openapi/v3", "/version"} <= set(paths)
     assert "/mooring/v1/login" not in paths, "it is posted to"
-    assert {(await server.get(path)).status for path in paths} == {200}
+    codes = {path: (await server.get(path)).status for path in paths}
+    assert codes.pop("/mooring/v1/crl") == 503, "this server runs no background work, which signs the CRL"
+    assert set(codes.values()) == {200}
     assert (await server.get("/", token=await server.bootstrap_token())).status == 403
+
+
+@pytest.mark.parametrize("path", ["/version", "/nowhere"])
+@in_server
+async def test_every_reply_has_the_time_of_the_server(server: Server, path: str) -> None:
+    date = (await server.get(path)).headers["date"]
+    assert parsedate_to_datetime(date) == server.clock.now().replace(microsecond=0)
+    assert date.endswith(" GMT")
 
 
 @in_server
@@ -546,7 +557,7 @@ async def test_health_by_name(server: Server) -> None:
     wrong = True
     assert (await server.get("/livez")).text == "ok"
     lines = (await server.get("/readyz?verbose")).text.splitlines()
-    assert lines[3:4] + lines[-2:] == ["[+]informer-sync ok", "[+]shutdown ok", "readyz check passed"]
+    assert lines[4:5] + lines[-2:] == ["[+]informer-sync ok", "[+]shutdown ok", "readyz check passed"]
     assert (await server.get("/livez/informer-sync")).status == 404
 
 

@@ -22,7 +22,7 @@ from mooring.pki.jwt.compact import decode_unverified
 from mooring.pki.jwt.serviceaccount import LegacyToken
 from mooring.pki.jwt.token import TokenSigner
 from mooring.pki.keys import generate_key
-from mooring.plane.lastuses import record
+from mooring.plane.background.lastuses import record
 from tests.support.serverroom import Reply, Server, in_server, open_server
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"

@@ -8,7 +8,7 @@ import pytest
 
 from mooring.server.transport.http2 import connection as http2
 from mooring.server.transport.listener import Listener
-from mooring.server.transport.sourcenetwork import UNKNOWN_NETWORK, network_of
+from mooring.server.transport.sourcenetwork import UNKNOWN_NETWORK, address_of, network_of
 from mooring.server.transport.tlsconnection import Connection, TlsProtocol
 
 
@@ -25,6 +25,19 @@ from mooring.server.transport.tlsconnection import Connection, TlsProtocol
 )
 def test_networks(address: str, network: str) -> None:
     assert network_of(address) == network
+
+
+@pytest.mark.parametrize(
+    ("source", "address"),
+    [
+        pytest.param("192.0.2.7", "192.0.2.7", id="IPv4"),
+        pytest.param("::ffff:192.0.2.7", "192.0.2.7", id="IPv4 written as IPv6"),
+        pytest.param("fe80::0001%eth0", "fe80::1", id="without zone, in normal form"),
+        pytest.param("/run/mooring.sock", "", id="no address"),
+    ],
+)
+def test_addresses(source: str, address: str) -> None:
+    assert address_of(source) == address
 
 
 def test_every_limit_of_a_source_counts_an_ipv6_site_as_one(monkeypatch: pytest.MonkeyPatch) -> None:

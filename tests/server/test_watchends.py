@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from h2.errors import ErrorCodes
 
+from mooring.api.mooring.certificaterevocation import serial_entry
 from mooring.apimachinery.options import ListOptions
 from mooring.identity import MASTERS
 from mooring.registry.cache.kindcache import WINDOW_BYTES, KindCache, Watch
@@ -217,6 +218,25 @@ def test_a_server_that_stops(house: House, way: str) -> None:
         if way != "WebSocket":  # whose client would have to answer the goodbye
             house.until_idle()
         house.until_watches(0)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_certificate_that_is_revoked(house: House, way: str) -> None:
+    serial_number = f"{house.admin.certificate.serial_number:x}"
+    entry = {"metadata": {"name": serial_entry(serial_number)}, "spec": {"serialNumber": serial_number}}
+    with house.watching(way) as client:
+        house.until_watches(1)
+        house.do(lambda server: server.create("certificaterevocations", entry, namespace=""))
+        if way != "WebSocket":  # whose client would have to answer the goodbye
+            house.until_idle()
+        house.until_watches(0)
+        if isinstance(client, Peer):
+            client.until(lambda: client.replies[1].ended)
+            client.ask(WATCH)
+            client.until(lambda: client.replies[3].status == 401)
+        elif way == "HTTP/1.1":
+            client.sendall(request(WATCH, headers=("Connection: close",)))
+            assert b"0\r\n\r\nHTTP/1.1 401 " in rest(client)
 
 
 @pytest.mark.parametrize(

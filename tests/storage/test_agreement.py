@@ -38,7 +38,8 @@ async def told(store: Storage, prefix: str, after: int, count: int) -> list[Chan
     watch: Any = store.watch(prefix, after=after)
     try:
         while True:
-            found += await asyncio.wait_for(anext(watch), timeout=PATIENCE if len(found) < count else 0.005)
+            batch = await asyncio.wait_for(anext(watch), timeout=PATIENCE if len(found) < count else 0.005)
+            found += [change for change in batch if not change.is_progress]
     except TimeoutError:
         return found
     finally:
@@ -101,14 +102,25 @@ class Agreement(RuleBasedStateMachine):
     def get(self, key: str, offset: int) -> None:
         self.both(lambda store: store.get(key, revision=max(self.revision + offset, 0)))
 
-    @rule(prefix=PREFIXES, after=st.just("") | KEYS, limit=st.integers(0, 3), offset=OFFSETS, now=st.booleans())
-    def range(self, prefix: str, after: str, limit: int, offset: int, now: bool) -> None:
+    @rule(
+        prefix=PREFIXES,
+        after=st.just("") | KEYS,
+        limit=st.integers(0, 3),
+        offset=OFFSETS,
+        now=st.booleans(),
+        counted=st.booleans(),
+    )
+    def range(self, prefix: str, after: str, limit: int, offset: int, now: bool, counted: bool) -> None:
         revision = 0 if now else max(self.revision + offset, 1)
-        self.both(lambda store: store.range(prefix, after=after, limit=limit, revision=revision))
+        self.both(lambda store: store.range(prefix, after=after, limit=limit, revision=revision, counted=counted))
 
     @rule(offset=OFFSETS)
     def compact(self, offset: int) -> None:
         self.both(lambda store: store.compact(max(self.revision + offset, 1)))
+
+    @rule(offset=st.integers(-6, 1) | st.just(1_000_000))
+    def advance(self, offset: int) -> None:
+        self.both(lambda store: store.advance(max(self.revision + offset, 1)))
 
     @rule(prefix=PREFIXES, offset=OFFSETS)
     def watch(self, prefix: str, offset: int) -> None:

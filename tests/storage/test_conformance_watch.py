@@ -7,12 +7,13 @@ import asyncio
 import pytest
 
 from mooring.storage.contract import Change, CompactedError, Entry, FutureRevisionError, Page, Storage
+from mooring.storage.etcd.driver import EtcdStorage
 from tests.support.storagedrivers import Run, closing, keys, take
 
 # ---- rule 6: watch
 
 
-def test_a_watch_yields_creation_update_and_deletion_with_the_previous_entry(run: Run) -> None:
+def test_a_watch_yields_creation_update_and_deletion(run: Run) -> None:
     async def scenario(store: Storage) -> None:
         async with closing(store.watch("/", after=1)) as watch:
             created = await store.create("/a", b"1")
@@ -20,10 +21,10 @@ def test_a_watch_yields_creation_update_and_deletion_with_the_previous_entry(run
             await store.delete("/a", expected=3)
             recreated = await store.create("/a", b"3")
             assert await take(watch, 4) == [
-                Change("/a", 2, created, None),
-                Change("/a", 3, updated, created),
-                Change("/a", 4, None, updated),
-                Change("/a", 5, recreated, None),
+                Change("/a", 2, created),
+                Change("/a", 3, updated),
+                Change("/a", 4, None),
+                Change("/a", 5, recreated),
             ]
 
     run(scenario)
@@ -60,6 +61,22 @@ def test_a_watch_yields_only_its_prefix_and_continues_after_other_keys(run: Run)
                 await store.create(f"/b/x{n}", b"")
             await store.create("/a/2", b"")
             assert [change.key for change in await take(watch, 1)] == ["/a/2"]
+
+    run(scenario)
+
+
+def test_a_watch_tells_its_progress_when_the_newest_revisions_belong_to_other_keys(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        await store.create("/a/1", b"")
+        async with closing(store.watch("/a/", after=1)) as watch:
+            assert [change.key for change in await take(watch, 1)] == ["/a/1"]
+            await store.create("/b/1", b"")
+            newest = await store.revision()
+            (progress,) = await asyncio.wait_for(anext(watch), 10)
+            assert (progress.is_progress, progress.revision) == (True, newest)
+        async with closing(store.watch("/c/", after=1)) as watch:
+            (progress,) = await asyncio.wait_for(anext(watch), 10)
+            assert (progress.is_progress, progress.revision) == (True, newest)
 
     run(scenario)
 
@@ -102,6 +119,8 @@ def test_many_watches_and_many_writers_agree_on_one_order(run: Run) -> None:
 
 def test_a_watch_at_the_tip_gets_a_change_before_the_writer_continues(run: Run) -> None:
     async def scenario(store: Storage) -> None:
+        if isinstance(store, EtcdStorage):
+            pytest.skip("etcd sends answers and changes over separate streams; the registry waits for its own writes")
         told: list[int] = []
 
         async def follow() -> None:
@@ -140,16 +159,21 @@ def test_closing_the_store_ends_its_watches(store: Storage) -> None:
     async def scenario() -> None:
         await store.open()
 
-        async def follow(after: int) -> list[int]:
-            return [change.revision async for batch in store.watch("/", after=after) for change in batch]
+        async def follow(after: int, seen: list[int]) -> None:
+            async for batch in store.watch("/", after=after):
+                seen += [change.revision for change in batch]
 
-        waiting = asyncio.create_task(follow(1))
-        idle = asyncio.create_task(follow(50))
+        busy: list[int] = []
+        idle: list[int] = []
+        watches = [asyncio.create_task(follow(1, busy)), asyncio.create_task(follow(50, idle))]
         await asyncio.sleep(0)
         await store.create("/a", b"")
+        async with asyncio.timeout(10):
+            while not busy:
+                await asyncio.sleep(0.001)
         await store.close()
-        assert await asyncio.wait_for(waiting, 10) == [2]
-        assert await asyncio.wait_for(idle, 10) == []
+        await asyncio.wait_for(asyncio.gather(*watches), 10)
+        assert (busy, idle) == ([2], [])
 
     asyncio.run(scenario())
 
@@ -219,7 +243,7 @@ def test_compacting_up_to_a_deletion_that_is_the_newest_write_keeps_the_revision
         entry = await store.create("/a", b"2")
         assert entry == Entry("/a", b"2", gone + 1, gone + 1)
         async with closing(store.watch("", after=gone)) as watch:
-            assert await take(watch, 1) == [Change("/a", gone + 1, entry, None)]
+            assert await take(watch, 1) == [Change("/a", gone + 1, entry)]
         await store.compact(gone + 1)
         assert await store.range("") == Page((entry,), gone + 1)
 
@@ -253,10 +277,82 @@ def test_writes_go_on_while_a_long_history_is_compacted(run: Run, monkeypatch: p
         compaction = asyncio.create_task(store.compact(100))
         created = await asyncio.gather(*(store.create(f"/x{n}", b"") for n in range(50)))
         await compaction
-        assert [item.revision for item in created] == list(range(153, 203))
+        assert sorted(item.revision for item in created) == list(range(153, 203))
         assert await store.get("/a") == entry
         assert await store.get("/a", revision=100) == Entry("/a", b"97", 100, 2)
         async with closing(store.watch("", after=100)) as watch:
             assert [change.revision for change in await take(watch, 102)] == list(range(101, 203))
+
+    run(scenario)
+
+
+# ---- rule 10: advance
+
+
+def test_after_an_advance_every_write_has_a_greater_revision(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        await store.create("/a", b"1")
+        await store.advance(5_000_000_000)
+        newest = await store.revision()
+        assert newest >= 5_000_000_000
+        page = await store.range("")
+        assert (keys(page), page.revision) == (["/a"], newest)
+        created = await store.create("/b", b"1")
+        assert created == Entry("/b", b"1", newest + 1, newest + 1)
+        assert await store.get("/b", revision=newest) is None
+        kept = await store.get("/a")
+        assert kept is not None
+        updated = await store.update("/a", b"2", expected=kept.revision)
+        assert updated.revision == newest + 2
+        async with closing(store.watch("", after=newest)) as watch:
+            assert [change.revision for change in await take(watch, 2)] == [newest + 1, newest + 2]
+        await store.compact(newest + 2)
+        assert (await store.range("", revision=newest + 2)).entries == (updated, created)
+
+    run(scenario)
+
+
+def test_after_an_advance_older_revisions_are_compacted(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        await store.create("/a", b"1")
+        async with closing(store.watch("", after=2)) as early:
+            waiting = asyncio.ensure_future(take(early, 1))
+            await asyncio.sleep(0)
+            await store.advance(1000)
+            with pytest.raises(CompactedError):
+                await waiting
+        for revision in (1, 2, 999):
+            async with closing(store.watch("", after=revision)) as watch:
+                with pytest.raises(CompactedError):
+                    await take(watch, 1)
+            with pytest.raises(CompactedError):
+                await store.range("", revision=revision)
+        assert await store.compacted() >= 1000
+
+    run(scenario)
+
+
+def test_an_advance_to_a_revision_that_is_reached_only_compacts(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        for n in range(5):
+            await store.create(f"/{n}", b"")
+        await store.advance(4)
+        assert (await store.revision(), await store.compacted()) == (6, 4)
+        await store.advance(100)
+        newest = await store.revision()
+        await store.advance(100)
+        assert await store.revision() == newest
+        assert (await store.create("/b", b"")).revision == newest + 1
+
+    run(scenario)
+
+
+def test_entries_beyond_the_limit_are_counted_only_on_demand(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        for n in range(5):
+            await store.create(f"/{n}", b"")
+        for revision in (0, 4):
+            page = await store.range("", limit=2, revision=revision, counted=False)
+            assert (keys(page), page.more, page.remaining) == (["/0", "/1"], True, 0)
 
     run(scenario)

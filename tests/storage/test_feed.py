@@ -15,7 +15,7 @@ from mooring.storage.keys import check_key, end_of_prefix
 
 
 def change(revision: int, key: str = "/a", size: int = 0) -> Change:
-    return Change(key, revision, Entry(key, b"x" * size, revision, revision), None)
+    return Change(key, revision, Entry(key, b"x" * size, revision, revision))
 
 
 class PlainLog:

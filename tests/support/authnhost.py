@@ -48,7 +48,7 @@ class AuthnHost:
             targets=self.targets,
             exchanges=self.stage,
             count_review=self.counted.append,
-            client_cas=FollowedClientCas(self.config, ThrowawayCA().authority.certificate, self.files),
+            client_cas=FollowedClientCas(self.config, ThrowawayCA().cluster_ca, self.files),
             token_keys=FollowedTokenKeys(
                 key,
                 (),

@@ -21,7 +21,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient, connect
 from mooring.client.http.requests import fetch
 from mooring.client.kubeconfigfiles import load
-from mooring.clock import SystemClock
+from mooring.clock import Clock, SystemClock
 from mooring.plane.processidentity import process_identity
 from mooring.reconcile.leaderelection import LEASE_SECONDS
 from mooring.storage.contract import Change
@@ -65,16 +65,23 @@ def seeded() -> random.Random:
 
 @dataclass
 class KillableServer:
-    """`mooring server`, restarted on one port. `public_port`: the advertised port, where several servers share a store."""
+    """`mooring server`, restarted on one port. `public_port`: the advertised port, where several servers share a store.
+
+    `published`: the advertised addresses, where there are several. `program`: the words before `server` (`tests.support.network`).
+    """
 
     data_dir: Path
     port: int = field(default_factory=free_port)
     public_port: int = 0
     process: forkserver.Process | None = None
+    address: str = "127.0.0.1"
+    published: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    program: tuple[str, ...] = ("-m", "mooring")
 
     @property
     def endpoint(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.address}:{self.port}"
 
     @property
     def log(self) -> str:
@@ -82,7 +89,7 @@ class KillableServer:
 
     @property
     def _log(self) -> Path:
-        return self.data_dir.parent / f"server-{self.port}.log"
+        return self.data_dir.parent / f"{self.data_dir.name}-{self.port}.log"
 
     @property
     def identity(self) -> str:
@@ -93,12 +100,13 @@ class KillableServer:
     def launch(self) -> None:
         """Start the process without waiting until it is ready."""
         assert self.process is None
-        arguments = (
-            "server", "--data-dir", str(self.data_dir), "--bind-address", "127.0.0.1", "--secure-port", str(self.port),
-            "--control-plane-endpoint", f"127.0.0.1:{self.public_port or self.port}",
-        )  # fmt: skip
+        published = self.published or (f"{self.address}:{self.public_port or self.port}",)
+        arguments = [
+            "server", "--data-dir", str(self.data_dir), "--bind-address", self.address, "--secure-port", str(self.port),
+            *(word for endpoint in published for word in ("--control-plane-endpoint", endpoint)), *self.flags,
+        ]  # fmt: skip
         with self._log.open("ab") as log:
-            self.process = forkserver.Process(["-m", "mooring", *arguments], stdout=log, stderr=log)
+            self.process = forkserver.Process([*self.program, *arguments], stdout=log, stderr=log)
 
     async def ready(self) -> None:
         """Wait until /readyz answers 200, at most `READY_SECONDS`."""
@@ -119,6 +127,16 @@ class KillableServer:
             process.kill()
             process.wait()
 
+    def pause(self) -> None:
+        """Stop the process with SIGSTOP: it keeps its connections and locks, and does nothing."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
     def send_sigterm(self) -> forkserver.Process:
         """Send SIGTERM. Return the process, to wait for."""
         process, self.process = self.process, None
@@ -134,13 +152,13 @@ class KillableServer:
         finally:
             process.kill()
 
-    def client(self) -> ClusterClient:
+    def client(self, clock: Clock | None = None) -> ClusterClient:
         """Return the administrator's client of this server."""
         selected = load(str(self.data_dir / "admin.conf"))
         return ClusterClient(
             Cluster(selected.cluster.name, f"https://{self.endpoint}", selected.cluster.ca_pem),
             selected.user,
-            SystemClock(),
+            clock or SystemClock(),
         )
 
 

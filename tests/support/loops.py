@@ -14,8 +14,10 @@ from mooring.controllers.actions import Controller
 from mooring.controllers.table import ControllerSettings, build
 from mooring.pki.rootca import RootCa
 from mooring.reconcile.clusterapi import ClusterApi
+from mooring.reconcile.fencing import FencedApi
 from mooring.reconcile.loop import Reconciler
 from mooring.reconcile.registryapi import RegistryApi
+from mooring.reconcile.resolver import ResolveNames
 from tests.support.manualclock import EPOCH, settle
 from tests.support.registryroom import Room, counting_entropy, masters_only
 from tests.support.testca import ThrowawayCA
@@ -27,7 +29,7 @@ TURNS = 500
 
 def controllers(*names: str) -> list[Controller]:
     """Build all controllers, or those named."""
-    built = build(ControllerSettings(authority=CA.authority, root_ca=RootCa(CA.certificate_pem)))
+    built = build(ControllerSettings(authority_for=CA.cluster_ca.for_signer, root_ca=RootCa(CA.certificate_pem)))
     return [controller for controller in built if not names or controller.name in names]
 
 
@@ -45,10 +47,15 @@ def api_of(room: Room) -> RegistryApi:
 
 @asynccontextmanager
 async def running(
-    room: Room, which: Sequence[Controller], api: ClusterApi | None = None, workers: int = 4
+    room: Room,
+    which: Sequence[Controller],
+    api: ClusterApi | None = None,
+    workers: int = 4,
+    resolve: ResolveNames | None = None,
 ) -> AsyncIterator[Reconciler]:
     """Run the loop until the block ends; it has listed every kind before the block begins."""
-    reconciler = Reconciler(which, api or api_of(room), room.clock, counting_entropy(), workers)
+    fenced = FencedApi(api or api_of(room), lambda: True)
+    reconciler = Reconciler(which, fenced, room.clock, counting_entropy(), workers, resolve)
     task = asyncio.ensure_future(reconciler.run())
     await settle()
     try:

@@ -17,9 +17,12 @@ from typing import Any
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
+from mooring.api.mooring.certificaterevocation import entry_name
+from mooring.apimachinery.schema import Obj
 from mooring.authn import own
 from mooring.authn.oidc.provider import Published
 from mooring.authn.serviceaccount.settings import DEFAULT_ISSUER
+from mooring.identity import NODES
 from mooring.pki.jwt.jwks import parse_key_set
 from mooring.pki.jwt.serviceaccount import LEGACY_ISSUER, Bound, LegacyToken, bound_claims
 from mooring.pki.jwt.token import TokenSigner
@@ -68,6 +71,23 @@ def nothing(anonymous: str = "{enabled: false}") -> Case:
 # ── bootstrap tokens ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def restricted(networks: str) -> Case:
+    """Send a bearer whose Secret allows the given networks."""
+
+    async def drive(server: Server) -> Reply:
+        await server.bootstrap_token(TOKEN)
+        patched = await server.call(
+            "PATCH",
+            f"{SECRETS}/bootstrap-token-abcdef",
+            body={"metadata": {"annotations": {"mooring.dev/allowed-cidrs": networks}}},
+            content_type="application/merge-patch+json",
+        )
+        assert patched.status == 200, patched.text
+        return await server.get(SECRETS, token=TOKEN)
+
+    return Case(drive)
+
+
 def bootstrap(bearer: str = TOKEN, later: int = 0, **data: str) -> Case:
     """Send a bearer after changes to its Secret's data, `later` seconds on."""
 
@@ -114,12 +134,37 @@ ECDSA_SHA256 = bytes.fromhex("06082a8648ce3d040302")
 """The OID ecdsa-with-SHA256 in DER."""
 
 
-def presented(make: Callable[[ThrowawayCA], list[Pair | bytes]]) -> Case:
+def presented(make: Callable[[ThrowawayCA], list[Pair | bytes]], **headers: str) -> Case:
     """Present a chain made with the server's CA or another one."""
 
     async def drive(server: Server) -> Reply:
         chain = [one if isinstance(one, bytes) else one.der for one in make(server.ca)]
-        return await server.get(SECRETS, via=connection(chain))
+        return await server.get(SECRETS, via=connection(chain), headers=tuple(headers.items()))
+
+    return Case(drive)
+
+
+def revoked(spec: Callable[[Pair], Mapping[str, Any]]) -> Case:
+    """Present the certificate of a node after an administrator has revoked it in this way."""
+
+    async def drive(server: Server) -> Reply:
+        pair = server.ca.client("system:node:n1", NODES)
+        obj = {"spec": dict(spec(pair))}
+        path = "/apis/mooring.dev/v1alpha1/certificaterevocations"
+        created = await server.post(path, {"metadata": {"name": entry_name(obj["spec"])}, **obj})
+        assert created.status == 201, created.text
+        return await server.get(SECRETS, via=connection([pair.der]))
+
+    return Case(drive)
+
+
+def member(spec: Obj) -> Case:
+    """Present the certificate of a node whose NodeIdentity has this spec."""
+
+    async def drive(server: Server) -> Reply:
+        identity = {"metadata": {"name": "n1"}, "spec": spec}
+        assert (await server.post("/apis/mooring.dev/v1alpha1/nodeidentities", identity)).status == 201
+        return await server.get(SECRETS, via=connection([server.ca.client("system:node:n1", "system:nodes").der]))
 
     return Case(drive)
 

@@ -10,7 +10,7 @@ import asyncio
 import functools
 import hashlib
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Concatenate, ParamSpec
 
@@ -29,8 +29,10 @@ from mooring.registry.cache.kindcache import Watch
 from mooring.registry.cache.stored import Stored
 from mooring.registry.reader import Listed
 from mooring.registry.store import Registry
+from mooring.registry.write.deletionrecords import DeletionRecord
 from mooring.registry.write.writer import Deleted
 from mooring.storage.contract import Storage
+from mooring.storage.encryption.storage import EncryptedStorage
 from mooring.storage.memory import MemoryStorage
 from tests.support.manualclock import ManualClock, settle
 
@@ -187,6 +189,7 @@ async def open_room(
     namespaces: Sequence[str] = NAMESPACES,
     clock: ManualClock | None = None,
     entropy: Callable[[int], bytes] | None = None,
+    records: Mapping[str, DeletionRecord] | None = None,
 ) -> AsyncIterator[Room]:
     """Start a registry. A storage that is given must be open, and no namespace is created in it."""
     clock = clock or ManualClock()
@@ -195,7 +198,14 @@ async def open_room(
         storage = MemoryStorage()
         await storage.open()
     registry = Registry(
-        storage, KINDS, clock, entropy or counting_entropy(), build() if admission is None else admission, authorize
+        storage,
+        KINDS,
+        clock,
+        entropy or counting_entropy(),
+        build() if admission is None else admission,
+        authorize,
+        records,
+        **({"is_stale": storage.is_stale} if isinstance(storage, EncryptedStorage) else {}),
     )
     await registry.start()
     room = Room(storage, registry, clock)

@@ -23,13 +23,16 @@ from mooring.pki.keys import PrivateKey, generate_key
 from mooring.pki.rootca import RootCa
 from mooring.plane.assemble import Assembly, Process, assemble
 from mooring.plane.configuration import ServerConfig, server_config
+from mooring.plane.encryption import EncryptionAtRest
 from mooring.plane.firstboot import FirstBoot
 from mooring.plane.keystore import KeyStore
 from mooring.plane.registry import build_registry
+from mooring.server.hostshare.share import ALONE
 from mooring.server.pipeline import Pipeline
 from mooring.server.transport.http import Request, Response
 from mooring.server.transport.responsewriter import ResponseWriter
 from mooring.server.transport.tlsconnection import Connection, TlsTransport
+from mooring.settings.encryption import EncryptionSettings
 from mooring.storage.memory import MemoryStorage
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord, to_secret
@@ -231,12 +234,16 @@ def reply(response: Response) -> Reply:
 def key_store(ca: ThrowawayCA) -> KeyStore:
     serving = ca.server()
     key = generate_key()
-    return KeyStore(ca.authority, (serving.certificate,), serving.key, ca.certificate_pem, key, (key.public_key(),))
+    return KeyStore(ca.cluster_ca, (serving.certificate,), serving.key, ca.certificate_pem, key, (key.public_key(),))
 
 
 @asynccontextmanager
 async def open_server(**flags: Any) -> AsyncIterator[Server]:
-    """Start a server and finish its first boot; `flags` are those of `mooring.plane.configuration.server_config`."""
+    """Start a server and finish its first boot; `flags` are those of `mooring.plane.configuration.server_config`.
+
+    `share`: the part of this server in what the workers of a host share.
+    """
+    share = flags.pop("share", ALONE)
     clock = ManualClock()
     ca = ThrowawayCA(now=clock.now())
     defaults = {
@@ -249,22 +256,26 @@ async def open_server(**flags: Any) -> AsyncIterator[Server]:
     storage = MemoryStorage()
     await storage.open()
     entropy = counting_entropy()
-    parts = build_registry(config, storage, clock, entropy)
+    encryption = EncryptionAtRest(config[EncryptionSettings], storage, clock, entropy)
+    parts = build_registry(config, encryption, clock, entropy)
     registry = parts.registry
     keys = key_store(ca)
-    process = Process(identity="here_boot_1_1", is_gone=lambda identity: False)
+    process = Process(identity="here_boot_1_1", is_gone=lambda identity: False, share=share)
     plane = assemble(config, keys, parts, clock, entropy, process)
     await registry.start()
     server = Server(storage, registry, clock)
     server.plane, server.ca, server.config, server.token_key = plane, ca, config, keys.token_key
-    publisher = asyncio.ensure_future(plane.trust_publisher.run())
+    background = [
+        asyncio.ensure_future(work) for work in (plane.trust_publisher.run(), plane.certificate_watches.run())
+    ]
     try:
-        await FirstBoot(registry, clock, config, RootCa(ca.certificate_pem), ca.certificate_pem).run()
+        await FirstBoot(registry, clock, config, RootCa(ca.certificate_pem), ca.cluster_ca).run()
         await plane.trust_publisher.publish_client_cas()
         plane.audit.start()
         yield server
     finally:
-        publisher.cancel()
+        for task in background:
+            task.cancel()
         plane.watches.drain()
         await settle()
         await plane.audit.stop()

@@ -21,6 +21,7 @@ from mooring.pki import pem
 from mooring.pki.keys import PrivateKey, generate_key, private_key_pem, signature_hash
 from mooring.pki.x509 import names, profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca
+from mooring.pki.x509.clusterca import CaState, ClusterCa
 from mooring.pki.x509.names import IPAddress
 from mooring.pki.x509.profiles import Template
 from mooring.pki.x509.requests import build_request
@@ -66,6 +67,11 @@ class ThrowawayCA:
     @property
     def certificate(self) -> x509.Certificate:
         return self.authority.certificate
+
+    @property
+    def cluster_ca(self) -> ClusterCa:
+        """A cluster whose one CA this is."""
+        return ClusterCa(CaState.of(self.authority))
 
     @property
     def certificate_pem(self) -> bytes:

@@ -22,7 +22,6 @@ from mooring.trust.kubeconfig.model import (
     Selected,
     User,
     address_of,
-    bootstrap_kubeconfig,
     client_cas,
     cluster_info_kubeconfig,
     discovery_cluster,
@@ -48,13 +47,6 @@ def test_cluster_info_is_one_cluster_without_a_name() -> None:
 def test_a_users_kubeconfig_has_the_context_user_at_cluster() -> None:
     assert ADMIN.current_context == "admin@kubernetes"
     assert ADMIN.contexts == (Context("admin@kubernetes", "kubernetes", "admin"),)
-
-
-def test_the_bootstrap_kubeconfig_carries_the_token_of_the_named_user() -> None:
-    made = bootstrap_kubeconfig("https://c", b"CA", "aaaaaa.1111111111111111")
-    assert made.current_context == "tls-bootstrap-token-user@kubernetes"
-    assert made.users == (User("tls-bootstrap-token-user", token=Secret("aaaaaa.1111111111111111")),)
-    assert "1111111111111111" not in repr(made)
 
 
 def test_the_kubelets_kubeconfig_names_one_file_for_certificate_and_key() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.trust.discovery import clusterinfo, errors
+from mooring.trust.discovery.pins import Pin, pins_of
 from mooring.trust.discovery.refresh import BASE, MergeBase, Refreshed, digest, merge_base, refresh_cluster
 from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.httpexchange import Trust
@@ -114,6 +115,20 @@ def test_a_cluster_info_without_kubeconfig_changes_nothing() -> None:
     empty = {"kind": "ConfigMap", "metadata": {"name": "cluster-info"}, "data": {}}
     with pytest.raises(errors.UnusableClusterInfoError, match='it has no key "kubeconfig"'):
         network(empty, A).drive(refresh_cluster(known(A), base(A)))
+
+
+@pytest.mark.parametrize(
+    ("published", "superseded"),
+    [
+        pytest.param((), frozenset(), id="no rollover"),
+        pytest.param(pins_of(OTHER_CA), {str(pin) for pin in pins_of(OTHER_CA)}, id="one CA"),
+        pytest.param(pins_of(BOTH), {str(pin) for pin in pins_of(BOTH)}, id="two CAs"),
+    ],
+)
+def test_cas_whose_certificates_are_to_be_renewed_are_read(published: tuple[Pin, ...], superseded: set[str]) -> None:
+    config_map = clusterinfo.config_map(f"https://{A}", CA, superseded=published)
+    found = network(config_map, A).drive(refresh_cluster(known(A), base(A)))
+    assert found.published.superseded == superseded
 
 
 def test_the_base_is_kept_as_an_extension() -> None:

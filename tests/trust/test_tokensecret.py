@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from mooring.apimachinery.schema import Obj
 from mooring.trust.bootstraptoken import tokensecret
+from mooring.trust.bootstraptoken.restrictions import Restrictions
 from mooring.trust.bootstraptoken.token import GROUP_PATTERN, TokenError, parse_token
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -285,6 +286,13 @@ def test_a_presented_token_is_refused_for(obj: Obj | None, reason: str) -> None:
 def test_the_operator_is_told_which_token_and_how_much_is_amiss(obj: Obj | None, detail: str) -> None:
     reason, _ = tokensecret.authenticate_secret(obj, TOKEN, NOW)
     assert tokensecret.refusal_detail(obj, TOKEN.id, reason, NOW) == f"token id 07401b{detail}"
+
+
+def test_restrictions_are_written_as_annotations_and_read_back() -> None:
+    restrictions = Restrictions(3, node_name="worker-*")
+    made = tokensecret.to_secret(tokensecret.new_record(TOKEN, NOW, restrictions=restrictions))
+    assert made["metadata"]["annotations"] == {"mooring.dev/max-joins": "3", "mooring.dev/node-name": "worker-*"}
+    assert tokensecret.from_secret(made).restrictions == restrictions
 
 
 def test_a_new_record_becomes_the_secret_kubeadm_writes() -> None:

@@ -10,15 +10,20 @@ Rules kept here:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
 
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from mooring.agent.state import NodeState, Pair
+from mooring.agent.certificates.pairfiles import Pair
+from mooring.agent.registration import MembershipEndedError
+from mooring.agent.state import NodeState
 from mooring.client.cluster import ClusterClient
 from mooring.client.http.driver import ignore
 from mooring.client.http.requests import drive_fetching
@@ -28,6 +33,7 @@ from mooring.pki import pem
 from mooring.pki.errors import PeerCertificateError
 from mooring.pki.x509.verify import ClientTrust
 from mooring.trust.discovery.notices import Notice
+from mooring.trust.discovery.pins import pin_of
 from mooring.trust.discovery.refresh import MergeBase, refresh_cluster
 from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.kubeconfig.model import Cluster
@@ -47,6 +53,10 @@ class Refresh:
 
     clusters: tuple[Cluster, ...]
     written: tuple[Path, ...]
+    superseded: bool = False
+    """A rollover of the CA asks this member to renew its certificate."""
+    retired: bool = False
+    """The cluster publishes CAs of clients, and the one that signed the certificate is not among them."""
 
 
 async def refresh(
@@ -61,7 +71,9 @@ async def refresh(
     if not known:
         raise ConfigError(f"{state.kubeconfig} cannot be used; join again to have it written")
     found = await drive_fetching(refresh_cluster(known, state.read_base(), endpoints), clock, notify)
-    return Refresh(found.clusters, write(state, pair, found.clusters, found.published, clock.now()))
+    written = write(state, pair, found.clusters, found.published, clock.now())
+    superseded = is_superseded(pair, found.published)
+    return Refresh(found.clusters, written, superseded, is_retired(pair, found.published))
 
 
 def write(
@@ -87,6 +99,25 @@ def client_cas(published: TrustedCluster, pair: Pair, now: datetime) -> bytes:
     return known if known and (published.client_ca_named or signed_by(pair, known, now)) else b""
 
 
+def is_superseded(pair: Pair, published: TrustedCluster) -> bool:
+    """Return True when the CA that signed the certificate is one whose certificates are to be renewed."""
+    issuer = _issuer_among(published.client_ca_pem, pair) if published.superseded else None
+    return issuer is not None and str(pin_of(issuer)) in published.superseded
+
+
+def is_retired(pair: Pair, published: TrustedCluster) -> bool:
+    """Return True when the cluster names its CAs, and none of them signed the certificate."""
+    return bool(published.client_ca_pem) and _issuer_among(published.client_ca_pem, pair) is None
+
+
+def _issuer_among(ca_pem: bytes, pair: Pair) -> x509.Certificate | None:
+    for ca in pem.certificates_among(ca_pem):
+        with suppress(ValueError, TypeError, InvalidSignature):
+            pair.leaf.verify_directly_issued_by(ca)
+            return ca
+    return None
+
+
 def signed_by(pair: Pair, ca_pem: bytes, now: datetime) -> bool:
     """Return True when the certificate verifies under these CAs."""
     try:
@@ -102,20 +133,35 @@ def verify(pair: Pair, ca_pem: bytes, now: datetime) -> None:
     trust.verify([one.public_bytes(Encoding.DER) for one in pair.chain], now)
 
 
-async def follow(state: NodeState, clock: Clock, client: ClusterClient | None, endpoints: Sequence[str]) -> NoReturn:
-    """Refresh the files of a member until cancelled, and give the addresses to `client`."""
+async def follow(
+    state: NodeState,
+    clock: Clock,
+    client: ClusterClient,
+    endpoints: Sequence[str],
+    on_refreshed: Callable[[tuple[Cluster, ...]], Awaitable[None]],
+    on_superseded: Callable[[], None] = lambda: None,
+) -> NoReturn:
+    """Refresh the files of a member until cancelled, and give the addresses to `client`.
+
+    `on_refreshed` is called with the addresses after each refresh, whether it changed a file or not. It may raise
+    MembershipEndedError. `on_superseded` is called when a rollover of the CA asks for another certificate.
+    """
     reported = ""
     await clock.sleep(FIRST_SECONDS)
     while True:
-        pair = state.read_pair()
+        pair = state.client.read_pair()
         try:
             if pair is not None:
                 found = await refresh(state, pair, clock, endpoints)
                 if found.written:
                     log.info("the cluster published other addresses or CAs; wrote %s", listed(found.written))
-                if client is not None:
-                    await client.use(found.clusters)
+                await client.use(found.clusters)
                 reported = ""
+                if found.superseded:
+                    on_superseded()
+                await on_refreshed(found.clusters)
+        except MembershipEndedError:
+            raise
         except MooringError as error:
             if str(error) != reported:
                 log.warning("cluster-info could not be read again, addresses and CAs stay as they are: %s", error)

@@ -1,7 +1,13 @@
-"""Agent process: joins unless this machine is a member, then sends heartbeats until it is stopped.
+"""Agent process: joins unless this machine is a member, then keeps the membership fresh until it is stopped.
 
-Rules kept here: SIGTERM and SIGINT end it cleanly, even during a join, which the next run continues. With a certificate on disk no
-token is needed. The files follow the addresses and CAs that the cluster publishes (`mooring.agent.clusterfiles`).
+Rules kept here:
+* SIGTERM and SIGINT end it cleanly, even during a join, which the next run continues.
+* With a certificate on disk no token is needed.
+* The tasks of a member run beside each other (`_tasks`). An error that one of them raises ends the process, except these two:
+  a membership that ended, and a certificate that expired.
+* After the end of a membership the agent sends nothing but a question every minute whether its certificate is accepted again. It
+  keeps its files and continues when `mooring join` has placed another certificate.
+* A machine whose certificate expired takes the way back (`mooring.agent.recovery`), after a token that is at hand was refused.
 """
 
 from __future__ import annotations
@@ -9,31 +15,242 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
 
 from mooring.agent import registration
-from mooring.agent.clusterfiles import follow
-from mooring.agent.heartbeat import Heartbeat, beat_until
-from mooring.agent.join import Joined, JoinOptions, join, machine_of, node_client
-from mooring.agent.state import NodeState
-from mooring.agent.steps import Report
+from mooring.agent.acceptance import check_membership
+from mooring.agent.certificates.certificaterequest import RequestEndedError
+from mooring.agent.certificates.pairfiles import Pair
+from mooring.agent.certificates.renewal import ClientCertificateExpiredError, Renewal, random_draw
+from mooring.agent.certificates.rotation import retry_pauses
+from mooring.agent.certificates.template import CertificateTemplate
+from mooring.agent.clusterfiles import follow, refresh
+from mooring.agent.heartbeat import Heartbeat
+from mooring.agent.hooks import Hooks
+from mooring.agent.join import (
+    Joined,
+    JoinOptions,
+    RefusedError,
+    join,
+    known_uid,
+    machine_of,
+    node_client,
+    record_lifetime,
+)
+from mooring.agent.recovery import RecoveryRefusedError, read_member, rejoin
+from mooring.agent.registration import CertificateRefusedError, MembershipEndedError
+from mooring.agent.servingcertificate import follow_addresses
+from mooring.agent.steps import JoinError, Report
+from mooring.agent.trustreport import report_trust
+from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock
-from mooring.errors import ConfigError
-from mooring.identity import NODE_PREFIX
-from mooring.pki.x509 import names
+from mooring.errors import ConfigError, MooringError, PeerError, UnauthorizedError
 from mooring.trust.joinconfiguration import ByToken, JoinPlan
+from mooring.trust.kubeconfig.model import Cluster
 
 log = logging.getLogger("mooring.agent")
 
+LOOK_SECONDS = 2.0
+"""Seconds between two looks for another certificate, after a membership has ended. A look reads one link."""
+ASK_SECONDS = 60.0
+"""Seconds between two questions whether a rejected certificate is accepted again: a revocation may have been withdrawn."""
+REFUSED_SECONDS = 300.0
+"""Seconds before the way back is tried again after 401: an administrator may have allowed it meanwhile."""
+DENIED_SECONDS = 3600.0
+"""Seconds before the way back is tried again after a person denied it: a request for the same person again."""
 
-def member(options: JoinOptions, clock: Clock) -> Joined | None:
-    """Return the membership on disk; None when there is none, or its certificate has expired."""
-    state = NodeState(options.root)
-    clusters, pair = state.read_clusters(), state.read_pair()
-    if not clusters or pair is None or not pair.valid_at(clock.now()):
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOptions:
+    """Options of the agent beyond those of a join."""
+
+    serving_certificates: bool = False
+    on_renew: tuple[str, ...] = ()
+
+
+class Agent:
+    """The agent of one machine. `report` gets the progress of a join, `on_member` each membership."""
+
+    def __init__(
+        self,
+        plan: JoinPlan | None,
+        options: JoinOptions,
+        more: AgentOptions,
+        clock: Clock,
+        report: Report,
+        on_member: Callable[[Joined], None],
+    ) -> None:
+        self._plan = plan
+        self._options = options
+        self._more = more
+        self._clock = clock
+        self._report = report
+        self._on_member = on_member
+
+    async def run(self) -> None:
+        """Run until cancelled. Raises JoinError, ConfigError."""
+        while True:
+            joined = await self._member()
+            self._on_member(joined)
+            log.info("member %s of %s", joined.node_name, joined.cluster.server)
+            for found in joined.state.exposures():
+                log.warning("%s", found)
+            try:
+                await self._keep(joined)
+            except ClientCertificateExpiredError as error:
+                log.warning("%s", error)
+            except MembershipEndedError as error:
+                if isinstance(error, CertificateRefusedError) and await self._is_ca_retired(joined):
+                    log.warning(
+                        "the CA of the certificate was replaced while this machine was off: it asks for another one"
+                    )
+                    await self._come_back(joined.state.client.version(), is_retired=True)
+                    continue
+                log.error(
+                    "%s. The heartbeat has ended, the files stay. Join again with a token, or have an administrator approve it: "
+                    "`mooring join ADDRESS --token TOKEN --discovery-token-ca-cert-hash HASH`. This agent then goes on",
+                    error,
+                )
+                await self._await_membership(joined, isinstance(error, CertificateRefusedError))
+                log.info("this machine is a member again")
+
+    # ── becoming a member ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _member(self) -> Joined:
+        """Return the membership, after a join or the way back if needed. Raises JoinError, ConfigError."""
+        plan = self._plan
+        found = read_member(self._options)
+        if found is not None and plan is not None and plan.node_name != found.node_name:
+            found = None
+        if found is not None and is_valid(found, self._clock):
+            record_lifetime(found.state, self._options)
+            return found
+        if plan is None and found is None:
+            raise ConfigError("this machine is no member of a cluster: give the flags of `mooring join` as well")
+        if plan is not None:
+            try:
+                return await join(plan, self._options, self._clock, self._report)
+            except JoinError as error:
+                if found is None or not isinstance(error.__cause__, RefusedError):
+                    raise
+                log.warning("%s", error)
+        return await self._come_back()
+
+    async def _is_ca_retired(self, joined: Joined) -> bool:
+        """Return whether the cluster names CAs that did not sign the certificate. False when it cannot be asked."""
+        pair = joined.state.client.read_pair()
+        try:
+            return pair is not None and (await refresh(joined.state, pair, self._clock)).retired
+        except MooringError:
+            return False
+
+    async def _come_back(self, refused: tuple[int, int] | None = None, *, is_retired: bool = False) -> Joined:
+        """Return the membership after the way back, however often it has to be tried.
+
+        `refused` is the version of a valid certificate that the server does not accept.
+        """
+        pauses, warned = retry_pauses(random_draw), ""
+        while True:
+            try:
+                return await rejoin(self._options, self._clock, self._report, is_retired=is_retired)
+            except JoinError as error:
+                if str(error) != warned:
+                    log.error("%s", error)
+                warned, cause = str(error), error.__cause__
+            if isinstance(cause, MembershipEndedError) and (found := read_member(self._options)) is not None:
+                return found  # it has a certificate again, and the heartbeat ends for the same reason
+            if isinstance(cause, RequestEndedError):
+                pause = DENIED_SECONDS
+            elif isinstance(cause, RecoveryRefusedError):
+                pause = REFUSED_SECONDS
+            else:
+                pause = next(pauses)
+            if (placed := await self._await_certificate(pause, refused)) is not None:
+                return placed
+
+    async def _await_certificate(self, seconds: float, unlike: tuple[int, int] | None = None) -> Joined | None:
+        """Return the membership when another program places a valid certificate within `seconds`; else None.
+
+        `unlike` is the version of the files that does not count.
+        """
+        until = self._clock.monotonic() + seconds
+        while (left := until - self._clock.monotonic()) > 0:
+            await self._clock.sleep(min(LOOK_SECONDS, left))
+            found = read_member(self._options)
+            if found is not None and is_valid(found, self._clock) and found.state.client.version() != unlike:
+                return found
         return None
-    name = names.common_name(pair.leaf.subject).removeprefix(NODE_PREFIX)
-    return Joined(name, clusters[0], state, pair, others=clusters[1:])
+
+    async def _await_membership(self, joined: Joined, was_refused: bool) -> None:
+        """Return when another certificate is on disk, or the server accepts the one that it rejected."""
+        before = joined.state.client.version()
+        while await self._await_certificate(ASK_SECONDS, before) is None:
+            pair = joined.state.client.read_pair()
+            if was_refused and pair is not None:
+                try:
+                    uid = known_uid(joined.state, self._options)
+                    clusters = joined.state.read_clusters() or joined.clusters
+                    await check_membership(pair, joined.node_name, uid, clusters, self._clock, answer_needed=True)
+                    return
+                except MooringError:
+                    continue
+
+    # ── being a member ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _keep(self, joined: Joined) -> None:
+        """Keep the membership fresh. Raises MembershipEndedError, ClientCertificateExpiredError."""
+        async with node_client(joined, self._clock) as client:
+            await run_all(*self._tasks(joined, client))
+
+    def _tasks(self, joined: Joined, client: ClusterClient) -> list[Coroutine[Any, Any, None]]:
+        state, options = joined.state, self._options
+        hooks = Hooks(self._more.on_renew, state, joined.node_name, self._clock)
+        endpoints = self._plan.discovery.endpoints if self._plan and isinstance(self._plan.discovery, ByToken) else ()
+
+        async def on_renewed() -> None:
+            await client.use_new_credentials()
+            hooks.wake()
+
+        async def on_refreshed(clusters: tuple[Cluster, ...]) -> None:
+            hooks.wake()
+            try:
+                await report_trust(client, joined.node_name, clusters)
+            except UnauthorizedError:
+                pair = state.client.read_pair()
+                if pair is not None:
+                    await check_membership(pair, joined.node_name, "", clusters, self._clock)
+            except MooringError as error:
+                log.warning("the CAs that are trusted here could not be reported on the Node: %s", error)
+
+        renewals = [client_renewal(joined, client, on_renewed)]
+
+        def on_superseded() -> None:
+            for one in renewals:
+                one.renew_early()
+
+        tasks: list[Coroutine[Any, Any, None]] = [
+            hooks.run(),
+            follow(state, self._clock, client, endpoints, on_refreshed, on_superseded),
+            renewals[0].run(),
+        ]
+        if self._more.serving_certificates:
+            serving = serving_renewal(joined, client, hooks)
+            renewals.append(serving)
+            tasks += [serving.run(), follow_addresses(client, joined.node_name, serving)]
+        if options.register_node == registration.NONE:
+            log.info("no heartbeat: --register-node=none leaves Node and Lease to another program")
+        else:
+            heartbeat = Heartbeat(
+                client,
+                machine_of(joined),
+                options.register_node,
+                known_uid=lambda: known_uid(state, options),
+                on_registered=lambda uid: state.record.write("nodeUID", uid),
+            )
+            tasks.append(heartbeat.run())
+        return tasks
 
 
 async def run(
@@ -42,53 +259,70 @@ async def run(
     clock: Clock | None = None,
     report: Report = lambda progress: None,
     on_member: Callable[[Joined], None] = lambda joined: None,
+    more: AgentOptions = AgentOptions(),
 ) -> None:
     """Run until SIGTERM or SIGINT. Raises JoinError, or ConfigError when there is neither a certificate nor a plan."""
-    clock = clock or SystemClock()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    agent = Agent(plan, options, more, clock or SystemClock(), report, on_member)
     try:
-        joined = await _join_if_needed(plan, options, clock, report, stopping)
-        if joined is None:
-            return
-        on_member(joined)
-        log.info("member %s of %s", joined.node_name, joined.cluster.server)
-        for found in joined.state.exposures():
-            log.warning("%s", found)
-        endpoints = plan.discovery.endpoints if plan and isinstance(plan.discovery, ByToken) else ()
-        async with node_client(joined, clock) as client:
-            following = asyncio.create_task(follow(joined.state, clock, client, endpoints))
-            try:
-                if options.register_node == registration.NONE:
-                    log.info("no heartbeat: --register-node=none leaves Node and Lease to another program")
-                    await stopping.wait()
-                else:
-                    await beat_until(stopping, Heartbeat(client, machine_of(joined), options.register_node))
-            finally:
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
+        await run_all(agent.run(), stopping.wait())
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
 
 
-async def _join_if_needed(
-    plan: JoinPlan | None, options: JoinOptions, clock: Clock, report: Report, stopping: asyncio.Event
-) -> Joined | None:
-    """Return the membership, after a join if needed; None when stopped before."""
-    known = member(options, clock)
-    if known is not None and (plan is None or plan.node_name == known.node_name):
-        return known
-    if plan is None:
-        raise ConfigError("this machine is no member of a cluster: give the flags of `mooring join` as well")
-    joining = asyncio.create_task(join(plan, options, clock, report))
-    stopped = asyncio.create_task(stopping.wait())
+async def run_all(*work: Coroutine[Any, Any, Any]) -> None:
+    """Run `work` until one of them ends, and cancel the others. Raises the error that ended it."""
+    tasks: list[asyncio.Task[Any]] = [asyncio.create_task(one) for one in work]
     try:
-        await asyncio.wait((joining, stopped), return_when=asyncio.FIRST_COMPLETED)
-        return joining.result() if joining.done() else None
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
     finally:
-        for task in (joining, stopped):
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(joining, stopped, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def is_valid(joined: Joined, clock: Clock) -> bool:
+    """Return True when the certificate on disk is valid now."""
+    return joined.pair is not None and joined.pair.valid_at(clock.now())
+
+
+def client_renewal(
+    joined: Joined, client: ClusterClient, on_renewed: Callable[[], Coroutine[Any, Any, None]]
+) -> Renewal:
+    """Return the renewal of the client certificate with which `client` authenticates."""
+    state = joined.state
+
+    async def check(pair: Pair) -> None:
+        try:
+            await check_membership(pair, joined.node_name, "", client.clusters, client.clock)
+        except CertificateRefusedError:
+            raise PeerError(
+                "the server does not accept the certificate that it has just issued; the CA that signs certificates must be "
+                "among those of its --client-ca-file"
+            ) from None
+
+    return Renewal(
+        "client",
+        state.client,
+        client,
+        CertificateTemplate(joined.node_name),
+        expiration_seconds=lambda: state.record.read().expiration_seconds,
+        check=check,
+        on_renewed=on_renewed,
+        needs_own_certificate=True,
+    )
+
+
+def serving_renewal(joined: Joined, client: ClusterClient, hooks: Hooks) -> Renewal:
+    """Return the renewal of the serving certificate, which `follow_addresses` gives its names."""
+
+    async def on_renewed() -> None:
+        hooks.wake()
+
+    return Renewal("serving", joined.state.serving, client, None, on_renewed=on_renewed)

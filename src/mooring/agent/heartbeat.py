@@ -2,8 +2,11 @@
 
 Rules kept here (kubelet's node lease controller and `nodeStatusReportFrequency`):
 * The Lease has the name of the node, is renewed every 10 s, lasts 40 s, and is owned by the Node, so that it is deleted with it.
-* The Node's status is refreshed every 5 minutes; a deleted Node or Lease is created again, both at once when the
-  Lease was deleted with its Node.
+* The Node's status is refreshed every 5 minutes. A Lease that was deleted alone is created again. A Node that was deleted ends the
+  heartbeat, unless a deleted Node is to be registered again; its Lease is deleted with it, so that this is known within 10 s.
+* 401 for 20 s ends the heartbeat: the certificate is not accepted any more.
+* After a silence longer than the Lease, by the wall clock because a suspended machine has no other, the status is refreshed first:
+  the control plane may have set it to Unknown.
 * While another program keeps the Node fresh, neither Node nor Lease is written, and the Node is read again every minute. A Lease
   that another program renewed causes the Node to be read at once.
 * A request that fails is repeated after 0.2 s, doubled up to 7 s (kubelet's back-off). Every failure is logged once, and so is the
@@ -12,24 +15,28 @@ Rules kept here (kubelet's node lease controller and `nodeStatusReportFrequency`
 
 from __future__ import annotations
 
-import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import NoReturn
 
 from mooring.agent import node, registration
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import rfc3339_micro
-from mooring.errors import AlreadyExistsError, ConflictError, MooringError, NotFoundError
+from mooring.errors import AlreadyExistsError, ConflictError, MooringError, NotFoundError, UnauthorizedError
 
 log = logging.getLogger("mooring.agent")
 
 RENEW_SECONDS = 10.0
 LEASE_SECONDS = 40
 STATUS_SECONDS = 300.0
+SILENCE = timedelta(seconds=LEASE_SECONDS)
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 7.0
+REFUSED_SECONDS = 20.0
+"""Seconds for which a server may answer 401 to a valid certificate: it was restarted and fills its caches."""
 KEPT_SECONDS = 60.0
 """Seconds between two reads of a Node that another program keeps fresh."""
 
@@ -37,23 +44,37 @@ KEPT_SECONDS = 60.0
 class Heartbeat:
     """Heartbeat of one member."""
 
-    def __init__(self, client: ClusterClient, machine: node.Machine, register_node: str = "") -> None:
+    def __init__(
+        self,
+        client: ClusterClient,
+        machine: node.Machine,
+        register_node: str = "",
+        *,
+        known_uid: Callable[[], str] = lambda: "",
+        on_registered: Callable[[str], None] = lambda uid: None,
+    ) -> None:
+        """`known_uid` returns the uid of the Node that this machine registered, `on_registered` is called with it."""
         self._client = client
         self._machine = machine
         self._register_node = register_node
+        self._known_uid = known_uid
+        self._on_registered = on_registered
+        self._refused_since: float | None = None
         self._lease: Obj | None = None
         self._node: Obj | None = None
         self._refreshed = -STATUS_SECONDS
+        self._renewed = client.clock.now()
         self.renewals = 0
 
     async def run(self) -> NoReturn:
-        """Renew and refresh until cancelled."""
+        """Renew and refresh until cancelled. Raises NodeDeletedError, CertificateRefusedError."""
         clock = self._client.clock
         pause = FIRST_PAUSE
         kept = False
         while True:
             try:
-                if clock.monotonic() - self._refreshed >= STATUS_SECONDS or self._node is None:
+                due = clock.monotonic() - self._refreshed >= STATUS_SECONDS
+                if due or self._node is None or clock.now() - self._renewed > SILENCE:
                     await self.refresh()
                 await self.renew()
             except registration.NodeKeptError as error:
@@ -62,12 +83,16 @@ class Heartbeat:
                 kept, self._node, self._lease = True, None, None
                 await clock.sleep(KEPT_SECONDS)
                 continue
+            except registration.MembershipEndedError:
+                raise
             except MooringError as error:
+                self._check_refusal(error)
                 if pause == FIRST_PAUSE:
                     log.warning("no heartbeat: %s; trying again", error)
                 await clock.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
                 continue
+            self._refused_since = None
             if kept or pause != FIRST_PAUSE:
                 log.info("heartbeat is back")
                 kept, pause = False, FIRST_PAUSE
@@ -77,8 +102,20 @@ class Heartbeat:
         """Update the Node, or create it. Raises NodeKeptError, ApiError, PeerError."""
         kind = await registration.choose(self._client, self._register_node)
         machine = replace(self._machine, ready=kind == registration.READY)
-        self._node = await node.register(self._client, machine, first=self._lease is None)
+        self._node = await node.register(self._client, machine, first=self._lease is None, uid=self._known_uid())
+        self._on_registered(self._node["metadata"]["uid"])
         self._refreshed = self._client.clock.monotonic()
+
+    def _check_refusal(self, error: MooringError) -> None:
+        """Raise CertificateRefusedError when the server has answered 401 for REFUSED_SECONDS."""
+        if not isinstance(error, UnauthorizedError):
+            self._refused_since = None
+            return
+        now = self._client.clock.monotonic()
+        if self._refused_since is None:
+            self._refused_since = now
+        elif now - self._refused_since >= REFUSED_SECONDS:
+            raise registration.CertificateRefusedError(self._machine.name, error.audit_id) from error
 
     async def renew(self) -> None:
         """Renew the Lease, or create it. Raises NodeKeptError, ApiError, PeerError."""
@@ -90,6 +127,7 @@ class Heartbeat:
             )
             await self.refresh()
             self._lease = await self._write_lease()
+        self._renewed = self._client.clock.now()
         self.renewals += 1
 
     async def _write_lease(self) -> Obj:
@@ -122,17 +160,3 @@ class Heartbeat:
                 "renewTime": rfc3339_micro(self._client.clock.now()),
             },
         }
-
-
-async def beat_until(stopping: asyncio.Event, heartbeat: Heartbeat) -> None:
-    """Run `heartbeat` until `stopping` is set. Raises the error that ends it."""
-    beating = asyncio.create_task(heartbeat.run())
-    stopped = asyncio.create_task(stopping.wait())
-    try:
-        await asyncio.wait((beating, stopped), return_when=asyncio.FIRST_COMPLETED)
-        if beating.done():
-            beating.result()
-    finally:
-        for task in (beating, stopped):
-            task.cancel()
-        await asyncio.gather(beating, stopped, return_exceptions=True)

@@ -3,7 +3,8 @@
 Steps (docs/protocol/discovery-and-join.md, docs/protocol/kubelet-certificates.md; the names are
 those of `steps.STEPS`):
 1. existing: a machine with a valid certificate of the pinned cluster is a member already. Its addresses, its CAs and its Node are
-   refreshed. The token is not needed.
+   refreshed. The token is not needed. When the server rejects the certificate, or the Node was deleted, the membership has ended:
+   the machine joins anew, with the token and a new key.
 2. discovery: find the cluster and establish trust in it (`mooring.trust.discovery`).
 3. name: a Node with the name of this machine that is Ready or fresh belongs to another machine. The join ends before anything is
    written.
@@ -20,11 +21,11 @@ those of `steps.STEPS`):
 
 Every step tries the other addresses of the cluster when one does not respond. A join that was denied or refused removes the token's
 kubeconfig. Any other join continues where it stopped, when it runs again. A dry run performs discovery and reports the other steps.
+Discovery alone ends after ca.crt and the token's kubeconfig, and leaves the rest to a kubelet.
 """
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -33,24 +34,28 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from mooring.agent import certificaterequest, clusterfiles, node, registration, steps
-from mooring.agent.state import NodeState, Pair
+from mooring.agent import clusterfiles, node, registration, steps
+from mooring.agent.acceptance import check_membership
+from mooring.agent.certificates import certificaterequest
+from mooring.agent.certificates.pairfiles import Pair
+from mooring.agent.clockskew import describe_skew, server_date
+from mooring.agent.oneshot import OneShotRequest
+from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Report, Steps, retry
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import MAX_READ, read_limited
-from mooring.client.http.requests import drive_fetching
+from mooring.client.http.driver import drive_notifying
+from mooring.client.http.requests import fetch
 from mooring.clock import Clock, SystemClock, rfc3339
 from mooring.errors import ConfigError, ForbiddenError, MooringError, NotFoundError, PeerError, UnauthorizedError
 from mooring.identity import NODE_PREFIX
 from mooring.pki import pem
 from mooring.pki.errors import PeerCertificateError, PkiError
-from mooring.pki.keys import PrivateKey, generate_key, public_key_fingerprint
 from mooring.pki.x509 import names
-from mooring.pki.x509.issued import check_matches_request
-from mooring.pki.x509.requests import parse_request
 from mooring.secret import Secret
-from mooring.trust.discovery.errors import DiscoveryError
+from mooring.trust.bootstraptoken.token import BootstrapToken
+from mooring.trust.discovery.errors import ClockSkewError, DiscoveryError
 from mooring.trust.discovery.file import discover_by_file
 from mooring.trust.discovery.https import discover_by_url
 from mooring.trust.discovery.notices import DiscoveryExchange, Notice
@@ -58,6 +63,7 @@ from mooring.trust.discovery.pins import PinError, check_pins
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.discovery.token import SIGNATURE_ALONE, discover_by_token
 from mooring.trust.discovery.trustedcluster import TrustedCluster
+from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.joinconfiguration import STDIN, ByFile, ByToken, JoinPlan
 from mooring.trust.kubeconfig.model import Cluster, Read, User
 
@@ -65,6 +71,8 @@ CERTIFICATE_TIMEOUT = 300.0
 """Seconds: kubeadm's `timeouts.tlsBootstrap`."""
 NAME_REFUSED_SECONDS = 2.0
 """Seconds for which a 403 in the step `name` is retried. Discovery has just shown that the server responds."""
+READ_SECONDS = 10.0
+"""Seconds between bytes of a response while there is another server, as in kubelet's client of the Lease. The Lease lasts 40 s."""
 _NOT_READY = "as NotReady, so that no Pods are placed here; --register-node says otherwise"
 _NAME_TRANSIENT = tuple(error for error in steps.TRANSIENT if error is not ForbiddenError)
 _ACCEPTED_TRANSIENT = tuple(error for error in steps.TRANSIENT if error not in steps.REFUSALS)
@@ -82,11 +90,24 @@ class JoinOptions:
 
     root: Path = Path("/")
     dry_run: bool = False
+    discover_only: bool = False
+    """End after the CA and bootstrap-kubelet.conf were written: a kubelet does the rest."""
     polling: Polling = field(default_factory=Polling)
     certificate_timeout: float = CERTIFICATE_TIMEOUT
+    expiration_seconds: int = 0
+    """Lifetime of client certificates that is asked for; 0 for the one chosen before, else the signer's."""
+    machine_code: Secret | None = None
+    """One-time code of an authorized machine, which the request proves that it knows."""
+    node_deletion: str = registration.ENDS_MEMBERSHIP
+    """One of `registration.DELETIONS`."""
     register_node: str = ""
     """One of `registration.CHOICES`; empty for the default of the server."""
     read_stdin: Callable[[], bytes] = lambda: sys.stdin.buffer.read(MAX_READ)
+
+    @property
+    def discovers_alone(self) -> bool:
+        """True when the steps after discovery are left out."""
+        return self.dry_run or self.discover_only
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +123,11 @@ class Joined:
     planned: tuple[str, ...] = ()
     others: tuple[Cluster, ...] = ()
     """Further addresses of the cluster, in the order in which they are tried."""
+
+    @property
+    def clusters(self) -> tuple[Cluster, ...]:
+        """Every address of the cluster, first the one to use."""
+        return (self.cluster, *self.others)
 
     @property
     def already_member(self) -> bool:
@@ -126,21 +152,27 @@ class _Join:
         self.steps = Steps(clock, report)
         self.state = NodeState(options.root)
         self.user = NODE_PREFIX + plan.node_name
+        self._ended = False
+        self._skew = ""
 
     async def run(self) -> Joined:
         known = self._find_membership()
-        if known is not None:
-            return known if self.options.dry_run else await self._register(await self._refresh_files(known))
+        if known is not None and not await self._has_ended(known.clusters):
+            if self.options.discovers_alone:
+                return known
+            return await self._register(await self._refresh_files(known))
         trusted = await self._discover()
         member = self._member_of(trusted)
-        if member is not None:
+        if member is not None and not await self._has_ended(trusted.clusters):
             joined = self._joined(trusted.clusters, member, trusted)
-            if self.options.dry_run:
+            if self.options.discovers_alone:
                 return joined
             self._write_membership(trusted, member)
             return await self._register(joined)
         if self.options.dry_run:
             return self._dry_run_result(trusted)
+        if self.options.discover_only:
+            return self._write_discovered(trusted)
         user = self._bootstrap_user(trusted)
         async with ClusterClient(trusted.cluster, user, self.clock, others=trusted.others) as client:
             with self._remove_bootstrap_on_refusal():
@@ -178,15 +210,28 @@ class _Join:
             summary.append(f"already a member of {cluster.server} until {rfc3339(pair.leaf.not_valid_after_utc)}")
             return Joined(self.plan.node_name, cluster, self.state, pair, others=clusters[1:])
 
+    async def _has_ended(self, clusters: tuple[Cluster, ...]) -> bool:
+        """Return True when the membership on disk has ended, so that the token has to buy another one."""
+        if not self._ended:
+            pair = self.state.client.read_pair()
+            assert pair is not None  # the caller found it
+            uid = known_uid(self.state, self.options)
+            try:
+                await check_membership(pair, self.plan.node_name, uid, clusters, self.clock)
+            except registration.MembershipEndedError as error:
+                self._ended = True
+                self.steps.say(f"{error}; joining anew, with a new key", kept=True, step=steps.EXISTING)
+        return self._ended
+
     def _valid_pair(self) -> Pair | None:
         """Return the valid certificate on disk; None when there is none. Raises ConfigError when it has another name."""
-        pair = self.state.read_pair()
+        pair = self.state.client.read_pair()
         if pair is None or not pair.valid_at(self.clock.now()):
             return None
         user = names.common_name(pair.leaf.subject)
         if user != self.user:
             raise ConfigError(
-                f'{self.state.current} is a valid certificate of "{user}", but this join is for "{self.user}"; '
+                f'{self.state.client.current} is a valid certificate of "{user}", but this join is for "{self.user}"; '
                 f"give --node-name {user.removeprefix(NODE_PREFIX)}, or remove {self.state.certificates} first"
             )
         return pair
@@ -199,7 +244,7 @@ class _Join:
             raise ConfigError(f"{self.state.ca} cannot be used: {error}; move it away and join again") from None
         if foreign:
             raise ConfigError(
-                f"{self.state.current} is a valid certificate of another cluster; if this machine shall leave that "
+                f"{self.state.client.current} is a valid certificate of another cluster; if this machine shall leave that "
                 f"cluster, remove {self.state.ca}, {self.state.kubeconfig} and {self.state.certificates}, then join again"
             )
 
@@ -208,6 +253,7 @@ class _Join:
         assert known.pair is not None  # a membership has a certificate
         assert isinstance(self.plan.discovery, ByToken)  # membership is found for discovery by token only
         with self.steps.step(steps.FILES) as summary:
+            record_lifetime(self.state, self.options)
             self.state.drop_bootstrap()
             self.state.drop_pending_key()
             try:
@@ -225,12 +271,26 @@ class _Join:
 
     async def _discover(self) -> TrustedCluster:
         with self.steps.step(steps.DISCOVERY) as summary:
-            trusted = await drive_fetching(self._discovery(), self.clock, self._report)
+            try:
+                trusted = await drive_notifying(self._discovery(), self._fetch, self.clock.sleep, self._report)
+            except ClockSkewError as error:
+                if self._skew:
+                    raise PeerError(f"{error}; {self._skew}: set the clocks by NTP") from error
+                raise
+            if self._skew:
+                self.steps.say(f"warning: {self._skew}", kept=True)
             for warning in trusted.warnings:
                 self.steps.say(f"warning: {warning}", kept=True)
             self.state.check_ca(trusted.client_ca_pem)
             summary.append(f"{trusted.server} is trusted, by {trusted.via}")
             return trusted
+
+    async def _fetch(self, request: HttpRequest) -> HttpResponse | HttpFailure:
+        """Send a request of discovery, and compare the Date of its response with this machine's clock."""
+        reply = await fetch(request, self.clock)
+        if isinstance(reply, HttpResponse):
+            self._skew = describe_skew(server_date(reply.headers), self.clock.now()) or self._skew
+        return reply
 
     def _discovery(self) -> DiscoveryExchange[TrustedCluster]:
         discovery, polling = self.plan.discovery, self.options.polling
@@ -277,7 +337,7 @@ class _Join:
 
     def _bootstrap_user(self, trusted: TrustedCluster) -> User:
         if self.plan.tls_token is not None:
-            return User("tls-bootstrap-token-user", token=Secret(self.plan.tls_token.reveal()))
+            return _token_user(self.plan.tls_token)
         if trusted.client_credentials is not None:
             return trusted.client_credentials
         raise JoinError(
@@ -297,7 +357,9 @@ class _Join:
             except ForbiddenError:
                 summary.append("the server does not tell which names are taken")
                 return
-            if node.is_in_use(existing, self.clock.now()) and self.state.read_pair() is None:
+            uid = self.state.record.read().node_uid
+            is_own = self.state.client.read_pair() is not None and uid in ("", existing["metadata"]["uid"])
+            if node.is_in_use(existing, self.clock.now()) and not is_own:
                 ready = registration.ready_condition(existing).get("status") == "True"
                 found = "Ready node" if ready else "node in use"
                 raise PeerError(
@@ -314,10 +376,7 @@ class _Join:
     async def _retry(
         self, call: Callable[[], Awaitable[T]], transient: tuple[type[MooringError], ...] = steps.TRANSIENT
     ) -> T:
-        def report(error: MooringError) -> None:
-            self.steps.say(f"{error}; asking again for up to {steps.API_CALL_SECONDS:g} s", kept=True)
-
-        return await retry(self.clock, call, transient=transient, on_failure=report)
+        return await retry_reported(self.steps, self.clock, call, transient)
 
     @contextmanager
     def _remove_bootstrap_on_refusal(self) -> Iterator[None]:
@@ -330,89 +389,33 @@ class _Join:
             raise
 
     async def _certificate(self, client: ClusterClient, trusted: TrustedCluster) -> tuple[Pair, str]:
-        key = self._prepare_key(fresh=False)
-        with self.steps.step(steps.REQUEST) as summary, _explain_refusal(self.plan):
-            request = certificaterequest.node_request(key, self.plan.node_name)
+        request = OneShotRequest(
+            self.state,
+            self.steps,
+            self.clock,
+            self.plan.node_name,
+            seconds=self.options.certificate_timeout,
+            expiration_seconds=self.options.expiration_seconds or self.state.record.read().expiration_seconds,
+            machine_code=self.options.machine_code,
+        )
+
+        async def check(pair: Pair) -> None:
+            await self._check_issued(pair, trusted, client.clusters)
+
+        return await request.obtain(client, check, lambda: _explain_refusal(self.plan))
+
+    async def _check_issued(self, pair: Pair, trusted: TrustedCluster, clusters: tuple[Cluster, ...]) -> None:
+        """Check that the CA of client certificates, where it is known, issued the certificate. Raises PeerError."""
+        problem = "the cluster names no CA of client certificates"
+        if trusted.client_ca_pem:
             try:
-                obj, existed = await self._send_request(client, request, key)
-            except certificaterequest.ForeignRequestError as error:
-                self.steps.say(f"{error}; asking with a new key", kept=True)
-                key = self._prepare_key(fresh=True)
-                request = certificaterequest.node_request(key, self.plan.node_name)
-                obj, existed = await self._send_request(client, request, key)
-            summary.append(
-                f"{'taken up' if existed else 'made'} {request.name}, key sha256:{public_key_fingerprint(key)}"
-            )
-        with self.steps.step(steps.WAIT) as summary, _explain_refusal(self.plan):
-            try:
-                issued = await certificaterequest.wait(
-                    client,
-                    obj,
-                    self.options.certificate_timeout,
-                    lambda message, new: self.steps.say(message, kept=new),
-                )
-            except certificaterequest.RequestEndedError:
-                self.state.drop_pending_key()
-                raise
-            except asyncio.CancelledError:
-                self.steps.say(
-                    f"interrupted; the request {request.name} is still pending: approve it with "
-                    f"{certificaterequest.how_to_approve(request.name)}, then join again: it goes on with the same request",
-                    kept=True,
-                )
-                raise
-            summary.append("approved and signed")
-        with self.steps.step(steps.CERTIFICATE) as summary:
-            pair = await self._check_certificate(issued, key, request, trusted, client.clusters)
-            summary.append(f"{self.user}, valid until {rfc3339(pair.leaf.not_valid_after_utc)}")
-        return pair, request.name
-
-    async def _send_request(
-        self, client: ClusterClient, request: certificaterequest.NodeRequest, key: PrivateKey
-    ) -> tuple[Obj, bool]:
-        return await self._retry(lambda: certificaterequest.send_request(client, request, key, self.clock.now()))
-
-    def _prepare_key(self, fresh: bool) -> PrivateKey:
-        if fresh:
-            self.state.drop_pending_key()
-            key = generate_key()
-            self.state.write_pending_key(key)
-            return key
-        with self.steps.step(steps.KEY) as summary:
-            kept = self.state.read_pending_key()
-            if kept is not None:
-                summary.append(f"taken up from {self.state.pending_key}")
-                return kept
-            key = generate_key()
-            self.state.write_pending_key(key)
-            summary.append("made")
-            return key
-
-    async def _check_certificate(
-        self,
-        issued: bytes,
-        key: PrivateKey,
-        request: certificaterequest.NodeRequest,
-        trusted: TrustedCluster,
-        clusters: tuple[Cluster, ...],
-    ) -> Pair:
-        now = self.clock.now()
-        try:
-            pair = Pair(pem.certificates(issued), key)
-            check_matches_request(pair.leaf, parse_request(request.pem), now)
-            if trusted.client_ca_pem:
-                clusterfiles.verify(pair, trusted.client_ca_pem, now)
-                return pair
-        except PeerCertificateError as error:
-            problem = f"the issued certificate does not verify under the CA of the cluster: {error}"
-            if trusted.client_ca_named:
-                raise PeerError(problem) from None
-        except PkiError as error:
-            raise PeerError(f"{error}; see the server's signer") from None
-        else:
-            problem = "the cluster names no CA of client certificates"
+                clusterfiles.verify(pair, trusted.client_ca_pem, self.clock.now())
+                return
+            except PeerCertificateError as error:
+                problem = f"the issued certificate does not verify under the CA of the cluster: {error}"
+                if trusted.client_ca_named:
+                    raise PeerError(problem) from None
         await self._check_accepted(pair, clusters, problem)
-        return pair
 
     async def _check_accepted(self, pair: Pair, clusters: tuple[Cluster, ...], problem: str) -> None:
         """Check that the server accepts a certificate of a CA that it does not publish. Raises PeerError."""
@@ -435,41 +438,40 @@ class _Join:
     def _write_bootstrap(self, cluster: Cluster) -> None:
         if self.plan.tls_token is not None:
             with self.steps.step(steps.BOOTSTRAP) as summary:
-                self.state.write_bootstrap(cluster.server, cluster.ca_pem, self.plan.tls_token.reveal())
+                self.state.write_bootstrap(cluster.server, cluster.ca_pem, _token_user(self.plan.tls_token))
                 summary.append(f"{self.state.bootstrap}, until the certificate is there")
+
+    def _write_discovered(self, trusted: TrustedCluster) -> Joined:
+        """Write what a kubelet needs to request its certificate itself."""
+        user = self._bootstrap_user(trusted)
+        with self.steps.step(steps.FILES) as summary:
+            written = [self.state.ca] if self.state.write_ca(trusted.client_ca_pem) else []
+            self.state.write_bootstrap(trusted.server, trusted.ca_pem, user)
+            summary.append(_written_message((*written, self.state.bootstrap)))
+        return Joined(self.plan.node_name, trusted.cluster, self.state, None, "", trusted.warnings)
 
     def _write(self, clusters: tuple[Cluster, ...], trusted: TrustedCluster, pair: Pair) -> None:
         with self.steps.step(steps.FILES) as summary:
             now = self.clock.now()
-            path = self.state.write_pair(pair, now)
+            record_lifetime(self.state, self.options)
+            self.state.record.write("nodeUID", "")  # a new membership has no Node yet
+            path = self.state.client.write_pair(pair, now)
             written = clusterfiles.write(self.state, pair, clusters, trusted, now, anew=True)
             self.state.drop_bootstrap()
             self.state.drop_pending_key()
-            summary.append(_written_message((path, self.state.current, *written)))
+            summary.append(_written_message((path, self.state.client.current, *written)))
 
     def _write_membership(self, trusted: TrustedCluster, pair: Pair) -> None:
         """Update the files of a member, and remove those that a crash left."""
         with self.steps.step(steps.FILES) as summary:
+            record_lifetime(self.state, self.options)
             written = clusterfiles.write(self.state, pair, trusted.clusters, trusted, self.clock.now())
             self.state.drop_bootstrap()
             self.state.drop_pending_key()
             summary.append(_written_message(written))
 
     async def _register(self, joined: Joined) -> Joined:
-        with self.steps.step(steps.NODE) as summary, _explain_node_refusal(self.user):
-            async with node_client(joined, self.clock) as client:
-                kind = await self._retry(lambda: registration.choose(client, self.options.register_node))
-                if kind == registration.NONE:
-                    summary.append(f"{joined.node_name} is not registered, as --register-node=none says")
-                    return joined
-                machine = machine_of(joined, ready=kind == registration.READY)
-                try:
-                    await self._retry(lambda: node.register(client, machine))
-                except registration.NodeKeptError as error:
-                    summary.append(str(error))
-                    return joined
-            summary.append(f"{machine.name} is registered {'and Ready' if machine.ready else _NOT_READY}")
-        return joined
+        return await register_member(joined, self.options, self.steps, self.clock)
 
     def _planned_node(self) -> tuple[tuple[str, str], ...]:
         if self.options.register_node == registration.NONE:
@@ -478,18 +480,58 @@ class _Join:
 
     def _dry_run_result(self, trusted: TrustedCluster) -> Joined:
         state, cluster = self.state, trusted.cluster
+        if self.options.discover_only:
+            return self._planned(trusted, ((steps.FILES, f"write {state.ca} and {state.bootstrap}"),))
         planned = (
             (steps.REQUEST, f"ask {cluster.server} for a certificate of {self.user}"),
             *(() if state.ca.exists() or not trusted.client_ca_pem else ((steps.FILES, f"write {state.ca}"),)),
             (steps.FILES, f"write {state.certificates}/kubelet-client-<time>.pem"),
-            (steps.FILES, f"link {state.current}"),
+            (steps.FILES, f"link {state.client.current}"),
             (steps.FILES, f"write {state.kubeconfig}"),
             *self._planned_node(),
         )
+        return self._planned(trusted, planned)
+
+    def _planned(self, trusted: TrustedCluster, planned: tuple[tuple[str, str], ...]) -> Joined:
         for step, line in planned:
             self.steps.say(f"would {line}", kept=True, step=step)
-        joined = Joined(self.plan.node_name, cluster, state, None, "", trusted.warnings)
+        joined = Joined(self.plan.node_name, trusted.cluster, self.state, None, "", trusted.warnings)
         return replace(joined, planned=tuple(line for _, line in planned))
+
+
+async def register_member(joined: Joined, options: JoinOptions, progress: Steps, clock: Clock) -> Joined:
+    """Register the Node of a member, as the options say, in the step `node`. Return `joined`. Raises JoinError."""
+    state = joined.state
+    with progress.step(steps.NODE) as summary, _explain_node_refusal(NODE_PREFIX + joined.node_name):
+        async with node_client(joined, clock) as client:
+            kind = await retry_reported(progress, clock, lambda: registration.choose(client, options.register_node))
+            if kind == registration.NONE:
+                summary.append(f"{joined.node_name} is not registered, as --register-node=none says")
+                return joined
+            machine = machine_of(joined, ready=kind == registration.READY)
+            uid = known_uid(state, options)
+            try:
+                registered = await retry_reported(progress, clock, lambda: node.register(client, machine, uid=uid))
+            except registration.NodeKeptError as error:
+                summary.append(str(error))
+                return joined
+            state.record.write("nodeUID", registered["metadata"]["uid"])
+        summary.append(f"{machine.name} is registered {'and Ready' if machine.ready else _NOT_READY}")
+    return joined
+
+
+async def retry_reported(
+    progress: Steps,
+    clock: Clock,
+    call: Callable[[], Awaitable[T]],
+    transient: tuple[type[MooringError], ...] = steps.TRANSIENT,
+) -> T:
+    """Return the result of `call`, repeated as `retry` does. The first failure is reported."""
+
+    def report(error: MooringError) -> None:
+        progress.say(f"{error}; asking again for up to {steps.API_CALL_SECONDS:g} s", kept=True)
+
+    return await retry(clock, call, transient=transient, on_failure=report)
 
 
 @contextmanager
@@ -509,6 +551,17 @@ def _explain_node_refusal(user: str) -> Iterator[None]:
         ) from None
 
 
+def known_uid(state: NodeState, options: JoinOptions) -> str:
+    """Return the uid of the Node whose deletion ends the membership; empty when none does."""
+    return state.record.read().node_uid if options.node_deletion == registration.ENDS_MEMBERSHIP else ""
+
+
+def record_lifetime(state: NodeState, options: JoinOptions) -> None:
+    """Remember the lifetime that was chosen, for renewals. Without a choice the one of before stays."""
+    if options.expiration_seconds:
+        state.record.write("expirationSeconds", options.expiration_seconds)
+
+
 def machine_of(joined: Joined, *, ready: bool = True) -> node.Machine:
     """Return the facts of this machine for the member's Node."""
     parts = urlsplit(joined.cluster.server)
@@ -517,9 +570,13 @@ def machine_of(joined: Joined, *, ready: bool = True) -> node.Machine:
 
 def node_client(joined: Joined, clock: Clock) -> ClusterClient:
     """Return a client that reads the member's certificate from disk, so that it uses a renewed one at once."""
-    current = str(joined.state.current)
+    current = str(joined.state.client.current)
     user = User("default-auth", certificate_file=current, key_file=current)
-    return ClusterClient(joined.cluster, user, clock, others=joined.others)
+    return ClusterClient(joined.cluster, user, clock, others=joined.others, failover_read_timeout=READ_SECONDS)
+
+
+def _token_user(token: BootstrapToken) -> User:
+    return User("tls-bootstrap-token-user", token=Secret(token.reveal()))
 
 
 def _written_message(paths: tuple[Path, ...]) -> str:

@@ -20,7 +20,7 @@ from datetime import datetime
 from pathlib import Path
 
 from mooring import __version__
-from mooring.agent.registration import AGENT, check_keeper, is_fresh, ready_condition
+from mooring.agent.registration import AGENT, check_keeper, check_registered, is_fresh, ready_condition
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import STRATEGIC, ClusterClient
 from mooring.client.files import read_limited
@@ -149,26 +149,31 @@ def node_status(machine: Machine, now: datetime, previous: Obj | None) -> Obj:
     return status_object
 
 
-async def register(client: ClusterClient, machine: Machine, *, first: bool = True) -> Obj:
-    """Create the Node or update the existing one. Return the stored Node. Raises NodeKeptError, ApiError, PeerError.
+async def register(client: ClusterClient, machine: Machine, *, first: bool = True, uid: str = "") -> Obj:
+    """Create the Node or update the existing one. Return the stored Node.
 
-    `first`: this program has not renewed the Lease yet, so that a renewed Lease shows another program.
+    `first`: this program has not renewed the Lease yet, so that a renewed Lease shows another program. `uid` is that of the Node
+    which this machine has registered, empty when any Node may be updated and none is missing.
+
+    Raises NodeKeptError, NodeDeletedError, ApiError, PeerError.
     """
     for left in reversed(range(_ATTEMPTS)):
         try:
-            return await _register(client, machine, first)
+            return await _register(client, machine, first, uid)
         except (AlreadyExistsError, ConflictError):
             if not left:
                 raise
     raise AssertionError("unreachable: the last try returns or raises")
 
 
-async def _register(client: ClusterClient, machine: Machine, first: bool) -> Obj:
+async def _register(client: ClusterClient, machine: Machine, first: bool, uid: str) -> Obj:
     now = client.clock.now()
     try:
         known = await client.get("nodes", machine.name)
     except NotFoundError:
+        check_registered(machine.name, uid, None)
         return await client.create("nodes", node_object(machine, now))
+    check_registered(machine.name, uid, known)
     check_keeper(known, await _lease(client, machine.name) if first else None, now)
     labels = known["metadata"].get("labels") or {}
     missing = {key: value for key, value in machine.labels.items() if labels.get(key) != value}

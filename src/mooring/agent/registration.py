@@ -5,6 +5,8 @@ Rules kept here:
   `node.kubernetes.io/not-ready:NoSchedule`, with room for no Pod. `ready` writes a Ready Node with room for Pods.
 * Without a choice the Node is `ready` where a Mooring server answers, which has no scheduler, and `tainted` elsewhere: nothing
   runs the Pods of a member that is not a kubelet.
+* A Node that this machine registered and that was deleted is not made again: its deletion ends the membership, unless the operator
+  has chosen that it registers again. The uid of the Node tells it from a later one of that name.
 * A Node whose status another program keeps fresh is not written. The message of the Ready condition tells the last writer. The
   heartbeat of the conditions and the Lease tell the freshness.
 """
@@ -29,8 +31,41 @@ FRESH = timedelta(minutes=5, seconds=40)
 """kubelet's `nodeStatusReportFrequency` of 5 minutes, and the 40 seconds after which Kubernetes takes a node for lost."""
 
 
+ENDS_MEMBERSHIP = "ends-membership"
+REREGISTERS = "reregisters"
+DELETIONS = (ENDS_MEMBERSHIP, REREGISTERS)
+"""Meanings of the deletion of a Node: the machine is no member any more, or it registers again, as kubelet does."""
+
+
 class NodeKeptError(MooringError):
     """Another program keeps the Node fresh."""
+
+
+class MembershipEndedError(MooringError):
+    """This machine is no member any more."""
+
+
+class NodeDeletedError(MembershipEndedError):
+    """The Node that this machine registered was deleted."""
+
+
+class CertificateRefusedError(MembershipEndedError):
+    """The server rejects the certificate of this machine."""
+
+    def __init__(self, node_name: str, audit_id: str = "") -> None:
+        reference = f" (Audit-Id {audit_id})" if audit_id else ""
+        super().__init__(
+            f"the server rejects the certificate of system:node:{node_name}{reference}: the Node was deleted, the certificate "
+            "was revoked, or the server no longer trusts its CA"
+        )
+
+
+def check_registered(node_name: str, uid: str, found: Obj | None) -> None:
+    """Raise NodeDeletedError unless `found` is the Node with `uid`. An empty `uid` stands for any Node, and for none."""
+    if not uid or (found is not None and found["metadata"]["uid"] == uid):
+        return
+    more = "" if found is None else ", and another Node has its name now"
+    raise NodeDeletedError(f"the Node {node_name} was deleted{more}: this machine is no member of the cluster any more")
 
 
 async def choose(client: ClusterClient, wanted: str) -> str:

@@ -13,19 +13,21 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from mooring.apimachinery.resource import Resource
-from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.schema import Message, Obj
 from mooring.errors import FieldError
 from mooring.identity import UserInfo
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Context of one write: the user, the time, and the warnings collected so far."""
+    """Context of one write: the user, the time, the client's address, and the warnings collected so far."""
 
     user: UserInfo
     now: datetime
     warnings: list[str] = field(default_factory=list)
     """Warnings for the client about an accepted object; the registry appends them."""
+    source: str = ""
+    """IP address of the client; "" for a write within the server."""
 
 
 def _default_nothing(obj: Obj) -> None:
@@ -71,6 +73,8 @@ class Claim:
     key: str
     value: Obj
     error: FieldError
+    bit: tuple[str, int] | None = None
+    """Key of the bitmap in which a kube-apiserver on the same store keeps such values, and the bit of this one."""
 
 
 def _no_claims(obj: Obj) -> Sequence[Claim]:
@@ -161,6 +165,10 @@ class Kind:
     """The garbage collector processes these objects: only then may a delete add a finalizer for it to remove."""
     cascade_plurals: tuple[str, ...] = ()
     """Plurals of kinds whose object of the same name is deleted together with an object of this kind."""
+    stored_fields: Message | None = None
+    """Schema of protobuf values in storage, for kinds whose `resource` declares free-form fields instead."""
+    life_seconds: int = 0
+    """Seconds from its last write after which a store may delete an object; 0 keeps it for ever."""
     alias: Alias | None = None
     """Set when the objects are stored as another kind; `storage` is then that kind's prefix."""
 
@@ -183,6 +191,11 @@ class Kind:
     def stored(self) -> bool:
         """True when the kind has its own objects in storage: neither virtual nor an alias."""
         return bool(self.storage) and self.alias is None
+
+    @property
+    def storage_schema(self) -> Message:
+        """Schema of protobuf values in storage."""
+        return self.stored_fields or self.resource.schema
 
     def to_storage(self, obj: Obj) -> Obj:
         """Convert an object from the client's form to the stored form."""

@@ -6,10 +6,10 @@ two kinds share a plural of a group version or, aliases apart, a storage prefix.
 
 from __future__ import annotations
 
-from mooring.api import readonly
+from mooring.api import customresourcedefinition, readonly
 from mooring.api.authentication import selfsubjectreview, tokenreview
 from mooring.api.authorization import accessreview
-from mooring.api.certificates import certificatesigningrequest
+from mooring.api.certificates import certificatesigningrequest, clustertrustbundle
 from mooring.api.coordination import lease
 from mooring.api.core import configmap, endpoints, event, namespace, secret, serviceaccount
 from mooring.api.core.node import strategy as node
@@ -19,6 +19,13 @@ from mooring.api.core.service import strategy as service
 from mooring.api.discovery import endpointslice
 from mooring.api.events import event as eventsgroup
 from mooring.api.kind import Kind
+from mooring.api.mooring import (
+    authorizedmachine,
+    certificateauthorityrollover,
+    certificaterevocation,
+    lineagerecord,
+    nodeidentity,
+)
 from mooring.api.rbac import clusterrole, clusterrolebinding, role, rolebinding
 from mooring.api.storage import csinode
 from mooring.apimachinery.resource import Resource
@@ -39,14 +46,20 @@ _ROWS: tuple[Kind, ...] = (
     *tokenreview.KINDS,
     *accessreview.KINDS,
     certificatesigningrequest.KIND,
+    clustertrustbundle.KIND,
     lease.KIND,
     endpointslice.KIND,
     eventsgroup.KIND,
+    certificateauthorityrollover.KIND,
+    lineagerecord.KIND,
+    nodeidentity.KIND,
+    authorizedmachine.KIND,
     clusterrolebinding.KIND,
     clusterrole.KIND,
     rolebinding.KIND,
     role.KIND,
     csinode.KIND,
+    certificaterevocation.KIND,
 )
 
 KINDS: tuple[Kind, ...] = tuple(sorted(_ROWS, key=lambda kind: (kind.resource.group, kind.resource.plural)))
@@ -63,3 +76,16 @@ _BY_RESOURCE = {(kind.resource.group, kind.resource.version, kind.resource.plura
 def by_resource(group: str, version: str, plural: str) -> Kind | None:
     """Return the kind of one resource of the API, be it stored, virtual or an alias."""
     return _BY_RESOURCE.get((group, version, plural))
+
+
+STORED_FORMS = (customresourcedefinition.stored_form(BY_PLURAL["customresourcedefinitions"]),)
+"""Forms in which kube-apiserver stores objects, and which no server serves."""
+_FORMS: dict[str, tuple[Kind, ...]] = {
+    kind.storage: tuple(one for one in (*KINDS, *STORED_FORMS) if one.storage == kind.storage)
+    for kind in BY_PLURAL.values()
+}
+
+
+def forms(kind: Kind) -> tuple[Kind, ...]:
+    """Return the kinds in whose form an object of a stored kind may be in storage: the kind itself, and others that it converts."""
+    return _FORMS.get(kind.storage, (kind,))

@@ -9,11 +9,13 @@ Rules kept here: get, list and watch answer in every form that other kinds have;
 * Volumes, claims, Jobs, CronJobs and Ingresses: `kubectl apply --prune` processes a built-in list of kinds, and stops at the first
   that discovery does not name.
 * CSIDrivers and RuntimeClasses: a kubelet's informers list and watch them, and log errors without end while that fails.
-Objects of these kinds were written to the same store by another server. They are served unchanged, in JSON.
+Objects of these kinds were written to the same store by another server, and are served unchanged. Their schemas here name what
+clients ask for, with free-form parts; `mooring.api.storedfields` has all fields, to read what kube-apiserver stored as protobuf.
 """
 
 from __future__ import annotations
 
+from mooring.api import storedfields
 from mooring.api.kind import Kind
 from mooring.api.meta.printcolumns import CREATED_AT, NAME
 from mooring.apimachinery.metav1 import OBJECT_META
@@ -27,6 +29,25 @@ READ_VERBS = ("get", "list", "watch")
 _METADATA = Field("metadata", 1, OBJECT_META, "Standard object metadata.")
 _SPEC = Field("spec", 2, Scalar.RAW, "What is wanted.")
 _STATUS = Field("status", 3, Scalar.RAW, "What there is.")
+
+
+_STORED_FIELDS = {
+    message.name: message
+    for message in (
+        storedfields.REPLICATION_CONTROLLER,
+        storedfields.PERSISTENT_VOLUME,
+        storedfields.PERSISTENT_VOLUME_CLAIM,
+        storedfields.DAEMON_SET,
+        storedfields.DEPLOYMENT,
+        storedfields.REPLICA_SET,
+        storedfields.STATEFUL_SET,
+        storedfields.CRON_JOB,
+        storedfields.JOB,
+        storedfields.INGRESS,
+        storedfields.RUNTIME_CLASS,
+        storedfields.CSI_DRIVER,
+    )
+}
 
 
 def _kind(
@@ -55,6 +76,7 @@ def _kind(
             columns=columns,
         ),
         storage=f"/registry/{storage}",
+        stored_fields=_STORED_FIELDS.get(schema.name),
         name_errors=dns1123_subdomain_errors,
     )
 

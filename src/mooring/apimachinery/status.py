@@ -37,6 +37,7 @@ from mooring.errors import (
     StorageError,
     TooManyRequestsError,
     UnauthorizedError,
+    UnknownOutcomeError,
     UnsupportedMediaTypeError,
     quoted,
 )
@@ -87,6 +88,7 @@ _BY_CODE = {
 }
 
 INTERNAL = "Internal error occurred: the request could not be completed"
+UNKNOWN_OUTCOME = "the store did not confirm the write in time: it may or may not have been carried out"
 UNAVAILABLE = "the server is currently unable to handle the request"
 
 
@@ -94,6 +96,8 @@ def status_of(error: BaseException) -> tuple[int, Obj]:
     """Return (HTTP code, Status) of any error. `retryAfterSeconds` in its details is also the value of the header Retry-After."""
     if isinstance(error, ApiError):
         shown = error
+    elif isinstance(error, UnknownOutcomeError):
+        shown = RequestTimeoutError(UNKNOWN_OUTCOME)
     elif isinstance(error, StorageError):
         shown = ServiceUnavailableError(UNAVAILABLE)
     else:

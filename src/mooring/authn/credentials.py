@@ -80,7 +80,8 @@ class Credentials:
     `headers` and `path` are those of the request: for an authenticating proxy, and for anonymous access to some paths. `other`: a
     credential of a scheme that only custom authenticators judge. `second`: a bearer token to judge when the credential of
     `Authorization` is rejected. `refused`: the reason for which a token among WebSocket subprotocols is malformed. `dry_run`:
-    `mooring auth explain` judges a credential; no use of it is noted.
+    `mooring auth explain` judges a credential; no use of it is noted. `source`: IP address of the peer in normal form;
+    "" when it is unknown, as in a TokenReview.
     """
 
     peer: tuple[bytes, ...] = ()
@@ -95,6 +96,7 @@ class Credentials:
     refused: str = ""
     dry_run: bool = False
     other: SchemeCredential | None = None
+    source: str = ""
 
 
 def bearer(token: str) -> Secret:
@@ -110,6 +112,7 @@ def read_credentials(
     path: str = "",
     schemes: Collection[str] = (),
     header_names: HeaderNames = tuple,
+    source: str = "",
 ) -> Credentials:
     """Return the credentials in these headers and this peer chain.
 
@@ -117,7 +120,7 @@ def read_credentials(
     """
     memo = memo or PeerMemo()
     values = headers(AUTHORIZATION)
-    credentials = Credentials(peer, memo=memo, headers=headers, header_names=header_names, path=path)
+    credentials = Credentials(peer, memo=memo, headers=headers, header_names=header_names, path=path, source=source)
     if values:
         _read_authorization(values[0], schemes, credentials)
     upgrade = headers("upgrade")

@@ -7,7 +7,8 @@ Rules kept here (kube-apiserver has no such limit):
    (`mooring.server.transport.sourcenetwork`).
 3. Each source has a bucket of `burst` failures that refills at `per_second`. A failure beyond it is refused with the seconds
    until the next one is answered. A refused failure takes nothing from the bucket, so waiting always helps.
-4. The table is bounded: the source whose last failure is oldest is evicted first, and starts afresh.
+4. The table of buckets is bounded: the source whose last failure is oldest is evicted first, and starts afresh. The workers of one
+   host share a table (`mooring.server.hostshare.buckets`), so that a source has one budget for all of them.
 5. A password costs far more to judge than to send. So no password of an `exhausted` source is judged; remembered acceptances
    still count.
 6. Times are seconds of a clock that never goes back. A step back counts as no progress.
@@ -16,7 +17,10 @@ Rules kept here (kube-apiserver has no such limit):
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
 BURST = 20  # a node with a stale token and a few retries stays below; a scan does not
 PER_SECOND = 1.0  # 10 000 guesses from one source take hours instead of seconds
@@ -32,54 +36,87 @@ class Counters:
 
 
 @dataclass(slots=True)
-class _Bucket:
+class Bucket:
+    """Token bucket of one source."""
+
     level: float
     at: float
+    """Time for which `level` is right, in seconds of a clock that never goes back."""
+
+    def refill(self, now: float, burst: float, per_second: float) -> None:
+        """Add what was gained until `now`."""
+        if now > self.at:
+            self.level = min(burst, self.level + (now - self.at) * per_second)
+            self.at = now
+
+
+class Buckets(Protocol):
+    """Table of buckets by source, of bounded size."""
+
+    def find(self, source: str) -> Bucket | None:
+        """Return a copy of a bucket, or the bucket itself; None for a source that is not in the table."""
+
+    def change(self, source: str, fresh: Bucket, change: Callable[[Bucket], float]) -> float:
+        """Apply `change` to the bucket of a source, or to `fresh` when it has none. Keep the bucket, and return the result."""
+
+
+class LocalBuckets:
+    """Table of one process: the source whose last failure is oldest is evicted first."""
+
+    def __init__(self, most: int = MAX_SOURCES) -> None:
+        if most < 1:
+            raise ValueError("the number of sources must be positive")
+        self._most = most
+        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def find(self, source: str) -> Bucket | None:
+        """See `Buckets.find`."""
+        return self._buckets.get(source)
+
+    def change(self, source: str, fresh: Bucket, change: Callable[[Bucket], float]) -> float:
+        """See `Buckets.change`."""
+        bucket = self._buckets.get(source)
+        if bucket is None:
+            if len(self._buckets) >= self._most:
+                self._buckets.popitem(last=False)
+            bucket = self._buckets[source] = fresh
+        else:
+            self._buckets.move_to_end(source)
+        return change(bucket)
 
 
 class GuessLimiter:
-    """Token buckets by source. One per server process."""
+    """Token buckets by source. `buckets`: a table that other processes may share; by default one of this process."""
 
-    def __init__(self, burst: int = BURST, per_second: float = PER_SECOND, max_sources: int = MAX_SOURCES) -> None:
-        if burst < 1 or per_second <= 0 or max_sources < 1:
-            raise ValueError("burst, per_second and max_sources must be positive")
+    def __init__(self, burst: int = BURST, per_second: float = PER_SECOND, buckets: Buckets | None = None) -> None:
+        if burst < 1 or per_second <= 0:
+            raise ValueError("burst and per_second must be positive")
         self._burst = float(burst)
         self._per_second = per_second
-        self._max_sources = max_sources
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._buckets = LocalBuckets() if buckets is None else buckets
         self.counters = Counters()
-
-    @property
-    def sources(self) -> int:
-        """Number of sources in the table."""
-        return len(self._buckets)
 
     def failed(self, source: str, now: float) -> float:
         """Count one failed authentication. Return 0.0 to answer it, else the seconds for which it is refused."""
         self.counters.failures += 1
-        bucket = self._buckets.get(source)
-        if bucket is None:
-            if len(self._buckets) >= self._max_sources:
-                self._buckets.popitem(last=False)
-            bucket = self._buckets[source] = _Bucket(self._burst, now)
-        else:
-            self._buckets.move_to_end(source)
-            self._refill(bucket, now)
-        if bucket.level >= 1.0:
-            bucket.level -= 1.0
-            return 0.0
-        self.counters.refused += 1
-        return (1.0 - bucket.level) / self._per_second
+        seconds = self._buckets.change(source, Bucket(self._burst, now), partial(self._take, now))
+        self.counters.refused += seconds > 0
+        return seconds
 
     def exhausted(self, source: str, now: float) -> bool:
         """Return whether a failure of `source` would be refused now. Counts nothing."""
-        bucket = self._buckets.get(source)
+        bucket = self._buckets.find(source)
         if bucket is None:
             return False
-        self._refill(bucket, now)
+        bucket.refill(now, self._burst, self._per_second)
         return bucket.level < 1.0
 
-    def _refill(self, bucket: _Bucket, now: float) -> None:
-        if now > bucket.at:
-            bucket.level = min(self._burst, bucket.level + (now - bucket.at) * self._per_second)
-            bucket.at = now
+    def _take(self, now: float, bucket: Bucket) -> float:
+        bucket.refill(now, self._burst, self._per_second)
+        if bucket.level >= 1.0:
+            bucket.level -= 1.0
+            return 0.0
+        return (1.0 - bucket.level) / self._per_second

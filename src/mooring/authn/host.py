@@ -97,6 +97,14 @@ class ClientCas(Protocol):
     def proxies(self) -> tuple[x509.Certificate, ...]:
         """The CAs that verify authenticating proxies now."""
 
+    @property
+    def issuing(self) -> tuple[x509.Certificate, ...]:
+        """The cluster's own CAs, whose certificates begin `BACKDATE` before they are issued."""
+
+    @property
+    def retired(self) -> tuple[x509.Certificate, ...]:
+        """The CAs that a rollover retired. They verify only the way back of a machine that was off."""
+
     def subscribe(self, use: Callable[[], None]) -> None:
         """Call `use` after each change."""
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 from mooring.authn.anonymous.reasons import REASONS as ANONYMOUS_REASONS
 from mooring.authn.anonymous.settings import AnonymousSettings
 from mooring.authn.bootstraptoken.reasons import REASONS as BOOTSTRAP_TOKEN_REASONS
+from mooring.authn.bootstraptoken.settings import BootstrapTokenSettings
 from mooring.authn.custom.settings import CustomSettings
 from mooring.authn.keystone.reasons import REASONS as KEYSTONE_REASONS
 from mooring.authn.keystone.settings import KeystoneSettings
@@ -25,6 +26,8 @@ from mooring.authn.oidc.settings import OidcSettings
 from mooring.authn.passwordfile.reasons import REASONS as PASSWORD_FILE_REASONS
 from mooring.authn.passwordfile.settings import PasswordFileSettings
 from mooring.authn.reasons import SHARED_REASONS, Reason
+from mooring.authn.recovery.reasons import REASONS as RECOVERY_REASONS
+from mooring.authn.recovery.settings import RecoverySettings
 from mooring.authn.requestheader.reasons import REASONS as REQUEST_HEADER_REASONS
 from mooring.authn.requestheader.settings import RequestHeaderSettings
 from mooring.authn.serviceaccount.reasons import REASONS as SERVICE_ACCOUNT_REASONS
@@ -66,6 +69,7 @@ PROVIDERS: tuple[Provider, ...] = (
         REQUEST_HEADER_REASONS,
     ),
     Provider("client-certificate", "mooring.authn.x509.runtime:build", (ClientCertificateSettings,), X509_REASONS),
+    Provider("node-recovery", "mooring.authn.recovery.runtime:build", (RecoverySettings,), RECOVERY_REASONS),
     Provider("token-file", "mooring.authn.tokenfile.runtime:build", (TokenFileSettings,)),
     Provider(
         "legacy-service-account",
@@ -79,7 +83,12 @@ PROVIDERS: tuple[Provider, ...] = (
         (ServiceAccountSettings,),
         SERVICE_ACCOUNT_REASONS,
     ),
-    Provider("bootstrap-token", "mooring.authn.bootstraptoken.runtime:build", (), BOOTSTRAP_TOKEN_REASONS),
+    Provider(
+        "bootstrap-token",
+        "mooring.authn.bootstraptoken.runtime:build",
+        (BootstrapTokenSettings,),
+        BOOTSTRAP_TOKEN_REASONS,
+    ),
     Provider("user-token", "mooring.authn.login.runtime:build", (LoginSettings,)),
     Provider("oidc", "mooring.authn.oidc.runtime:build", (OidcSettings,), OIDC_REASONS),
     Provider("webhook", "mooring.authn.webhook.runtime:build", (WebhookSettings,), WEBHOOK_REASONS),

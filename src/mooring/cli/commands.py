@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from types import MappingProxyType
+from typing import Any
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 
@@ -39,13 +41,21 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "up": Entry("mooring.cli.server.serve:up", "Serve a control plane, which the first start creates."),
         "server": Entry("mooring.cli.server.serve:server", "Serve a control plane."),
         "join": Entry("mooring.cli.join.join:join", "Make this machine a member of a cluster."),
-        "agent": Entry("mooring.cli.join.agent:agent", "Join if needed, then send heartbeats of this machine's node."),
+        "agent": Entry(
+            "mooring.cli.join.agent:agent", "Join if needed, then keep this machine's certificate and Node fresh."
+        ),
+        "agent unit": Entry("mooring.cli.join.unit:unit", "Print a systemd unit for the agent."),
         "token create": Entry("mooring.cli.token.create:create", "Create a bootstrap token."),
         "token list": Entry("mooring.cli.token.list:list_tokens", "List bootstrap tokens."),
         "token delete": Entry("mooring.cli.token.delete:delete", "Delete bootstrap tokens."),
+        "token impact": Entry("mooring.cli.token.impact:impact", "List what a token obtained, and withdraw it."),
         "token generate": Entry("mooring.cli.token.generate:generate", "Print a new token, without a server."),
+        "machine authorize": Entry("mooring.cli.machine.authorize:authorize", "Authorize a machine to join, once."),
+        "machine list": Entry("mooring.cli.machine.list:list_machines", "List authorized machines."),
+        "machine remove": Entry("mooring.cli.machine.remove:remove", "Withdraw the authorization of machines."),
         "csr list": Entry("mooring.cli.csr.list:list_requests", "List certificate signing requests."),
         "csr show": Entry("mooring.cli.csr.show:show", "Show the details of certificate signing requests."),
+        "csr review": Entry("mooring.cli.csr.review:review", "Decide waiting requests one after the other."),
         "csr approve": Entry("mooring.cli.csr.approve:approve", "Approve certificate signing requests."),
         "csr deny": Entry("mooring.cli.csr.deny:deny", "Deny certificate signing requests."),
         "kubeconfig user": Entry("mooring.cli.kubeconfig:user", "Issue a client certificate, as a kubeconfig."),
@@ -68,8 +78,48 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "certs ca": Entry("mooring.cli.certs.ca:ca", "Create a root CA or an intermediate CA, without a server."),
         "certs server": Entry("mooring.cli.certs.server:server", "Create a serving certificate."),
         "certs client": Entry("mooring.cli.certs.client:client", "Create a client certificate."),
+        "ca show": Entry("mooring.cli.ca.show:show", "Show the CAs in the data directory of a server."),
+        "ca rollover start": Entry(
+            "mooring.cli.ca.rollover.start:start", "Make a new CA, and trust it beside the old one."
+        ),
+        "ca rollover status": Entry(
+            "mooring.cli.ca.rollover.status:status",
+            "Show the phase that was reached, and the machines that are behind.",
+        ),
+        "ca rollover advance": Entry("mooring.cli.ca.rollover.advance:advance", "Go on to the next phase."),
+        "ca rollover abort": Entry("mooring.cli.ca.rollover.abort:abort", "Go back to the old CA."),
+        "secrets-encryption status": Entry(
+            "mooring.cli.secretsencryption.status:status", "Show which keys have encrypted the stored objects."
+        ),
+        "secrets-encryption rotate": Entry(
+            "mooring.cli.secretsencryption.rotate:rotate", "Replace the keys that encrypt the stored objects."
+        ),
+        "certs revoke": Entry("mooring.cli.certs.revoke:revoke", "Revoke client certificates of a cluster."),
+        "certs list": Entry(
+            "mooring.cli.certs.list:list_certificates", "List the client certificates that a cluster knows."
+        ),
+        "certs show": Entry("mooring.cli.certs.show:show", "Show a client certificate and its revocation."),
         "config check": Entry(
             "mooring.cli.server.configcheck:check", "Check a configuration file as a server does at its start."
+        ),
+        "controllers": Entry(
+            "mooring.cli.controllers.run:controllers", "Run controllers against any Kubernetes API server."
+        ),
+        "controllers manifests": Entry(
+            "mooring.cli.controllers.manifests:manifests",
+            "Print the Kubernetes objects that mooring controllers needs.",
+        ),
+        "snapshot save": Entry("mooring.cli.snapshot.save:save", "Save every object of a store to a file."),
+        "snapshot list": Entry("mooring.cli.snapshot.list:list_files", "List snapshots."),
+        "snapshot verify": Entry("mooring.cli.snapshot.verify:verify", "Verify that a snapshot is whole."),
+        "snapshot restore": Entry("mooring.cli.snapshot.restore:restore", "Restore a snapshot into an empty store."),
+        "datastore migrate": Entry(
+            "mooring.cli.datastore.migrate:migrate", "Copy a cluster to another store, and compare both."
+        ),
+        "audit verify": Entry("mooring.cli.audit.verify:verify", "Verify the records of issued certificates."),
+        "audit list": Entry("mooring.cli.audit.list:list_entries", "List the certificates that were issued."),
+        "audit checkpoint": Entry(
+            "mooring.cli.audit.checkpoint:checkpoint", "Print the end of the records, to be kept elsewhere."
         ),
         "completion": Entry("mooring.cli.completion:completion", "Print a completion script for bash, zsh or fish."),
     }
@@ -79,15 +129,24 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
 GROUPS: Mapping[str, str] = MappingProxyType(
     {
         "token": "Bootstrap tokens, with which machines join.",
+        "machine": "Machines that an administrator has authorized to join.",
         "csr": "Certificate signing requests.",
         "kubeconfig": "Kubeconfig files for people and programs.",
-        "certs": "Keys and certificates without a cluster.",
+        "ca": "The CA of a cluster.",
+        "ca rollover": "Replacement of the CA, phase by phase.",
+        "secrets-encryption": "Encryption of stored objects.",
+        "certs": "Certificates: make them without a cluster, list and revoke those of one.",
         "config": "The configuration file of a server.",
         "serviceaccount": "ServiceAccounts: identities for programs.",
+        "controllers": "Controllers against any Kubernetes API server.",
+        "agent": "The agent of this machine.",
+        "snapshot": "Snapshots: every object of a store in a file.",
+        "datastore": "The store of a cluster.",
+        "audit": "Records of issued certificates.",
         "auth": "Identity of callers, and refused requests.",
     }
 )
-"""Every group, with its line of help."""
+"""Every group, with its line of help. One that is also in `COMMANDS` is a command, and has more commands below it."""
 
 
 class TableGroup(click.Group):
@@ -111,9 +170,11 @@ class TableGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         path = self._prefix + cmd_name
-        if path in GROUPS:
-            return TableGroup(cmd_name, f"{path} ", GROUPS[path])
         entry = COMMANDS.get(path)
+        if path in GROUPS:
+            if entry is not None:
+                return CommandGroup(cmd_name, f"{path} ", entry.load())
+            return TableGroup(cmd_name, f"{path} ", GROUPS[path])
         return entry.load() if entry else None
 
     def resolve_command(
@@ -133,3 +194,35 @@ class TableGroup(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         found = [CompletionItem(name, help=text) for name, text in self.rows().items() if name.startswith(incomplete)]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
+
+class CommandGroup(TableGroup):
+    """A command that also has commands below it: it runs unless one of those is named.
+
+    A command with arguments runs unless the first word names a command below it.
+    """
+
+    def __init__(self, name: str, prefix: str, command: click.Command) -> None:
+        super().__init__(name, prefix, command.help or "")
+        self._takes_arguments = any(isinstance(one, click.Argument) for one in command.params)
+        self.params = [] if self._takes_arguments else command.params
+        self.no_args_is_help = False
+        self.invoke_without_command = True
+        self.subcommand_metavar = "[COMMAND]"
+        self._command = command
+        self.callback = self._run
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if self._takes_arguments and (not args or args[0] not in self.rows()):
+            return self._command.make_context(info_name, args, parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+    def _run(self, **values: Any) -> None:
+        ctx = click.get_current_context()
+        if ctx.invoked_subcommand is None:
+            assert self._command.callback is not None
+            self._command.callback(**values)
+        elif any(ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in values):
+            raise click.UsageError(f"give the flags behind {ctx.invoked_subcommand}, the name of the command", ctx)

@@ -21,6 +21,8 @@ import ssl
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote, urlencode
@@ -71,6 +73,8 @@ WATCH_SECONDS = 300
 """Seconds until the server ends a watch, so that a dead connection is noticed."""
 WATCH_GRACE = 30.0
 """Seconds that a server may be late in ending a watch."""
+RETIRE_SECONDS = 10.0
+"""Seconds: kubelet closes the connections of an old certificate within 10 s."""
 MAX_TRIES = 5
 """Attempts of one request while the server responds with Retry-After."""
 MAX_RETRY_AFTER = 30
@@ -119,8 +123,16 @@ class ClusterClient:
         namespace: str = "default",
         *,
         others: Sequence[Cluster] = (),
+        headers: Sequence[tuple[str, str]] = (),
+        failover_read_timeout: float = TIMEOUT,
     ) -> None:
-        """`others` are further addresses of the same cluster. Raises ConfigError for an address that is not an https URL."""
+        """`others` are further addresses of the same cluster, `headers` are sent with every request.
+
+        `failover_read_timeout` is the time in seconds between bytes of a response, other than a watch, while there is another
+        address: a machine without power closes no connection.
+
+        Raises ConfigError for an address that is not an https URL.
+        """
         for one in (cluster, *others):
             if not one.server.startswith("https://"):
                 raise ConfigError(
@@ -130,6 +142,10 @@ class ClusterClient:
         """Every address of the cluster, first the one for the next request."""
         self.namespace = namespace
         self.clock = clock
+        self._failover_read_timeout = failover_read_timeout
+        self.server_time: tuple[datetime, datetime] | None = None
+        """Date header of the last response, and the time of this machine when it arrived; None before, and without the header."""
+        self._headers = tuple(headers)
         self._credentials = Credentials(user, cluster, clock.now)
         self._connection: Connection | None = None
         self._connected_with: bytes = b""
@@ -163,6 +179,13 @@ class ClusterClient:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
+
+    async def use_new_credentials(self) -> None:
+        """Read the credentials again. Connections with the old ones close after their last request, within RETIRE_SECONDS."""
+        self._credentials.forget()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close_when_idle(RETIRE_SECONDS)
 
     # ── verbs ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -292,6 +315,10 @@ class ClusterClient:
             await self._put_last(address)
             raise failed from error
 
+    @property
+    def _read_timeout(self) -> float:
+        return TIMEOUT if len(self.clusters) == 1 else self._failover_read_timeout
+
     # ── one request ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _request_object(
@@ -334,8 +361,9 @@ class ClusterClient:
             request, connection = await self._request(method, path, query, content, content_type)
             address, repeatable = self.clusters[0], method == "GET"
             try:
-                async with connection.stream(request, TIMEOUT) as answer:
+                async with connection.stream(request, self._read_timeout) as answer:
                     body = await answer.read(MAX_BODY)
+                self._note_date(answer)
             except transport_errors() as error:
                 failed = self._connection_error(error, address)
                 failed.__cause__ = error
@@ -355,6 +383,13 @@ class ClusterClient:
             raise PeerError(f"{self._step}: the answer is longer than {MAX_BODY} bytes; ask for less, with a selector")
         return body
 
+    def _note_date(self, answer: Stream) -> None:
+        try:
+            date = parsedate_to_datetime(answer.headers.get("date", ""))
+        except (ValueError, OverflowError):
+            return
+        self.server_time = (date.astimezone(UTC), self.clock.now())
+
     async def _put_last(self, failed: Cluster) -> None:
         """Put a failed address last, unless another request has done so."""
         if len(self.clusters) > 1 and self.clusters[0] is failed:
@@ -367,7 +402,7 @@ class ClusterClient:
         presented = await self._credentials.present()
         connection = await self._connected(presented)
         url = self.server + path + (f"?{urlencode(query)}" if query else "")
-        headers = [("Accept", _JSON), *presented.impersonation]
+        headers = [("Accept", _JSON), *presented.impersonation, *self._headers]
         if content is not None:
             headers.append(("Content-Type", content_type))
         request = HttpRequest(
@@ -398,7 +433,9 @@ class ClusterClient:
         return f"asking {self.server}"
 
     def _connection_error(self, error: Exception, address: Cluster) -> PeerError:
-        return connection_error(f"asking {address.server.rstrip('/')}", tls.explain(error, self.clock.now(), TIMEOUT))
+        return connection_error(
+            f"asking {address.server.rstrip('/')}", tls.explain(error, self.clock.now(), self._read_timeout)
+        )
 
     def _refusal(self, answer: Stream, body: bytes) -> ApiError | PeerError:
         obj = _json_object(body)

@@ -19,8 +19,10 @@ import os
 import secrets
 import shlex
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from mooring.errors import ConfigError
 
@@ -35,13 +37,23 @@ TEMPORARY = ".mooring-tmp"
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Replace the content of `path` by `data`. After a crash it holds the old or the new content. Raises ConfigError."""
+    with atomic_file(path, mode) as file:
+        file.write(data)
+
+
+@contextmanager
+def atomic_file(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
+    """Yield a file that takes the place of `path` at the end of the block; after an error in it, `path` is as before.
+
+    Raises ConfigError when the file cannot be written.
+    """
     try:
         _refuse_open_directory(path.parent)
         _remove_abandoned(path.parent)
         temporary, descriptor = _create_temporary(path, mode)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
                 temporary.replace(path)  # still locked, so that no other writer removes it
@@ -101,6 +113,16 @@ def read_limited(path: Path, limit: int = MAX_READ) -> bytes:
     return data
 
 
+@contextmanager
+def open_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file of any size for reading. Raises ConfigError when it cannot be read."""
+    try:
+        with os.fdopen(_open_file(path), "rb") as file:
+            yield file
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {_reason(error)}") from error
+
+
 def _open_file(path: Path) -> int:
     """Open a regular file, or a descriptor that the program was given, for reading. Raises OSError, ConfigError."""
     if str(path) == "/dev/stdin" or path.parent in _HANDED_OVER:
@@ -158,11 +180,11 @@ def exposure(path: Path, readers: int = stat.S_IRGRP | stat.S_IROTH) -> str:
 
 
 def make_directory(path: Path, mode: int = 0o700) -> None:
-    """Create `path` and its parents, durably. An existing directory is not changed. Raises ConfigError."""
+    """Create `path` and its missing parents with `mode`, durably. An existing directory is not changed. Raises ConfigError."""
     try:
-        missing = [one for one in (path, *path.parents) if not one.is_dir()]
-        if missing:
-            path.mkdir(mode=mode, parents=True, exist_ok=True)
+        missing = [] if path.is_dir() else [path, *(one for one in path.parents if not one.exists())]
+        for one in reversed(missing):  # one by one: pathlib gives parents that it makes the default mode
+            one.mkdir(mode=mode, exist_ok=True)
         for made in missing:
             sync_directory(made.parent)
     except OSError as error:

@@ -9,13 +9,14 @@ Rules kept here:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
+from mooring.pki.x509.names import IPAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class Create:
 
     plural: str
     obj: Obj
+    must_be_new: bool = False
+    """An object that exists already is a failed precondition: the actions that follow are not applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,28 @@ class CheckAccess:
     then: Callable[[bool], Sequence[Action]]
 
 
+Addresses = Mapping[str, frozenset[IPAddress]]
+"""Addresses by DNS name. The set is empty when the name has none, or could not be resolved in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve:
+    """Resolve DNS names, each as it is written, and continue with the actions that `then(addresses)` returns."""
+
+    names: tuple[str, ...]
+    then: Callable[[Addresses], Sequence[Action]]
+
+
+@dataclass(frozen=True, slots=True)
+class InThread:
+    """Call `work` in a thread and continue with the actions that it returns.
+
+    For work that waits for a device. `work` reads no view, and raises MooringError when the key is to be planned again.
+    """
+
+    work: Callable[[], Sequence[Action]]
+
+
 @dataclass(frozen=True, slots=True)
 class Requeue:
     """Plan this key again at `at`."""
@@ -86,7 +111,14 @@ class Retry:
     reason: str
 
 
-Action = Create | Update | Delete | CheckAccess | Requeue | Retry
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Append an entry to the lineage of certificates. The actions after it are applied only once the entry is stored."""
+
+    entry: Obj
+
+
+Action = Create | Update | Delete | Record | CheckAccess | Resolve | InThread | Requeue | Retry
 
 Key = tuple[str, str]
 """(namespace, name) of the object to plan for; ("", "") in controllers that plan for all objects at once."""

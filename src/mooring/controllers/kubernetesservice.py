@@ -11,7 +11,7 @@ Rules kept here (docs/protocol/namespaces.md#the-service-defaultkubernetes; the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -30,9 +30,9 @@ OF_SERVICE = {"kubernetes.io/service-name": NAME}
 
 @dataclass(frozen=True, slots=True)
 class KubernetesService:
-    """Keeps `default/kubernetes`. `addresses` may be empty; all have the IP family of `service_address`."""
+    """Keeps `default/kubernetes`. `addresses` returns those of the servers that live; only those of its IP family are listed."""
 
-    addresses: tuple[str, ...]
+    addresses: Callable[[], Sequence[str]]
     port: int
     service_address: str
     name: str = "kubernetes-service-controller"
@@ -71,9 +71,13 @@ class KubernetesService:
         changed = {name: value for name, value in present.items() if name != "selector"}
         return Update(SERVICES, {**found, "spec": {**changed, **spec}})
 
+    def _listed(self) -> list[str]:
+        is_ipv6 = ":" in self.service_address
+        return [address for address in self.addresses() if (":" in address) == is_ipv6]
+
     def _endpoints(self) -> Obj:
         ports = [{"name": PORT_NAME, "port": self.port, "protocol": "TCP"}]
-        addresses = [{"ip": address} for address in self.addresses]
+        addresses = [{"ip": address} for address in self._listed()]
         subsets = {"subsets": [{"addresses": addresses, "ports": ports}]} if addresses else {}
         return _new_object("Endpoints", "v1", SKIP_MIRROR, **subsets)
 
@@ -84,7 +88,7 @@ class KubernetesService:
             OF_SERVICE,
             addressType="IPv6" if ":" in self.service_address else "IPv4",
             ports=[{"name": PORT_NAME, "port": self.port, "protocol": "TCP"}],
-            endpoints=[{"addresses": [address], "conditions": {"ready": True}} for address in self.addresses],
+            endpoints=[{"addresses": [address], "conditions": {"ready": True}} for address in self._listed()],
         )
 
 

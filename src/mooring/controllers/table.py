@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
@@ -13,14 +13,29 @@ from mooring.controllers.bootstrap.bootstrapsigner import BootstrapSigner
 from mooring.controllers.bootstrap.tokencleaner import TokenCleaner
 from mooring.controllers.certificates.approver import CsrApprover
 from mooring.controllers.certificates.cleaner import CsrCleaner
+from mooring.controllers.certificates.inventory import MachineInventory
+from mooring.controllers.certificates.inventoryapprover import InventoryApprover
+from mooring.controllers.certificates.issuance import IssuanceCheck
+from mooring.controllers.certificates.nameownership import NameOwnership
+from mooring.controllers.certificates.noderecovery import NodeRecovery
+from mooring.controllers.certificates.revocationcleaner import RevocationCleaner
+from mooring.controllers.certificates.revokedrequests import RevokedRequests
 from mooring.controllers.certificates.rootcacertpublisher import RootCaCertPublisher
+from mooring.controllers.certificates.servingapprover import ServingApprover
 from mooring.controllers.certificates.signer import CsrSigner
+from mooring.controllers.certificates.signerpolicy import SignerPolicy
+from mooring.controllers.certificates.signingpolicy import NO_POLICY, SigningPolicy
+from mooring.controllers.certificates.tokenlimits import BootstrapTokenLimits
+from mooring.controllers.certificates.trustbundlepublisher import TrustBundlePublisher
 from mooring.controllers.clusterroleaggregation import ClusterRoleAggregation
 from mooring.controllers.eventcleaner import EventCleaner
 from mooring.controllers.garbagecollector.collector import GarbageCollector
 from mooring.controllers.kubernetesservice import PORT, KubernetesService
 from mooring.controllers.namespace.deletion import NamespaceController
+from mooring.controllers.node.identity import NodeIdentityController
+from mooring.controllers.node.lifecycle import GRACE_PERIOD, NodeLifecycle
 from mooring.controllers.podgc import PodGarbageCollector
+from mooring.controllers.selection import select
 from mooring.controllers.serviceaccount.legacytokencleaner import LegacyTokenCleaner
 from mooring.controllers.serviceaccount.legacytokentracking import LegacyTokenTracking
 from mooring.controllers.serviceaccount.serviceaccounts import ServiceAccountController
@@ -35,27 +50,70 @@ from mooring.pki.x509.profiles import SIGNING_DURATION
 class ControllerSettings:
     """Settings and keys from which controllers are built."""
 
-    authority: Authority
+    authority_for: Callable[[str], Authority | None]
+    """Returns the authority that signs for a signer now; None for a signer that is left to other programs."""
     root_ca: RootCa
+    signing_policy: Callable[[], SigningPolicy] = lambda: NO_POLICY
+    """Returns the signing policy in force."""
     signing_duration: timedelta = SIGNING_DURATION
     token_keys: TokenKeys | None = None
     """Keys that sign the tokens in Secrets; None when none are to be signed."""
-    addresses: tuple[str, ...] = ()
+    addresses: Callable[[], Sequence[str]] = lambda: ()
+    """Returns the addresses of the API servers for Pods; none when none is known that Pods can reach."""
     port: int = PORT
-    """Addresses and port of the API server for Pods; no address when none is known that Pods can reach."""
+    """Port of the API servers."""
     service_address: str = api_address(DEFAULT_RANGE)
+    machine_inventory_required: bool = False
+    """Every joining machine needs an AuthorizedMachine, or the approval of a person."""
+    node_recovery: NodeRecovery | None = None
+    """Rule for machines whose certificate has expired; None leaves their requests to a person."""
+    node_monitor_grace_period: timedelta = GRACE_PERIOD
+    trusts_source_address: bool = False
+    """True when the API server itself records the address of each requester, as Mooring does."""
+    deletion_ends_membership: bool = True
+    """Deleting a Node ends the membership of its machine."""
+    server_records_deletions: bool = True
+    """The API server records the uid of a Node before it deletes it, as Mooring does."""
+
+
+ISSUANCE_CHECKS: Mapping[str, Callable[[ControllerSettings], IssuanceCheck]] = MappingProxyType(
+    {
+        "signer-policy": lambda settings: SignerPolicy(settings.signing_policy),
+        "revocation": lambda settings: RevokedRequests(),
+        "machine-inventory": lambda settings: MachineInventory(settings.machine_inventory_required),
+        "bootstrap-token-limits": lambda settings: BootstrapTokenLimits(settings.trusts_source_address),
+        "name-ownership": lambda settings: NameOwnership(settings.authority_for, settings.signing_duration),
+    }
+)
+"""Checks that the approver and the signer run before a certificate is issued, by name and in order."""
+
+
+def issuance_checks(settings: ControllerSettings) -> tuple[IssuanceCheck, ...]:
+    """Build all issuance checks, in order."""
+    return tuple(make(settings) for make in ISSUANCE_CHECKS.values())
 
 
 CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingProxyType(
     {
         "bootstrap-signer-controller": lambda settings: BootstrapSigner(),
         "token-cleaner-controller": lambda settings: TokenCleaner(),
-        "certificatesigningrequest-approving-controller": lambda settings: CsrApprover(),
+        "certificatesigningrequest-approving-controller": lambda settings: CsrApprover(
+            issuance_checks(settings), settings.node_recovery
+        ),
         "certificatesigningrequest-signing-controller": lambda settings: CsrSigner(
-            settings.authority, settings.signing_duration
+            settings.authority_for,
+            settings.signing_duration,
+            issuance_checks(settings),
+            settings.trusts_source_address,
+            settings.signing_policy,
         ),
         "certificatesigningrequest-cleaner-controller": lambda settings: CsrCleaner(),
+        "kubelet-serving-approver": lambda settings: ServingApprover(issuance_checks(settings)),
+        "machine-inventory-approver": lambda settings: InventoryApprover(issuance_checks(settings)),
         "root-ca-certificate-publisher-controller": lambda settings: RootCaCertPublisher(settings.root_ca),
+        "kube-apiserver-serving-clustertrustbundle-publisher-controller": lambda settings: TrustBundlePublisher(
+            settings.root_ca
+        ),
         "serviceaccount-controller": lambda settings: ServiceAccountController(),
         "serviceaccount-token-controller": lambda settings: ServiceAccountTokenController(
             settings.token_keys, settings.root_ca
@@ -64,9 +122,16 @@ CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingP
         "namespace-controller": lambda settings: NamespaceController(),
         "garbage-collector-controller": lambda settings: GarbageCollector(),
         "pod-garbage-collector-controller": lambda settings: PodGarbageCollector(),
+        "node-identity-controller": lambda settings: NodeIdentityController(
+            settings.signing_duration, settings.deletion_ends_membership, not settings.server_records_deletions
+        ),
+        "node-lifecycle-controller": lambda settings: NodeLifecycle(settings.node_monitor_grace_period),
         "clusterrole-aggregation-controller": lambda settings: ClusterRoleAggregation(),
         "kubernetes-service-controller": lambda settings: KubernetesService(
             settings.addresses, settings.port, settings.service_address
+        ),
+        "revocation-cleaner": lambda settings: RevocationCleaner(
+            settings.node_recovery.max_age if settings.node_recovery else None
         ),
         "event-cleaner": lambda settings: EventCleaner(),
         "legacy-service-account-token-tracking": lambda settings: LegacyTokenTracking(),
@@ -75,6 +140,11 @@ CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingP
 """Factories by kube-controller-manager's canonical name. The last three do what kube-apiserver does in its own process."""
 
 
-def build(settings: ControllerSettings) -> tuple[Controller, ...]:
-    """Build all controllers, in order."""
-    return tuple(make(settings) for make in CONTROLLERS.values())
+def selected(items: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the controllers that the items of `--controllers` choose for a server. Raises ConfigError."""
+    return select(items, tuple(CONTROLLERS))
+
+
+def build(settings: ControllerSettings, names: Collection[str] = CONTROLLERS.keys()) -> tuple[Controller, ...]:
+    """Build all controllers, or those named, in order."""
+    return tuple(make(settings) for name, make in CONTROLLERS.items() if name in names)

@@ -31,6 +31,10 @@ class IssueError(PkiError):
     """A certificate was not issued, because the authority or the template does not allow it."""
 
 
+class DeviceError(PkiError):
+    """The device that holds a key did not sign. It may do so later."""
+
+
 class CertificateMismatchError(PkiError):
     """An issued certificate differs from its template or request, and must not be used."""
 

@@ -41,6 +41,11 @@ MAX_RSA_BITS = 8192  # Go's crypto/tls refuses larger: verification time grows w
 
 _PUBLIC_EXPONENT = 65537
 
+
+class DeviceKey:
+    """Base of private keys that a device holds. A signature takes milliseconds, and raises DeviceError when the device fails."""
+
+
 ALGORITHMS: Mapping[str, Callable[[], PrivateKey]] = MappingProxyType(
     {
         "ECDSA-P256": lambda: ec.generate_private_key(ec.SECP256R1()),

@@ -2,41 +2,66 @@
 
 Rules kept here:
 * A part gets as arguments what it uses, and nothing is assigned to it afterwards. Nothing is global, and nothing is started here.
-* What happens at run time is passed on by events that exist before the parts: `trust_changed`, `stopping`.
+* What happens at run time is passed on by events that exist before the parts: `trust_changed`, `certificates_changed`, `stopping`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from mooring.api.core.service.allocation import api_address
 from mooring.api.kinds import RESOURCES
+from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE_RECORDS
 from mooring.authn.guesses import GuessLimiter
 from mooring.authn.login.settings import LoginSettings
+from mooring.authn.recovery.settings import RecoverySettings
 from mooring.authn.requestheader.settings import RequestHeaderSettings
 from mooring.authn.serviceaccount.settings import ServiceAccountSettings
 from mooring.authn.stripping import Stripping
 from mooring.clock import Clock
-from mooring.controllers.table import ControllerSettings, build
+from mooring.controllers.certificates.noderecovery import NodeRecovery
+from mooring.controllers.table import ControllerSettings, build, selected
+from mooring.pki.x509.clientissuers import ClientIssuers
 from mooring.plane.authentication import Authentication
+from mooring.plane.background.encryptionlease import EncryptionLease
+from mooring.plane.background.lineagehead import FILE_NAME as HEAD_FILE
+from mooring.plane.background.lineagehead import LineageHead
+from mooring.plane.background.masterleases import MasterLeases
+from mooring.plane.background.revocationlist import RevocationListPublisher
+from mooring.plane.carenewal import CaRenewal
 from mooring.plane.configuration import ServerConfig
+from mooring.plane.encryption import EncryptionMetrics
 from mooring.plane.firstboot import FirstBoot
 from mooring.plane.keystore import KeyStore
-from mooring.plane.monitoring import add_gauges, health_checks
+from mooring.plane.monitoring import add_gauges, health_checks, watch_snapshots
 from mooring.plane.registry import RegistryParts
+from mooring.plane.reloading import Reloading
+from mooring.plane.rollover.files import RolloverFiles
+from mooring.plane.rollover.runner import CaRollover
 from mooring.plane.serving.context import ServingContext
 from mooring.plane.serving.pair import ServingPair
+from mooring.plane.sharedkeys.share import SharedKeys, shares_keys
+from mooring.plane.signing.authorities import SignerAuthorities
+from mooring.plane.signing.policy import FollowedPolicy
+from mooring.plane.snapshots.schedule import ScheduledSnapshots
 from mooring.plane.trustpublisher import TrustPublisher
+from mooring.reconcile.fencing import FencedApi
 from mooring.reconcile.leaderelection import LeaderElector
+from mooring.reconcile.lineage import LineageWriter, ignore_head
 from mooring.reconcile.loop import Reconciler
 from mooring.reconcile.registryapi import RegistryApi
+from mooring.registry.store import Registry
 from mooring.server.audit.auditor import Auditor
 from mooring.server.audit.logfile import AuditLog
 from mooring.server.audit.policyfile import read_policy
+from mooring.server.certificatewatches import CertificateWatches
 from mooring.server.endpoints.debugauthentication import Explanations
+from mooring.server.endpoints.debugauthentication import answers as refusal_answers
+from mooring.server.endpoints.encryptionatrest import EncryptionReport
 from mooring.server.endpoints.issuerdiscovery import TokenIssuer
 from mooring.server.endpoints.login import Logins
 from mooring.server.endpoints.reviews import Reviewers
@@ -46,6 +71,10 @@ from mooring.server.endpoints.tokenrequest import TokenRequests
 from mooring.server.eventlooplag import EventLoopLag
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.healthchecks import HealthChecks
+from mooring.server.hostmetrics import QUESTION as METRICS_QUESTION
+from mooring.server.hostmetrics import HostMetrics
+from mooring.server.hostshare.share import HostShare
+from mooring.server.hostshare.siblings import Siblings
 from mooring.server.metrics import Metrics
 from mooring.server.pipeline import Pipeline
 from mooring.server.refusedrequests import Refusals
@@ -57,21 +86,30 @@ from mooring.server.transport.http import Application
 from mooring.server.transport.http1.connection import Http1Connection
 from mooring.server.transport.http2.connection import Http2Server
 from mooring.server.transport.listener import Listener, affordable_connections
+from mooring.settings.approval import ApprovalSettings
 from mooring.settings.audit import AuditSettings
+from mooring.settings.controllers import ControllerManagerSettings
 from mooring.settings.flowcontrol import FlowControlSettings
 from mooring.settings.network import NetworkSettings
+from mooring.settings.nodes import NodeSettings
 from mooring.settings.serving import ServingSettings
+from mooring.settings.signing import SigningSettings
+from mooring.settings.snapshots import SnapshotSettings
+from mooring.settings.storage import StorageSettings
+from mooring.trust.lineage.chain import LineageKey, record_name
 
 Entropy = Callable[[int], bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """The process that this server is, for leader election."""
+    """The process that this server is, for leader election and for limits of the host."""
 
     identity: str
     is_gone: Callable[[str], bool]
     """Returns whether the process of another identity is known to have ended."""
+    share: HostShare = field(default_factory=HostShare)
+    """Part of this process in the state that the workers of the host share; by default that of a process that is alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +122,29 @@ class Assembly:
     context: ServingContext
     first_boot: FirstBoot
     trust_publisher: TrustPublisher
+    ca_renewal: CaRenewal
+    ca_rollover: CaRollover | None
+    """None when the CA is in memory only."""
+    master_leases: MasterLeases | None
+    """None for a server that is alone on its store."""
+    shared_keys: SharedKeys | None
+    """None when the CA or the store is in memory only."""
     reconciler: Reconciler
+    lineage_head: LineageHead | None
+    """None for a store in memory."""
     elector: LeaderElector
+    snapshots: ScheduledSnapshots | None
+    """None without a schedule."""
     watches: Watches
+    certificate_watches: CertificateWatches
+    revocation_list: RevocationListPublisher
+    encryption_lease: EncryptionLease
     audit: AuditLog
     event_loop_lag: EventLoopLag
     health: HealthChecks
     metrics: Metrics
+    host_metrics: HostMetrics
+    siblings: Siblings
     pipeline: Pipeline
     application: Application
     listener: Listener
@@ -103,57 +157,125 @@ def assemble(
 ) -> Assembly:
     """Build the parts of a server over an open registry. Raises ConfigError for settings and files that cannot be used."""
     registry = parts.registry
-    trust_changed, stopping = asyncio.Event(), asyncio.Event()
+    trust_changed, certificates_changed, stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    def client_cas_changed() -> None:
+        trust_changed.set()
+        certificates_changed.set()
+
     metrics = Metrics()
+    metrics.registry.register(EncryptionMetrics(parts.encryption, process.identity))
+    reloading = Reloading()
+    parts.encryption.follow(reloading)
+    signing = SignerAuthorities(config[SigningSettings], key_store.ca.for_signer, reloading)
+    policy = FollowedPolicy(config[SigningSettings].cluster_signing_policy_file, reloading)
+    issuers = ClientIssuers(key_store.ca, signing.client_cas)
+    signing.subscribe(issuers.changed)
     authentication = Authentication(
         config,
         key_store,
         clock,
         entropy,
-        client_cas_changed=trust_changed.set,
+        reloading=reloading,
+        issuers=issuers,
+        client_cas_changed=client_cas_changed,
         count_review=metrics.token_review,
+        workers=process.share.workers,
     )
+    signing.warn_of_client_cas(authentication.client_cas.clients)
     serving = ServingPair(
         config[ServingSettings],
         (key_store.serving_chain, key_store.serving_key),
-        key_store.authority.certificate,
+        key_store.ca,
         authentication.reloading,
         clock.now,
         changed=trust_changed.set,
     )
+    ca_renewal = CaRenewal(config, key_store, serving, clock, entropy)
+    ca_renewal.follow(authentication.reloading)
     context = ServingContext(
         serving,
         lambda: authentication.client_cas.every,
         http2=not config[ServingSettings].disable_http2_serving,
     )
     api = RegistryApi(registry, parts.authorize, clock)
-    controllers = build(_controller_settings(config, key_store, authentication, serving))
-    reconciler = Reconciler(controllers, api, clock, entropy)
+    master_leases = _master_leases(config, parts, clock, process.share)
+    addresses = _addresses(config, master_leases)
+    controllers = build(
+        _controller_settings(config, signing, policy, authentication, serving, addresses),
+        selected(config[ControllerManagerSettings].controllers),
+    )
+    lineage_head = None if config[StorageSettings].in_memory else _lineage_head(config, registry, clock)
     elector = LeaderElector(api, clock, process.identity, process.is_gone)
-    first_boot = FirstBoot(registry, clock, config, serving.root_ca, key_store.client_ca_pem)
+    fenced = FencedApi(api, lambda: elector.may_write)
+    lineage = LineageWriter(
+        fenced,
+        LineageKey(key_store.lineage_key) if key_store.lineage_key is not None else None,
+        lineage_head.note if lineage_head is not None else ignore_head,
+    )
+    reconciler = Reconciler(controllers, fenced, clock, entropy, record=lineage.append)
+    snapshots = _scheduled_snapshots(config, parts, elector, clock)
+    first_boot = FirstBoot(registry, clock, config, serving.root_ca, issuers)
     trust_publisher = TrustPublisher(
         trust_changed,
         context,
         serving.root_ca,
+        issuers,
         authentication.client_cas.bundles.config_map,
         registry,
         first_boot,
         reconciler,
         clock,
     )
+    ca_rollover = shared_keys = None
+    if key_store.pki is not None:
+        if not config[StorageSettings].in_memory:
+            shared_keys = SharedKeys(config, parts.stored, entropy)
+        ca_rollover = CaRollover(
+            registry,
+            RolloverFiles(key_store.pki.parent),
+            ca_renewal,
+            serving.root_ca,
+            lambda: authentication.client_cas.clients,
+            lambda: elector.leading,
+            clock,
+            entropy,
+            process.identity,
+            shared_keys if shares_keys(config) else None,
+        )
+    encryption_lease = EncryptionLease(parts.encryption, api, clock, process.identity)
     watches = Watches(registry, clock, entropy)
-    audit = _audit_log(config, clock)
+    certificate_watches = CertificateWatches(registry, authentication.authenticators, certificates_changed, clock)
+    audit = _audit_log(config, clock, process.share)
     event_loop_lag = EventLoopLag()
-    health = health_checks(audit, registry, reconciler, event_loop_lag, stopping)
-    flow = FlowControl(clock, anonymous_per_second=config[FlowControlSettings].anonymous_requests_per_second)
-    guesses = GuessLimiter()
+    health = health_checks(audit, registry, parts.encryption, reconciler, event_loop_lag, stopping)
+    share = process.share
+    rate = config[FlowControlSettings].anonymous_requests_per_second
+    flow = FlowControl(clock, anonymous_per_second=rate, share=share)
+    guesses = GuessLimiter(buckets=share.buckets())
     refusals = Refusals()
-    services = _services(config, key_store, parts, entropy, authentication, refusals, health, metrics)
+    revocation_list = RevocationListPublisher(registry, key_store.ca, key_store.pki, clock)
+    host_metrics = HostMetrics(metrics, share)
+    siblings = Siblings({METRICS_QUESTION: host_metrics.answer, **refusal_answers(refusals)}, share)
+    services = _services(
+        config,
+        key_store,
+        parts,
+        entropy,
+        authentication,
+        refusals,
+        siblings,
+        health,
+        metrics,
+        partial(host_metrics.text, siblings),
+        revocation_list,
+    )
     pipeline = Pipeline(
         authenticators=authentication.authenticators,
         second_stage=authentication.second_stage,
         refusals=refusals,
         schemes=authentication.schemes,
+        certificate_watches=certificate_watches,
         stripping=Stripping(config[RequestHeaderSettings].names),
         authorize=parts.authorize,
         dispatch=Router(services, Resources(registry, watches, clock, parts.authorize)),
@@ -170,8 +292,9 @@ def assemble(
     listener = Listener(
         lambda: context.current,
         partial(Http1Connection, application),
-        make_http2=Http2Server(application).protocol,
+        make_http2=Http2Server(application, share.workers).protocol,
         max_connections=affordable_connections(),
+        share=share,
     )
     add_gauges(
         metrics,
@@ -183,8 +306,12 @@ def assemble(
         authentication=authentication,
         audit=audit,
         registry=registry,
+        storage=parts.storage,
         elector=elector,
+        ca=key_store.ca,
     )
+    if snapshots is not None:
+        watch_snapshots(snapshots, health, metrics)
     return Assembly(
         parts=parts,
         authentication=authentication,
@@ -192,13 +319,24 @@ def assemble(
         context=context,
         first_boot=first_boot,
         trust_publisher=trust_publisher,
+        ca_renewal=ca_renewal,
+        ca_rollover=ca_rollover,
+        master_leases=master_leases,
+        shared_keys=shared_keys,
         reconciler=reconciler,
+        lineage_head=lineage_head,
         elector=elector,
+        snapshots=snapshots,
         watches=watches,
+        certificate_watches=certificate_watches,
+        revocation_list=revocation_list,
+        encryption_lease=encryption_lease,
         audit=audit,
         event_loop_lag=event_loop_lag,
         health=health,
         metrics=metrics,
+        host_metrics=host_metrics,
+        siblings=siblings,
         pipeline=pipeline,
         application=application,
         listener=listener,
@@ -206,21 +344,72 @@ def assemble(
     )
 
 
-def _controller_settings(
-    config: ServerConfig, key_store: KeyStore, authentication: Authentication, serving: ServingPair
-) -> ControllerSettings:
-    network = config[NetworkSettings]
-    return ControllerSettings(
-        authority=key_store.authority,
-        root_ca=serving.root_ca,
-        token_keys=authentication.tokens.keys,
-        addresses=(config.advertise_address,) if config.advertise_address else (),
-        port=network.secure_port,
-        service_address=api_address(network.service_cluster_ip_range),
+def _lineage_head(config: ServerConfig, registry: Registry, clock: Clock) -> LineageHead:
+    def hash_at(sequence: int) -> str:
+        record = registry.views[LINEAGE_RECORDS].get(record_name(sequence))
+        return str(record["spec"]["hash"]) if record is not None else ""
+
+    return LineageHead(Path(config.data_dir) / HEAD_FILE, hash_at, clock)
+
+
+def _scheduled_snapshots(
+    config: ServerConfig, parts: RegistryParts, elector: LeaderElector, clock: Clock
+) -> ScheduledSnapshots | None:
+    settings = config[SnapshotSettings]
+    if settings.snapshot_schedule_cron is None:
+        return None
+    return ScheduledSnapshots(
+        parts.stored,
+        settings.snapshot_schedule_cron,
+        Path(settings.directory(config.data_dir)),
+        clock,
+        keep=settings.snapshot_retention,
+        compressed=settings.snapshot_compress,
+        leads=lambda: elector.leading,
     )
 
 
-def _audit_log(config: ServerConfig, clock: Clock) -> AuditLog:
+def _master_leases(config: ServerConfig, parts: RegistryParts, clock: Clock, share: HostShare) -> MasterLeases | None:
+    """Return the lease of this server; None when no other server can have its store."""
+    storage = config[StorageSettings]
+    if storage.in_memory or (storage.is_in_data_dir and not shares_keys(config)):
+        return None
+    return MasterLeases(parts.stored, config.advertise_address, clock, is_alone=share.alone)
+
+
+def _addresses(config: ServerConfig, leases: MasterLeases | None) -> Callable[[], tuple[str, ...]]:
+    """Return a function that returns the addresses of the servers that live."""
+    own = (config.advertise_address,) if config.advertise_address else ()
+    return lambda: leases.addresses if leases is not None else own
+
+
+def _controller_settings(
+    config: ServerConfig,
+    signing: SignerAuthorities,
+    policy: FollowedPolicy,
+    authentication: Authentication,
+    serving: ServingPair,
+    addresses: Callable[[], tuple[str, ...]],
+) -> ControllerSettings:
+    network = config[NetworkSettings]
+    return ControllerSettings(
+        authority_for=signing.authority_for,
+        signing_duration=config[SigningSettings].cluster_signing_duration,
+        signing_policy=policy.current,
+        root_ca=serving.root_ca,
+        token_keys=authentication.tokens.keys,
+        addresses=addresses,
+        port=network.secure_port,
+        service_address=api_address(network.service_cluster_ip_range),
+        node_monitor_grace_period=config[ControllerManagerSettings].node_monitor_grace_period,
+        trusts_source_address=True,
+        machine_inventory_required=config[ApprovalSettings].inventory_required,
+        node_recovery=NodeRecovery(config[RecoverySettings].rule_age),
+        deletion_ends_membership=config[NodeSettings].deletion_ends_membership,
+    )
+
+
+def _audit_log(config: ServerConfig, clock: Clock, share: HostShare) -> AuditLog:
     audit = config[AuditSettings]
     return AuditLog(
         audit.file(config.data_dir),
@@ -229,6 +418,7 @@ def _audit_log(config: ServerConfig, clock: Clock) -> AuditLog:
         keep=audit.audit_log_maxbackup,
         max_age=audit.audit_log_maxage,
         now=clock.now,
+        share=share,
     )
 
 
@@ -239,15 +429,18 @@ def _services(
     entropy: Entropy,
     authentication: Authentication,
     refusals: Refusals,
+    siblings: Siblings,
     health: HealthChecks,
     metrics: Metrics,
+    metrics_text: Callable[[], Awaitable[bytes]],
+    revocation_list: RevocationListPublisher,
 ) -> Services:
     address = str(config.endpoints[0])
     tokens, keys = config[ServiceAccountSettings], authentication.tokens.keys
     return Services(
         api=ServedApi(resources=RESOURCES, server_address=address),
         health=health,
-        metrics=metrics,
+        metrics=metrics_text,
         reviewers=Reviewers(
             registry=parts.registry,
             authorize=parts.authorize,
@@ -273,8 +466,8 @@ def _services(
         logins=Logins(
             ttl=config[LoginSettings].login_ttl,
             from_request_header=config[LoginSettings].login_from_request_header,
-            authority=key_store.authority,
-            is_authority_trusted=lambda: key_store.authority.certificate in authentication.client_cas.clients,
+            ca=key_store.ca,
+            is_authority_trusted=lambda: key_store.ca.authority.certificate in authentication.client_cas.clients,
             keys=keys,
             audiences=tokens.audiences,
             entropy=entropy,
@@ -286,5 +479,10 @@ def _services(
             registry=parts.registry,
             audiences=tokens.audiences,
             refusals=refusals,
+            siblings=siblings,
         ),
+        encryption=EncryptionReport(
+            config_hash=lambda: parts.encryption.config_hash, usage=parts.encryption.storage.usage
+        ),
+        revocation_list=lambda: revocation_list.current,
     )

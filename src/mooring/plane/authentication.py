@@ -17,6 +17,7 @@ from mooring.authn.oidc.runtime import FollowedConfiguration
 from mooring.authn.serviceaccount.runtime import FollowedTokenKeys
 from mooring.authn.serviceaccount.settings import ServiceAccountSettings
 from mooring.clock import Clock
+from mooring.pki.x509.clientissuers import IssuingCas
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.keystore import KeyStore
 from mooring.plane.reloading import Reloading
@@ -34,11 +35,18 @@ class Authentication:
         clock: Clock,
         entropy: Callable[[int], bytes],
         *,
+        reloading: Reloading,
+        issuers: IssuingCas,
         client_cas_changed: Callable[[], None],
         count_review: Callable[[str], None],
+        workers: int = 1,
     ) -> None:
-        """Raises ConfigError for a setting or a file that cannot be used. `count_review` counts answers of the token webhook."""
-        self.reloading = Reloading()
+        """`issuers` are the CAs of clients, unless client-ca-file names others. `count_review` counts answers of the token webhook,
+        `workers` is the number of processes of the host that share limits.
+
+        Raises ConfigError for a setting or a file that cannot be used.
+        """
+        self.reloading = reloading
         self.last_uses = LastUses()
         self.tokens = FollowedTokenKeys(
             key_store.token_key,
@@ -48,10 +56,10 @@ class Authentication:
             verifying_files=key_store.token_key_files,
             files=self.reloading,
         )
-        self.client_cas = FollowedClientCas(config, key_store.authority.certificate, self.reloading)
+        self.client_cas = FollowedClientCas(config, issuers, self.reloading)
         targets: dict[str, Target] = {}
         self.client_cas.subscribe(client_cas_changed)
-        self.second_stage = SecondStage(clock, entropy, targets)
+        self.second_stage = SecondStage(clock, entropy, targets, workers)
         self.host = Host(
             clock=clock,
             entropy=entropy,

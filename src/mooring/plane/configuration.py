@@ -12,24 +12,41 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
 from mooring.authn import table as authn
+from mooring.errors import ConfigError
 from mooring.settings.addresses import Endpoint
 from mooring.settings.admission import AdmissionSettings
+from mooring.settings.approval import ApprovalSettings
 from mooring.settings.audit import AuditSettings
 from mooring.settings.authorization import AuthorizationSettings
+from mooring.settings.controllers import ControllerManagerSettings
 from mooring.settings.declaration import Setting, Settings
+from mooring.settings.encryption import EncryptionSettings
 from mooring.settings.flowcontrol import FlowControlSettings
 from mooring.settings.network import NetworkSettings
+from mooring.settings.nodes import NodeSettings
 from mooring.settings.serving import ServingSettings
+from mooring.settings.signing import SigningSettings
+from mooring.settings.snapshots import SnapshotSettings
 from mooring.settings.storage import StorageSettings
+from mooring.settings.workers import WorkersSettings
+from mooring.trust.sharedkeys.settings import SharedKeysSettings
 
 S = TypeVar("S", bound=Settings)
 
 SUBJECTS: tuple[type[Settings], ...] = (
     StorageSettings,
+    SnapshotSettings,
+    EncryptionSettings,
+    SharedKeysSettings,
     NetworkSettings,
+    WorkersSettings,
     ServingSettings,
+    SigningSettings,
     AuthorizationSettings,
     AdmissionSettings,
+    ApprovalSettings,
+    NodeSettings,
+    ControllerManagerSettings,
     FlowControlSettings,
     AuditSettings,
     *authn.SUBJECTS,
@@ -81,8 +98,12 @@ def server_config(
     if unknown:
         raise TypeError(f"no setting is called {', '.join(sorted(unknown))}")
     settings = {subject: subject.read(values) for subject in SUBJECTS}
-    network = settings[NetworkSettings]
+    network, store, workers = settings[NetworkSettings], settings[StorageSettings], settings[WorkersSettings]
     assert isinstance(network, NetworkSettings)
+    assert isinstance(store, StorageSettings)
+    assert isinstance(workers, WorkersSettings)
+    if store.in_memory and workers.workers > 1:
+        raise ConfigError("workers: a store in memory belongs to one process; give 1, or another --storage")
     return ServerConfig(
         settings=settings,
         endpoints=network.endpoints(detected_addresses),

@@ -17,19 +17,24 @@ from pathlib import Path
 
 from mooring.client.files import read_limited
 from mooring.clock import Clock
-from mooring.errors import ConfigError, MooringError
-from mooring.pki.keys import load_private_key
-from mooring.pki.pem import certificates
-from mooring.pki.x509.authority import Authority
+from mooring.errors import ConfigError
+from mooring.pki.x509.clientissuers import ClientIssuers
+from mooring.pki.x509.clusterca import ClusterCa
 from mooring.plane.authentication import Authentication
+from mooring.plane.cafiles import read_ca
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.exposed import refuse_exposed
 from mooring.plane.keystore import KeyStore, prepare
 from mooring.plane.registry import check_names
+from mooring.plane.reloading import Reloading
 from mooring.plane.serving.pair import ServingPair
+from mooring.plane.sharedkeys.tokenfile import ServerTokenFile
+from mooring.plane.signing.authorities import SignerAuthorities
+from mooring.plane.signing.policy import FollowedPolicy
 from mooring.server.audit.policyfile import read_policy
 from mooring.settings.audit import AuditSettings
 from mooring.settings.serving import ServingSettings
+from mooring.settings.signing import SigningSettings
 from mooring.settings.storage import StorageSettings
 
 
@@ -40,6 +45,7 @@ def dry_run(config: ServerConfig, clock: Clock, entropy: Callable[[int], bytes])
     """
     check_names(config, clock)
     read_policy(config[AuditSettings].audit_policy_file)
+    ServerTokenFile(config).given()
     with tempfile.TemporaryDirectory(prefix="mooring-check-") as directory:
         without_ca = config.with_settings(
             replace(config[StorageSettings], data_dir=directory), replace(config[ServingSettings], root_ca_file="")
@@ -59,12 +65,13 @@ def _with_existing_authority(key_store: KeyStore, data_dir: Path) -> KeyStore:
         with suppress(OSError):  # the data directory of another user
             refuse_exposed(data_dir / "pki")
     try:
-        chain, key = (read_limited(data_dir / "pki" / name) for name in ("ca.crt", "ca.key"))
+        for name in ("ca.crt", "ca.key"):
+            read_limited(data_dir / "pki" / name)
     except ConfigError:
         return key_store
     try:
-        return replace(key_store, authority=Authority(certificates(chain)[0], load_private_key(key)))
-    except MooringError as error:
+        return replace(key_store, ca=ClusterCa(read_ca(data_dir / "pki")))
+    except ConfigError as error:
         raise ConfigError(f"data-dir: the CA in {data_dir}/pki cannot be used: {error}") from None
 
 
@@ -72,16 +79,27 @@ async def _read_files(
     config: ServerConfig, key_store: KeyStore, clock: Clock, entropy: Callable[[int], bytes]
 ) -> tuple[tuple[str, str], ...]:
     """Build the parts that read files, and return the authenticators, each with the setting that turns it on."""
+    reloading = Reloading()
+    signing = SignerAuthorities(config[SigningSettings], key_store.ca.for_signer, reloading)
+    FollowedPolicy(config[SigningSettings].cluster_signing_policy_file, reloading)
     authentication = Authentication(
-        config, key_store, clock, entropy, client_cas_changed=lambda: None, count_review=lambda result: None
+        config,
+        key_store,
+        clock,
+        entropy,
+        reloading=reloading,
+        issuers=ClientIssuers(key_store.ca, signing.client_cas),
+        client_cas_changed=lambda: None,
+        count_review=lambda result: None,
     )
     try:
-        authority = key_store.authority.certificate
+        signing.warn_of_client_cas(authentication.client_cas.clients)
+        authority = key_store.ca.authority.certificate
         chain = key_store.serving_chain if config[ServingSettings].tls_cert_file else (authority,)
         ServingPair(
             config[ServingSettings],
             (chain, key_store.serving_key),
-            authority,
+            key_store.ca,
             authentication.reloading,
             clock.now,
             changed=lambda: None,

@@ -26,6 +26,7 @@ from mooring.clock import Clock
 from mooring.errors import AlreadyExistsError, ConflictError, NotFoundError
 from mooring.identity import MASTERS, UserInfo
 from mooring.pki.rootca import RootCa
+from mooring.pki.x509.clientissuers import IssuingCas
 from mooring.plane.configmaps import publish
 from mooring.plane.configuration import ServerConfig
 from mooring.registry.store import Registry
@@ -34,6 +35,7 @@ from mooring.settings.network import NetworkSettings
 from mooring.trust import kubeadmconfig
 from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.discovery import clusterinfo
+from mooring.trust.discovery.pins import pin_of
 
 SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "default")
 SYSTEM_USER = UserInfo("system:apiserver", groups=(MASTERS,))
@@ -43,15 +45,13 @@ _PLURALS = {kind.resource.kind: kind for kind in BY_PLURAL.values()}
 class FirstBoot:
     """Creates and updates the objects of the cluster itself."""
 
-    def __init__(
-        self, registry: Registry, clock: Clock, config: ServerConfig, root_ca: RootCa, client_ca_pem: bytes
-    ) -> None:
-        """`root_ca`: CAs that verify the serving certificate; `client_ca_pem`: CAs that sign client certificates."""
+    def __init__(self, registry: Registry, clock: Clock, config: ServerConfig, root_ca: RootCa, ca: IssuingCas) -> None:
+        """`root_ca`: CAs that verify the serving certificate; `ca`: the CA that signs client certificates."""
         self._registry = registry
         self._clock = clock
         self._config = config
         self._root_ca = root_ca
-        self._client_ca_pem = client_ca_pem
+        self._ca = ca
 
     async def run(self) -> None:
         """Create or update every object; idempotent. Raises ApiError or StorageError."""
@@ -114,7 +114,13 @@ class FirstBoot:
 
     def _cluster_info(self) -> Obj:
         first, *others = (endpoint.url for endpoint in self._config.endpoints)
-        return clusterinfo.config_map(first, self._root_ca.pem, others=others, client_ca_pem=self._client_ca_pem)
+        return clusterinfo.config_map(
+            first,
+            self._root_ca.pem,
+            others=others,
+            client_ca_pem=self._ca.trusted_pem,
+            superseded=map(pin_of, self._ca.superseded),
+        )
 
     async def publish_cluster_info(self) -> None:
         """Bring cluster-info up to date, and its signatures with it, which are of the text. Raises ApiError or StorageError."""

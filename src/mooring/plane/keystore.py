@@ -2,9 +2,13 @@
 
 Layout (kubeadm's names) under `<data-dir>`:
     pki/ca.crt, ca.key                  cluster CA (10 years); signs clients and nodes, and the serving certificate unless flags
-                                        name one of another CA
+                                        name one of another CA. `ca.crt` may hold several CAs: all are trusted, and the one to which
+                                        `ca.key` belongs issues
+    pki/cross-signed.crt                keys of the cluster's CAs certified by one another, sent behind the serving certificate
+    pki/retired-ca.crt                  CAs that a rollover retired
     pki/apiserver.crt, apiserver.key    serving certificate; renewed when a name is missing or less than a third of its life is
                                         left; not created when flags name another one
+    pki/lineage.key, lineage.pub        sign and verify the records of issued certificates
     pki/sa.key, sa.pub                  sign and verify service account tokens, unless flags name other files
     admin.conf                          O=kubeadm:cluster-admins: its rights come from a ClusterRoleBinding, which can be deleted
     super-admin.conf                    O=system:masters: every request is allowed; keep it in a safe
@@ -13,6 +17,7 @@ Rules kept here:
 * A CA is never overwritten. A key is durable before the certificate that needs it, so that a start after a power failure finds both
   or finishes the work. A certificate whose key is lost is an error, never a reason for a new CA.
 * Every file is 0600 and written atomically (`mooring.client.files`).
+* A change of the CA renews what depends on it (`renew`): the serving certificate and the kubeconfigs.
 * A lock file in the data directory admits one process at a time.
 * The data directory belongs to this user or to root, and other users may not write there.
 """
@@ -21,6 +26,7 @@ from __future__ import annotations
 
 import fcntl
 import ipaddress
+import logging
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -49,9 +55,11 @@ from mooring.pki.keys import (
 from mooring.pki.pem import certificates, certificates_pem
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca, serial_number
+from mooring.pki.x509.clusterca import CaState, ClusterCa
+from mooring.plane.cafiles import load, read_ca
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.exposed import refuse_exposed, warn_if_exposed
-from mooring.plane.serving.pair import read_pair
+from mooring.plane.serving.pair import Pair, read_pair
 from mooring.plane.serving.trust import serving_cas
 from mooring.secret import Secret
 from mooring.settings.network import NetworkSettings
@@ -61,6 +69,10 @@ from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
 
 RENEW_LEFT = timedelta(days=120)
 """Life left at which the certificates of the server and of the administrators are renewed: a third of their year."""
+log = logging.getLogger("mooring.plane")
+
+CA_WARNING = timedelta(days=365)
+"""Life of the CA below which each start warns: certificates of a year no longer get their whole life."""
 ROOT = 0
 LOCAL_NAMES = ("localhost",)
 LOCAL_ADDRESSES = ("127.0.0.1", "::1")
@@ -71,7 +83,7 @@ Loaded = TypeVar("Loaded")
 class KeyStore:
     """Keys and certificates of one server, in memory."""
 
-    authority: Authority
+    ca: ClusterCa
     serving_chain: tuple[x509.Certificate, ...]
     serving_key: PrivateKey
     serving_ca_pem: bytes
@@ -82,10 +94,15 @@ class KeyStore:
     token_key_files: tuple[str, ...] = ()
     """Files that hold the public keys of tokens, to be followed; empty when the keys are in memory only."""
 
+    pki: Path | None = None
+    """Directory whose CA is to be followed; None when the CA is in memory only."""
+    lineage_key: PrivateKey | None = None
+    """Signs lineage records; None leaves them unsigned."""
+
     @property
     def client_ca_pem(self) -> bytes:
-        """The CA that signs client certificates."""
-        return self.authority.certificate_pem
+        """The CAs that sign client certificates."""
+        return self.ca.trusted_pem
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +143,26 @@ def prepare(config: ServerConfig, now: datetime, entropy: Callable[[int], bytes]
         return _Preparation(config, root, now, entropy).run()
 
 
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """The CA of the data directory, and the serving pair for it; no pair when flags name one."""
+
+    state: CaState
+    serving: Pair
+
+
+def renew(config: ServerConfig, now: datetime, entropy: Callable[[int], bytes]) -> Renewed:
+    """Load the CA that exists, and renew the serving pair and the kubeconfigs for it. Raises ConfigError; creates no CA."""
+    root = Path(config.data_dir)
+    with exclusive(root):
+        return _Preparation(config, root, now, entropy).renew()
+
+
+def make_shared_keys(config: ServerConfig, root: Path, now: datetime, entropy: Callable[[int], bytes]) -> None:
+    """Create the missing ones of the keys that are the same on all servers of a cluster, below `root/pki`. Raises ConfigError."""
+    _Preparation(config, root, now, entropy).make_shared_keys()
+
+
 class _Preparation:
     """One run of `prepare`."""
 
@@ -142,21 +179,19 @@ class _Preparation:
         refuse_exposed(self.pki)
         for kubeconfig in sorted(self.root.glob("*.conf")):
             warn_if_exposed(kubeconfig)
-        authority = self._load_or_create_authority()
-        serving_chain, serving_key = self._serving_pair(authority)
-        serving_ca_pem = (
-            serving_cas(self.config[ServingSettings], serving_chain, authority.certificate, self.now)
-            or authority.certificate_pem
-        )
+        ca = self._load_or_create_ca()
+        if (left := ca.authority.not_after - self.now) < CA_WARNING:
+            log.warning(
+                "the CA of the cluster expires in %d days; replace it with mooring ca rollover start", left.days
+            )
+        serving_chain, serving_key = self._serving_pair(ca)
+        serving_ca_pem = self._serving_ca_pem(serving_chain, ca)
         signing_file, token_key = self._token_signing_key()
         key_files = self._token_key_files(token_key)
         token_keys = (token_key.public_key(), *(key for path in key_files for key in self._token_public_keys(path)))
-        self._write_kubeconfig("admin.conf", authority, serving_ca_pem, profiles.admin, profiles.ADMIN_NAME)
-        self._write_kubeconfig(
-            "super-admin.conf", authority, serving_ca_pem, profiles.super_admin, profiles.SUPER_ADMIN_NAME
-        )
+        self._write_kubeconfigs(ca, serving_ca_pem)
         key_store = KeyStore(
-            authority,
+            ClusterCa(ca),
             serving_chain,
             serving_key,
             serving_ca_pem,
@@ -164,8 +199,34 @@ class _Preparation:
             tuple(_distinct(token_keys)),
             str(signing_file),
             tuple(map(str, key_files)),
+            self.pki,
+            self._lineage_key(),
         )
         return Prepared(key_store, tuple(self.created))
+
+    def make_shared_keys(self) -> None:
+        make_directory(self.pki)
+        self._load_or_create_ca()
+        _, token_key = self._token_signing_key()
+        self._token_key_files(token_key)
+        self._lineage_key()
+
+    def renew(self) -> Renewed:
+        ca = read_ca(self.pki)
+        pair = self._serving_pair(ca)
+        self._write_kubeconfigs(ca, self._serving_ca_pem(pair[0], ca))
+        return Renewed(ca, pair)
+
+    def _serving_ca_pem(self, chain: tuple[x509.Certificate, ...], ca: CaState) -> bytes:
+        found = serving_cas(self.config[ServingSettings], chain, ca.trusted, self.now)
+        return found or certificates_pem(ca.trusted)
+
+    def _write_kubeconfigs(self, ca: CaState, serving_ca_pem: bytes) -> None:
+        authority = ca.authority
+        self._write_kubeconfig("admin.conf", authority, serving_ca_pem, profiles.admin, profiles.ADMIN_NAME)
+        self._write_kubeconfig(
+            "super-admin.conf", authority, serving_ca_pem, profiles.super_admin, profiles.SUPER_ADMIN_NAME
+        )
 
     def _token_signing_key(self) -> tuple[Path, PrivateKey]:
         path = self.config[ServiceAccountSettings].service_account_signing_key_file
@@ -176,7 +237,7 @@ class _Preparation:
     def _token_public_keys(self, path: Path) -> tuple[PublicKey, ...]:
         if self.config[ServiceAccountSettings].service_account_key_file:
             return self._load_named("service-account-key-file", path, load_public_keys)
-        return self._load(path, load_public_keys)
+        return load(path, load_public_keys)
 
     def _token_key_files(self, token_key: PrivateKey) -> tuple[Path, ...]:
         """Return the files of keys that verify tokens beside the signing key: those that were named, else `pki/sa.pub`."""
@@ -189,6 +250,12 @@ class _Preparation:
             self._write(default, public_key_pem(token_key.public_key()))
         return (default,)
 
+    def _lineage_key(self) -> PrivateKey:
+        key, public = self._key("lineage.key"), self.pki / "lineage.pub"
+        if not public.exists():
+            self._write(public, public_key_pem(key.public_key()))
+        return key
+
     def _write(self, path: Path, data: bytes) -> None:
         write_atomic(path, data)
         self.created.append(str(path))
@@ -197,65 +264,51 @@ class _Preparation:
         path = self.pki / name
         if not path.exists():
             self._write(path, private_key_pem(generate_key()))
-        return self._load(path, load_private_key)
+        return load(path, load_private_key)
 
-    def _load(self, path: Path, load: Callable[[bytes], Loaded]) -> Loaded:
-        data = read_limited(path)
-        try:
-            return load(data)
-        except ConfigError:
-            raise
-        except MooringError as error:
-            replaceable = path.name.startswith("apiserver.")  # no client keeps a copy of it
-            remedy = "remove it, and it is made anew" if replaceable else "restore it from a backup"
-            raise ConfigError(f"{path}: {error}; {remedy}") from error
-
-    def _load_named(self, flag: str, path: Path, load: Callable[[bytes], Loaded]) -> Loaded:
+    def _load_named(self, flag: str, path: Path, parse: Callable[[bytes], Loaded]) -> Loaded:
         """Load a file that a flag names."""
         data = read_limited(path)
-        if load is load_private_key:
+        if parse is load_private_key:
             warn_if_exposed(path)
         try:
-            return load(data)
+            return parse(data)
         except MooringError as error:
             raise ConfigError(f"{flag}: {path}: {error}") from error
 
-    def _certificates(self, path: Path) -> tuple[x509.Certificate, ...]:
-        return self._load(path, certificates)
-
-    def _load_or_create_authority(self) -> Authority:
+    def _load_or_create_ca(self) -> CaState:
         certificate_path, key_path = self.pki / "ca.crt", self.pki / "ca.key"
         if certificate_path.exists():
             if not key_path.exists():
                 raise ConfigError(
                     f"{certificate_path} is there but {key_path} is missing; restore the key from a backup"
                 )
-            found = self._certificates(certificate_path)
-            if len(found) != 1:
-                raise ConfigError(f"{certificate_path} must hold exactly one certificate, it holds {len(found)}")
-            key = self._load(key_path, load_private_key)
-            return self._load(certificate_path, lambda _: Authority(found[0], key))
+            return read_ca(self.pki)
         key = self._key("ca.key")
         authority = self_signed_ca(key, profiles.CLUSTER_CA_NAME, self.now, serial_number(self.entropy))
         self._write(certificate_path, authority.certificate_pem)
-        return authority
+        return CaState.of(authority)
 
-    def _serving_pair(self, authority: Authority) -> tuple[tuple[x509.Certificate, ...], PrivateKey]:
+    def _serving_pair(self, ca: CaState) -> Pair:
         if self.config[ServingSettings].tls_cert_file:
             return read_pair(self.config[ServingSettings])
         path = self.pki / "apiserver.crt"
         key = self._key("apiserver.key")
         names, addresses = self._serving_names()
+        cross_signed = ca.chain_above(ca.authority.certificate, self.now)
         if path.exists():
-            chain = self._certificates(path)
-            if self._is_current(chain[0], key, authority) and _covers(chain[0], names, addresses):
-                return chain, key
+            leaf, *above = load(path, certificates)
+            if self._is_current(leaf, key, ca.authority) and _covers(leaf, names, addresses):
+                if tuple(above) != cross_signed:
+                    self._write(path, certificates_pem([leaf, *cross_signed]))
+                return (leaf, *cross_signed), key
         template = profiles.apiserver_serving(
             key.public_key(), self.now, names, [ipaddress.ip_address(address) for address in addresses]
         )
-        certificate = authority.sign(template, self.now, serial_number(self.entropy))
-        self._write(path, certificates_pem([certificate]))
-        return (certificate,), key
+        certificate = ca.authority.sign(template, self.now, serial_number(self.entropy))
+        chain = (certificate, *cross_signed)
+        self._write(path, certificates_pem(chain))
+        return chain, key
 
     def _serving_names(self) -> tuple[list[str], list[str]]:
         config, network = self.config, self.config[NetworkSettings]

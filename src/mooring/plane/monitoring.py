@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from mooring.authn.guesses import GuessLimiter
+from mooring.pki.x509.clusterca import ClusterCa
 from mooring.plane.authentication import Authentication
+from mooring.plane.encryption import EncryptionAtRest
+from mooring.plane.snapshots.schedule import ScheduledSnapshots
 from mooring.reconcile.leaderelection import LeaderElector
 from mooring.reconcile.loop import Reconciler
 from mooring.registry.store import Registry
@@ -16,15 +19,25 @@ from mooring.server.healthchecks import DONE_BEFORE_SERVING, HealthChecks
 from mooring.server.metrics import Metrics
 from mooring.server.resources.watches import Watches
 from mooring.server.transport.listener import Listener
+from mooring.storage.contract import Storage
 
 
 def health_checks(
-    audit: AuditLog, registry: Registry, reconciler: Reconciler, event_loop_lag: EventLoopLag, stopping: asyncio.Event
+    audit: AuditLog,
+    registry: Registry,
+    encryption: EncryptionAtRest,
+    reconciler: Reconciler,
+    event_loop_lag: EventLoopLag,
+    stopping: asyncio.Event,
 ) -> HealthChecks:
     """Return the checks of `/healthz`, `/livez` and `/readyz`."""
     checks = HealthChecks()
     checks.add("log", lambda: audit.running)
-    checks.add("etcd", lambda: registry.ready)
+    storage = encryption.storage
+    checks.add("etcd", lambda: registry.ready and not storage.problem)
+    checks.add_warning("etcd-alarms", lambda: not storage.alarm, "healthz", "readyz")
+    if encryption.has_health_check:
+        checks.add("kms-providers", lambda: encryption.providers.healthy, "healthz", "readyz")
     checks.add("informer-sync", lambda: registry.ready, "readyz")
     for name in DONE_BEFORE_SERVING:
         checks.add(name, lambda: True)
@@ -45,7 +58,9 @@ def add_gauges(
     authentication: Authentication,
     audit: AuditLog,
     registry: Registry,
+    storage: Storage,
     elector: LeaderElector,
+    ca: ClusterCa,
 ) -> None:
     """Add the gauges that read the parts of a server at each scrape."""
     gauge = metrics.gauge
@@ -54,14 +69,37 @@ def add_gauges(
     gauge("mooring_connections_refused_total", "Beyond the limits.", lambda: listener.refused)
     gauge("mooring_connections_cut_off_total", "Readers too slow.", lambda: listener.held_bytes.cut_off)
     gauge("mooring_held_bytes", "Unread replies and unfinished requests.", lambda: listener.held_bytes.size)
-    gauge("mooring_event_loop_late_seconds", "Median of recent timers.", lambda: event_loop_lag.seconds)
+    gauge("mooring_event_loop_late_seconds", "Median of recent timers.", lambda: event_loop_lag.seconds, max)
     gauge("mooring_failed_handshakes_total", "TLS handshakes.", lambda: listener.failed_handshakes)
     gauge("mooring_requests_queued_total", "Requests that had to wait for a seat.", lambda: flow.queued)
     gauge("mooring_requests_rejected_total", "Requests answered 429 by flow control.", lambda: flow.rejected)
     gauge("mooring_failed_authentications_total", "Failed authentications.", lambda: guesses.counters.failures)
     for running in authentication.running:
         for one in running.gauges:
-            gauge(one.name, one.help, one.read)
+            gauge(one.name, one.help, one.read, max)
     gauge("mooring_audit_dropped_total", "Audit records lost.", lambda: audit.lost)
-    gauge("mooring_storage_revision", "Newest revision seen.", lambda: registry.revision)
+    gauge(
+        "mooring_ca_expiry_timestamp_seconds",
+        "End of the CA that issues.",
+        lambda: ca.authority.not_after.timestamp(),
+        min,
+    )
+    gauge("mooring_storage_revision", "Newest revision seen.", lambda: registry.revision, max)
+    gauge("mooring_storage_failing", "1 while the store does not serve.", lambda: float(bool(storage.problem)), max)
+    gauge("mooring_storage_alarm", "1 while the store has an alarm.", lambda: float(bool(storage.alarm)), max)
+    gauge("mooring_unreadable_objects", "Objects that no key decrypts.", lambda: len(registry.cache.unreadable), max)
     gauge("leader_election_master_status", "1 while controllers run here.", lambda: float(elector.leading))
+
+
+def watch_snapshots(snapshots: ScheduledSnapshots, health: HealthChecks, metrics: Metrics) -> None:
+    """Add the warning and the gauges of scheduled snapshots."""
+    health.add_warning("snapshots", lambda: not snapshots.problem, "healthz", "readyz")
+    gauge = metrics.gauge
+    gauge(
+        "mooring_snapshot_last_success_timestamp_seconds",
+        "Last scheduled snapshot of this server.",
+        lambda: snapshots.last_success,
+        max,
+    )
+    gauge("mooring_snapshot_size_bytes", "Size of that snapshot.", lambda: snapshots.saved_bytes, max)
+    gauge("mooring_snapshot_failures_total", "Failed scheduled snapshots.", lambda: snapshots.failures)

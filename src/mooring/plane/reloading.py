@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -38,18 +38,20 @@ _State = tuple[int, int, int, int] | None
 
 
 @dataclass(slots=True)
-class _File:
-    path: Path
-    prepare: Prepare
-    read_at: _State
-    seen: _State
+class _Followed:
+    """Files that are read together, most often one."""
+
+    paths: tuple[Path, ...]
+    prepare: Callable[[], Callable[[], None]]
+    read_at: tuple[_State, ...]
+    seen: tuple[_State, ...]
 
 
 class Reloading:
     """The followed files of one server. Implements `mooring.authn.host.Files`."""
 
     def __init__(self) -> None:
-        self._files: list[_File] = []
+        self._files: list[_Followed] = []
 
     def follow(self, path: str, use: Use) -> bytes:
         """Return the content of `path`, and call `use` with the new content after each change.
@@ -66,8 +68,16 @@ class Reloading:
         file = Path(path)
         state = _state(file)
         data = read_limited(file)
-        self._files.append(_File(file, prepare, state, state))
+        self._files.append(_Followed((file,), lambda: prepare(read_limited(file)), (state,), (state,)))
         return data
+
+    def follow_files(self, paths: Sequence[Path], prepare: Callable[[], Callable[[], None]]) -> None:
+        """Call `prepare` in a thread after each change of one of `paths`, some of which may be missing.
+
+        The function that `prepare` returns is then called on the event loop.
+        """
+        state = _states(paths)
+        self._files.append(_Followed(tuple(paths), prepare, state, state))
 
     def read(self, path: str) -> bytes:
         """Return the content of `path`. Raises ConfigError."""
@@ -86,19 +96,15 @@ class Reloading:
     async def look(self) -> None:
         """Use the content of each file that changed and has not changed since the last look."""
         for file in self._changed():
-            with _logged(file.path):
-                (await asyncio.to_thread(_prepare, file))()
+            with _logged(file.paths[0]):
+                (await asyncio.to_thread(file.prepare))()
 
-    def _changed(self) -> Iterator[_File]:
+    def _changed(self) -> Iterator[_Followed]:
         for file in tuple(self._files):
-            before, file.seen = file.seen, _state(file.path)
+            before, file.seen = file.seen, _states(file.paths)
             if file.seen != file.read_at and file.seen == before:
                 file.read_at = file.seen
                 yield file
-
-
-def _prepare(file: _File) -> Callable[[], None]:
-    return file.prepare(read_limited(file.path))
 
 
 @contextmanager
@@ -109,6 +115,10 @@ def _logged(path: Path) -> Iterator[None]:
         log.error("%s was changed and is not used, the last good content stays in force: %s", path, error)
     else:
         log.info("%s was changed and has been read", path)
+
+
+def _states(files: Sequence[Path]) -> tuple[_State, ...]:
+    return tuple(map(_state, files))
 
 
 def _state(file: Path) -> _State:

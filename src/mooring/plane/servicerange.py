@@ -1,8 +1,8 @@
 """Range of Service addresses: recorded at the first start of a cluster, and checked at every later one.
 
 Rules kept here (networking.k8s.io/v1 ServiceCIDR, KEP-1880):
-* The record is that of kube-apiserver: a ServiceCIDR `kubernetes`. The first server that starts writes it; of several, one
-  succeeds.
+* The record is that of kube-apiserver: a ServiceCIDR `kubernetes`, as protobuf or as JSON. The first server that starts writes it;
+  of several, one succeeds.
 * A server with another range does not start, and its error names the recorded one: existing Services would keep addresses outside
   of the new range.
 """
@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-import msgspec
-
+from mooring.api.core.service.records import decode_record
 from mooring.apimachinery.codec.json import encode_json
 from mooring.apimachinery.uid import uuid4
 from mooring.clock import rfc3339
@@ -53,6 +52,6 @@ async def record_or_check(storage: Storage, services: Network, now: datetime, en
 
 def _recorded_range(entry: Entry) -> str:
     try:
-        return str(msgspec.json.decode(entry.value)["spec"]["cidrs"][0])
-    except (msgspec.DecodeError, LookupError, TypeError):
+        return str(decode_record(entry.value)["spec"]["cidrs"][0])
+    except (LookupError, TypeError):
         raise ConfigError(f"{KEY} in the store is no ServiceCIDR; restore it from a backup or delete it") from None

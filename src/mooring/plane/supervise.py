@@ -1,4 +1,4 @@
-"""A server process from its key store to the signal that stops it.
+"""A server from its key store to the signal that stops it: one process, or several workers (`mooring.plane.workers`).
 
 Rules kept here: SIGTERM and SIGINT drain, and a second one ends the process at once. One line is logged when the server is ready.
 """
@@ -16,12 +16,15 @@ from contextlib import AsyncExitStack
 import uvloop
 
 from mooring.clock import SystemClock
-from mooring.errors import ConfigError
 from mooring.plane.assemble import Process
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.keystore import KeyStore, prepare
+from mooring.plane.keystore import KeyStore
 from mooring.plane.lifecycle import RunningServer, running
 from mooring.plane.processidentity import is_gone, process_identity
+from mooring.plane.sharedkeys.start import prepare_keys
+from mooring.plane.workers.available import worker_count
+from mooring.plane.workers.listening import cannot_listen
+from mooring.plane.workers.serve import ReadConfig, serve_with_workers
 from mooring.settings.network import NetworkSettings
 
 log = logging.getLogger("mooring")
@@ -29,9 +32,15 @@ log = logging.getLogger("mooring")
 OnReady = Callable[[RunningServer], None]
 
 
-def serve(config: ServerConfig, on_ready: OnReady | None = None) -> None:
-    """Run until SIGTERM or SIGINT. Raises MooringError when the server cannot start."""
-    prepared = prepare(config, SystemClock().now(), secrets.token_bytes)
+def serve(config: ServerConfig, on_ready: OnReady | None = None, read_config: ReadConfig | None = None) -> None:
+    """Run until SIGTERM or SIGINT. Raises MooringError when the server cannot start.
+
+    `read_config` reads the configuration again, for a restart of the workers; by default it stays.
+    """
+    if (count := worker_count(config)) > 1:
+        serve_with_workers(config, count, read_config or (lambda: config), on_ready or (lambda server: None))
+        return
+    prepared = prepare_keys(config, SystemClock(), secrets.token_bytes)
     uvloop.run(serve_until_signal(config, prepared.key_store, on_ready))
 
 
@@ -53,17 +62,9 @@ async def serve_until_signal(config: ServerConfig, key_store: KeyStore, on_ready
         try:
             server = await stack.enter_async_context(running(config, key_store, SystemClock(), os.urandom, process))
         except OSError as error:
-            raise ConfigError(
-                f"cannot listen on {network.bind_address}:{network.secure_port}: {_reason(error)}; "
-                "stop what uses the port or choose another with --secure-port"
-            ) from error
+            raise cannot_listen(network, error) from error
         log.info("serving on %s:%d, reached as %s", network.bind_address, server.port, config.endpoints[0].url)
         if on_ready is not None:
             on_ready(server)
         await signalled.wait()
         log.info("draining")
-
-
-def _reason(error: OSError) -> str:
-    """Return the system's message; asyncio's repeats the address."""
-    return os.strerror(error.errno).lower() if error.errno else str(error)

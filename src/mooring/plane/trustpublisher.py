@@ -17,6 +17,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.clock import Clock
 from mooring.errors import MooringError
 from mooring.pki.rootca import RootCa
+from mooring.pki.x509.clientissuers import IssuingCas
 from mooring.plane.configmaps import publish
 from mooring.plane.firstboot import SYSTEM_USER, FirstBoot
 from mooring.plane.serving.context import ServingContext
@@ -26,7 +27,11 @@ from mooring.trust.discovery import clusterinfo
 
 log = logging.getLogger("mooring.plane")
 
-USERS_OF_ROOT_CA = ("root-ca-certificate-publisher-controller", "serviceaccount-token-controller")
+USERS_OF_ROOT_CA = (
+    "root-ca-certificate-publisher-controller",
+    "kube-apiserver-serving-clustertrustbundle-publisher-controller",
+    "serviceaccount-token-controller",
+)
 """Controllers that write the CAs of the serving certificate into objects."""
 
 
@@ -38,6 +43,7 @@ class TrustPublisher:
         changed: asyncio.Event,
         context: ServingContext,
         root_ca: RootCa,
+        ca: IssuingCas,
         client_cas: Callable[[], Obj],
         registry: Registry,
         first_boot: FirstBoot,
@@ -51,7 +57,8 @@ class TrustPublisher:
         self._changed = changed
         self._context = context
         self._root_ca = root_ca
-        self._published_root_ca = root_ca.pem
+        self._ca = ca
+        self._published = (root_ca.pem, ca.trusted, ca.superseded)
         self._client_cas = client_cas
         self._registry = registry
         self._first_boot = first_boot
@@ -68,8 +75,8 @@ class TrustPublisher:
             await self._changed.wait()
             self._changed.clear()
             self._context.renew()
-            if self._published_root_ca != self._root_ca.pem:
-                self._published_root_ca = self._root_ca.pem
+            if self._published != (newest := (self._root_ca.pem, self._ca.trusted, self._ca.superseded)):
+                self._published = newest
                 self._reconciler.plan_again(*USERS_OF_ROOT_CA)
                 await self._log_failure(self._first_boot.publish_cluster_info(), clusterinfo.NAME)
             await self._log_failure(self.publish_client_cas(), "extension-apiserver-authentication")

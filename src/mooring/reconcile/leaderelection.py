@@ -2,12 +2,14 @@
 
 Rules kept here:
 1. The holder renews every 2 s and gives up after 10 s without success. Others take over 15 s after the last renewal they observed,
-   measured on their own clock; clocks of two machines are never compared.
+   measured on their own clock; clocks of two machines are never compared. `Election` has these times.
 2. Work starts only after the Lease is acquired, and is cancelled before renewal stops; at once when another holder is observed.
    The 10 s count from before a renewal request, so they also bound one that hangs.
 3. A clean stop releases the Lease, so that the next holder starts at once. A holder whose process on this machine no longer exists
    is also succeeded at once: a restart after `kill -9` does not wait.
-4. Every write is a compare-and-swap; the loser reads the Lease again. Any other error counts as a failed renewal.
+4. A process that was stopped and goes on writes nothing until it has renewed the Lease (`may_write`).
+5. Every write is a compare-and-swap; the loser reads the Lease again. Any other error counts as a failed renewal. It is logged when
+   it begins, not at every attempt.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from mooring.apimachinery.schema import Obj
 from mooring.clock import Clock, rfc3339_micro
-from mooring.errors import AlreadyExistsError, ConflictError, MooringError, NotFoundError
+from mooring.errors import AlreadyExistsError, ConfigError, ConflictError, MooringError, NotFoundError
 from mooring.reconcile.clusterapi import ClusterApi
 
 log = logging.getLogger("mooring.controllers")
@@ -32,6 +35,17 @@ NAMESPACE = "kube-system"
 NAME = "mooring-controllers"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Election:
+    """The Lease for which processes compete, and its times in seconds. The renewal deadline is shorter than the Lease."""
+
+    namespace: str = NAMESPACE
+    name: str = NAME
+    lease_seconds: float = LEASE_SECONDS
+    renew_seconds: float = RENEW_SECONDS
+    retry_seconds: float = RETRY_SECONDS
+
+
 class LeaderElector:
     """Competes for one Lease and runs work while it holds it."""
 
@@ -41,14 +55,30 @@ class LeaderElector:
         clock: Clock,
         identity: str,
         holder_is_gone: Callable[[str], bool] = lambda holder: False,
+        election: Election | None = None,
     ) -> None:
         self._api = api
         self._clock = clock
         self._identity = identity
         self._holder_is_gone = holder_is_gone
+        self._election = election or Election()
+        self._waiting_for = ""
+        self.failure = ""
+        """Message of the last attempt to acquire or renew the Lease; "" when the server answered it."""
         self._observed: tuple[str, str] = ("", "")
         self._observed_at = 0.0
         self.leading = False
+        self._renewed = 0.0
+        self._look = asyncio.Event()
+
+    @property
+    def may_write(self) -> bool:
+        """True while this process leads and has renewed the Lease in time (`mooring.reconcile.fencing`)."""
+        return self.leading and self._clock.monotonic() - self._renewed < self._election.renew_seconds
+
+    def look_now(self) -> None:
+        """Look at the Lease again at once: its holder may have ended."""
+        self._look.set()
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Wait for the Lease and run `work` while holding it, until cancelled. Work that returns is started again."""
@@ -56,27 +86,35 @@ class LeaderElector:
             while True:
                 requested = self._clock.monotonic()
                 if await self._acquire_or_renew():
-                    self.leading = True
+                    self.leading, self._renewed = True, requested
                     log.info("controllers run in this process (%s)", self._identity)
-                    await self._lead(work, requested)
+                    await self._lead(work)
                     self.leading = False
-                await self._clock.sleep(RETRY_SECONDS)
+                await self._until_next_look()
         finally:
             if self.leading:
                 self.leading = False
                 await self._release()
 
-    async def _lead(self, work: Callable[[], Awaitable[None]], renewed: float) -> None:
-        """Run `work` until it ends or the Lease, last renewed at `renewed`, is lost."""
+    async def _until_next_look(self) -> None:
+        look = asyncio.ensure_future(self._look.wait())
+        try:
+            await self._time_passes(self._election.retry_seconds, look)
+        finally:
+            look.cancel()
+            self._look.clear()
+
+    async def _lead(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run `work` until it ends or the Lease is lost."""
         running = asyncio.ensure_future(work())
         try:
-            while await self._time_passes(RETRY_SECONDS, running):
+            while await self._time_passes(self._election.retry_seconds, running):
                 requested = self._clock.monotonic()
                 attempt = asyncio.ensure_future(self._acquire_or_renew())
                 try:
-                    await self._time_passes(renewed + RENEW_SECONDS - requested, attempt, running)
+                    await self._time_passes(self._renewed + self._election.renew_seconds - requested, attempt, running)
                     if attempt.done() and attempt.result():
-                        renewed = requested
+                        self._renewed = requested
                         continue
                 finally:
                     attempt.cancel()
@@ -88,7 +126,7 @@ class LeaderElector:
                         self._observed[0],
                     )
                     return
-                if self._clock.monotonic() - renewed >= RENEW_SECONDS:
+                if self._clock.monotonic() - self._renewed >= self._election.renew_seconds:
                     log.warning("the controllers' Lease could not be renewed; stopping the controllers of this process")
                     return
         finally:
@@ -109,20 +147,28 @@ class LeaderElector:
     async def _acquire_or_renew(self) -> bool:
         """Acquire or renew the Lease. Return false when another process holds it or was faster, or the request fails."""
         try:
-            return await self._write_lease()
+            acquired = await self._write_lease()
         except (AlreadyExistsError, ConflictError, NotFoundError):
-            return False
+            acquired = False
         except MooringError as error:
-            log.warning("the controllers' Lease cannot be renewed: %s", error)
-        except Exception:
+            if str(error) != self.failure:
+                log.warning("the controllers' Lease cannot be renewed: %s", error)
+            self.failure = str(error)
+            return False
+        except Exception as error:
             log.exception("the controllers' Lease cannot be renewed")
-        return False
+            self.failure = type(error).__name__
+            return False
+        if self.failure:
+            log.info("the controllers' Lease can be renewed again")
+            self.failure = ""
+        return acquired
 
     async def _write_lease(self) -> bool:
         try:
-            lease = await self._api.get("leases", NAMESPACE, NAME)
+            lease = await self._api.get("leases", self._election.namespace, self._election.name)
         except NotFoundError:
-            await self._api.create("leases", self._lease_object(None))
+            await self._create_lease()
             return True
         spec = lease.get("spec") or {}
         holder = spec.get("holderIdentity", "")
@@ -130,12 +176,25 @@ class LeaderElector:
         if state != self._observed:
             self._observed, self._observed_at = state, self._clock.monotonic()
         if holder not in ("", self._identity) and not self._holder_is_gone(holder):
-            duration = spec.get("leaseDurationSeconds", LEASE_SECONDS)
+            duration = spec.get("leaseDurationSeconds", self._election.lease_seconds)
             if self._clock.monotonic() - self._observed_at < duration:
+                self._report_holder(holder)
                 return False
         await self._api.update("leases", self._lease_object(lease))
         self._observed = ("", "")
+        self._waiting_for = ""
         return True
+
+    async def _create_lease(self) -> None:
+        try:
+            await self._api.create("leases", self._lease_object(None))
+        except NotFoundError:
+            raise ConfigError(f'there is no namespace "{self._election.namespace}" for the Lease') from None
+
+    def _report_holder(self, holder: str) -> None:
+        if holder != self._waiting_for:
+            self._waiting_for = holder
+            log.info("the controllers run in %s; waiting for its Lease", holder)
 
     def _lease_object(self, old: Obj | None) -> Obj:
         now = rfc3339_micro(self._clock.now())
@@ -143,13 +202,17 @@ class LeaderElector:
         if spec.get("holderIdentity") != self._identity:
             spec["acquireTime"] = now
             spec["leaseTransitions"] = spec.get("leaseTransitions", 0) + (1 if old else 0)
-        spec |= {"holderIdentity": self._identity, "renewTime": now, "leaseDurationSeconds": LEASE_SECONDS}
-        metadata = (old or {}).get("metadata", {"name": NAME, "namespace": NAMESPACE})
+        spec |= {
+            "holderIdentity": self._identity,
+            "renewTime": now,
+            "leaseDurationSeconds": int(self._election.lease_seconds),
+        }
+        metadata = (old or {}).get("metadata", {"name": self._election.name, "namespace": self._election.namespace})
         return {"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": dict(metadata), "spec": spec}
 
     async def _release(self) -> None:
         try:
-            lease = await self._api.get("leases", NAMESPACE, NAME)
+            lease = await self._api.get("leases", self._election.namespace, self._election.name)
             if (lease.get("spec") or {}).get("holderIdentity") == self._identity:
                 released = {**lease, "spec": {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}}
                 await self._api.update("leases", released)

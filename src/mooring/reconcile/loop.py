@@ -6,6 +6,7 @@ Rules kept here:
 * Actions are applied in the order of the plan. Only consecutive deletes run concurrently, for the same reason.
 * Plans share one thread with the server. After a long plan its key rests for twice the time that planning took, so that a stream
   of events about thousands of objects uses at most a third of the time, and many events are planned together.
+* A certificate is published only once the lineage has its entry (`mooring.reconcile.lineage`).
 * A failed precondition is no error: the change that broke it plans the key again, and so does the loop.
 * A failed plan is logged with its key, never with an object's content, and retried with back-off. Other keys go on. An object that
   a controller cannot parse is logged and skipped; otherwise it would stop the events for all controllers.
@@ -16,13 +17,29 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from mooring.apimachinery.schema import Obj
 from mooring.clock import Clock
-from mooring.controllers.actions import Action, CheckAccess, Controller, Create, Delete, Key, Requeue, Retry, Update
+from mooring.controllers.actions import (
+    Action,
+    CheckAccess,
+    Controller,
+    Create,
+    Delete,
+    InThread,
+    Key,
+    Record,
+    Requeue,
+    Resolve,
+    Retry,
+    Update,
+)
 from mooring.errors import AlreadyExistsError, ConflictError, ForbiddenError, MooringError, NotFoundError
 from mooring.reconcile.clusterapi import ClusterApi
+from mooring.reconcile.devicethreads import DeviceThreads
+from mooring.reconcile.lineage import LineageWriter
+from mooring.reconcile.resolver import ResolveNames, Resolver
 from mooring.reconcile.workqueue import WorkQueue
 
 log = logging.getLogger("mooring.controllers")
@@ -33,8 +50,11 @@ LONG_PLAN = 0.005
 """Seconds of planning after which a key rests; ordinary plans take a tenth of that."""
 REST_FACTOR = 2.0
 """Rest of a key as a multiple of its planning time: less than 0.2 s with 5 000 tokens to sign."""
+CONFLICT_DELAY = 0.08
+"""Seconds. Longest wait after a conflict: it means that another write succeeded, as when many machines join with one limited token,
+so that waiting longer would only delay the last of them."""
 MAX_ACCESS_CHECKS = 8
-"""Access checks of one plan, including those that its continuations return."""
+"""Access checks of one plan, and lookups of names, including those that its continuations return."""
 
 
 class Reconciler:
@@ -47,13 +67,18 @@ class Reconciler:
         clock: Clock,
         entropy: Callable[[int], bytes],
         workers: int = WORKERS,
+        resolve: ResolveNames | None = None,
+        record: Callable[[Obj], Awaitable[None]] | None = None,
     ) -> None:
+        self._record = record or LineageWriter(api).append
+        self._resolve = resolve or Resolver(clock).resolve
         self._controllers = controllers
         self._api = api
         self._clock = clock
         self._entropy = entropy
         self._workers = workers
         self._failed = False
+        self._threads = DeviceThreads()
         self._queues: dict[str, WorkQueue] = {}
 
     @property
@@ -148,17 +173,27 @@ class Reconciler:
                 log.info("%s %s: %s", controller.name, _key_text(key), action.reason)
                 queue.retry(key)
                 return False
-            elif isinstance(action, CheckAccess):
+            elif isinstance(action, Record):
+                await self._record(action.entry)
+            elif isinstance(action, CheckAccess | Resolve):
                 checks += 1
                 if checks > MAX_ACCESS_CHECKS:
-                    raise MooringError("the plan checks access without end")
-                pending.extendleft(reversed(action.then(await self._api.allows(action.review))))
+                    raise MooringError("the plan checks access or resolves names without end")
+                pending.extendleft(reversed(await self._continue(action)))
+            elif isinstance(action, InThread):
+                pending.extendleft(reversed(await self._threads.run(action.work)))
             elif isinstance(action, Delete) and pending and isinstance(pending[0], Delete):
                 await self._delete_together([action, *_leading_deletes(pending)])
             elif not await self._change(action):
-                queue.retry(key)
+                queue.retry(key, CONFLICT_DELAY)
                 return False
         return True
+
+    async def _continue(self, action: CheckAccess | Resolve) -> Sequence[Action]:
+        """Find out what the plan needs to know, and return its further actions."""
+        if isinstance(action, CheckAccess):
+            return action.then(await self._api.allows(action.review))
+        return action.then(await self._resolve(action.names))
 
     async def _delete_together(self, actions: Sequence[Delete]) -> None:
         """Apply deletes concurrently. After a failure none is started; the first failure is raised when all have ended."""
@@ -188,7 +223,7 @@ class Reconciler:
             else:
                 await self._api.delete(action)
         except AlreadyExistsError:
-            return True
+            return not (isinstance(action, Create) and action.must_be_new)
         except NotFoundError:
             return True  # the object or its namespace is gone, and the event of that plans the rest
         except ConflictError:

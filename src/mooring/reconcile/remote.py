@@ -2,12 +2,12 @@
 
 Rules kept here:
 * Each followed kind has a live view, filled by a list and updated by a watch. `follow` returns once every view holds its first
-  list.
+  list. Of some kinds only a `Scope` is followed, so that the right to read the rest is not needed.
 * A view is updated before the controllers get the event. A second list, after 410, is reported as the differences it makes, with
   deleted objects, so that no change is missed.
 * Views hold objects as the server sent them; they are shared and never changed.
-* Temporary errors are logged and retried. A permanent refusal while following, such as 403, is stored in `failed`, and the view
-  stays.
+* Temporary errors are retried. One that all kinds meet is logged once, and again every minute.
+* A refusal, such as 403, ends `follow` with its error; one that comes later ends `refused`, and the view stays as it is.
 """
 
 from __future__ import annotations
@@ -16,17 +16,25 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from types import MappingProxyType
+from urllib.parse import urlencode
 
 from mooring.api.view import NamespacedName, View, Views, namespaced_name
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import DELETED
-from mooring.client.cluster import ClusterClient, Listed
+from mooring.client.cluster import ClusterClient, Listed, resource_of
 from mooring.client.listwatch import follow
 from mooring.controllers.actions import Delete
+from mooring.controllers.scope import EVERYTHING, Scope
 from mooring.errors import MooringError
 from mooring.reconcile.clusterapi import OnEvent
 
 log = logging.getLogger("mooring.controllers")
+
+LOG_SECONDS = 60.0
+"""Seconds between two log lines about the same error."""
+MAX_ERRORS = 64
+"""Errors that are remembered as logged. Their texts come from the server."""
 
 
 class LiveView:
@@ -78,15 +86,23 @@ class LiveView:
 class RemoteApi:
     """Cluster access for controllers outside the cluster's server, through a client."""
 
-    def __init__(self, client: ClusterClient) -> None:
+    def __init__(self, client: ClusterClient, scopes: Mapping[str, Scope] = MappingProxyType({})) -> None:
         self._client = client
+        self._scopes = scopes
         self._views: dict[str, LiveView] = {}
-        self.failed: MooringError | None = None
+        self._refusals: asyncio.Queue[Exception] = asyncio.Queue()
+        self._logged: dict[str, float] = {}
 
     @property
     def views(self) -> Views:
         views: Mapping[str, View] = self._views
         return views
+
+    async def check(self, plural: str) -> None:
+        """List one object of a kind. Raises the error of a server that does not serve the kind, or refuses it."""
+        scope = self._scopes.get(plural, EVERYTHING)
+        query = {"limit": "1"} | ({"fieldSelector": scope.field_selector} if scope.field_selector else {})
+        await self._client.get_path(f"{resource_of(plural).path(scope.namespace)}?{urlencode(query)}")
 
     async def follow(self, plurals: Sequence[str], on_event: OnEvent) -> Callable[[], Awaitable[None]]:
         for plural in plurals:
@@ -118,16 +134,25 @@ class RemoteApi:
             on_event(plural, obj, deleted)
         return stop
 
+    async def refused(self) -> Exception:
+        """Wait until a kind is not followed any more, and return the error."""
+        return await self._refusals.get()
+
     async def _follow_kind(
         self, plural: str, report: Callable[[str, Obj, bool], None], first: asyncio.Future[None]
     ) -> None:
         view = self._views[plural]
+        scope = self._scopes.get(plural, EVERYTHING)
 
         def on_failure(error: MooringError) -> None:
-            log.warning("following %s: %s", plural, error)
+            if self._is_new(str(error)):
+                log.warning("following %s%s: %s; trying again", plural, scope, error)
 
         try:
-            async with aclosing(follow(self._client, plural, on_failure=on_failure)) as changes:
+            changes = follow(
+                self._client, plural, scope.namespace, field_selector=scope.field_selector, on_failure=on_failure
+            )
+            async with aclosing(changes):
                 async for change in changes:
                     if isinstance(change, Listed):
                         for obj, deleted in view.replace(change.items):
@@ -140,12 +165,22 @@ class RemoteApi:
                     else:
                         view.put(change.object)
                         report(plural, change.object, False)
-        except MooringError as error:
+        except Exception as error:  # also a fault: a kind that nobody follows must not go unnoticed
             if first.done():
-                self.failed = error
-                log.error("%s is not followed any more: %s", plural, error)
+                log.error("%s%s is not followed any more: %s", plural, scope, error)
+                self._refusals.put_nowait(error)
             else:
                 first.set_exception(error)
+
+    def _is_new(self, error: str) -> bool:
+        """Return whether the error was not logged in the last minute, and remember it."""
+        now = self._client.clock.monotonic()
+        if now - self._logged.get(error, -LOG_SECONDS) < LOG_SECONDS:
+            return False
+        if len(self._logged) >= MAX_ERRORS:
+            self._logged.clear()
+        self._logged[error] = now
+        return True
 
     async def get(self, plural: str, namespace: str, name: str) -> Obj:
         return await self._client.get(plural, name, namespace)

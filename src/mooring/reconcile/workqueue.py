@@ -65,11 +65,11 @@ class WorkQueue:
             heapq.heappush(self._schedule, (moment, key))
         self._schedule_changed.set()
 
-    def retry(self, key: Key) -> float:
-        """Add the key after its back-off; return the seconds until then."""
+    def retry(self, key: Key, longest: float = MAX_DELAY) -> float:
+        """Add the key after its back-off of at most `longest` seconds; return the seconds until then."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        seconds = min(MAX_DELAY, FIRST_DELAY * 2.0 ** min(failures, 32))
+        seconds = min(longest, FIRST_DELAY * 2.0 ** min(failures, 32))
         self.add_at(key, self._clock.now() + timedelta(seconds=seconds))
         return seconds
 

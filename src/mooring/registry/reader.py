@@ -12,6 +12,7 @@ Rules kept here (docs/protocol/lists.md, docs/protocol/watch.md):
 * Between reading the state for a watch and subscribing there is no await, so that no event is missed or sent twice. The state is
   delivered in slices afterwards, while changes wait.
 * A selector filters a long list in slices and gives way to other tasks between them, over the state of one moment.
+* An object that no key decrypts is 500, and so is a list that would contain it: a list without it would seem to be whole.
 * When the cache does not catch up in time, the store itself is read: slower, and never stale.
 """
 
@@ -30,13 +31,13 @@ from mooring.apimachinery.options import (
     parse_resource_version,
 )
 from mooring.apimachinery.status import resource_version_too_large
-from mooring.errors import ExpiredError, NotFoundError
+from mooring.errors import ExpiredError, InternalServerError, NotFoundError
 from mooring.registry.cache.kindcache import KindCache, Replay, Sink, Watch
 from mooring.registry.cache.selection import Selection
 from mooring.registry.cache.slices import slices
 from mooring.registry.cache.stored import Stored
 from mooring.registry.cache.watchcache import WatchCache
-from mooring.storage.contract import CompactedError, FutureRevisionError, Storage
+from mooring.storage.contract import CompactedError, FutureRevisionError, Storage, UnreadableEntry
 
 FRESH_WITHIN = 3.0
 """Seconds that a read waits for a revision which the cache has not reached: kube-apiserver's figure."""
@@ -86,9 +87,27 @@ class Reader:
         """Return the newest state of one object, or None."""
         key = kind.key(namespace, name)
         if await self.fresh():
+            self._check_readable(key)
             return self._cache_of(kind).get(key)
         entry = await self._storage.get(key)
+        if isinstance(entry, UnreadableEntry):
+            raise _unreadable(key, entry.problem)
         return self._cache.stored(entry) if entry is not None else None
+
+    def _check_readable(self, key: str) -> None:
+        """Raise InternalServerError for an object that no key decrypts."""
+        if self._cache.unreadable and (problem := self._cache.unreadable.get(key)) is not None:
+            raise _unreadable(key, problem)
+
+    def _check_all_readable(self, selection: Selection) -> None:
+        """Raise InternalServerError when a list would contain an object that no key decrypts."""
+        if selection.key:
+            self._check_readable(selection.key)
+        elif self._cache.unreadable:
+            prefix = selection.kind.key_prefix(selection.namespace)
+            for key, problem in self._cache.unreadable.items():
+                if key.startswith(prefix):
+                    raise _unreadable(key, problem)
 
     async def get(self, kind: Kind, namespace: str, name: str, resource_version: str = "") -> Stored:
         """Return one object. Raises NotFoundError."""
@@ -96,6 +115,7 @@ class Reader:
             stored = await self.current(kind, namespace, name)
         else:
             await self._wait_for(int(parse_resource_version(resource_version)))
+            self._check_readable(kind.key(namespace, name))
             stored = self._cache_of(kind).get(kind.key(namespace, name))
         if stored is None:
             raise NotFoundError.of(kind.resource.group, kind.resource.plural, name)
@@ -146,6 +166,7 @@ class Reader:
     async def _from_cache(self, selection: Selection, after: str, limit: int, revision: int = 0) -> Listed:
         """List from the cache, at its revision, or at an older `revision` with the same state."""
         revision = revision or self._cache.revision
+        self._check_all_readable(selection)
         cache = self._cache_of(selection.kind)
         if selection.key:
             found = cache.get(selection.key)
@@ -181,11 +202,15 @@ class Reader:
         found: list[Stored] = []
         while True:
             try:
-                page = await self._storage.range(prefix, after=after, limit=chunk, revision=revision)
+                page = await self._storage.range(
+                    prefix, after=after, limit=chunk, revision=revision, counted=not selection.selective
+                )
             except FutureRevisionError as error:
                 raise resource_version_too_large(revision, error.current) from error
             revision = page.revision
             for place, entry in enumerate(page.entries):
+                if isinstance(entry, UnreadableEntry):
+                    raise _unreadable(entry.key, entry.problem)
                 stored = self._cache.stored(entry)
                 if stored is None or not selection.matches(stored):
                     continue
@@ -214,6 +239,7 @@ class Reader:
         since = self._cache.revision
         replay = bool(options.send_initial_events) if version else options.send_initial_events is not False
         if replay:
+            self._check_all_readable(selection)
             found = [cache.get(selection.key)] if selection.key else cache.within(selection.namespace)
             past = Replay([stored for stored in found if stored is not None], options.allow_bookmarks)
         elif version:
@@ -223,6 +249,10 @@ class Reader:
         watch = Watch(cache, selection, since, sink, lambda: self._cache.revision, past)
         cache.subscribe(watch)
         return watch
+
+
+def _unreadable(key: str, problem: str) -> InternalServerError:
+    return InternalServerError(f'Internal error occurred: unable to transform key "{key}": {problem}')
 
 
 async def _selected(selection: Selection, items: Sequence[Stored]) -> Sequence[Stored]:

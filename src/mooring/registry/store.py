@@ -10,7 +10,7 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from mooring.api.kind import Change, Kind
@@ -27,8 +27,13 @@ from mooring.registry.cache.views import cache_views
 from mooring.registry.cache.watchcache import WatchCache
 from mooring.registry.longwork import LongWork
 from mooring.registry.reader import Listed, Reader
-from mooring.registry.write.writer import Deleted, Entropy, Writer
+from mooring.registry.write.deletionrecords import DeletionRecord, deletion_records
+from mooring.registry.write.writer import Deleted, Entropy, IsStale, Writer
 from mooring.storage.contract import Storage
+
+
+async def _never_stale(key: str) -> bool:
+    return False
 
 
 class Registry:
@@ -42,7 +47,10 @@ class Registry:
         entropy: Entropy,
         admission: Sequence[Admission],
         authorize: Authorize,
+        records: Mapping[str, DeletionRecord] | None = None,
+        is_stale: IsStale = _never_stale,
     ) -> None:
+        """`is_stale`: see `mooring.registry.write.writer.IsStale`."""
         self.cache = WatchCache(storage, kinds, clock)
         self.views: Views = cache_views(self.cache.kinds)
         """Read-only views of every kind, by plural."""
@@ -50,15 +58,32 @@ class Registry:
         self.long_work = LongWork()
         """Thread in which large objects are decoded, checked and encoded."""
         self._writer = Writer(
-            storage, self.cache, self._reader, self.views, entropy, admission, authorize, self.long_work
+            storage,
+            self.cache,
+            self._reader,
+            self.views,
+            entropy,
+            admission,
+            authorize,
+            self.long_work,
+            deletion_records(ends_membership=True) if records is None else records,
+            is_stale,
         )
+        self._relisting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Read the state and follow it. Raises StorageError."""
         await self.cache.start()
 
+    def relist_soon(self) -> None:
+        """Read the state again beside other work, if an object could not be decrypted before."""
+        self._relisting = asyncio.get_running_loop().create_task(self.cache.relist(), name="relist")
+
     async def stop(self) -> None:
         """Stop following. The storage stays open. Idempotent."""
+        if self._relisting is not None:
+            self._relisting.cancel()
+            await asyncio.gather(self._relisting, return_exceptions=True)
         self.long_work.stop()
         await self.cache.stop()
 

@@ -1,6 +1,7 @@
 """Serve the API over TLS: from the socket to the registry and back.
 
-* `transport`: TLS, HTTP/1.1, HTTP/2, WebSocket; it imports nothing of the rest of this room.
+* `transport`: TLS, HTTP/1.1, HTTP/2, WebSocket; of the rest of this room it imports only `hostshare`.
+* `hostshare`: state that the workers of one host share.
 * `pipeline`: authentication to audit, for every request. `router` dispatches to `resources` (kinds) or `endpoints` (other paths).
 * `response`: negotiation and encoding of replies. `audit`, `flowcontrol`, `metrics`, `healthchecks`: what their names say.
 

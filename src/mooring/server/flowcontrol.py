@@ -10,6 +10,10 @@ Rules kept here (docs/protocol/flow-control.md):
   public cluster-info, the first request of every joining machine, is so served at once by an idle server. A fixed rate may be
   configured in addition; beyond it the answer is 429.
 * Queues are bounded. A full queue answers 429 with Retry-After, which client-go honours.
+* Seats, queues and the rate of anonymous requests are those of the host: workers add up what each has taken. Turns are those of one
+  event loop. Two workers may take the last seat at the same time, so the host has at most one more request for each other worker.
+* A seat that another worker gives back is noticed within LOOK_SECONDS. An anonymous request leaves a free seat to each other
+  worker, where users may wait.
 """
 
 from __future__ import annotations
@@ -18,8 +22,10 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
+from mooring.authn.guesses import Bucket
 from mooring.clock import Clock
 from mooring.errors import TooManyRequestsError
+from mooring.server.hostshare.share import ALONE, Counted, HostShare
 
 SEATS = 600
 """kube-apiserver's 400 read-only + 200 mutating requests in flight."""
@@ -42,13 +48,24 @@ ANONYMOUS_PER_TURN = 8
 ANONYMOUS_QUEUE = 2_000
 """Anonymous requests that may wait. A burst of a thousand joining machines fits; beyond it the answer is 429."""
 
+LOOK_SECONDS = 0.005
+"""Time between two looks at the seats of other workers, while requests wait."""
+ANONYMOUS_BUCKET = "anonymous requests"
+"""Name of the bucket of anonymous requests among those of sources, which are addresses."""
+
 
 class FlowControl:
-    """Flow control of one server process."""
+    """Flow control of one worker."""
 
-    def __init__(self, clock: Clock, *, seats: int = SEATS, anonymous_per_second: float = 0.0) -> None:
+    def __init__(
+        self, clock: Clock, *, seats: int = SEATS, anonymous_per_second: float = 0.0, share: HostShare = ALONE
+    ) -> None:
         self._clock = clock
+        self._seats = seats
         self.free_seats = seats
+        """Seats that this worker has not taken."""
+        self._host = None if share.alone else HostSeats(share)
+        self._most_of_user = max(1, QUEUE_PER_USER // share.workers)
         self._waiting_for_seat: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         self._waiting_for_turn: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         """Waiting requests of users who have used their share of this turn."""
@@ -57,13 +74,13 @@ class FlowControl:
         self._per_turn = ALONE_PER_TURN
         """Requests that each user may start in a turn."""
         self._shared_until = 0.0
-        self._anonymous_free = min(ANONYMOUS_SEATS, seats)
+        self._anonymous_seats = self._anonymous_free = min(ANONYMOUS_SEATS, seats)
         self._anonymous_waiting: deque[asyncio.Future[None]] = deque()
         self._anonymous_turn = 0
         self._turn_scheduled = False
+        self._look: asyncio.TimerHandle | None = None
         self._rate = anonymous_per_second
-        self._bucket = max(1.0, anonymous_per_second)
-        self._bucket_at = clock.monotonic()
+        self._buckets = share.buckets()
         self.queued = 0
         self.rejected = 0
 
@@ -78,6 +95,8 @@ class FlowControl:
             self._note_user_change(user)
         if not self.free_seats or self._waiting_for_seat or self._turn.get(user, 0) >= self._per_turn:
             return False
+        if self._host is not None and not self._host.take(self._seats - self.free_seats + 1, self._seats):
+            return False
         self.free_seats -= 1
         self._count(user)
         return True
@@ -88,11 +107,11 @@ class FlowControl:
             return
         queue = self._waiting_for_seat.get(user) or self._waiting_for_turn.get(user)
         if queue is None:
-            if len(self._waiting_for_seat) + len(self._waiting_for_turn) >= QUEUED_USERS:
+            if self._queued_users() >= QUEUED_USERS:
                 self.rejected += 1
                 raise TooManyRequestsError
             queue = self._queues(user)[user] = deque()
-        if len(queue) >= QUEUE_PER_USER:
+        if len(queue) >= self._most_of_user:
             self.rejected += 1
             raise TooManyRequestsError
         self.queued += 1
@@ -101,6 +120,8 @@ class FlowControl:
     def leave(self) -> None:
         """Give the seat back, and hand free seats to waiting users, then to anonymous requests."""
         self.free_seats += 1
+        if self._host is not None:
+            self._host.seats.set(self._seats - self.free_seats)
         self._serve()
         self._serve_anonymous()
 
@@ -115,7 +136,8 @@ class FlowControl:
         if not self._anonymous_waiting and self._anonymous_may_run():
             self._take_anonymous()
             return False
-        if len(self._anonymous_waiting) >= ANONYMOUS_QUEUE:
+        elsewhere = 0 if self._host is None else self._host.queued_anonymous.others
+        if len(self._anonymous_waiting) + elsewhere >= ANONYMOUS_QUEUE:
             self.rejected += 1
             raise TooManyRequestsError
         self.queued += 1
@@ -125,11 +147,15 @@ class FlowControl:
     def leave_anonymous(self) -> None:
         """Give the seat of an anonymous request back."""
         self._anonymous_free += 1
+        if self._host is not None:
+            self._host.anonymous.set(self._anonymous_seats - self._anonymous_free)
         self.leave()
 
     async def _wait(self, queue: deque[asyncio.Future[None]], give_back: Callable[[], None]) -> None:
         ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append(ticket)
+        if self._host is not None:
+            self._note_queues()
         try:
             await ticket
         except asyncio.CancelledError:
@@ -154,11 +180,11 @@ class FlowControl:
 
     def _serve(self) -> None:
         """Hand free seats to users in turn, until no seat is free or no request waits for one in this turn."""
-        while self.free_seats and self._waiting_for_seat:
+        while self.free_seats and self._waiting_for_seat and self._host_has_seat():
             user, queue = self._waiting_for_seat.popitem(last=False)
             ticket = queue.popleft()
             if not ticket.done():
-                self.free_seats -= 1
+                self._take()
                 self._count(user)
                 ticket.set_result(None)
             if queue:
@@ -170,12 +196,21 @@ class FlowControl:
             and self.free_seats > 0
             and self._anonymous_free > 0
             and self._anonymous_turn < ANONYMOUS_PER_TURN
+            and (
+                self._host is None
+                or (
+                    self._host.has_spare(self._seats - self.free_seats, self._seats)
+                    and self._host.anonymous.others < self._anonymous_free
+                )
+            )
         )
 
     def _take_anonymous(self) -> None:
-        self.free_seats -= 1
+        self._take()
         self._anonymous_free -= 1
         self._anonymous_turn += 1
+        if self._host is not None:
+            self._host.anonymous.set(self._anonymous_seats - self._anonymous_free)
         self._schedule_turn()
 
     def _schedule_turn(self) -> None:
@@ -201,11 +236,65 @@ class FlowControl:
                 self._take_anonymous()
                 ticket.set_result(None)
 
+    def _take(self) -> None:
+        self.free_seats -= 1
+        if self._host is not None:
+            self._host.seats.set(self._seats - self.free_seats)
+
+    def _host_has_seat(self) -> bool:
+        return self._host is None or self._host.seats.others < self.free_seats
+
+    def _queued_users(self) -> int:
+        here = len(self._waiting_for_seat) + len(self._waiting_for_turn)
+        return here if self._host is None else here + self._host.queued_users.others
+
+    def _note_queues(self) -> None:
+        """Tell the other workers how many requests wait here, and look for their seats again soon."""
+        host = self._host
+        if host is None:
+            return
+        users = len(self._waiting_for_seat) + len(self._waiting_for_turn)
+        host.queued_users.set(users)
+        host.queued_anonymous.set(len(self._anonymous_waiting))
+        if self._look is None and (users or self._anonymous_waiting):
+            self._look = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look_again)
+
+    def _look_again(self) -> None:
+        self._look = None
+        self._serve()
+        self._serve_anonymous()
+        self._note_queues()
+
     def _within_rate(self) -> bool:
-        now = self._clock.monotonic()
-        self._bucket = min(max(1.0, self._rate), self._bucket + (now - self._bucket_at) * self._rate)
-        self._bucket_at = now
-        if self._bucket < 1.0:
+        now, burst = self._clock.monotonic(), max(1.0, self._rate)
+
+        def take(bucket: Bucket) -> float:
+            bucket.refill(now, burst, self._rate)
+            if bucket.level < 1.0:
+                return 0.0
+            bucket.level -= 1.0
+            return 1.0
+
+        return self._buckets.change(ANONYMOUS_BUCKET, Bucket(burst, now), take) > 0
+
+
+class HostSeats:
+    """Seats and queues of all workers of a host."""
+
+    def __init__(self, share: HostShare) -> None:
+        self._other_workers = share.workers - 1
+        self.seats = share.count(Counted.SEATS)
+        self.anonymous = share.count(Counted.ANONYMOUS_SEATS)
+        self.queued_users = share.count(Counted.QUEUED_USERS)
+        self.queued_anonymous = share.count(Counted.QUEUED_ANONYMOUS)
+
+    def take(self, mine: int, seats: int) -> bool:
+        """Note that this worker has `mine` of the host's `seats`. Return False, and note nothing, when they are all taken."""
+        if mine + self.seats.others > seats:
             return False
-        self._bucket -= 1.0
+        self.seats.set(mine)
         return True
+
+    def has_spare(self, mine: int, seats: int) -> bool:
+        """Return True while a seat is free for this worker, and one for each other."""
+        return mine + self.seats.others + self._other_workers < seats

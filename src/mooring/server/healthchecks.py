@@ -8,8 +8,8 @@ Rules kept here:
 * `livez` fails when a restart would help, `readyz` when requests should go to another server.
 * Names are those of kube-apiserver where this server has the same part, because scripts and tests look for them: `etcd` is the
   storage, whichever driver it has. The work of kube-apiserver's `poststarthook/...` is done here before the server listens.
-* A report has one line for each check, `[+]name ok`. A failed check makes it verbose. Excluded names that do not exist share one
-  line.
+* A report has one line for each check, `[+]name ok`. A failed check makes it verbose, a warning (`[!]`) does not. Excluded names
+  that do not exist share one line.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class Check:
     name: str
     passes: Callable[[], bool]
     endpoints: tuple[str, ...] = ("healthz", "livez", "readyz")
+    only_warns: bool = False
+    """The verbose report names its failure, and the endpoint still passes."""
 
 
 class HealthChecks:
@@ -45,6 +47,10 @@ class HealthChecks:
     def add(self, name: str, passes: Callable[[], bool], *endpoints: str) -> None:
         """Add a check, to every endpoint unless some are given."""
         self._checks.append(Check(name, passes, endpoints or ("healthz", "livez", "readyz")))
+
+    def add_warning(self, name: str, passes: Callable[[], bool], *endpoints: str) -> None:
+        """Add a check whose failure is a warning, for what needs an operator and no other server."""
+        self._checks.append(Check(name, passes, endpoints, only_warns=True))
 
     def report(self, endpoint: str, excluded: Collection[str] = (), verbose: bool = False) -> tuple[bool, str]:
         """Run the checks of an endpoint; return whether all passed, and the text of the reply."""
@@ -58,6 +64,8 @@ class HealthChecks:
                 lines.append(f"[+]{check.name} excluded: ok")
             elif check.passes():
                 lines.append(f"[+]{check.name} ok")
+            elif check.only_warns:
+                lines.append(f"[!]{check.name} warning: see the log of the server")
             else:
                 failed.append(check.name)
                 lines.append(f"[-]{check.name} failed: reason withheld")
@@ -75,6 +83,6 @@ class HealthChecks:
         """Run one check; return None when this endpoint has no check of that name."""
         for check in self._checks:
             if check.name == name and endpoint in check.endpoints:
-                healthy = check.passes()
+                healthy = check.passes() or check.only_warns
                 return healthy, "ok" if healthy else "internal server error: reason withheld\n"
         return None

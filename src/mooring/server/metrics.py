@@ -8,7 +8,7 @@ number of series is bounded, and no secret can become a label.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -16,12 +16,15 @@ from prometheus_client.exposition import generate_latest
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
+Combine = Callable[[Iterable[float]], float]
+
 
 class Metrics:
     """One set of metrics for one server process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
+        self._combined: dict[str, Combine] = {}
         requests = Counter(
             "apiserver_request",
             "Requests by verb, resource and HTTP code.",
@@ -59,9 +62,14 @@ class Metrics:
         """Count a review by the token webhook. `result`: `accepted`, `not-mine`, or the reason code of a refusal."""
         self._token_reviews.labels(result).inc()
 
-    def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """Add a gauge whose value is read at each scrape."""
+    def gauge(self, name: str, text: str, read: Callable[[], float], combine: Combine = sum) -> None:
+        """Add a gauge whose value is read at each scrape. `combine`: the value of several workers, from that of each."""
         Gauge(name, text, registry=self.registry).set_function(read)
+        self._combined[name] = combine
+
+    def combine(self, name: str) -> Combine:
+        """Return the function that makes one value of those of several workers."""
+        return self._combined.get(name, sum)
 
     def text(self) -> bytes:
         """Return all metrics in the Prometheus text format."""

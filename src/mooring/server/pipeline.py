@@ -50,10 +50,11 @@ from mooring.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
-from mooring.identity import ANONYMOUS, BOOTSTRAPPERS, MASTERS, NODES, UserInfo
+from mooring.identity import ANONYMOUS, BOOTSTRAPPERS, MASTERS, NODES, RECOVERING_NODES, UserInfo
 from mooring.registry.store import Registry
 from mooring.server.audit.auditor import Auditor
 from mooring.server.authentication.secondstage import SecondStage
+from mooring.server.certificatewatches import CertificateWatches
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.metrics import Metrics
 from mooring.server.refusedrequests import Refusal, Refusals
@@ -74,9 +75,10 @@ MAX_AUDIT_ID = 64
 """Characters of an Audit-ID of the client. A longer one is replaced, because it would fill the server's log."""
 
 MAX_JOIN_BODY = 64 << 10
-"""Bytes of the request body of a join token or an anonymous client. A CertificateSigningRequest takes 10 kB at most, and many
-machines have a join token."""
+"""Bytes of the request body of a join token, a recovering node or an anonymous client. A CertificateSigningRequest takes 10 kB at
+most, and many machines have a join token."""
 
+_JOINERS = frozenset({BOOTSTRAPPERS, RECOVERING_NODES})
 _SELECTING = frozenset({"list", "watch", "deletecollection"})
 _NO_QUERY: Mapping[str, list[str]] = MappingProxyType({})
 
@@ -96,6 +98,7 @@ class Pipeline:
         second_stage: SecondStage,
         refusals: Refusals,
         schemes: Mapping[str, str],
+        certificate_watches: CertificateWatches,
         stripping: Stripping,
         authorize: Callable[[Attributes], Decision],
         dispatch: Callable[[Context], Awaitable[Response]],
@@ -113,6 +116,7 @@ class Pipeline:
         self.refusals = refusals
         self._schemes = schemes
         self._challenges = challenges(schemes)
+        self._certificate_watches = certificate_watches
         self._stripping = stripping
         self._authorize = authorize
         self.dispatch = dispatch
@@ -152,7 +156,9 @@ class Pipeline:
             response = error_response(InternalServerError(message), request)
         is_challenged = response.status == 401 and not request.header(b"sec-fetch-site")
         offered = self._challenges if is_challenged else ()
-        response.headers = reply_headers(response.headers, context.audit_id, context.warnings, offered)
+        response.headers = reply_headers(
+            response.headers, context.audit_id, context.warnings, offered, context.received
+        )
         response.closes_http2 = context.impersonator is None and context.user.username in ("", ANONYMOUS)
         if response.stream is None:
             self._finish(context, response.status, reason, started)
@@ -174,6 +180,7 @@ class Pipeline:
             path=request.path,
             schemes=self._schemes,
             header_names=lambda: (name.decode("latin-1") for name, _ in request.headers),
+            source=request.connection.address,
         )
         outcome = await self._authenticate(context, credentials)
         if outcome.user is None and credentials.other is None and await self._refresh_views():
@@ -352,7 +359,8 @@ class Pipeline:
             if self._audit.on_arrival:
                 self._audit.started(context, status)
             try:
-                await stream(writer)
+                with self._certificate_watches.judging(context, writer):
+                    await stream(writer)
             finally:
                 self._finish(context, status, "", started)
                 self._audit.finished(context, status, "")
@@ -369,7 +377,7 @@ class Pipeline:
 
 
 def _body_limit(user: UserInfo) -> int:
-    return MAX_JOIN_BODY if user.username == ANONYMOUS or BOOTSTRAPPERS in user.groups else MAX_BODY
+    return MAX_JOIN_BODY if user.username == ANONYMOUS or not _JOINERS.isdisjoint(user.groups) else MAX_BODY
 
 
 def _info_before_authentication(request: Request) -> RequestInfo:

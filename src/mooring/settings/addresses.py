@@ -1,11 +1,11 @@
-"""Addresses and ranges of addresses that settings hold, and their checks. All raise ConfigError naming the key."""
+"""Addresses and ranges of addresses that settings hold, and their checks, which raise ConfigError naming the key."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from mooring.errors import ConfigError
 
@@ -17,6 +17,7 @@ DEFAULT_SERVICE_RANGE = "10.96.0.0/12"
 SERVICE_PREFIXES = {4: (12, 28), 6: (64, 124)}
 """Longest and shortest range of Services by IP version: kube-apiserver takes none larger, and the tenth address is the DNS's."""
 Network = IPv4Network | IPv6Network
+Address = IPv4Address | IPv6Address
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _HOST = re.compile(rf"{_LABEL}(\.{_LABEL})*", re.ASCII)
 
@@ -75,6 +76,15 @@ def parse_hosts(texts: tuple[str, ...], key: str) -> tuple[str, ...]:
     return tuple(parse_host(text, key) for text in texts)
 
 
+def parse_bind_address(text: str, key: str) -> str:
+    """Return an IP address to listen on."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        raise ConfigError(f'{key}: "{text}" is not an IP address; 0.0.0.0 means every IPv4 address') from None
+    return text
+
+
 def parse_service_range(text: str, key: str) -> Network:
     """Return the range that Services get their addresses from."""
     if "," in text:
@@ -90,3 +100,13 @@ def parse_service_range(text: str, key: str) -> Network:
         raise ConfigError(f'{key}: "{text}" is too {"large" if found.prefixlen < longest else "small"}; '
                           f"for IPv{found.version}, give a prefix length from {longest} to {shortest}")  # fmt: skip
     return found
+
+
+def parse_address(text: str) -> Address | None:
+    """Return the address of a client, IPv4 for an IPv4-mapped one; None when `text` is none."""
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address

@@ -58,6 +58,14 @@ def _integer_from_file(value: Any) -> Any:
     return value
 
 
+def _count_from_file(value: Any) -> Any:
+    if value == "auto":
+        return value
+    if not _is_number(value) or not isinstance(value, int):
+        raise ValueError("give a whole number, or auto")
+    return str(value)
+
+
 def _port_from_file(value: Any) -> Any:
     port = _integer_from_file(value)
     if not 0 <= port <= MAX_PORT:
@@ -95,6 +103,8 @@ BOOLEAN: Kind[bool] = Kind("boolean", _boolean_from_file)
 OPTIONAL_BOOLEAN: Kind[bool | None] = Kind("boolean", _boolean_from_file)
 """A boolean whose absence differs from its default."""
 INTEGER: Kind[int] = Kind("integer", _integer_from_file)
+COUNT: Kind[str] = Kind("integer or auto", _count_from_file)
+"""A whole number, or `auto` for one that depends on the machine."""
 PORT: Kind[int] = Kind("integer", _port_from_file)
 """A TCP port, or 0 for any free one."""
 NUMBER: Kind[float] = Kind("number", _number_from_file)

@@ -13,19 +13,12 @@ from mooring.settings.addresses import (
     DEFAULT_SERVICE_RANGE,
     Endpoint,
     Network,
+    parse_bind_address,
     parse_endpoint,
     parse_service_range,
 )
 from mooring.settings.declaration import Settings, setting
 from mooring.settings.kinds import COMMA_SEPARATED, PORT, TEXT
-
-
-def _parse_bind_address(text: str, key: str) -> str:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        raise ConfigError(f'{key}: "{text}" is not an IP address; 0.0.0.0 means every IPv4 address') from None
-    return text
 
 
 def _parse_port(value: int, key: str) -> int:
@@ -52,7 +45,7 @@ class NetworkSettings(Settings):
         default="0.0.0.0",  # noqa: S104 - kube-apiserver's default: machines join over the network
         meaning="IP address to listen on.",
         metavar="IP",
-        parse=_parse_bind_address,
+        parse=parse_bind_address,
     )
     secure_port: int = setting(
         PORT, default=DEFAULT_PORT, meaning="Port to listen on; 0 takes a free one.", parse=_parse_port

@@ -2,15 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
+from urllib.parse import urlsplit
 
+from mooring.errors import ConfigError
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import TEXT
+from mooring.settings.kinds import COMMA_SEPARATED, TEXT
 
 
 def _without_trailing_slash(text: str, key: str) -> str:
     return text.rstrip("/") or text[:1]
+
+
+def etcd_urls(values: Iterable[str], key: str) -> tuple[str, ...]:
+    """Return client URLs of etcd members without a final slash. Raises ConfigError, which repeats no URL (it may have a
+    password)."""
+    urls = tuple(value.strip().rstrip("/") for value in values if value.strip())
+    schemes = set()
+    for url in urls:
+        try:
+            parts = urlsplit(url)
+            valid = bool(parts.scheme in ("http", "https") and parts.hostname and parts.port)
+        except ValueError:
+            valid = False
+        if not valid:
+            raise ConfigError(f"{key}: give client URLs of etcd members, for example https://10.0.0.1:2379")
+        if "@" in parts.netloc or parts.path or parts.query or parts.fragment:
+            raise ConfigError(f"{key}: a URL has a scheme, a host and a port only; for a password see --etcd-username")
+        schemes.add(parts.scheme)
+    if len(schemes) > 1:
+        raise ConfigError(f"{key}: give URLs of one scheme, all http or all https")
+    return urls
+
+
+def _prefix(text: str, key: str) -> str:
+    if not text.startswith("/") or not text.strip("/"):
+        raise ConfigError(f"{key}: give a path that starts with a slash, for example /registry")
+    return text.rstrip("/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,17 +60,59 @@ class StorageSettings(Settings):
     storage: str = setting(
         TEXT,
         default="",
-        meaning="Store of the objects: sqlite:PATH or memory:.",
+        meaning="Store of the objects: sqlite:PATH, etcd:URL,URL,… or memory:.",
         default_note="sqlite in the data directory",
         metavar="URL",
     )
+    etcd_servers: tuple[str, ...] = setting(
+        COMMA_SEPARATED,
+        default=(),
+        meaning="Client URLs of the etcd members that store the objects. The next one is used when one fails.",
+        metavar="URL,...",
+        parse=etcd_urls,
+    )
+    etcd_prefix: str = setting(
+        TEXT,
+        default="/registry",
+        meaning="Prefix of the keys of objects in etcd.",
+        metavar="PATH",
+        parse=_prefix,
+    )
+    etcd_cafile: str = setting(
+        TEXT,
+        default="",
+        meaning="CA bundle that verifies the certificates of etcd.",
+        default_note="gRPC's list of public CAs",
+        metavar="FILE",
+    )
+    etcd_certfile: str = setting(TEXT, default="", meaning="Client certificate for etcd.", metavar="FILE")
+    etcd_keyfile: str = setting(TEXT, default="", meaning="Key of the client certificate for etcd.", metavar="FILE")
+    etcd_username: str = setting(TEXT, default="", meaning="User of etcd's own authentication.", metavar="NAME")
+    etcd_password_file: str = setting(
+        TEXT, default="", meaning="File with the password of the user of etcd.", metavar="FILE"
+    )
+
+    def __post_init__(self) -> None:
+        if self.etcd_servers and self.storage:
+            raise ConfigError("etcd-servers: give --etcd-servers or --storage, not both")
+        if bool(self.etcd_certfile) != bool(self.etcd_keyfile):
+            raise ConfigError("etcd-certfile: a client certificate needs both --etcd-certfile and --etcd-keyfile")
+        if bool(self.etcd_username) != bool(self.etcd_password_file):
+            raise ConfigError("etcd-username: a user needs both --etcd-username and --etcd-password-file")
 
     @property
     def storage_url(self) -> str:
         """URL of the store of objects."""
+        if self.etcd_servers:
+            return f"etcd:{','.join(self.etcd_servers)}"
         return self.storage or f"sqlite:{self.data_dir}/mooring.db"
 
     @property
     def in_memory(self) -> bool:
         """Objects are lost when the process ends."""
         return self.storage_url.startswith("memory:")
+
+    @property
+    def is_in_data_dir(self) -> bool:
+        """The store is a file in the data directory, beside the keys."""
+        return self.storage_url.startswith(f"sqlite:{self.data_dir}/")

@@ -1,8 +1,9 @@
 """The storage contract: revisions, compare-and-swap writes, watches and compaction, the same for every driver.
 
 Rules every driver keeps; `tests/storage/test_conformance*.py` check each of them on each driver:
-1. The store has one global, ever-increasing integer revision. Every successful write takes exactly one; nothing else does. A fresh
-   store is at revision 1 (as etcd is), so the first write gets 2.
+1. The store has one global, ever-increasing integer revision. Every successful call of `create`, `update` and `delete` takes one
+   of its own. A fresh store is at revision 1 (as etcd is), so the first write gets 2. Revisions need not be dense: an engine that
+   others write to gives them revisions too, and one of those may hold several changes (all keys of an expired lease go at once).
 2. A write is durable before its call returns. `kill -9` at any moment loses no acknowledged write; a write that
    was not acknowledged is stored whole or not at all.
 3. `create` succeeds only if the key is absent; `update` and `delete` only if the key's current revision is the expected
@@ -11,11 +12,18 @@ Rules every driver keeps; `tests/storage/test_conformance*.py` check each of the
    process. With a revision they see exactly that state, or raise `CompactedError`, or `FutureRevisionError`.
 5. Keys are ordered by their UTF-8 bytes.
 6. `watch` yields every change after the given revision, once, in revision order, whole revisions at a time, also those of
-   other processes. It raises `CompactedError` when changes that it needs are gone. It never skips a change silently.
+   other processes. It raises `CompactedError` when changes that it needs are gone. It never skips a change silently. When newer
+   revisions hold no change under its prefix, it yields a progress notification: each caller of `revision()` that waits for its
+   watch to get there sees it arrive.
 7. `revision()` is linearizable and cheap (microseconds): a reader calls it to check that its cache is fresh.
 8. `compact(revision)` deletes the states before that revision; the latest state of every live key remains.
 9. A full disk, a read-only file or a lost connection raises `StorageError` with a remedy; once the cause is gone the
-   same object works again. Values and keys never appear in error texts.
+   same object works again. Values and keys never appear in error texts. A write whose outcome cannot be learned raises
+   `UnknownOutcomeError`: it may be stored, now or a little later.
+10. After `advance(revision)` every write gets a revision beyond `revision`, and the states before it are compacted: a client that
+   holds an older revision, which another store gave, gets `CompactedError` and reads everything again.
+11. A key written with a `ttl` may be deleted by the engine once that many seconds have passed, never before. A driver without
+   leases keeps it until it is deleted.
 
 Values are opaque bytes: storage has revisions and bytes, and no kinds.
 """
@@ -40,8 +48,19 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class UnreadableEntry(Entry):
+    """An entry whose value no configured key decrypts (`mooring.storage.encryption`). Its `value` is empty."""
+
+    problem: str
+    """Reason, with the names of the provider and the key."""
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
-    """Entries in key order at `revision`. `more`: `limit` cut entries after the last one; `remaining`: their number."""
+    """Entries in key order at `revision`. `more`: `limit` cut entries after the last one; `remaining`: their number.
+
+    `remaining` is 0 when they were not to be counted.
+    """
 
     entries: tuple[Entry, ...]
     revision: int
@@ -51,12 +70,24 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One write. `entry` is None for a deletion; `previous` is None for a creation."""
+    """One write; `entry` is None for a deletion.
+
+    A change with an empty key is a progress notification: the watch has yielded every change up to its revision.
+    """
 
     key: str
     revision: int
     entry: Entry | None
-    previous: Entry | None
+
+    @classmethod
+    def progress(cls, revision: int) -> Change:
+        """Return the progress notification of `revision`."""
+        return cls("", revision, None)
+
+    @property
+    def is_progress(self) -> bool:
+        """True for a progress notification, which is no write."""
+        return not self.key
 
 
 class KeyExistsError(StorageError):
@@ -94,6 +125,14 @@ class FutureRevisionError(StorageError):
 class Storage(Protocol):
     """One store. It is opened once per process and event loop; calls may run concurrently."""
 
+    @property
+    def problem(self) -> str:
+        """Reason why the store does not serve now; "" while it does, and for a store without a connection."""
+
+    @property
+    def alarm(self) -> str:
+        """Trouble of the store itself that its operator must end, and how; "" without any."""
+
     async def open(self) -> None:
         """Connect, create the store if it is missing, and check that it can be written."""
 
@@ -103,14 +142,20 @@ class Storage(Protocol):
     async def get(self, key: str, *, revision: int = 0) -> Entry | None:
         """Return the entry now, or at `revision`."""
 
-    async def range(self, prefix: str, *, after: str = "", limit: int = 0, revision: int = 0) -> Page:
-        """Return the entries whose key starts with `prefix` and is greater than `after`; at most `limit` (0 = all)."""
+    async def range(
+        self, prefix: str, *, after: str = "", limit: int = 0, revision: int = 0, counted: bool = True
+    ) -> Page:
+        """Return the entries whose key starts with `prefix` and is greater than `after`; at most `limit` (0 = all).
 
-    async def create(self, key: str, value: bytes) -> Entry:
-        """Store a new key and return its entry. Raises KeyExistsError."""
+        Without `counted` the entries beyond the limit are not counted, which saves a walk over their keys.
+        """
 
-    async def update(self, key: str, value: bytes, *, expected: int) -> Entry:
-        """Replace the value of a key that is at revision `expected`, and return its entry. Raises RevisionMismatchError."""
+    async def create(self, key: str, value: bytes, *, ttl: int = 0) -> Entry:
+        """Store a new key, for `ttl` seconds or longer (0 = for ever), and return its entry. Raises KeyExistsError."""
+
+    async def update(self, key: str, value: bytes, *, expected: int, ttl: int = 0) -> Entry:
+        """Replace the value of a key that is at revision `expected`, and return its entry. The life of the key is `ttl` seconds
+        from now. Raises RevisionMismatchError."""
 
     async def delete(self, key: str, *, expected: int) -> int:
         """Delete a key that is at revision `expected`, and return the revision of the deletion. Raises RevisionMismatchError."""
@@ -124,5 +169,16 @@ class Storage(Protocol):
     async def compacted(self) -> int:
         """Return the oldest revision at which state can be read."""
 
+    async def claim_compaction(self, revision: int) -> bool:
+        """Return True when this process is to compact up to `revision`, False when another server has compacted since the last
+        call."""
+
     async def compact(self, revision: int) -> None:
         """Delete the states before `revision`. Raises FutureRevisionError beyond the newest."""
+
+    async def advance(self, revision: int) -> None:
+        """Let every further write have a revision beyond `revision`, and compact to `revision`.
+
+        The newest revision is at least `revision` afterwards. Meant for a store that nobody else has open yet, before objects of
+        another store are written to it.
+        """

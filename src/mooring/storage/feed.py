@@ -6,6 +6,7 @@ Rules kept here:
   past, its reader is slow, or other processes wrote more than is worth holding) reads the driver's log from its position until it
   is at the tip again. So memory is bounded however slow a reader is, and a reader too slow for compaction gets `CompactedError`.
 * No change is skipped silently: a position advances only over the changes between, and a log with a hole is an error.
+* A watch whose prefix has no part in the newest changes gets a progress notification.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Feed:
         follower.position = changes[-1].revision
         # No await between reading the tip and joining it: the next published change is pushed.
         follower.behind = follower.position < self.revision
-        return tuple(change for change in changes if change.key.startswith(follower.prefix))
+        return _matching(follower.prefix, changes)
 
     def close(self) -> None:
         """End every watch, after the changes that it has already received."""
@@ -108,14 +109,25 @@ class Feed:
             follower.wake()
 
 
+def _matching(prefix: str, changes: Sequence[Change]) -> tuple[Change, ...]:
+    """Return the changes under a prefix, and a progress notification when the last change is not among them."""
+    matching = [change for change in changes if change.key.startswith(prefix)]
+    if not matching or matching[-1] is not changes[-1]:
+        matching.append(Change.progress(changes[-1].revision))
+    return tuple(matching)
+
+
 class _Follower:
     """One watch: its position and, while it is at the tip, the changes that its reader has not taken."""
 
-    __slots__ = ("_pending", "_pending_bytes", "_waiter", "behind", "ended", "position", "prefix")
+    __slots__ = ("_pending", "_pending_bytes", "_seen", "_waiter", "behind", "ended", "position", "prefix")
 
     def __init__(self, prefix: str, position: int) -> None:
         self.prefix = prefix
         self.position = position
+        """Newest revision that was yielded."""
+        self._seen = position
+        """Newest revision that was pushed."""
         self.behind = False
         self.ended = False
         self._pending: list[Change] = []
@@ -127,14 +139,14 @@ class _Follower:
             return
         prefix, position = self.prefix, self.position
         matching = [change for change in changes if change.key.startswith(prefix) and change.revision > position]
+        self._seen = max(self._seen, changes[-1].revision)
         if matching:
             self._pending += matching
             self._pending_bytes += sum(len(change.entry.value) for change in matching if change.entry)
             if len(self._pending) > MAX_PENDING_CHANGES or self._pending_bytes > MAX_PENDING_BYTES:
                 self.fall_behind()
+        if self._seen > position:
             self.wake()
-        elif not self._pending:
-            self.position = max(position, changes[-1].revision)
 
     def fall_behind(self) -> None:
         self.behind = True
@@ -144,12 +156,16 @@ class _Follower:
 
     async def take(self) -> tuple[Change, ...]:
         """Return the pushed changes, waiting for the first. The result is empty when the watch ended or fell behind meanwhile."""
-        if not self._pending and not self.ended:
+        if not self._pending and self._seen <= self.position and not self.ended and not self.behind:
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
             finally:
                 self._waiter = None
+        if self.behind:
+            return ()
+        if self._seen > self.position and (not self._pending or self._pending[-1].revision < self._seen):
+            self._pending.append(Change.progress(self._seen))
         batch = tuple(self._pending)
         self._pending = []
         self._pending_bytes = 0

@@ -26,9 +26,13 @@ from mooring.storage.keys import check_key
 class MemoryStorage:
     """Implements `contract.Storage` inside one process."""
 
+    problem = ""
+    alarm = ""
+
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
         self._changes: list[Change] = []  # one for each of the revisions _compacted + 1 .. _newest
+        self._replaced: list[Entry | None] = []  # by each of those changes
         self._newest = 1
         self._compacted = 1
         self._is_open = False
@@ -47,32 +51,35 @@ class MemoryStorage:
         check_key(key)
         return self._state(revision).get(key)
 
-    async def range(self, prefix: str, *, after: str = "", limit: int = 0, revision: int = 0) -> Page:
+    async def range(
+        self, prefix: str, *, after: str = "", limit: int = 0, revision: int = 0, counted: bool = True
+    ) -> Page:
         state = self._state(revision)
         keys = sorted(key for key in state if key.startswith(prefix) and key > after)
         taken = keys[:limit] if limit else keys
         remaining = len(keys) - len(taken)
-        return Page(tuple(state[key] for key in taken), revision or self._newest, remaining > 0, remaining)
+        entries = tuple(state[key] for key in taken)
+        return Page(entries, revision or self._newest, remaining > 0, remaining if counted else 0)
 
-    async def create(self, key: str, value: bytes) -> Entry:
+    async def create(self, key: str, value: bytes, *, ttl: int = 0) -> Entry:
         check_key(key)
         self._check_open()
         current = self._entries.get(key)
         if current is not None:
             raise KeyExistsError(current)
         entry = Entry(key, value, self._newest + 1, self._newest + 1)
-        await self._commit(Change(key, entry.revision, entry, None))
+        await self._commit(Change(key, entry.revision, entry))
         return entry
 
-    async def update(self, key: str, value: bytes, *, expected: int) -> Entry:
+    async def update(self, key: str, value: bytes, *, expected: int, ttl: int = 0) -> Entry:
         current = self._expect(key, expected)
         entry = Entry(key, value, self._newest + 1, current.created)
-        await self._commit(Change(key, entry.revision, entry, current))
+        await self._commit(Change(key, entry.revision, entry))
         return entry
 
     async def delete(self, key: str, *, expected: int) -> int:
-        current = self._expect(key, expected)
-        change = Change(key, self._newest + 1, None, current)
+        self._expect(key, expected)
+        change = Change(key, self._newest + 1, None)
         await self._commit(change)
         return change.revision
 
@@ -88,13 +95,26 @@ class MemoryStorage:
         self._check_open()
         return self._compacted
 
+    async def claim_compaction(self, revision: int) -> bool:
+        return True
+
     async def compact(self, revision: int) -> None:
         self._check_open()
         if revision > self._newest:
             raise FutureRevisionError(self._newest)
         if revision > self._compacted:
             del self._changes[: revision - self._compacted]
+            del self._replaced[: revision - self._compacted]
             self._compacted = revision
+
+    async def advance(self, revision: int) -> None:
+        self._check_open()
+        if revision > self._newest:
+            self._changes.clear()
+            self._replaced.clear()
+            self._newest = self._compacted = revision
+            self._feed.skip_to(revision)
+        await self.compact(revision)
 
     def read_now(self, after: int) -> Sequence[Change]:
         """Return changes for `feed.Feed`."""
@@ -122,6 +142,7 @@ class MemoryStorage:
     async def _commit(self, change: Change) -> None:
         self._newest = change.revision
         self._changes.append(change)
+        self._replaced.append(self._entries.get(change.key))
         if change.entry is None:
             del self._entries[change.key]
         else:
@@ -138,9 +159,10 @@ class MemoryStorage:
         if revision < self._compacted:
             raise CompactedError(self._compacted)
         state = dict(self._entries)
-        for change in reversed(self._changes[revision - self._compacted :]):
-            if change.previous is None:
+        later = slice(revision - self._compacted, None)
+        for change, replaced in zip(reversed(self._changes[later]), reversed(self._replaced[later]), strict=True):
+            if replaced is None:
                 del state[change.key]
             else:
-                state[change.key] = change.previous
+                state[change.key] = replaced
         return state

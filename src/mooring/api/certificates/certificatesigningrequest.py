@@ -13,6 +13,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from mooring.api.certificates import conditions, validation
+from mooring.api.certificates.sourceaddress import keep_source_address, record_source_address
 from mooring.api.kind import Change, Kind, SubresourceStrategy
 from mooring.api.meta.printcolumns import NAME, NONE, spec_of
 from mooring.api.meta.resetfields import reset_fields
@@ -113,10 +114,12 @@ def _prepare_for_create(obj: Obj, change: Change) -> None:
         else:
             spec.pop(name, None)
     obj["status"] = {}
+    record_source_address(obj, change)
 
 
 def _prepare_for_update(new: Obj, old: Obj, change: Change) -> None:
     reset_fields(new, old, "spec", "status")
+    keep_source_address(new, old)
 
 
 def _validate(obj: Obj) -> list[FieldError]:

@@ -9,6 +9,7 @@ Rules kept here (docs/protocol/certificate-signing-requests.md):
 
 from __future__ import annotations
 
+from mooring.api.certificates.sourceaddress import keep_source_address
 from mooring.api.kind import Change
 from mooring.api.meta.resetfields import reset_fields
 from mooring.apimachinery.schema import Obj
@@ -35,6 +36,7 @@ def prepare_approval(new: Obj, old: Obj, change: Change) -> None:
     status = {name: value for name, value in (old.get("status") or {}).items() if name != "conditions"}
     new["status"] = {"conditions": conditions, **status} if conditions else status
     reset_fields(new, old, "spec")
+    keep_source_address(new, old)
 
 
 def prepare_status(new: Obj, old: Obj, change: Change) -> None:
@@ -50,6 +52,7 @@ def prepare_status(new: Obj, old: Obj, change: Change) -> None:
         status["conditions"] = _with_times(conditions, old, change)
     new["status"] = status
     reset_fields(new, old, "spec")
+    keep_source_address(new, old)
 
 
 def _with_times(conditions: list[Obj], old: Obj, change: Change) -> list[Obj]:

@@ -5,7 +5,8 @@ Rules kept here (docs/protocol/bootstrap-tokens.md#authentication):
 2. `mooring.trust.bootstraptoken.tokensecret` judges the rest at the time of the request, from the view. A deleted or expired
    token is rejected at once, because nothing is cached.
 3. A token with an unknown id may belong to another cluster, so that a remote service may still judge it.
-4. The user is `system:bootstrap:<id>` with the token's groups, no uid and no extra. The token names no audience.
+4. Networks of a token are compared with the address of the connection, never with a header: X-Forwarded-For is the client's word.
+5. The user is `system:bootstrap:<id>` with the token's groups, no uid and no extra. The token names no audience.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from datetime import datetime
 from mooring.api.view import Views
 from mooring.authn.authenticator import SECRET
 from mooring.authn.credentials import Credentials
+from mooring.authn.lastuses import LastUses
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.identity import BOOTSTRAP_USER_PREFIX, UserInfo
 from mooring.trust.bootstraptoken import tokensecret
@@ -25,10 +27,13 @@ _NOT_MINE = NotMine()
 
 
 class BootstrapTokenAuthenticator:
-    """Judges bearer tokens of the form of a bootstrap token."""
+    """Judges bearer tokens of the form of a bootstrap token, and notes their uses."""
 
     name = "bootstrap-token"
     judges = SECRET
+
+    def __init__(self, uses: LastUses) -> None:
+        self._uses = uses
 
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
         if credentials.bearer is None:
@@ -38,8 +43,10 @@ class BootstrapTokenAuthenticator:
         except TokenError:
             return _NOT_MINE
         found = views["secrets"].get(tokensecret.secret_name(token.id), tokensecret.NAMESPACE)
-        reason, groups = tokensecret.authenticate_secret(found, token, now)
+        reason, groups = tokensecret.authenticate_secret(found, token, now, credentials.source)
         if reason != tokensecret.OK:
-            detail = tokensecret.refusal_detail(found, token.id, reason, now)
+            detail = tokensecret.refusal_detail(found, token.id, reason, now, credentials.source)
             return Rejected(reason, detail, form_only=reason == tokensecret.UNKNOWN_ID)
+        if found is not None and not credentials.dry_run:
+            self._uses.note_bootstrap_token(found, now)
         return Accepted(UserInfo(BOOTSTRAP_USER_PREFIX + token.id, groups=groups))

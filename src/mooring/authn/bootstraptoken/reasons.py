@@ -34,5 +34,14 @@ REASONS: Mapping[str, Reason] = MappingProxyType(
             "The bootstrap token grants a group that no bootstrap token may grant.",
             "Change auth-extra-groups in its Secret: groups begin with system:bootstrappers and a colon.",
         ),
+        "bad-restrictions": Reason(
+            "An annotation of the Secret that restricts the bootstrap token cannot be read, so the token is refused.",
+            "Correct the annotation that the detail names, or make a new token: mooring token create.",
+        ),
+        "network-not-allowed": Reason(
+            "The bootstrap token is used from an address outside the networks that it allows.",
+            "Join from there, or change mooring.dev/allowed-cidrs on its Secret. Behind a load balancer that hides the clients, "
+            "the address is that of the balancer.",
+        ),
     }
 )

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from mooring.authn.bootstraptoken.authenticator import BootstrapTokenAuthenticator
+from mooring.authn.bootstraptoken.settings import BootstrapTokenSettings
 from mooring.authn.host import Configured, Host, Running
 
 
-def build(config: Configured, host: Host) -> Running:
-    """Return the authenticator of bootstrap tokens, which is always on."""
-    return Running(authenticators=(BootstrapTokenAuthenticator(),))
+def build(config: Configured, host: Host) -> Running | None:
+    """Return the authenticator of bootstrap tokens, unless it is turned off."""
+    if not config[BootstrapTokenSettings].enable_bootstrap_token_auth:
+        return None
+    return Running(authenticators=(BootstrapTokenAuthenticator(host.last_uses),))

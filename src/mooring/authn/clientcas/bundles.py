@@ -23,11 +23,11 @@ Certificates = tuple[x509.Certificate, ...]
 
 
 class Bundles:
-    """Both bundles as they are now. The cluster's own CA verifies clients until `replace_clients`."""
+    """Both bundles as they are now. The cluster's own CAs verify clients until `replace_clients`."""
 
-    def __init__(self, own: x509.Certificate, proxy: RequestHeaderSettings) -> None:
+    def __init__(self, own: Certificates, proxy: RequestHeaderSettings) -> None:
         self._proxy = proxy
-        self.clients: Certificates = (own,)
+        self.clients: Certificates = own
         self.proxies: Certificates = ()
 
     def replace_clients(self, clients: Certificates) -> None:

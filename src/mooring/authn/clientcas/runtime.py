@@ -9,8 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from cryptography import x509
-
 from mooring.authn.clientcas.bundles import Bundles, Certificates
 from mooring.authn.host import Configured, Files
 from mooring.authn.requestheader.settings import RequestHeaderSettings
@@ -18,6 +16,7 @@ from mooring.authn.x509.settings import ClientCertificateSettings
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.pem import certificates
+from mooring.pki.x509.clientissuers import IssuingCas
 
 log = logging.getLogger("mooring.authentication")
 
@@ -25,14 +24,16 @@ log = logging.getLogger("mooring.authentication")
 class FollowedClientCas:
     """The bundles of one server. `bundles` is what they are now."""
 
-    def __init__(self, config: Configured, own: x509.Certificate, files: Files) -> None:
-        """`own` is the cluster's own CA. Raises ConfigError for files that cannot be used, and for bundles that overlap."""
+    def __init__(self, config: Configured, own: IssuingCas, files: Files) -> None:
+        """Follow `own`, the CAs that issue, and the files. Raises ConfigError for files that cannot be used, and for overlaps."""
         self._own = own
         self._subscribers: list[Callable[[], None]] = []
         proxy = config[RequestHeaderSettings]
-        self.bundles = Bundles(own, proxy)
+        self._from_file = bool(config[ClientCertificateSettings].client_ca_file)
+        self.bundles = Bundles(own.trusted, proxy)
         if path := config[ClientCertificateSettings].client_ca_file:
             self._replace_clients(files.follow(path, self._changing(self._replace_clients)))
+        own.subscribe(self._follow_own)
         if path := proxy.requestheader_client_ca_file:
             self._replace_proxies(files.follow(path, self._changing(self._replace_proxies)))
 
@@ -47,9 +48,19 @@ class FollowedClientCas:
         return self.bundles.proxies
 
     @property
+    def issuing(self) -> Certificates:
+        """The CAs of this cluster's signers, whose certificates begin `BACKDATE` before they are issued."""
+        return self._own.trusted
+
+    @property
     def every(self) -> Certificates:
         """The CAs that a TLS handshake names to clients."""
         return tuple(dict.fromkeys((*self.clients, *self.proxies)))
+
+    @property
+    def retired(self) -> Certificates:
+        """The CAs that a rollover retired. They verify only the way back of a machine that was off."""
+        return self._own.retired
 
     def subscribe(self, use: Callable[[], None]) -> None:
         """Call `use` after each change."""
@@ -58,19 +69,33 @@ class FollowedClientCas:
     def _changing(self, replace: Callable[[bytes], None]) -> Callable[[bytes], None]:
         def change(data: bytes) -> None:
             replace(data)
-            for use in self._subscribers:
-                use()
+            self._notify()
 
         return change
+
+    def _notify(self) -> None:
+        for use in self._subscribers:
+            use()
+
+    def _follow_own(self) -> None:
+        """Use the CAs that issue as they are now, unless client-ca-file names others."""
+        if not self._from_file:
+            try:
+                self.bundles.replace_clients(self._own.trusted)
+            except ConfigError as error:
+                log.error("the CAs of clients stay as they are: %s", error)
+        self._notify()
 
     def _replace_clients(self, data: bytes) -> None:
         clients = _parse("client-ca-file", data)
         self.bundles.replace_clients(clients)
-        if self._own not in clients:
-            log.warning(
-                "client-ca-file does not hold this cluster's own CA: certificates of nodes, and the one in admin.conf, are "
-                "refused; add pki/ca.crt of the data directory to the file to keep them"
-            )
+        for place, certificate in self._own.issuers.items():
+            if certificate not in clients:
+                log.warning(
+                    "client-ca-file does not hold %s: client certificates that it signs are refused; append it to the file to "
+                    "keep them",
+                    place,
+                )
 
     def _replace_proxies(self, data: bytes) -> None:
         self.bundles.replace_proxies(_parse("requestheader-client-ca-file", data))

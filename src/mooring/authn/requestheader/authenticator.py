@@ -9,6 +9,7 @@ Rules kept here (docs/protocol/authentication.md#authenticating-proxy):
 4. Extra attributes are the headers with one of the prefixes. The key is the rest of the name in lower case, percent-decoded where
    that succeeds, and not empty. All values count, prefix by prefix.
 5. The listener bounds the number of headers.
+6. The certificate of a proxy must pass the checks of `mooring.authn.x509.checks`: a revoked one speaks for no user.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class RequestHeaderAuthenticator:
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
         if not credentials.peer:
             return _NOT_MINE
-        proxy = self._peers.judged(credentials, now)
+        proxy = self._peers.judged(credentials, views, now)
         if proxy is not _MAY_SPEAK:
             return proxy
         headers, names = credentials.headers, self._names

@@ -42,7 +42,7 @@ class ClientCertificateAuthenticator:
         self._peers = Peers(trust, _verdict, self._max_remembered)
 
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
-        return self._peers.judged(credentials, now) if credentials.peer else _NOT_MINE
+        return self._peers.judged(credentials, views, now) if credentials.peer else _NOT_MINE
 
 
 def _verdict(peer: VerifiedPeer) -> Verdict:

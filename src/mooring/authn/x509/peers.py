@@ -6,16 +6,20 @@ Rules kept here (docs/protocol/authentication.md#client-certificates):
    passed on by mistake never lends one peer the identity of another.
 2. Verified chains are also remembered across connections (bounded, oldest out): a client that opens a connection for each
    request, as kubectl does, pays for the walk once. Only time can end the validity of a verified chain, and it is always checked.
+3. A verified certificate must pass the checks of `mooring.authn.x509.checks`. Their result is remembered with the revisions of the
+   views that they read, and the checks run again once a revision differs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from mooring.api.view import Views
 from mooring.authn.credentials import Credentials
 from mooring.authn.verdict import Rejected, Verdict
+from mooring.authn.x509.checks import CHECKS, Check, Revisions, rejection, revisions
 from mooring.pki.errors import PeerCertificateError
 from mooring.pki.x509.verify import ClientTrust, VerifiedPeer, valid_at
 
@@ -23,13 +27,18 @@ MAX_REMEMBERED = 4096  # chains of about 1 kB: as many as a large cluster has no
 _OF_TIME = frozenset({"expired", "not-yet-valid"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Known:
-    """Remembered verdict about one chain. `peer` is None for a rejection."""
+    """Remembered verdict about one chain. `peer` is None for a chain that does not verify.
+
+    `rejection` is that of the checks at `checked_at`, the revisions of the views that they read; None there: not checked yet.
+    """
 
     chain: tuple[bytes, ...]
     verdict: Verdict
     peer: VerifiedPeer | None = None
+    rejection: Rejected | None = None
+    checked_at: Revisions | None = None
 
     def holds(self, chain: tuple[bytes, ...], now: datetime) -> bool:
         """Return whether the verdict is about this chain and its dates still hold."""
@@ -44,34 +53,48 @@ class Peers:
         trust: ClientTrust,
         verdict: Callable[[VerifiedPeer], Verdict],
         max_remembered: int = MAX_REMEMBERED,
+        checks: Sequence[Check] = CHECKS,
     ) -> None:
         self._trust = trust
         self._verdict = verdict
         self._max_remembered = max_remembered
+        self._checks = checks
+        self._reads = tuple(dict.fromkeys(plural for check in checks for plural in check.reads))
         self._accepted: dict[tuple[bytes, ...], _Known] = {}
 
-    def judged(self, credentials: Credentials, now: datetime) -> Verdict:
+    def judged(self, credentials: Credentials, views: Views, now: datetime) -> Verdict:
         """Return the verdict about the chain in `credentials`, which has one; `Rejected` when it does not verify."""
+        known = self._known(credentials, now)
+        if known.peer is None:
+            return known.verdict
+        current = revisions(views, self._reads)
+        if known.checked_at != current:
+            known.rejection = rejection(known.peer, views, now, self._checks)
+            known.checked_at = current
+        return known.rejection or known.verdict
+
+    def _known(self, credentials: Credentials, now: datetime) -> _Known:
+        """Return the verdict about the chain alone, from memory where it still holds."""
         memo = credentials.memo.known
         known = memo.get(self)
         if isinstance(known, _Known) and known.holds(credentials.peer, now):
-            return known.verdict
+            return known
         known = self._accepted.get(credentials.peer)
         if known is not None and known.holds(credentials.peer, now):
             memo[self] = known
-            return known.verdict
+            return known
         try:
             peer = self._trust.verify(credentials.peer, now)
         except PeerCertificateError as error:
-            refused = Rejected(error.code, str(error))
+            known = _Known(credentials.peer, Rejected(error.code, str(error)))
             if error.code in _OF_TIME:
                 memo.pop(self, None)
             else:
-                memo[self] = _Known(credentials.peer, refused)
-            return refused
+                memo[self] = known
+            return known
         known = _Known(credentials.peer, self._verdict(peer), peer)
         if len(self._accepted) >= self._max_remembered:
             del self._accepted[next(iter(self._accepted))]
         self._accepted[credentials.peer] = known
         memo[self] = known
-        return known.verdict
+        return known

@@ -8,6 +8,15 @@ from types import MappingProxyType
 from mooring.authn.reasons import NEW_CERTIFICATE, Reason
 
 NO_COMMON_NAME = "certificate-without-common-name"
+CERTIFICATE_REVOKED = "certificate-revoked"
+KEY_REVOKED = "certificate-key-revoked"
+NODE_REVOKED = "certificate-node-revoked"
+NODE_DELETED = "node-deleted"
+NODE_KEY_REPLACED = "node-key-replaced"
+
+_REVOKED_IN_ERROR = (
+    "If the revocation was a mistake, delete the entry that the detail names: kubectl delete certificaterevocation."
+)
 
 REASONS: Mapping[str, Reason] = MappingProxyType(
     {
@@ -33,6 +42,27 @@ REASONS: Mapping[str, Reason] = MappingProxyType(
             "Have one issued with extended key usage clientAuth; a server's certificate is none.",
         ),
         "bad-uid": Reason("The certificate holds two UIDs, or one that is not text.", NEW_CERTIFICATE),
+        CERTIFICATE_REVOKED: Reason(
+            "The serial number of the certificate is revoked.", f"{NEW_CERTIFICATE} {_REVOKED_IN_ERROR}"
+        ),
+        KEY_REVOKED: Reason(
+            "The public key of the certificate is revoked, and with it every certificate of that key.",
+            f"Have a certificate issued for a new key. {_REVOKED_IN_ERROR}",
+        ),
+        NODE_REVOKED: Reason(
+            "Certificates of this node that were issued before a certain moment are revoked.",
+            f"If the machine may return, let it join again: mooring join. {_REVOKED_IN_ERROR}",
+        ),
+        NODE_DELETED: Reason(
+            "The Node of this certificate was deleted, which ended the membership of the machine.",
+            "If the machine may return, let it join again with a valid token: mooring join. If the deletion was a mistake, remove "
+            "nodeUID from its NodeIdentity: kubectl edit nodeidentity NAME.",
+        ),
+        NODE_KEY_REPLACED: Reason(
+            "The name of the node belongs to another key by now: another machine joined under it after the certificate was issued.",
+            "See which keys have the name: kubectl get nodeidentity NAME --output yaml. To give this machine the name, delete the "
+            "Node and let the machine join again.",
+        ),
         NO_COMMON_NAME: Reason(
             "The certificate is good but names no user: its subject has no common name.", NEW_CERTIFICATE
         ),

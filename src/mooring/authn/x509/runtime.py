@@ -11,7 +11,7 @@ from mooring.pki.x509.verify import ClientTrust
 def build(config: Configured, host: Host) -> Running:
     """Return the authenticator of client certificates, which is always on."""
     cas = host.client_cas
-    authenticator = ClientCertificateAuthenticator(ClientTrust(cas.clients))
-    cas.subscribe(lambda: authenticator.replace(ClientTrust(cas.clients)))
+    authenticator = ClientCertificateAuthenticator(ClientTrust(cas.clients, cas.issuing))
+    cas.subscribe(lambda: authenticator.replace(ClientTrust(cas.clients, cas.issuing)))
     replaced = bool(config[ClientCertificateSettings].client_ca_file)
     return Running(authenticators=(authenticator,), turned_on_by="client-ca-file" if replaced else ALWAYS)

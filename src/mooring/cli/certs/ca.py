@@ -20,10 +20,12 @@ from mooring.cli.certs.files import (
 )
 from mooring.cli.printing.output import echo
 from mooring.clock import SystemClock
-from mooring.pki.keys import generate_key
+from mooring.errors import ConfigError, MooringError
+from mooring.pki.keys import PrivateKey, generate_key
 from mooring.pki.pem import certificates_pem
 from mooring.pki.x509 import names, profiles
 from mooring.pki.x509.authority import self_signed_ca, serial_number
+from mooring.plane.signing.tokenkey import open_own_key
 from mooring.trust.discovery.pins import pins_of
 
 
@@ -31,11 +33,15 @@ from mooring.trust.discovery.pins import pins_of
 @click.option(
     "--common-name", default=profiles.CLUSTER_CA_NAME, show_default=True, metavar="NAME", help="Name of the CA."
 )
+@click.option(
+    "--key", "key_uri", metavar="URI", help="A key that a PKCS#11 token holds, as a pkcs11: URI. [default: a new key]"
+)
 @issuer_options(required=False)
 @lifetime_option(profiles.CA_LIFETIME)
 @output_options("ca")
 def ca(
     common_name: str,
+    key_uri: str | None,
     ca_cert: str | None,
     ca_key: str | None,
     lifetime: timedelta,
@@ -46,14 +52,14 @@ def ca(
 ) -> None:
     """Create a CA: a root, or with --ca-cert and --ca-key an intermediate.
 
-    Prints the pin of the CA for joining machines.
+    With --key only the certificate is written, because the token keeps the key. Prints the pin of the CA for joining machines.
     """
     if (ca_cert is None) != (ca_key is None):
         raise click.UsageError("--ca-cert and --ca-key are given together")
     output = output_of(out_dir, name, key_algorithm, lifetime, force=force)
     check_name("--common-name", common_name)
     now = SystemClock().now()
-    key = generate_key(key_algorithm)
+    key = generate_key(key_algorithm) if key_uri is None else _token_key(key_uri)
     if ca_cert is not None and ca_key is not None:
         issuer = read_issuer(ca_cert, ca_key)
         if issuer.authority.certificate.subject == names.subject(common_name):
@@ -64,3 +70,11 @@ def ca(
         chain = (root.certificate,)
     output.write(key, chain)
     echo(str(pins_of(certificates_pem(chain[:1]))[0]))
+
+
+def _token_key(uri: str) -> PrivateKey:
+    """Return the key in a token. Raises ConfigError."""
+    try:
+        return open_own_key(uri)
+    except MooringError as error:
+        raise ConfigError(f"--key: {error}") from None

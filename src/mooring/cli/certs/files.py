@@ -31,11 +31,12 @@ from mooring.cli.printing.output import echo
 from mooring.client.files import exposure, make_directory, read_limited, write_atomic
 from mooring.clock import rfc3339
 from mooring.duration import format_duration
-from mooring.errors import ConfigError
+from mooring.errors import ConfigError, MooringError
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import (
     ALGORITHMS,
     DEFAULT_ALGORITHM,
+    DeviceKey,
     PrivateKey,
     load_private_key,
     private_key_pem,
@@ -44,6 +45,8 @@ from mooring.pki.pem import certificate_from_der, certificates, certificates_pem
 from mooring.pki.x509 import names
 from mooring.pki.x509.authority import Authority, serial_number
 from mooring.pki.x509.profiles import Template
+from mooring.plane.signing.tokenkey import open_key
+from mooring.settings.signing import PKCS11
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -81,13 +84,15 @@ class Output:
                 )
 
     def write(self, key: PrivateKey, chain: Sequence[x509.Certificate]) -> None:
-        """Write both files and print a line about them on stderr. Raises ConfigError."""
+        """Write both files, of a key in a token only the certificate, and print a line on stderr. Raises ConfigError."""
         make_directory(self.directory)
-        write_atomic(self.key, private_key_pem(key))
+        if not isinstance(key, DeviceKey):
+            write_atomic(self.key, private_key_pem(key))
         write_atomic(self.certificate, certificates_pem(chain))
         leaf = certificate_from_der(chain[0].public_bytes(Encoding.DER))  # read back, as users of the file do
         until = rfc3339(leaf.not_valid_after_utc)
-        echo(f"Wrote {self.certificate} and {self.key}: {names.printable(leaf.subject)}, valid until {until}", err=True)
+        wrote = self.certificate if isinstance(key, DeviceKey) else f"{self.certificate} and {self.key}"
+        echo(f"Wrote {wrote}: {names.printable(leaf.subject)}, valid until {until}", err=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +136,7 @@ def issuer_options(*, required: bool) -> Callable[[Callable[P, R]], Callable[P, 
     )
     flags = (
         click.option("--ca-cert", required=required, metavar="FILE", help=text),
-        click.option("--ca-key", required=required, metavar="FILE", help="Private key of that CA."),
+        click.option("--ca-key", required=required, metavar="FILE", help="Private key of that CA, or a pkcs11: URI."),
     )
 
     def add(function: Callable[P, R]) -> Callable[P, R]:
@@ -167,18 +172,20 @@ def check_name(flag: str, text: str) -> None:
 
 
 def read_issuer(certificate_file: str, key_file: str) -> Issuer:
-    """Return the CA in these files. Raises ConfigError."""
-    chain_pem, key_pem = read_limited(Path(certificate_file)), read_limited(Path(key_file))
-    if warning := exposure(Path(key_file), stat.S_IROTH):
+    """Return the CA in these files, or of a certificate file and a key in a token. Raises ConfigError."""
+    in_token = key_file.startswith(PKCS11)
+    chain_pem, key_pem = read_limited(Path(certificate_file)), b"" if in_token else read_limited(Path(key_file))
+    if not in_token and (warning := exposure(Path(key_file), stat.S_IROTH)):
         echo(f"Warning: {warning}", err=True)
     try:
         chain = certificates(chain_pem)
     except PkiError as error:
         raise ConfigError(f"--ca-cert: {certificate_file}: {error}") from None
     try:
-        key = load_private_key(key_pem)
-    except PkiError as error:
-        raise ConfigError(f"--ca-key: {key_file}: {error}") from None
+        key = open_key(key_file, chain[:1]) if in_token else load_private_key(key_pem)
+    except MooringError as error:
+        place = "" if in_token else f"{key_file}: "
+        raise ConfigError(f"--ca-key: {place}{error}") from None
     try:
         authority = Authority(chain[0], key)
     except PkiError as error:

@@ -8,13 +8,14 @@ from datetime import timedelta
 import click
 
 from mooring.cli import cluster
-from mooring.cli.csr.decision import Decision, decide_all
+from mooring.cli.csr.decision import Decision, checked_reason, decide_all, reason_option
+from mooring.cli.csr.selection import Selection, selection_options
 from mooring.cli.options.client import kubeconfig_option, output_option
 from mooring.trust.discovery.pins import PinError, parse_pin
 
 
 @click.command("approve")
-@click.argument("name", nargs=-1, required=True)
+@selection_options
 @click.option(
     "--fingerprint",
     default="",
@@ -27,6 +28,7 @@ from mooring.trust.discovery.pins import PinError, parse_pin
     show_default=True,
     help="Message of the condition, for people.",
 )
+@reason_option
 @click.option("--force", is_flag=True, help="Write the request again when it is approved already.")
 @click.option("--dry-run", is_flag=True, help="Let the server check the request without changing it.")
 @output_option("text", "name", "json", "yaml")
@@ -34,8 +36,14 @@ from mooring.trust.discovery.pins import PinError, parse_pin
 @cluster.timeout_option
 def approve(
     name: Sequence[str],
+    selector: str,
+    field_selector: str,
+    signer: str,
+    all_pending: bool,
+    yes: bool,
     fingerprint: str,
     message: str,
+    reason: str,
     force: bool,
     dry_run: bool,
     output: str,
@@ -45,7 +53,7 @@ def approve(
 ) -> None:
     """Approve certificate signing requests, so that the signer issues the certificates.
 
-    Check a request first with mooring csr show NAME.
+    Check a request first with mooring csr show NAME, or decide one after the other with mooring csr review.
     """
     if fingerprint and len(name) != 1:
         raise click.UsageError("--fingerprint needs exactly one NAME")
@@ -55,5 +63,20 @@ def approve(
         raise click.UsageError(
             "--fingerprint must be sha256: and 64 hexadecimal digits, as `mooring csr show` prints it"
         ) from None
-    decision = Decision(condition="Approved", message=message, force=force, dry_run=dry_run, fingerprint=wanted)
-    decide_all(name, decision, output, kubeconfig, context_name, timeout)
+    decision = Decision(
+        condition="Approved",
+        message=message,
+        reason=checked_reason(reason),
+        force=force,
+        dry_run=dry_run,
+        fingerprint=wanted,
+    )
+    selection = Selection(
+        names=name,
+        label_selector=selector,
+        field_selector=field_selector,
+        signer=signer,
+        all_pending=all_pending,
+        confirmed=yes,
+    )
+    decide_all(selection, decision, output, kubeconfig, context_name, timeout)

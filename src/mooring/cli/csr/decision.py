@@ -7,23 +7,33 @@ state. With `--fingerprint` only a request for that key is approved; requests ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from typing import ParamSpec, TypeVar
 
+import click
+
+from mooring.api.certificates.conditions import APPROVED
 from mooring.apimachinery.codec.json import base64_field, deep_copy
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
 from mooring.cli.csr.details import PLURAL, QUALIFIED, fingerprint
+from mooring.cli.csr.selection import Selection, confirm
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock, rfc3339
+from mooring.controllers.certificates.issuance import AUTOMATIC
 from mooring.errors import ConfigError, ConflictError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.requests import parse_request
 
+P = ParamSpec("P")
+R = TypeVar("R")
+_REASON = re.compile(r"[A-Za-z][A-Za-z0-9]{0,127}", re.ASCII)
 MAX_CONFLICTS = 10
 """Attempts, as in kubectl."""
 _OPPOSITE = {"Approved": "Denied", "Denied": "Approved"}
@@ -35,23 +45,59 @@ class Decision:
 
     condition: str
     message: str
+    reason: str = ""
     force: bool = False
     dry_run: bool = False
     fingerprint: str = ""
 
     @property
-    def reason(self) -> str:
-        return "MooringApprove" if self.condition == "Approved" else "MooringDeny"
+    def verb(self) -> str:
+        return "approve" if self.condition == APPROVED else "deny"
+
+    @property
+    def written_reason(self) -> str:
+        return self.reason or f"Mooring{self.verb.capitalize()}"
+
+
+def reason_option(function: Callable[P, R]) -> Callable[P, R]:
+    """Add `--reason`."""
+    return click.option(
+        "--reason",
+        default="",
+        metavar="WORD",
+        help="Reason of the condition, for programs. [default: MooringApprove, MooringDeny]",
+    )(function)
+
+
+def checked_reason(text: str) -> str:
+    """Return the reason of a condition. Raises UsageError."""
+    if text and (_REASON.fullmatch(text) is None or text.startswith(AUTOMATIC)):
+        raise click.UsageError(
+            "--reason must be a word such as KnownMachine, of letters and digits, and must not begin with "
+            f"{AUTOMATIC}, which marks approvals without a person"
+        )
+    return text
 
 
 def decide_all(
-    names: Sequence[str], decision: Decision, form: str, kubeconfig: str, context_name: str, limit: timedelta
+    selection: Selection, decision: Decision, form: str, kubeconfig: str, context_name: str, limit: timedelta
 ) -> None:
     clock = SystemClock()
     decided: list[Obj] = []
+    selection.check()
+
+    async def selected_names(client: ClusterClient) -> Sequence[str]:
+        if selection.names:
+            return selection.names
+        found = await cluster.retry(partial(selection.fetch, client), clock, limit)
+        if not found:
+            echo("No undecided certificate signing requests found.", err=True)
+        elif not selection.confirmed:
+            confirm(found, decision.verb, clock.now())
+        return [obj["metadata"]["name"] for obj in found]
 
     async def work(client: ClusterClient) -> None:
-        for one in names:
+        for one in await selected_names(client):
             found = await cluster.retry(partial(decide, client, one, decision, clock), clock, limit)
             decided.append(found)
             if form == "text":
@@ -62,9 +108,8 @@ def decide_all(
 
     cluster.run(cluster.selected(kubeconfig, context_name), clock, work)
     if form in ("json", "yaml"):
-        document = (
-            decided[0] if len(decided) == 1 else {"kind": "List", "apiVersion": "v1", "metadata": {}, "items": decided}
-        )
+        every = {"kind": "List", "apiVersion": "v1", "metadata": {}, "items": decided}
+        document = decided[0] if len(decided) == 1 and selection.names else every
         output.print_document(document, form)
 
 
@@ -99,7 +144,7 @@ def decided_request(request: Obj, decision: Decision, now: str) -> Obj | None:
         added = {
             "type": decision.condition,
             "status": "True",
-            "reason": decision.reason,
+            "reason": decision.written_reason,
             "message": decision.message,
             "lastUpdateTime": now,
         }

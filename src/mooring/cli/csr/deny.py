@@ -8,18 +8,20 @@ from datetime import timedelta
 import click
 
 from mooring.cli import cluster
-from mooring.cli.csr.decision import Decision, decide_all
+from mooring.cli.csr.decision import Decision, checked_reason, decide_all, reason_option
+from mooring.cli.csr.selection import Selection, selection_options
 from mooring.cli.options.client import kubeconfig_option, output_option
 
 
 @click.command("deny")
-@click.argument("name", nargs=-1, required=True)
+@selection_options
 @click.option(
     "--message",
     default="Denied with mooring csr deny.",
     show_default=True,
     help="Message of the condition, for people.",
 )
+@reason_option
 @click.option("--force", is_flag=True, help="Write the request again when it is denied already.")
 @click.option("--dry-run", is_flag=True, help="Let the server check the request without changing it.")
 @output_option("text", "name", "json", "yaml")
@@ -27,7 +29,13 @@ from mooring.cli.options.client import kubeconfig_option, output_option
 @cluster.timeout_option
 def deny(
     name: Sequence[str],
+    selector: str,
+    field_selector: str,
+    signer: str,
+    all_pending: bool,
+    yes: bool,
     message: str,
+    reason: str,
     force: bool,
     dry_run: bool,
     output: str,
@@ -36,5 +44,15 @@ def deny(
     timeout: timedelta,
 ) -> None:
     """Deny certificate signing requests, for good."""
-    decision = Decision(condition="Denied", message=message, force=force, dry_run=dry_run)
-    decide_all(name, decision, output, kubeconfig, context_name, timeout)
+    decision = Decision(
+        condition="Denied", message=message, reason=checked_reason(reason), force=force, dry_run=dry_run
+    )
+    selection = Selection(
+        names=name,
+        label_selector=selector,
+        field_selector=field_selector,
+        signer=signer,
+        all_pending=all_pending,
+        confirmed=yes,
+    )
+    decide_all(selection, decision, output, kubeconfig, context_name, timeout)

@@ -20,6 +20,7 @@ from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
+from mooring.controllers.certificates.requeststate import is_undecided
 
 
 @click.command("list")
@@ -43,7 +44,7 @@ def list_requests(
 
     found = cluster.run(cluster.selected(kubeconfig, context_name), clock, fetch)
     if pending:
-        found = [obj for obj in found if not (obj.get("status") or {}).get("conditions")]
+        found = [obj for obj in found if is_undecided(obj)]
     _print_list(found, output, clock.now())
 
 

@@ -17,11 +17,16 @@ from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.table import age
 from mooring.cli import cluster
 from mooring.cli.csr.details import PLURAL, QUALIFIED, csr_details
+from mooring.cli.csr.difference import Before, document, fetch_before, text_lines
 from mooring.cli.options.client import kubeconfig_option, output_option
 from mooring.cli.printing import output
-from mooring.cli.printing.output import echo
+from mooring.cli.printing.output import echo, highlight
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock, human_duration
+from mooring.controllers.certificates.requeststate import is_undecided
+
+Shown = tuple[Obj, dict[str, Any], Before | None]
+"""A request, its details, and what its node had before; None for a decided request and for one that is not for a node."""
 
 
 @click.command("show")
@@ -36,14 +41,28 @@ def show(name: Sequence[str], output: str, kubeconfig: str, context_name: str, t
     """
     clock = SystemClock()
 
-    async def fetch(client: ClusterClient) -> Sequence[Obj]:
-        return [await cluster.retry(partial(client.get, PLURAL, one), clock, timeout) for one in name]
+    async def fetch(client: ClusterClient) -> Sequence[Shown]:
+        return [await cluster.retry(partial(_fetch, client, one, clock.now()), clock, timeout) for one in name]
 
     _print_requests(cluster.run(cluster.selected(kubeconfig, context_name), clock, fetch), output, clock.now())
 
 
-def _print_requests(found: Sequence[Obj], form: str, now: datetime) -> None:
-    documents = [csr_details(obj, now) for obj in found]
+async def _fetch(client: ClusterClient, name: str, now: datetime) -> Shown:
+    return await shown(client, await client.get(PLURAL, name), now)
+
+
+async def shown(client: ClusterClient, obj: Obj, now: datetime) -> Shown:
+    """Return a request with its details and what its node had before. Raises ApiError, PeerError."""
+    details = csr_details(obj, now)
+    return obj, details, await fetch_before(client, details) if is_undecided(obj) else None
+
+
+def _print_requests(requests: Sequence[Shown], form: str, now: datetime) -> None:
+    found = [obj for obj, _, _ in requests]
+    documents = [
+        details if before is None else {**details, "before": document(obj, details, before)}
+        for obj, details, before in requests
+    ]
     if form in ("json", "yaml"):
         items = documents[0] if len(documents) == 1 else {"kind": "List", "apiVersion": "v1", "items": documents}
         output.print_document(items, form)
@@ -51,29 +70,41 @@ def _print_requests(found: Sequence[Obj], form: str, now: datetime) -> None:
         for obj in found:
             echo(f"{QUALIFIED}/{obj['metadata']['name']}")
     else:
-        for index, (obj, document) in enumerate(zip(found, documents, strict=True)):
+        for index, one in enumerate(requests):
             if index:
                 echo()
-            for label, value in lines(document, now):
-                echo(f"{label + ':':<22}{value}")
+            print_request(one, now)
+            obj = one[0]
             if form == "wide":
                 for text in (obj["spec"].get("request"), (obj.get("status") or {}).get("certificate")):
                     echo(*base64_field(text).decode("ascii", "replace").rstrip().split("\n"))
 
 
-def lines(document: dict[str, Any], now: datetime) -> list[tuple[str, str]]:
+def print_request(request: Shown, now: datetime) -> None:
+    """Print the details of one request, and the difference to what its node had before, coloured on a terminal."""
+    obj, details, before = request
+    for label, value in lines(details, now):
+        echo(f"{label + ':':<22}{value}")
+    if before is None:
+        return
+    echo(f'Compared with what node "{before.node_name}" had:')
+    for label, value, matters in text_lines(obj, details, before):
+        (highlight if matters else echo)(f"  {label + ':':<28}{value}")
+
+
+def lines(details: dict[str, Any], now: datetime) -> list[tuple[str, str]]:
     """Return the details as labelled lines."""
-    request, requester = document.get("request", {}), document.get("requester", {})
-    certificate, subject = document.get("certificate", {}), request.get("subject", {})
-    seconds = document.get("expirationSeconds")
+    request, requester = details.get("request", {}), details.get("requester", {})
+    certificate, subject = details.get("certificate", {}), request.get("subject", {})
+    seconds = details.get("expirationSeconds")
     labelled = [
-        ("Name", document["name"]),
-        ("Age", age(document.get("created"), now)),
-        ("Condition", document["condition"]),
+        ("Name", details["name"]),
+        ("Age", age(details.get("created"), now)),
+        ("Condition", details["condition"]),
         ("Requester", requester.get("username", "<none>")),
         ("Requester groups", ", ".join(requester.get("groups", ()))),
-        ("Signer", document.get("signerName", "<none>")),
-        ("Usages", ", ".join(document.get("usages", ()))),
+        ("Signer", details.get("signerName", "<none>")),
+        ("Usages", ", ".join(details.get("usages", ()))),
         ("Requested duration", human_duration(timedelta(seconds=seconds)) if seconds else ""),
         ("Subject", subject.get("text", "")),
         ("DNS names", ", ".join(request.get("dnsNames", ()))),
@@ -85,7 +116,7 @@ def lines(document: dict[str, Any], now: datetime) -> list[tuple[str, str]]:
         ("Request unreadable", request.get("problem", "")),
         ("Signer would refuse", "; ".join(request.get("refusedBySigner", ()))),
     ]
-    for condition in document.get("conditions", ()):
+    for condition in details.get("conditions", ()):
         reason = ": ".join(part for part in (condition.get("reason"), condition.get("message")) if part)
         labelled.append((str(condition.get("type")), reason or "<no reason>"))
     if "problem" in certificate:

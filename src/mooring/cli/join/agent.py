@@ -1,4 +1,4 @@
-"""`mooring agent`: join if needed, then send heartbeats until stopped.
+"""`mooring agent`: join if needed, then keep the membership fresh until stopped.
 
 Rules kept here: with a certificate on disk no flag and no token is needed. Progress and log go to stderr, one line each.
 """
@@ -6,7 +6,8 @@ Rules kept here: with a certificate on disk no flag and no token is needed. Prog
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 import click
 
@@ -17,14 +18,38 @@ from mooring.cli.join.progress import line
 from mooring.cli.printing import logs
 from mooring.cli.printing.output import echo
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def agent_flags(function: Callable[P, R]) -> Callable[P, R]:
+    """Add the flags of the agent beyond those of a join."""
+    for flag in (
+        click.option(
+            "--on-renew",
+            multiple=True,
+            metavar="COMMAND",
+            help="Line for /bin/sh that runs after each renewal and change of a CA, with MOORING_KIND (client, serving or ca), "
+            "MOORING_CERTIFICATE and MOORING_NODE_NAME; repeatable.",
+        ),
+        click.option(
+            "--serving-certificates",
+            is_flag=True,
+            help="Request a serving certificate for the addresses of the Node too, as kubelet does with serverTLSBootstrap.",
+        ),
+    ):
+        function = flag(function)
+    return function
+
 
 @click.command("agent")
 @join_flags
+@agent_flags
 @click.option("-v", "--verbose", count=True, help="Log more; twice for the most.")
-def agent(verbose: int, **flags: Any) -> None:
-    """Join the cluster at ADDRESS unless this machine is a member, then send heartbeats of its node.
+def agent(verbose: int, serving_certificates: bool, on_renew: tuple[str, ...], **flags: Any) -> None:
+    """Join the cluster at ADDRESS unless this machine is a member, then keep its certificate and its Node fresh.
 
-    Runs until SIGTERM or SIGINT. A machine with a certificate needs no flags.
+    Runs until SIGTERM or SIGINT. A machine with a certificate needs no flags. `mooring agent unit` prints a systemd unit.
     """
     given = JoinFlags(**flags)
     plan = given.plan() if given.has_discovery else None
@@ -35,4 +60,5 @@ def agent(verbose: int, **flags: Any) -> None:
         if not progress.transient:
             echo(line(progress), err=True)
 
-    asyncio.run(daemon.run(plan, options, report=report))
+    more = daemon.AgentOptions(serving_certificates=serving_certificates, on_renew=on_renew)
+    asyncio.run(daemon.run(plan, options, report=report, more=more))

@@ -7,6 +7,7 @@ environment: other users of the machine do not see it in the list of processes.
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,11 +19,18 @@ import click
 from mooring.agent import registration
 from mooring.agent.join import CERTIFICATE_TIMEOUT, JoinOptions
 from mooring.cli.options.flags import DURATION, usage
+from mooring.client.files import MAX_READ, read_limited
 from mooring.duration import format_duration
 from mooring.secret import Secret
 from mooring.settings.kinds import split_commas
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.joinconfiguration import JoinInput, JoinPlan, validate_join_input
+from mooring.trust.machinecode import parse_code
+
+SHORTEST_LIFETIME = timedelta(seconds=600)
+"""Shortest `expirationSeconds` that a server accepts."""
+LONGEST_LIFETIME = timedelta(seconds=2**31 - 1)
+"""`expirationSeconds` is an int32."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -79,6 +87,14 @@ _FLAGS = (
         "tainted with another]",
     ),
     click.option(
+        "--node-deletion",
+        type=click.Choice(registration.DELETIONS),
+        default=registration.ENDS_MEMBERSHIP,
+        show_default=True,
+        help="Meaning of the deletion of this machine's Node: the machine is no member any more, or it registers again, as "
+        "kubelet does.",
+    ),
+    click.option(
         "--root",
         default="/",
         show_default=True,
@@ -98,6 +114,19 @@ _FLAGS = (
         default=format_duration(timedelta(seconds=CERTIFICATE_TIMEOUT)),
         show_default=True,
         help="Time limit of the wait for the certificate.",
+    ),
+    click.option(
+        "--machine-code-file",
+        default="",
+        metavar="FILE",
+        help="File with the one-time code that mooring machine authorize printed; - for standard input.",
+    ),
+    click.option(
+        "--certificate-lifetime",
+        type=DURATION,
+        default=None,
+        help="Lifetime of the client certificate to ask for, at least 10m; renewals repeat it. The signer may shorten it. "
+        "[default: the signer's]",
     ),
 )
 
@@ -123,9 +152,12 @@ class JoinFlags:
     allow_discovery_credentials: bool
     node_name: str
     register_node: str | None
+    node_deletion: str
     root: str
     discovery_timeout: timedelta
     tls_bootstrap_timeout: timedelta
+    certificate_lifetime: timedelta | None
+    machine_code_file: str
 
     @property
     def has_discovery(self) -> bool:
@@ -156,13 +188,29 @@ class JoinFlags:
         ):
             if value <= timedelta(0):
                 raise click.UsageError(f"{name} must be longer than 0")
+        lifetime = self.certificate_lifetime
+        if lifetime is not None and not SHORTEST_LIFETIME <= lifetime <= LONGEST_LIFETIME:
+            raise click.UsageError(
+                f"--certificate-lifetime must be between {format_duration(SHORTEST_LIFETIME)} and "
+                f"{format_duration(LONGEST_LIFETIME)}"
+            )
         return JoinOptions(
             root=Path(self.root).absolute(),
             polling=Polling(total=self.discovery_timeout.total_seconds()),
             certificate_timeout=self.tls_bootstrap_timeout.total_seconds(),
             register_node=self.register_node or "",
+            machine_code=_machine_code(self.machine_code_file),
+            node_deletion=self.node_deletion,
+            expiration_seconds=int(lifetime.total_seconds()) if lifetime is not None else 0,
             **more,
         )
+
+
+def _machine_code(path: str) -> Secret | None:
+    """Return the code in a file. Raises ConfigError."""
+    if not path:
+        return None
+    return parse_code(sys.stdin.buffer.read(MAX_READ) if path == "-" else read_limited(Path(path)))
 
 
 def _secret(text: str) -> Secret | None:

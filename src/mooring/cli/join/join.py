@@ -11,41 +11,58 @@ from typing import Any
 
 import click
 
+from mooring.agent import recovery
 from mooring.agent.join import Joined, JoinOptions
 from mooring.agent.join import join as join_cluster
-from mooring.agent.steps import JoinError, Progress
+from mooring.agent.steps import JoinError, Progress, Report
 from mooring.cli.join import progress
 from mooring.cli.join.flags import JoinFlags, join_flags
 from mooring.cli.options.client import output_option
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 from mooring.cli.printing.redaction import redacted
-from mooring.clock import rfc3339
+from mooring.clock import SystemClock, rfc3339
 from mooring.trust.joinconfiguration import JoinPlan
 
 
 @click.command("join")
 @join_flags
 @click.option("--dry-run", is_flag=True, help="Perform discovery only, print the other steps, and write nothing.")
+@click.option(
+    "--discover-only",
+    is_flag=True,
+    help="Verify the cluster, write its CA and a bootstrap kubeconfig, and leave the certificate to a kubelet.",
+)
 @output_option("text", "json")
-def join(dry_run: bool, output: str, **flags: Any) -> None:
+def join(dry_run: bool, discover_only: bool, output: str, **flags: Any) -> None:
     """Make this machine a member of the cluster at ADDRESS (host:port).
 
     With several addresses of one cluster, each is tried until one passes. The command can be repeated: it continues where it
-    stopped.
+    stopped. A machine that was a member before needs no flags: an expired certificate is used to ask for another.
     """
     given = JoinFlags(**flags)
-    plan, options = given.plan(), given.options(dry_run=dry_run)
+    options = given.options(dry_run=dry_run, discover_only=discover_only)
+    plan = (
+        None
+        if not given.has_discovery and not discover_only and recovery.read_member(options) is not None
+        else given.plan()
+    )
     if output == "json":
         _join_with_json_output(plan, options)
         return
     with progress.progress_printer() as report:
-        joined = asyncio.run(join_cluster(plan, options, report=report))
-    for line in _result_lines(joined, dry_run):
+        joined = asyncio.run(_run(plan, options, report))
+    for line in _result_lines(joined, options):
         echo(line)
 
 
-def _join_with_json_output(plan: JoinPlan, options: JoinOptions) -> None:
+async def _run(plan: JoinPlan | None, options: JoinOptions, report: Report) -> Joined:
+    if plan is None:
+        return await recovery.rejoin(options, SystemClock(), report)
+    return await join_cluster(plan, options, report=report)
+
+
+def _join_with_json_output(plan: JoinPlan | None, options: JoinOptions) -> None:
     steps: list[dict[str, Any]] = []
 
     def collect(progress: Progress) -> None:
@@ -56,12 +73,12 @@ def _join_with_json_output(plan: JoinPlan, options: JoinOptions) -> None:
 
     document: dict[str, Any] = {
         "kind": "JoinResult",
-        "nodeName": plan.node_name,
+        "nodeName": plan.node_name if plan is not None else "",
         "dryRun": options.dry_run,
         "steps": steps,
     }
     try:
-        joined = asyncio.run(join_cluster(plan, options, report=collect))
+        joined = asyncio.run(_run(plan, options, collect))
     except JoinError as error:
         document |= {"joined": False, "error": {"step": error.step, "message": redacted(error.reason)}}
         printed.print_document(document, "json")
@@ -78,11 +95,12 @@ def result(joined: Joined) -> dict[str, Any]:
     """Return the result of a join as a document."""
     found: dict[str, Any] = {
         "joined": joined.pair is not None,
+        "nodeName": joined.node_name,
         "alreadyMember": joined.already_member,
         "server": joined.cluster.server,
         "kubeconfig": str(joined.state.kubeconfig),
         "caFile": str(joined.state.ca),
-        "certificateFile": str(joined.state.current),
+        "certificateFile": str(joined.state.client.current),
     }
     if joined.request_name:
         found["request"] = joined.request_name
@@ -90,18 +108,27 @@ def result(joined: Joined) -> dict[str, Any]:
         found["notAfter"] = rfc3339(joined.pair.leaf.not_valid_after_utc)
     if joined.warnings:
         found["warnings"] = list(joined.warnings)
+    if joined.pair is None and not joined.planned:
+        found["bootstrapKubeconfig"] = str(joined.state.bootstrap)
     if joined.planned:
         found["planned"] = list(joined.planned)
     return found
 
 
-def _result_lines(joined: Joined, dry_run: bool) -> list[str]:
-    if dry_run:
+def _result_lines(joined: Joined, options: JoinOptions) -> list[str]:
+    if options.dry_run:
         return ["Nothing was written: this was a dry run."]
-    assert joined.pair is not None  # only a dry run ends without a certificate
+    if joined.pair is None:
+        state = joined.state
+        return [
+            f"The cluster {joined.cluster.server} is trusted. A kubelet requests its certificate with these files:",
+            f"  kubelet --bootstrap-kubeconfig={state.bootstrap} --kubeconfig={state.kubeconfig} "
+            f"--cert-dir={state.certificates} --hostname-override={joined.node_name}",
+            f"  clientCAFile of its configuration: {state.ca}",
+        ]
     was = "was a member already" if joined.already_member else "is a member now"
     return [
         f"This machine {was}: node {joined.node_name} of {joined.cluster.server}.",
         f"  kubeconfig   {joined.state.kubeconfig}",
-        f"  certificate  {joined.state.current}, valid until {rfc3339(joined.pair.leaf.not_valid_after_utc)}",
+        f"  certificate  {joined.state.client.current}, valid until {rfc3339(joined.pair.leaf.not_valid_after_utc)}",
     ]

@@ -19,6 +19,7 @@ from mooring.settings.declaration import Setting
 from mooring.settings.kinds import (
     BOOLEAN,
     COMMA_SEPARATED,
+    COUNT,
     DURATION,
     INTEGER,
     MAX_PORT,
@@ -41,6 +42,7 @@ OPTION_ARGUMENTS: Mapping[Kind[Any], Mapping[str, Any]] = {
     BOOLEAN: _SWITCH,
     OPTIONAL_BOOLEAN: _SWITCH,
     INTEGER: {"type": int},
+    COUNT: {},
     PORT: {"type": click.IntRange(0, MAX_PORT)},
     NUMBER: {"type": float},
     DURATION: {"type": GO_DURATION},

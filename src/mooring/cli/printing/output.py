@@ -30,6 +30,16 @@ def echo(*lines: str, err: bool = False) -> None:
     click.echo("\n".join(map(clean, lines)), err=err)
 
 
+def ask(question: str) -> None:
+    """Print a question on stderr, made printable, and stay on its line."""
+    click.echo(clean(question), nl=False, err=True)
+
+
+def highlight(line: str) -> None:
+    """Print one line, made printable, in yellow on a terminal."""
+    click.echo(click.style(clean(line), fg="yellow") if sys.stdout.isatty() else clean(line))
+
+
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return aligned columns without a newline at the end. The last column is not padded."""
     lines = [list(headers), *([clean(cell, MAX_CELL) for cell in row] for row in rows)]

@@ -16,12 +16,16 @@ from typing import ParamSpec, TypeVar
 
 import click
 
+from mooring.authn.bootstraptoken.settings import BootstrapTokenSettings
 from mooring.cli.join.joincommand import WITHHELD, join_line
 from mooring.cli.options.flags import DURATION
 from mooring.cli.printing.output import echo
+from mooring.cli.token.allowance import NEVER_EXPIRES, machines
 from mooring.clock import Clock
 from mooring.duration import format_duration
+from mooring.errors import ConfigError
 from mooring.plane.configuration import ServerConfig
+from mooring.trust.bootstraptoken.restrictions import NO_RESTRICTIONS
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token, parse_token
 from mooring.trust.bootstraptoken.tokensecret import new_record
 from mooring.trust.discovery.pins import pins_of
@@ -64,13 +68,27 @@ class FirstTokenFlags:
         """Raise TokenError for a token or a ttl that is not valid."""
         new_record(self.token(True) or generate_token(secrets.token_bytes), clock.now(), ttl=self.ttl)
 
+    def check_accepted(self, config: ServerConfig) -> None:
+        """Raise ConfigError for a token that the server would not accept."""
+        if self.text and not accepts_tokens(config):
+            raise ConfigError(
+                "token: the server accepts no bootstrap token, because enable-bootstrap-token-auth is false"
+            )
+
+
+def accepts_tokens(config: ServerConfig) -> bool:
+    """Return True when the server accepts bootstrap tokens."""
+    return config[BootstrapTokenSettings].enable_bootstrap_token_auth
+
 
 def print_next_steps(
     config: ServerConfig, serving_ca_pem: bytes, token: BootstrapToken | None, flags: FirstTokenFlags
 ) -> None:
     """Print the join line, with the pins of the CAs that verify the server, and how to administrate."""
     admin = Path(config.data_dir) / "admin.conf"
-    if token is None:
+    if not accepts_tokens(config):
+        echo("Bootstrap tokens are turned off: no machine joins with a token.")
+    elif token is None:
         echo("No token was made. To let a machine join, make one:")
         echo(f"  mooring token create --print-join-command --kubeconfig {admin}")
     else:
@@ -78,7 +96,9 @@ def print_next_steps(
         pins = [str(pin) for pin in pins_of(serving_ca_pem)]
         shown = WITHHELD if flags.withheld else token.reveal()
         life = f"for {format_duration(flags.ttl)}" if flags.ttl else "until it is deleted"
-        echo(f"To let a machine join (the token works {life}), run on it as root:")
+        echo(f"To let a machine join (the token lets in {machines(NO_RESTRICTIONS)}, {life}), run on it as root:")
+        if not flags.ttl:
+            echo(NEVER_EXPIRES.format(id=token.id), err=True)
         echo("  " + join_line("mooring", endpoints, shown, pins))
         echo("or, where kubeadm is to do it:")
         echo("  " + join_line("kubeadm", endpoints[:1], shown, pins))

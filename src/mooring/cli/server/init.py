@@ -17,15 +17,20 @@ import click
 from mooring.cli.options.configfile import ConfigFile
 from mooring.cli.options.server import server_configuration, server_options, server_usage
 from mooring.cli.printing.output import echo
-from mooring.cli.server.firsttoken import FirstTokenFlags, first_token_options, print_next_steps
+from mooring.cli.server.firsttoken import FirstTokenFlags, accepts_tokens, first_token_options, print_next_steps
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError
 from mooring.pki.rootca import RootCa
+from mooring.pki.x509.clientissuers import ClientIssuers
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.firstboot import FirstBoot
 from mooring.plane.firsttoken import create_first_token
-from mooring.plane.keystore import KeyStore, prepare
+from mooring.plane.keystore import KeyStore
 from mooring.plane.registry import check_names, open_registry
+from mooring.plane.reloading import Reloading
+from mooring.plane.sharedkeys.start import prepare_keys
+from mooring.plane.signing.authorities import SignerAuthorities
+from mooring.settings.signing import SigningSettings
 from mooring.settings.storage import StorageSettings
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery import clusterinfo
@@ -47,8 +52,9 @@ def init(token: str | None, token_ttl: timedelta, skip_token_print: bool, **flag
         config = server_configuration(**flags)
         if config[StorageSettings].in_memory:
             raise ConfigError("storage: memory: forgets everything when init ends; use mooring up with it")
+        token_flags.check_accepted(config)
         check_names(config, clock)  # before any file is created
-    prepared = prepare(config, clock.now(), secrets.token_bytes)
+    prepared = prepare_keys(config, clock, secrets.token_bytes)
     created_token = asyncio.run(_first_boot(config, prepared.key_store, clock, token_flags))
     if prepared.created:
         echo(f"Made in {config.data_dir}:")
@@ -71,9 +77,11 @@ async def _first_boot(
     async with open_registry(config, clock, secrets.token_bytes) as parts:
         registry = parts.registry
         is_first = registry.views["configmaps"].get(clusterinfo.NAME, clusterinfo.NAMESPACE) is None
-        first_boot = FirstBoot(registry, clock, config, RootCa(key_store.serving_ca_pem), key_store.client_ca_pem)
+        signing = SignerAuthorities(config[SigningSettings], key_store.ca.for_signer, Reloading())
+        issuers = ClientIssuers(key_store.ca, signing.client_cas)
+        first_boot = FirstBoot(registry, clock, config, RootCa(key_store.serving_ca_pem), issuers)
         await first_boot.run()
-        token = token_flags.token(is_first)
+        token = token_flags.token(is_first and accepts_tokens(config))
         if token is not None:
             await create_first_token(registry, clock, first_boot, token, token_flags.ttl)
         return token

@@ -16,10 +16,11 @@ from typing import Any
 
 import click
 
+from mooring.cli.options.again import RepeatableCommand, read_again
 from mooring.cli.options.flags import usage
 from mooring.cli.options.server import server_configuration, server_options, server_usage
 from mooring.cli.printing import logs
-from mooring.cli.server.firsttoken import FirstTokenFlags, first_token_options, print_next_steps
+from mooring.cli.server.firsttoken import FirstTokenFlags, accepts_tokens, first_token_options, print_next_steps
 from mooring.clock import SystemClock
 from mooring.plane.assemble import Assembly
 from mooring.plane.configuration import ServerConfig
@@ -29,12 +30,16 @@ from mooring.plane.registry import check_names
 from mooring.plane.supervise import serve
 from mooring.server.audit.policyfile import read_policy
 from mooring.settings.audit import AuditSettings
+from mooring.settings.network import NetworkSettings
 from mooring.settings.storage import StorageSettings
 
 log = logging.getLogger("mooring")
 
+NOT_SETTINGS = frozenset({"verbose", "token", "token_ttl", "skip_token_print"})
+"""Flags of one start, which a restart of the workers does not use."""
 
-@click.command("server")
+
+@click.command("server", cls=RepeatableCommand)
 @server_options
 @click.option("-v", "--verbose", count=True, help="Log more; twice for everything.")
 def server(verbose: int, **flags: Any) -> None:
@@ -44,10 +49,10 @@ def server(verbose: int, **flags: Any) -> None:
     """
     config = _checked_configuration(flags)
     logs.configure(verbose)
-    serve(config)
+    serve(config, read_config=_config_reader(config))
 
 
-@click.command("up")
+@click.command("up", cls=RepeatableCommand)
 @server_options
 @first_token_options
 @click.option("-v", "--verbose", count=True, help="Log more; twice for everything.")
@@ -60,10 +65,26 @@ def up(token: str | None, token_ttl: timedelta, skip_token_print: bool, verbose:
     with usage():
         token_flags.check(SystemClock())
     config = _checked_configuration(flags)
+    with usage():
+        token_flags.check_accepted(config)
     logs.configure(verbose)
     # admin.conf is the last file that the key store creates; a store in memory makes every start a first one
     is_first = not (Path(config.data_dir) / "admin.conf").exists() or config[StorageSettings].in_memory
-    serve(config, _create_token_when_ready(config, token_flags, is_first))
+    serve(config, _create_token_when_ready(config, token_flags, is_first), _config_reader(config))
+
+
+def _config_reader(config: ServerConfig) -> Callable[[], ServerConfig]:
+    """Return a function that reads the flags and the configuration file of this command again. It raises MooringError."""
+    ctx = click.get_current_context()
+
+    def read() -> ServerConfig:
+        with read_again(ctx) as values:
+            flags = {name: values[name] for name in ctx.params if name not in NOT_SETTINGS}
+            if not flags["secure_port"]:  # any free port: the one that was chosen stays
+                flags["secure_port"] = config[NetworkSettings].secure_port
+            return _checked_configuration(flags)
+
+    return read
 
 
 def _checked_configuration(flags: dict[str, Any]) -> ServerConfig:
@@ -82,7 +103,7 @@ def _create_token_when_ready(
     tasks: set[asyncio.Task[None]] = set()
 
     async def create_token(assembly: Assembly) -> None:
-        token = token_flags.token(is_first)
+        token = token_flags.token(is_first and accepts_tokens(config))
         if token is not None:
             await create_first_token(
                 assembly.parts.registry, SystemClock(), assembly.first_boot, token, token_flags.ttl

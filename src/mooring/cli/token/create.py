@@ -4,8 +4,8 @@ Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands):
 * A token whose id exists is refused: GET first, then POST. One that was created in between is replaced by PUT, as in kubeadm.
 * All arguments are checked before a request is sent. Unlike kubeadm, `--certificate-key` without `--print-join-command` is refused
   before a token is created, and so is a token beside `--config`.
-* Each token, or its join command, is printed as soon as it exists, so that a failure hides none. kubeadm's line keeps the trailing
-  space that scripts know.
+* Each token, or its join command, is printed as soon as it exists, so that a failure hides none. What it allows is said on stderr.
+  kubeadm's line keeps the trailing space that scripts know.
 """
 
 from __future__ import annotations
@@ -26,12 +26,20 @@ from mooring.cli.join.joincommand import join_line
 from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.options.flags import DURATION, usage
 from mooring.cli.printing.output import echo
+from mooring.cli.token.allowance import print_allowance
 from mooring.cli.token.initconfiguration import token_records
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.clock import Clock, SystemClock
 from mooring.errors import AlreadyExistsError, ConfigError, ForbiddenError, NotFoundError
 from mooring.settings.kinds import split_commas
+from mooring.trust.bootstraptoken.restrictions import (
+    MOST_JOINS,
+    Restrictions,
+    parse_max_joins,
+    parse_networks,
+    parse_node_name,
+)
 from mooring.trust.bootstraptoken.token import DEFAULT_GROUPS, USAGES, generate_token, parse_token
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, TokenRecord, new_record, secret_name, to_secret
 from mooring.trust.discovery import clusterinfo
@@ -42,8 +50,17 @@ from mooring.trust.kubeconfig.text import parse_kubeconfig
 
 PROGRAMS = ("mooring", "kubeadm")
 _CERTIFICATE_KEY = re.compile(r"[0-9a-fA-F]{64}")
-_NOT_WITH_CONFIG = ("certificate_key", "description", "groups", "ttl", "usages")
-"""Flags that kubeadm does not allow beside `--config`, sorted."""
+_NOT_WITH_CONFIG = (
+    "allow_cidr",
+    "certificate_key",
+    "description",
+    "groups",
+    "max_joins",
+    "node_name",
+    "ttl",
+    "usages",
+)
+"""Flags that are not allowed beside `--config`, sorted: kubeadm's, and those of restrictions, which the file cannot hold."""
 
 
 @click.command("create")
@@ -79,6 +96,24 @@ _NOT_WITH_CONFIG = ("certificate_key", "description", "groups", "ttl", "usages")
     help="Additional groups of a client with the token; repeatable, or with commas.",
 )
 @click.option("--description", default="", help="Purpose of the token, for people.")
+@click.option(
+    "--max-joins",
+    default="",
+    metavar="N",
+    help=f"Number of machines that may join with the token, at most {MOST_JOINS}; a machine that retries counts once.",
+)
+@click.option(
+    "--allow-cidr",
+    multiple=True,
+    metavar="CIDR",
+    help="Network from which the token may be used, such as 10.1.0.0/16; repeatable.",
+)
+@click.option(
+    "--node-name",
+    default="",
+    metavar="PATTERN",
+    help="Name that machines may join under; * stands for any characters but a dot, such as worker-*.",
+)
 @click.option("--print-join-command", is_flag=True, help="Print the join command of a machine instead of the token.")
 @click.option(
     "--join-program",
@@ -105,6 +140,9 @@ def create(
     usages: Sequence[str],
     groups: Sequence[str],
     description: str,
+    max_joins: str,
+    allow_cidr: Sequence[str],
+    node_name: str,
     print_join_command: bool,
     join_program: str,
     certificate_key: str,
@@ -116,7 +154,8 @@ def create(
     """Create a bootstrap token and print it.
 
     Without TOKEN a new one is generated. It can also be given as $MOORING_TOKEN, which other users do not see. A machine with
-    the token can request its certificate.
+    the token can request its certificate. stderr says what the token allows. --max-joins, --allow-cidr and --node-name are kept
+    in annotations of the Secret: Mooring enforces them, kube-apiserver does not.
     """
     clock = SystemClock()
     _check_certificate_key(certificate_key, print_join_command)
@@ -133,6 +172,7 @@ def create(
                     usages=split_commas(usages),
                     groups=split_commas(groups),
                     description=description,
+                    restrictions=_restrictions(max_joins, allow_cidr, node_name),
                 ),
             )
     chosen = cluster.selected(kubeconfig, context_name)
@@ -145,8 +185,18 @@ def create(
         for record, line in zip(records, lines, strict=True):
             echo(f"[dry-run] would create the Secret {NAMESPACE}/{secret_name(record.token.id)}", err=True)
             echo(line)
+            print_allowance(record, clock.now())
     else:
         cluster.run(chosen, clock, lambda client: create_all(client, records, lines, clock, timeout))
+
+
+def _restrictions(max_joins: str, networks: Sequence[str], node_name: str) -> Restrictions:
+    """Return the restrictions that the flags give. Raises TokenError."""
+    return Restrictions(
+        parse_max_joins(max_joins) if max_joins else None,
+        parse_networks(",".join(networks)) if networks else (),
+        parse_node_name(node_name) if node_name else "",
+    )
 
 
 def _check_certificate_key(key: str, print_join_command: bool) -> None:
@@ -222,6 +272,7 @@ async def create_all(
         # the check is not repeated: after a lost response the token exists, created by this command
         await cluster.retry(partial(_store, client, record), clock, limit)
         echo(line)
+        print_allowance(record, clock.now())
 
 
 async def _refuse_existing(client: ClusterClient, record: TokenRecord) -> None:

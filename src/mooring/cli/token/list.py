@@ -1,9 +1,11 @@
 """`mooring token list`: list bootstrap tokens.
 
 Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands):
-* `-o text` is kubeadm's table to the byte: header and first row share their widths (at least 10, with 3 blanks). Every later row
-  has widths of its own; blanks inside the cells keep the columns aligned.
-* `-o json|yaml` is one document: a List of kubeadm's BootstrapToken with the token's id and remaining seconds added.
+* `-o text` is kubeadm's table with three columns more at its end. Header and first row share their widths (at least 10, with 3
+  blanks). Every later row has widths of its own; blanks inside the cells keep the columns aligned.
+* `-o json|yaml` is one document: a List of kubeadm's BootstrapToken with the token's id, remaining seconds, restrictions, joins and
+  last use added.
+* The last use is the time in an annotation that the server writes once an hour at most.
 * A Secret that cannot be read as a token is reported on stderr and skipped. Whole tokens are printed, as in kubeadm; `--redact`
   prints ids only.
 """
@@ -18,19 +20,22 @@ import click
 
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.table import age
+from mooring.authn.lastuses import BOOTSTRAP_LAST_USED
 from mooring.cli import cluster
 from mooring.cli.options.client import kubeconfig_option, output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.cli.printing.redaction import redacted
+from mooring.cli.token.allowance import joins_cell, limits_cell
 from mooring.client.cluster import ClusterClient
-from mooring.clock import SystemClock, rfc3339
+from mooring.clock import SystemClock, human_duration, parse_rfc3339, rfc3339
+from mooring.trust.bootstraptoken.restrictions import joined_keys
 from mooring.trust.bootstraptoken.token import TokenError
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, SECRET_TYPE, TokenRecord, from_secret, secret_name
 
-HEADERS = ("TOKEN", "TTL", "EXPIRES", "USAGES", "DESCRIPTION", "EXTRA GROUPS")
+HEADERS = ("TOKEN", "TTL", "EXPIRES", "USAGES", "DESCRIPTION", "EXTRA GROUPS", "JOINS", "LAST USE", "LIMITS")
 OUTPUT_VERSION = "output.kubeadm.k8s.io/v1alpha3"
-_PADDED = (0, 9, 0, 22, 56, 0)
+_PADDED = (0, 9, 0, 22, 56, 0, 0, 0, 0)
 """Widths of the cells before alignment, by column."""
 _MIN_WIDTH = 10
 _PADDING = 3
@@ -61,6 +66,7 @@ def list_tokens(
     found = []
     for secret in cluster.run(cluster.selected(kubeconfig, context_name), clock, fetch):
         try:
+            joined_keys(secret)
             found.append((from_secret(secret), secret))
         except TokenError as error:
             echo(f"Warning: {redacted(str(error))}", err=True)
@@ -77,7 +83,7 @@ def _print(found: Sequence[tuple[TokenRecord, Obj]], form: str, redact: bool, no
     elif form == "wide":
         rows = [
             (
-                *cells(record, redact, now),
+                *cells(record, secret, redact, now),
                 age(secret["metadata"].get("creationTimestamp"), now),
                 secret_name(record.token.id),
             )
@@ -85,7 +91,7 @@ def _print(found: Sequence[tuple[TokenRecord, Obj]], form: str, redact: bool, no
         ]
         output.print_table((*HEADERS, "AGE", "SECRET"), rows)
     else:
-        for line in text_lines([cells(record, redact, now) for record, _ in found]):
+        for line in text_lines([cells(record, secret, redact, now) for record, secret in found]):
             echo(line)
 
 
@@ -106,10 +112,33 @@ def document(record: TokenRecord, secret: Obj, redact: bool, now: datetime) -> d
     fields["groups"] = list(record.groups)
     if created := secret["metadata"].get("creationTimestamp"):
         fields["creationTimestamp"] = created
+    restrictions = record.restrictions
+    if restrictions.max_joins is not None:
+        fields["maxJoins"] = restrictions.max_joins
+        fields["joins"] = len(joined_keys(secret))
+    if restrictions.networks:
+        fields["allowedCIDRs"] = [str(network) for network in restrictions.networks]
+    if restrictions.node_name:
+        fields["nodeName"] = restrictions.node_name
+    if used := _annotation(secret, BOOTSTRAP_LAST_USED):
+        fields["lastUsed"] = used
     return fields
 
 
-def cells(record: TokenRecord, redact: bool, now: datetime) -> tuple[str, ...]:
+def _annotation(secret: Obj, key: str) -> str:
+    found: str = (secret["metadata"].get("annotations") or {}).get(key, "")
+    return found
+
+
+def _last_use(secret: Obj, now: datetime) -> str:
+    """Return the time since the last recorded use."""
+    try:
+        return f"{human_duration(now - parse_rfc3339(_annotation(secret, BOOTSTRAP_LAST_USED)))} ago"
+    except ValueError:
+        return "<never>"
+
+
+def cells(record: TokenRecord, secret: Obj, redact: bool, now: datetime) -> tuple[str, ...]:
     """Return the cells of one token, without padding."""
     return (
         str(record.token) if redact else record.token.reveal(),
@@ -118,6 +147,9 @@ def cells(record: TokenRecord, redact: bool, now: datetime) -> tuple[str, ...]:
         output.clean(",".join(record.usages)) or "<none>",
         output.clean(record.description) or "<none>",
         output.clean(",".join(record.groups)) or "<none>",
+        joins_cell(record.restrictions, len(joined_keys(secret))),
+        _last_use(secret, now),
+        limits_cell(record.restrictions),
     )
 
 

@@ -10,9 +10,10 @@ The library is httpx2 and not lightkube, which uses it too: lightkube 1.0 does n
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -62,6 +63,9 @@ class Connection:
 
         if proxy_url and not proxy_url.startswith(PROXY_SCHEMES):
             raise ConfigError("the proxy is not an http, https or socks5 URL")
+        self._open = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._extensions = {"sni_hostname": tls_server_name} if tls_server_name else {}
         try:
             self._client = httpx2.AsyncClient(
@@ -88,18 +92,31 @@ class Connection:
         if request.authorization is not None:
             headers.append(("Authorization", request.authorization.reveal().decode()))
         timeout = httpx2.Timeout(request.timeout, read=read_timeout or request.timeout)
-        async with self._client.stream(
-            request.method,
-            request.url,
-            headers=headers,
-            content=request.body,
-            timeout=timeout,
-            extensions=self._extensions,
-        ) as response:
-            yield Stream(response)
+        self._open += 1
+        self._idle.clear()
+        try:
+            async with self._client.stream(
+                request.method,
+                request.url,
+                headers=headers,
+                content=request.body,
+                timeout=timeout,
+                extensions=self._extensions,
+            ) as response:
+                yield Stream(response)
+        finally:
+            self._open -= 1
+            if not self._open:
+                self._idle.set()
 
     async def close(self) -> None:
         await self._client.aclose()
+
+    async def close_when_idle(self, seconds: float) -> None:
+        """Close after the requests under way have ended, or after `seconds`."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), seconds)
+        await self.close()
 
 
 def transport_errors() -> tuple[type[Exception], ...]:

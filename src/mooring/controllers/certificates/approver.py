@@ -5,8 +5,11 @@ Rules kept here (docs/protocol/certificate-signing-requests.md#approver):
   automatically: kubelet client certificates, selfnodeclient (the requester's own name) before nodeclient.
 * A SubjectAccessReview about the requester decides: create on certificatesigningrequests/<approval>. If allowed, the request gets
   the condition Approved through `/approval`, reason AutoApproved.
-* A recognised request that is not allowed is planned again with back-off, because the permission may be granted later. Nothing is
-  written.
+* A request of a recovering node is judged by the rule of `noderecovery` in place of the SubjectAccessReview.
+* An allowed request still passes the issuance checks. An objection holds or denies it, and a condition says why.
+* A recognised request that is not allowed is planned again with back-off, because the permission may be granted later.
+  kube-controller-manager writes nothing then. Here the request gets the condition NeedsApproval once, which names the missing
+  permission (docs/differences.md#kubelet-tls-bootstrap).
 """
 
 from __future__ import annotations
@@ -15,15 +18,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from mooring.api.certificates.conditions import APPROVED
+from mooring.api.certificates.conditions import APPROVED, conditions_of
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, CheckAccess, Entropy, Key, Retry, Update
-from mooring.controllers.certificates.requeststate import REQUESTS, is_undecided, parsed_request, with_condition
+from mooring.controllers.certificates.issuance import (
+    NEEDS_APPROVAL,
+    Issuance,
+    IssuanceCheck,
+    Objection,
+    find,
+    held_or_denied,
+    marked_as_held,
+    watched,
+)
+from mooring.controllers.certificates.noderecovery import NodeRecovery, is_recovery
+from mooring.controllers.certificates.requeststate import (
+    REQUESTS,
+    is_undecided,
+    parsed_request,
+    with_condition,
+    without_condition,
+)
 from mooring.pki.errors import RequestError
 from mooring.pki.x509.signers import SIGNERS
 
 REASON = "AutoApproved"
+NOT_GRANTED = "NotGranted"
+"""Reason of NeedsApproval for a request that RBAC does not allow to be approved automatically."""
 GROUP = "certificates.k8s.io"
 
 
@@ -31,11 +53,19 @@ GROUP = "certificates.k8s.io"
 class CsrApprover:
     """Approves kubelet client certificates."""
 
+    checks: tuple[IssuanceCheck, ...] = ()
+    recovery: NodeRecovery | None = None
+    """Rule for machines whose certificate has expired; None leaves them to a person."""
     name: str = "certificatesigningrequest-approving-controller"
-    watches: tuple[str, ...] = (REQUESTS,)
+
+    @property
+    def watches(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*watched(self.checks), *(self.recovery.watches if self.recovery else ()))))
 
     def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
-        return (("", obj["metadata"]["name"]),) if not deleted and _may_be_approved(obj) else ()
+        if plural != REQUESTS or deleted or not _may_be_approved(obj):
+            return ()
+        return (("", obj["metadata"]["name"]),)
 
     def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
         csr = views[REQUESTS].get(key[1])
@@ -47,9 +77,42 @@ class CsrApprover:
         except (RequestError, ValueError):  # ValueError: no base64
             return ()  # written by another server, since this one validates; the signer reports the error after an approval
         signer = SIGNERS[spec["signerName"]]
-        return _check_approvals(
-            csr, signer.approval_subresources(request, spec.get("usages") or (), spec.get("username", ""))
-        )
+        issuance = Issuance(csr=csr, request=request, now=now, automatic=True)
+        approvals = signer.approval_subresources(request, spec.get("usages") or (), issuance.username)
+        if approvals and self.recovery is not None and is_recovery(csr):
+            objection = self.recovery.objection(issuance, views)
+            if objection is not None:
+                return held_or_denied(csr, objection, now)
+            return self._approve(
+                issuance, views, "the machine proved the key of its expired certificate, by which it is known"
+            )
+        return self._check_approvals(issuance, views, approvals)
+
+    def _check_approvals(self, issuance: Issuance, views: Views, approvals: Sequence[str]) -> Sequence[Action]:
+        """Check access to each approval in turn until one is allowed."""
+        if not approvals:
+            return ()
+        approval, *rest = approvals
+
+        def then(allowed: bool) -> Sequence[Action]:
+            if allowed:
+                return self._approve(issuance, views, f"a SubjectAccessReview grants the requester {approval}")
+            return self._check_approvals(issuance, views, rest) or (
+                *_not_granted(issuance, approval),
+                Retry("the requester may not have its kubelet client certificate approved by itself"),
+            )
+
+        return (CheckAccess(_access_review(issuance.csr["spec"], approval), then),)
+
+    def _approve(self, issuance: Issuance, views: Views, grounds: str) -> Sequence[Action]:
+        """Approve a request that RBAC or the rule allows, unless an issuance check objects or has to claim something first."""
+        finding = find(self.checks, issuance, views)
+        if isinstance(finding, Objection):
+            return held_or_denied(issuance.csr, finding, issuance.now)
+        message = f"Approved without a person: {grounds}."
+        csr = without_condition(issuance.csr, NEEDS_APPROVAL)
+        approval = Update(REQUESTS, with_condition(csr, APPROVED, REASON, message), "approval")
+        return (*finding.actions, approval) if finding is not None else (approval,)
 
 
 def _may_be_approved(csr: Obj) -> bool:
@@ -58,21 +121,19 @@ def _may_be_approved(csr: Obj) -> bool:
     return signer is not None and bool(signer.auto_approvals) and is_undecided(csr)
 
 
-def _check_approvals(csr: Obj, approvals: Sequence[str]) -> Sequence[Action]:
-    """Check access to each approval in turn until one is allowed."""
-    if not approvals:
+def _not_granted(issuance: Issuance, approval: str) -> Sequence[Action]:
+    """Return the action that names the missing permission; none when the request says already why it waits.
+
+    Two approvers that each insisted on their own reason would write without end.
+    """
+    if any(condition.get("type") == NEEDS_APPROVAL for condition in conditions_of(issuance.csr)):
         return ()
-    approval, *rest = approvals
-
-    def then(allowed: bool) -> Sequence[Action]:
-        if allowed:
-            message = f"Approved without a person: a SubjectAccessReview grants the requester {approval}."
-            return (Update(REQUESTS, with_condition(csr, APPROVED, REASON, message), "approval"),)
-        return _check_approvals(csr, rest) or (
-            Retry("the requester may not have its kubelet client certificate approved by itself"),
-        )
-
-    return (CheckAccess(_access_review(csr["spec"], approval), then),)
+    message = (
+        f'RBAC does not let "{issuance.username}" have its kubelet client certificate approved without a person. Grant it to one '
+        f"of its groups by the ClusterRole system:certificates.k8s.io:certificatesigningrequests:{approval}, or approve the "
+        "request by hand."
+    )
+    return marked_as_held(issuance.csr, Objection(NOT_GRANTED, message))
 
 
 def _access_review(spec: Obj, approval: str) -> Obj:

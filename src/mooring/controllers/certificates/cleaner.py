@@ -2,7 +2,8 @@
 
 Rules kept here (docs/protocol/certificate-signing-requests.md#cleaner):
 * An issued request is deleted one hour after its approval, or as soon as its certificate has expired. A denied or failed one is
-  deleted after an hour. One without any condition, and one approved but never issued, is deleted after 24 hours.
+  deleted after an hour. One without any condition, or with NeedsApproval alone, and one approved but never issued, is deleted
+  after 24 hours.
 * Ages count from the condition's lastUpdateTime. A condition without a readable one never makes a request old.
 * kube-controller-manager checks every hour; here the request is planned again at the moment it falls due.
 """
@@ -19,6 +20,7 @@ from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Requeue
+from mooring.controllers.certificates.issuance import NEEDS_APPROVAL
 from mooring.controllers.certificates.requeststate import REQUESTS, is_issued
 from mooring.pki.errors import PemError
 from mooring.pki.pem import certificates
@@ -54,7 +56,7 @@ class CsrCleaner:
 def _due_times(csr: Obj) -> Iterator[datetime]:
     """Yield every moment at which the request falls due."""
     conditions = conditions_of(csr)
-    if not conditions:
+    if all(condition.get("type") == NEEDS_APPROVAL for condition in conditions):
         yield from _due_after(csr["metadata"].get("creationTimestamp"), ABANDONED_AFTER)
     for condition in conditions:
         kind, updated = condition.get("type"), condition.get("lastUpdateTime")

@@ -9,18 +9,14 @@ Rules kept here (docs/protocol/certificate-signing-requests.md):
 from __future__ import annotations
 
 import base64
-from functools import lru_cache
 
 from mooring.api.certificates.conditions import APPROVED, DENIED, FAILED, conditions_of
 from mooring.apimachinery.schema import Obj
 from mooring.pki.x509.requests import CertificateRequest, parse_request
 
 REQUESTS = "certificatesigningrequests"
-MAX_PARSED = 256
-"""Parsed requests in the cache, a few kB each: more than are ever between approval and signature."""
 
 
-@lru_cache(MAX_PARSED)
 def parsed_request(text: str) -> CertificateRequest:
     """Parse `spec.request`. Raises RequestError, or ValueError when it is not base64."""
     return parse_request(base64.b64decode(text))
@@ -55,6 +51,12 @@ def with_condition(csr: Obj, kind: str, reason: str, message: str) -> Obj:
     condition = {"type": kind, "status": "True", "reason": reason, "message": message}
     others = [other for other in conditions_of(csr) if other.get("type") != kind]
     return with_status(csr, conditions=[*others, condition])
+
+
+def without_condition(csr: Obj, kind: str) -> Obj:
+    """Return a copy without the condition `kind`; the request itself when it has none."""
+    others = [other for other in conditions_of(csr) if other.get("type") != kind]
+    return csr if len(others) == len(conditions_of(csr)) else with_status(csr, conditions=others)
 
 
 def with_status(csr: Obj, **fields: object) -> Obj:

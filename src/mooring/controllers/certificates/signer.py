@@ -1,26 +1,41 @@
 """certificatesigningrequest-signing-controller: signs certificates of approved requests.
 
 Rules kept here (docs/protocol/certificate-signing-requests.md):
-* Requests that are Approved, not Denied, not Failed, without a certificate, and for a signer of the table are signed. Requests for
-  other signers are left to those.
+* Requests that are Approved, not Denied, not Failed, without a certificate, and for a signer with an authority are signed. Requests
+  for other signers are left to those.
 * A request that breaks a rule of its signer, or can never become a certificate, gets the condition Failed through `/status`,
   reason SignerValidationFailure.
+* The issuance checks are repeated. An objection to an automatic approval fails the request.
 * The profile determines the content of the certificate, the authority checks the result, and the status carries the leaf alone.
+* The lineage gets an entry before the certificate is published.
+* The serial number follows from the uid of the request, so that records of the certificate can be written before it is signed.
 * An expired CA signs nothing; the request waits for a new one.
+* A device that holds the key signs in a thread, because it may take long. When it fails, the key is planned again.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from mooring.api.certificates.conditions import FAILED
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
-from mooring.controllers.actions import Action, Entropy, Key, Retry, Update
+from mooring.controllers.actions import Action, Entropy, InThread, Key, Record, Retry, Update
+from mooring.controllers.certificates.issuance import (
+    Issuance,
+    IssuanceCheck,
+    Objection,
+    find,
+    is_automatic,
+    prepared,
+    watched,
+)
+from mooring.controllers.certificates.lineageentry import issued_entry
 from mooring.controllers.certificates.requeststate import (
     REQUESTS,
     is_approved_and_unsigned,
@@ -28,10 +43,11 @@ from mooring.controllers.certificates.requeststate import (
     with_condition,
     with_status,
 )
+from mooring.controllers.certificates.signingpolicy import NO_POLICY, SigningPolicy
 from mooring.pki.errors import IssueError, RequestError
 from mooring.pki.pem import certificates_pem
-from mooring.pki.x509.authority import Authority, serial_number
-from mooring.pki.x509.profiles import SIGNING_DURATION, from_request
+from mooring.pki.x509.authority import Authority, request_serial_number
+from mooring.pki.x509.profiles import SIGNING_DURATION, Template, from_request
 from mooring.pki.x509.signers import SIGNERS
 
 REASON = "SignerValidationFailure"
@@ -39,23 +55,35 @@ REASON = "SignerValidationFailure"
 
 @dataclass(frozen=True, slots=True)
 class CsrSigner:
-    """Signs the requests of every signer in the table with one certificate authority."""
+    """Signs the requests of every signer that has an authority."""
 
-    authority: Authority
+    authority_for: Callable[[str], Authority | None]
+    """Returns the authority that signs for a signer now; None for a signer that is left to other programs."""
     signing_duration: timedelta = SIGNING_DURATION
+    checks: tuple[IssuanceCheck, ...] = ()
+    trusts_source_address: bool = False
+    """True when the API server itself records the address of each requester, as Mooring does."""
+    policy: Callable[[], SigningPolicy] = lambda: NO_POLICY
+    """Returns the signing policy in force."""
     name: str = "certificatesigningrequest-signing-controller"
-    watches: tuple[str, ...] = (REQUESTS,)
+
+    @property
+    def watches(self) -> tuple[str, ...]:
+        return watched(self.checks)
 
     def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
-        return (("", obj["metadata"]["name"]),) if not deleted and _is_to_be_signed(obj) else ()
+        if plural != REQUESTS or deleted or self._authority_of(obj) is None:
+            return ()
+        return (("", obj["metadata"]["name"]),)
 
     def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
         csr = views[REQUESTS].get(key[1])
-        if csr is None or not _is_to_be_signed(csr):
+        authority = None if csr is None else self._authority_of(csr)
+        if csr is None or authority is None:
             return ()
-        if now >= self.authority.not_after:
-            return (Retry(f"the CA expired at {rfc3339(self.authority.not_after)}: nothing can be signed"),)
         spec = csr["spec"]
+        if now >= authority.not_after:
+            return (Retry(f"the CA expired at {rfc3339(authority.not_after)}: nothing can be signed"),)
         usages = spec.get("usages") or ()
         try:
             request = parsed_request(spec["request"])
@@ -64,20 +92,56 @@ class CsrSigner:
         except ValueError:
             return (_mark_failed(csr, "spec.request is not base64"),)
         try:
-            refusals = SIGNERS[spec["signerName"]].refusals(request, usages)
-            if refusals:
+            signer = SIGNERS.get(spec["signerName"])
+            if signer is not None and (refusals := signer.refusals(request, usages)):
                 return (_mark_failed(csr, "; ".join(refusals)),)
-            template = from_request(request, usages, now, spec.get("expirationSeconds"), self.signing_duration)
-            certificate = self.authority.sign(template, now, serial_number(entropy))
+            issuance = Issuance(csr=csr, request=request, now=now, automatic=is_automatic(csr))
+            finding = find(self.checks, issuance, views)
+            if isinstance(finding, Objection):
+                return (_mark_failed(csr, finding.message, finding.reason),)
+            if finding is not None:
+                return prepared(finding, now)
+            template = from_request(request, usages, now, spec.get("expirationSeconds"), self._longest(issuance))
         except IssueError as error:
             return (_mark_failed(csr, str(error)),)
-        text = base64.b64encode(certificates_pem([certificate])).decode()
-        return (Update(REQUESTS, with_status(csr, certificate=text), "status"),)
+        sign = partial(
+            _sign,
+            csr,
+            authority,
+            template,
+            now,
+            request_serial_number(csr["metadata"]["uid"]),
+            self.trusts_source_address,
+        )
+        return (InThread(sign),) if authority.in_device else sign()
+
+    def _longest(self, issuance: Issuance) -> timedelta:
+        """Return the longest lifetime of the certificate."""
+        limit = self.policy().max_lifetime(issuance)
+        return self.signing_duration if limit is None else min(limit, self.signing_duration)
+
+    def _authority_of(self, csr: Obj) -> Authority | None:
+        """Return the authority that is to sign the request now; None when it is in another stage, or for another signer."""
+        if not is_approved_and_unsigned(csr):
+            return None
+        return self.authority_for((csr.get("spec") or {}).get("signerName", ""))
 
 
-def _is_to_be_signed(csr: Obj) -> bool:
-    return (csr.get("spec") or {}).get("signerName") in SIGNERS and is_approved_and_unsigned(csr)
+def _sign(
+    csr: Obj, authority: Authority, template: Template, now: datetime, serial: int, trusts_source_address: bool
+) -> Sequence[Action]:
+    """Return the entry of the lineage and the update that carries the certificate, or the reason why there is none.
+
+    Raises DeviceError.
+    """
+    try:
+        certificate = authority.sign(template, now, serial)
+    except IssueError as error:
+        return (_mark_failed(csr, str(error)),)
+    text = base64.b64encode(certificates_pem([certificate])).decode()
+    entry = issued_entry(csr, certificate, authority, now, trusts_source_address=trusts_source_address)
+    return (Record(entry), Update(REQUESTS, with_status(csr, certificate=text), "status"))
 
 
-def _mark_failed(csr: Obj, message: str) -> Action:
-    return Update(REQUESTS, with_condition(csr, FAILED, REASON, message), "status")
+def _mark_failed(csr: Obj, message: str, reason: str = REASON) -> Action:
+    return Update(REQUESTS, with_condition(csr, FAILED, reason, message), "status")

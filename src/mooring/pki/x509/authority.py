@@ -10,6 +10,7 @@ Rules kept here (docs/protocol/certificate-signing-requests.md#signing):
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -19,7 +20,14 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from mooring.clock import rfc3339
 from mooring.pki import pem
 from mooring.pki.errors import IssueError
-from mooring.pki.keys import PrivateKey, accepted_private_key, signature_hash
+from mooring.pki.keys import (
+    DeviceKey,
+    PrivateKey,
+    PublicKey,
+    accepted_private_key,
+    public_key_fingerprint,
+    signature_hash,
+)
 from mooring.pki.x509 import profiles, usages
 from mooring.pki.x509.issued import check_issued
 from mooring.pki.x509.profiles import Template
@@ -30,6 +38,14 @@ SERIAL_BYTES = 16  # RFC 5280 allows 20; 128 random bits never repeat in practic
 def serial_number(entropy: Callable[[int], bytes]) -> int:
     """Return a positive serial number of 128 bits."""
     return int.from_bytes(entropy(SERIAL_BYTES), "big") or 1
+
+
+def request_serial_number(uid: str) -> int:
+    """Return the serial number of the certificate for a request with this uid, which an API server chose at random (122 bits).
+
+    It is known before the signature, so that records of the certificate can be written first, and signing again repeats it.
+    """
+    return int.from_bytes(hashlib.sha256(f"serial number for request {uid}".encode()).digest()[:SERIAL_BYTES], "big")
 
 
 class Authority:
@@ -48,8 +64,19 @@ class Authority:
         self.certificate = certificate
         self.certificate_pem = pem.certificates_pem([certificate])
         self.not_after = certificate.not_valid_after_utc
+        self.key_fingerprint = public_key_fingerprint(key)
         self._key = key
         self._extra_extensions: tuple[x509.ExtensionType, ...] = (_authority_key_identifier(certificate, key),)
+
+    @property
+    def in_device(self) -> bool:
+        """True when a device holds the key. `sign` then takes milliseconds, and may raise DeviceError."""
+        return isinstance(self._key, DeviceKey)
+
+    @property
+    def public_key(self) -> PublicKey:
+        """The public key of the CA."""
+        return self._key.public_key()
 
     def sign(self, template: Template, now: datetime, serial: int) -> x509.Certificate:
         """Return the checked certificate of `template`. Raises IssueError when the CA expired or X.509 cannot encode the
@@ -62,6 +89,13 @@ class Authority:
         certificate = _sign_template(template, self.certificate.subject, serial, self._extra_extensions, self._key)
         check_issued(certificate, template, self.certificate, now)
         return certificate
+
+    def sign_revocation_list(self, builder: x509.CertificateRevocationListBuilder) -> x509.CertificateRevocationList:
+        """Return the signed list of `builder`, which lacks only the issuer. `revocationlist` makes it."""
+        builder = builder.issuer_name(self.certificate.subject)
+        for extension in self._extra_extensions:
+            builder = builder.add_extension(extension, critical=False)
+        return builder.sign(self._key, signature_hash(self._key))
 
     def __repr__(self) -> str:
         return f"Authority({self.certificate.subject.rfc4514_string()!r})"
@@ -105,6 +139,8 @@ def _sign_template(
             builder = builder.add_extension(alternatives.extension(), critical=not template.subject.rdns)
         if template.is_ca:
             identifier = x509.SubjectKeyIdentifier.from_public_key(template.public_key)
+            if given := template.subject_key_identifier:
+                identifier = x509.SubjectKeyIdentifier(given)
             builder = builder.add_extension(identifier, critical=False)
         for extension in extra_extensions:
             builder = builder.add_extension(extension, critical=False)

@@ -58,6 +58,8 @@ class Template:
     usages: tuple[str, ...]
     alternative_names: AlternativeNames = NO_NAMES
     is_ca: bool = False
+    subject_key_identifier: bytes = b""
+    """Identifier of the key of a CA; by default the SHA-1 of its public key (RFC 5280 4.2.1.2)."""
 
     def ending_by(self, moment: datetime) -> Template:
         """Return a template that is not valid after `moment`."""

@@ -24,6 +24,9 @@ KUBE_APISERVER_CLIENT_KUBELET = "kubernetes.io/kube-apiserver-client-kubelet"
 KUBELET_SERVING = "kubernetes.io/kubelet-serving"
 LEGACY_UNKNOWN = "kubernetes.io/legacy-unknown"
 
+CLIENT_SIGNERS = (KUBE_APISERVER_CLIENT_KUBELET, KUBE_APISERVER_CLIENT)
+"""Signers whose certificates the API server accepts from clients. It must trust their CAs."""
+
 NODE_CLIENT = "nodeclient"
 SELF_NODE_CLIENT = "selfnodeclient"
 

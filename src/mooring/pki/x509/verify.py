@@ -28,7 +28,7 @@ from typing import TypeVar
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, SignatureAlgorithmOID
 
 from mooring.clock import gap, rfc3339
@@ -36,6 +36,7 @@ from mooring.pki import pem
 from mooring.pki.errors import KeyRefusedError, PeerCertificateError, PemError
 from mooring.pki.keys import accepted_public_key
 from mooring.pki.x509 import names
+from mooring.pki.x509.profiles import BACKDATE
 
 MAX_CHAIN = 10
 """Certificates that a peer may present. Real chains have one to three."""
@@ -59,7 +60,12 @@ _KNOWN_EXTENSIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class VerifiedPeer:
-    """The identity of a verified chain. `not_before`/`not_after` are the leaf's; `valid_from`/`valid_until` the chain's."""
+    """The identity of a verified chain. `not_before`/`not_after` are the leaf's; `valid_from`/`valid_until` the chain's.
+
+    `public_key` and `issuer` are `sha256:<hex>` of a SubjectPublicKeyInfo: the leaf's, and that of the CA which signed it. A leaf
+    that is itself in the bundle is its own issuer. `issued_at` is the latest moment at which the leaf can have been issued, as far
+    as its issuer is known; otherwise it is `not_before`.
+    """
 
     common_name: str
     organizations: tuple[str, ...]
@@ -69,6 +75,10 @@ class VerifiedPeer:
     not_after: datetime
     valid_from: datetime
     valid_until: datetime
+    serial_number: int
+    public_key: str
+    issuer: str
+    issued_at: datetime
     leaf: x509.Certificate = field(repr=False, compare=False)
 
     @property
@@ -85,8 +95,9 @@ def valid_at(peer: VerifiedPeer, now: datetime) -> bool:
 class ClientTrust:
     """A bundle of CAs that verifies client certificates."""
 
-    def __init__(self, cas: Iterable[x509.Certificate]) -> None:
-        """An empty bundle verifies no certificate."""
+    def __init__(self, cas: Iterable[x509.Certificate], backdating: Iterable[x509.Certificate] = ()) -> None:
+        """An empty bundle verifies no certificate. `backdating`: CAs whose certificates begin BACKDATE before they are issued."""
+        self._backdating = frozenset(_key_identity(ca) for ca in backdating)
         roots = {ca.public_bytes(Encoding.DER): ca for ca in cas}
         self._root_encodings = frozenset(roots)
         self._roots = _by_subject(roots.values())
@@ -109,17 +120,31 @@ class ClientTrust:
             path = _Search(self._roots, _by_subject(intermediates), now).path_from(leaf)
 
         # (5) The identity.
+        issuer = _key_identity(path[1] if len(path) > 1 else leaf)
+        begin = leaf.not_valid_before_utc
         return VerifiedPeer(
             common_name=names.common_name(leaf.subject),
             organizations=names.organizations(leaf.subject),
             uid=_uid(leaf.subject),
             fingerprint=hashlib.sha256(chain[0]).hexdigest(),
-            not_before=leaf.not_valid_before_utc,
+            not_before=begin,
             not_after=leaf.not_valid_after_utc,
             valid_from=max(certificate.not_valid_before_utc for certificate in path),
             valid_until=min(certificate.not_valid_after_utc for certificate in path),
+            serial_number=leaf.serial_number,
+            public_key=_key_identity(leaf),
+            issuer=issuer,
+            issued_at=begin + BACKDATE if issuer in self._backdating else begin,
             leaf=leaf,
         )
+
+    def verify_at_end(self, chain: Sequence[bytes]) -> VerifiedPeer:
+        """Return the identity of a presented `chain` at the last moment of its leaf. Raises PeerCertificateError.
+
+        The issuers must have been valid then. The CA's key of that time may have been stolen since: the caller must know the
+        leaf's key from elsewhere.
+        """
+        return self.verify(chain, _parse_chain(chain)[0].not_valid_after_utc)
 
 
 class _Search:
@@ -172,6 +197,11 @@ class _Search:
             self._refusal = refusal
             return False
         return True
+
+
+def _key_identity(certificate: x509.Certificate) -> str:
+    der = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return f"sha256:{hashlib.sha256(der).hexdigest()}"
 
 
 def _by_subject(certificates: Iterable[x509.Certificate]) -> dict[x509.Name, list[x509.Certificate]]:

@@ -22,8 +22,9 @@ from mooring.client.files import read_limited
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, load_private_key
-from mooring.pki.pem import certificates, certificates_pem
+from mooring.pki.pem import certificates
 from mooring.pki.rootca import RootCa
+from mooring.pki.x509.clusterca import ClusterCa
 from mooring.pki.x509.names import printable
 from mooring.plane.exposed import warn_if_exposed
 from mooring.plane.reloading import Reloading
@@ -51,16 +52,16 @@ class ServingPair:
         self,
         settings: ServingSettings,
         pair: Pair,
-        authority: x509.Certificate,
+        ca: ClusterCa,
         reloading: Reloading,
         now: Callable[[], datetime],
         changed: Callable[[], None],
     ) -> None:
-        """`pair` is the first one in force; `authority` is the cluster's own CA. Raises ConfigError."""
+        """`pair` is the first one in force; `ca` is the cluster's own CA. Raises ConfigError."""
         self.chain, self.key = pair
         self._changed = _nothing
         self._settings = settings
-        self._authority = authority
+        self._ca = ca
         self._now = now
         self._certificate_pem = self._key_pem = b""
         root = settings.root_ca_file
@@ -71,6 +72,17 @@ class ServingPair:
             self._key_pem = reloading.follow(settings.tls_private_key_file, self._use_key)
             self._use_newest()
         self._changed = changed
+
+    def follow_ca(self, own: Pair) -> None:
+        """Follow a change of the cluster's CA. `own` is the renewed pair of the data directory, not used when files name another.
+
+        Raises ConfigError when root-ca-file does not verify the renewed pair; the last good one stays in force.
+        """
+        pair = (self.chain, self.key) if self._settings.tls_cert_file else own
+        ca_pem = self._verifying_cas(pair[0], self._root_pem)
+        self.chain, self.key = pair
+        self.root_ca.replace(ca_pem)
+        self._changed()
 
     def _use_root(self, data: bytes) -> None:
         self._newest_root = data
@@ -112,14 +124,14 @@ class ServingPair:
         """Return the CAs that verify a chain. Raises ConfigError when root-ca-file is given and does not verify it."""
         if self._settings.root_ca_file:
             return from_file(root_pem, chain, self._now())
-        if found := serving_cas(self._settings, chain, self._authority, self._now()):
+        if found := serving_cas(self._settings, chain, self._ca.trusted, self._now()):
             return found
         log.warning(
             "%s: no CA that is known here verifies the certificate of %s: joining machines, Pods and admin.conf do not trust "
             "it; name its CAs with %s",
             CERTIFICATE_KEY, printable(chain[-1].issuer), KEY,
         )  # fmt: skip
-        return certificates_pem([self._authority])
+        return self._ca.trusted_pem
 
 
 def _parse_pair(certificate_pem: bytes, key_pem: bytes) -> Pair:

@@ -2,8 +2,8 @@
 
 Rules kept here (docs/adr/0027-serving-trust-and-issuing-trust.md):
 * The content of `root-ca-file` is the bundle, if the flag is given. It must verify the serving certificate.
-* Otherwise the bundle is the one certificate that verifies the serving certificate: the cluster's own CA, else a root at the end of
-  `tls-cert-file`, else one of the machine's roots.
+* Otherwise the bundle is what verifies the serving certificate: the cluster's own CAs, which are several during a rollover, else a
+  root at the end of `tls-cert-file`, else one of the machine's roots.
 * The CA that signs client certificates is part of it only when it also verifies the serving certificate.
 """
 
@@ -27,11 +27,14 @@ KEY = "root-ca-file"
 Chain = Sequence[x509.Certificate]
 
 
-def serving_cas(settings: ServingSettings, chain: Chain, authority: x509.Certificate, now: datetime) -> bytes:
-    """Return the bundle for a serving certificate, as PEM; empty when no known CA verifies it. Raises ConfigError."""
+def serving_cas(settings: ServingSettings, chain: Chain, own: Sequence[x509.Certificate], now: datetime) -> bytes:
+    """Return the bundle for a serving certificate, as PEM; empty when no known CA verifies it. Raises ConfigError.
+
+    `own` are the cluster's own CAs.
+    """
     if settings.root_ca_file:
         return from_file(read_limited(Path(settings.root_ca_file)), chain, now)
-    for candidates in ([authority], [chain[-1]] if _is_root(chain[-1]) else []):
+    for candidates in (own, [chain[-1]] if _is_root(chain[-1]) else []):
         if candidates and anchor(chain, now, candidates) is not None:
             return certificates_pem(candidates)
     found = anchor(chain, now)

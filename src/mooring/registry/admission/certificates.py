@@ -4,6 +4,8 @@ Rules kept here (docs/protocol/certificate-signing-requests.md#admission):
 * CertificateApproval: a change of `/approval` needs the verb `approve` on the signer: resource `signers`, name that of the
   signer, or `<domain>/*`.
 * CertificateSigning: a change of the certificate or the conditions through `/status` needs the verb `sign` on the signer alike.
+* ClusterTrustBundleAttest: a new ClusterTrustBundle of a signer, and a change of one, need the verb `attest` on the signer alike.
+  A change that only the garbage collector and server-side apply make needs none.
 * CertificateSubjectRestriction: a request to the signer kube-apiserver-client may not name the group system:masters.
 """
 
@@ -22,6 +24,8 @@ from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT
 from mooring.registry.admission.request import AdmissionRequest
 
 CSRS = "certificatesigningrequests"
+BUNDLES = "clustertrustbundles"
+_COLLECTOR_FIELDS = frozenset({"ownerReferences", "finalizers", "managedFields"})
 GROUP = "certificates.k8s.io"
 
 
@@ -30,7 +34,7 @@ class CertificateApproval:
 
     def admit(self, request: AdmissionRequest) -> None:
         if request.operation == "UPDATE" and request.resource == f"{CSRS}/approval":
-            _check_signer(request, "approve")
+            _check_requested_signer(request, "approve")
 
 
 class CertificateSigning:
@@ -40,7 +44,20 @@ class CertificateSigning:
         if request.operation != "UPDATE" or request.resource != f"{CSRS}/status":
             return
         if _outcome(request.new) != _outcome(request.old):
-            _check_signer(request, "sign")
+            _check_requested_signer(request, "sign")
+
+
+class ClusterTrustBundleAttest:
+    name = "ClusterTrustBundleAttest"
+
+    def admit(self, request: AdmissionRequest) -> None:
+        if request.operation not in ("CREATE", "UPDATE") or request.resource != BUNDLES or request.new is None:
+            return
+        signer = _signer(request.new)  # an update that changes it is refused by the validation
+        if not signer or (request.old is not None and _meaning(request.new) == _meaning(request.old)):
+            return
+        if not _may(request, "attest", signer):
+            raise request.forbidden(f'user not permitted to attest for signerName "{signer}"')
 
 
 class CertificateSubjectRestriction:
@@ -77,12 +94,25 @@ def _outcome(obj: Obj | None) -> tuple[Any, Any]:
     return status.get("certificate") or "", status.get("conditions") or []
 
 
-def _check_signer(request: AdmissionRequest, verb: str) -> None:
+def _meaning(obj: Obj) -> Obj:
+    """Return the object without the metadata that garbage collection and apply write."""
+    kept = {name: value for name, value in obj["metadata"].items() if name not in _COLLECTOR_FIELDS}
+    return {**obj, "metadata": kept}
+
+
+def _check_requested_signer(request: AdmissionRequest, verb: str) -> None:
     assert request.old is not None  # UPDATE
     signer = _signer(request.old)
+    if not _may(request, verb, signer):
+        raise request.forbidden(f'user not permitted to {verb} requests with signerName "{signer}"')
+
+
+def _may(request: AdmissionRequest, verb: str, signer: str) -> bool:
+    """Return true when the user has the verb on the signer, or on all signers of its domain."""
     domain = signer.partition("/")[0]
-    for name in (signer, f"{domain}/*"):
-        attributes = Attributes(user=request.user, verb=verb, group=GROUP, version="*", resource="signers", name=name)
-        if request.authorize(attributes).allowed:
-            return
-    raise request.forbidden(f'user not permitted to {verb} requests with signerName "{signer}"')
+    return any(
+        request.authorize(
+            Attributes(user=request.user, verb=verb, group=GROUP, version="*", resource="signers", name=name)
+        ).allowed
+        for name in (signer, f"{domain}/*")
+    )

@@ -11,14 +11,21 @@ from types import MappingProxyType
 
 from mooring.api.core.service.allocation import DEFAULT_RANGE
 from mooring.errors import ConfigError
+from mooring.registry.admission.bootstraptoken import BootstrapTokenLimits
 from mooring.registry.admission.certificates import (
     CertificateApproval,
     CertificateSigning,
     CertificateSubjectRestriction,
+    ClusterTrustBundleAttest,
 )
+from mooring.registry.admission.defaulttolerationseconds import DefaultTolerationSeconds
+from mooring.registry.admission.knownserialnumbers import KnownSerialNumbers
+from mooring.registry.admission.lineage import LineageAppendOnly
 from mooring.registry.admission.namespacelifecycle import NamespaceLifecycle
+from mooring.registry.admission.nodemembership import NodeMembership
 from mooring.registry.admission.noderestriction.plugin import NodeRestriction
 from mooring.registry.admission.rbacescalation import RbacEscalation
+from mooring.registry.admission.recoveringnodes import RecoveringNodeRestriction
 from mooring.registry.admission.request import Admission
 from mooring.registry.admission.serviceaccount import ServiceAccount
 from mooring.registry.admission.serviceallocation import ServiceClusterIP, ServiceNodePort
@@ -28,19 +35,38 @@ ADMISSION: Mapping[str, Callable[[], Admission]] = MappingProxyType(
     {
         "NamespaceLifecycle": NamespaceLifecycle,
         "ServiceAccount": ServiceAccount,
+        "DefaultTolerationSeconds": DefaultTolerationSeconds,
         "NodeRestriction": NodeRestriction,
+        "RecoveringNodeRestriction": RecoveringNodeRestriction,
+        "NodeMembership": NodeMembership,
         "ServiceClusterIP": ServiceClusterIP,
         "ServiceNodePort": ServiceNodePort,
         "CertificateApproval": CertificateApproval,
         "CertificateSigning": CertificateSigning,
+        "ClusterTrustBundleAttest": ClusterTrustBundleAttest,
         "CertificateSubjectRestriction": CertificateSubjectRestriction,
+        "BootstrapTokenLimits": BootstrapTokenLimits,
+        "LineageAppendOnly": LineageAppendOnly,
+        "KnownSerialNumbers": KnownSerialNumbers,
         "RBACEscalation": RbacEscalation,
     }
 )
 
 
-ALWAYS_ENABLED = frozenset({"ServiceClusterIP", "ServiceNodePort", "RBACEscalation"})
-"""Plugins that cannot be disabled: in kube-apiserver the storage of Services and of RBAC does their work."""
+ALWAYS_ENABLED = frozenset(
+    {
+        "NodeMembership",
+        "RecoveringNodeRestriction",
+        "ServiceClusterIP",
+        "ServiceNodePort",
+        "LineageAppendOnly",
+        "RBACEscalation",
+    }
+)
+"""Plugins that cannot be disabled: in kube-apiserver the storage of Services and of RBAC does their work.
+RecoveringNodeRestriction goes with an authenticator of Mooring's own (`--node-recovery`).
+The setting `--node-deletion` decides on membership.
+The lineage of certificates proves nothing if its plugin can be turned off."""
 
 
 def build(disabled: Collection[str] = (), services: Network = DEFAULT_RANGE) -> tuple[Admission, ...]:

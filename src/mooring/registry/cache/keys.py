@@ -28,4 +28,4 @@ class Keys:
         """Return the object of an entry, or None for a kind that is not served. `is_whole`: see `Stored.of`. Raises
         StorageError."""
         place = self.parse(entry.key)
-        return Stored.of(*place, entry.revision, entry.value, is_whole) if place is not None else None
+        return Stored.of(*place, entry.revision, entry.value, is_whole, entry.key) if place is not None else None

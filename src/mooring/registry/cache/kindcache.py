@@ -231,7 +231,7 @@ class KindCache:
     def load(self, items: Iterable[tuple[str, Stored]], revision: int) -> None:
         """Replace the state by that of a listing at `revision`, given as pairs in key order."""
         self._by_key = SortedDict(items)
-        self.revision = max([self.revision, *(item.revision for item in self._by_key.values())])
+        self.revision = max(self.revision, max((item.revision for item in self._by_key.values()), default=0))
         self._listed = revision
         self.window.restart(revision)
 
@@ -243,6 +243,8 @@ class KindCache:
         """Apply one write, None for a deletion. Return None when it changed nothing."""
         previous: Stored | None = self._by_key.get(key)
         if current is not None:
+            if previous is not None:
+                current.key = previous.key  # the text that the mapping has, so that it is in memory once
             self._by_key[key] = current
         elif previous is not None:
             del self._by_key[key]

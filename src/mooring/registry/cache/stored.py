@@ -2,8 +2,8 @@
 
 Rules kept here:
 * `raw` is the stored JSON with `"resourceVersion":"N",` inserted behind `"metadata":{`. Nothing else is changed, and nothing is
-  parsed for it. Bytes of another shape (another writer of the same etcd, an older version that left out fields which Go always
-  writes) are re-encoded once, on arrival. Only kinds that have such fields are checked for them.
+  parsed for it. Bytes of another shape (protobuf or JSON of a kube-apiserver on the same etcd, an older version that left out
+  fields which Go always writes) are re-encoded once, on arrival. Only kinds that have such fields are checked for them.
 * The object is decoded when a field is first read, and then shared: it must not be changed. All decoded forms together are bounded
   (`DecodedObjects`), and are made again from the bytes when needed.
 * The other form of a kind with an alias is made when it is first needed, and then shared alike.
@@ -14,18 +14,20 @@ from __future__ import annotations
 import gc
 from collections import deque
 from collections.abc import Mapping
-from sys import intern
 from threading import Lock
-from typing import cast
+from typing import ClassVar, cast
 
 import msgspec
+from msgspec import Struct
 
 from mooring.api.kind import Kind
+from mooring.api.kinds import forms
 from mooring.apimachinery.codec.json import encode_json
+from mooring.apimachinery.codec.storedvalue import decode_stored_value
 from mooring.apimachinery.codec.zerofields import complete, has_structs
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Obj
-from mooring.errors import StorageError
+from mooring.errors import ApiError, StorageError
 from mooring.registry.longwork import LONG_BYTES
 
 decode = msgspec.json.Decoder().decode
@@ -82,71 +84,94 @@ DECODED = DecodedObjects()
 """Decoded objects of this process, however many registries it has."""
 
 
-class Stored:
-    """One object at one revision. With `revision` 0 it was never stored (dry run) and has no resourceVersion."""
+class Decoded:
+    """Forms of one object that were made of its bytes."""
 
-    __slots__ = ("_converted", "_fields", "_obj", "kind", "name", "namespace", "raw", "revision")
+    __slots__ = ("converted", "fields", "obj")
 
-    def __init__(self, kind: Kind, namespace: str, name: str, revision: int, raw: bytes) -> None:
-        self.kind = kind
-        self.namespace = intern(namespace)  # thousands of objects share a few
-        self.name = name
-        self.revision = revision
-        self.raw = raw
-        self._obj: Obj | None = None
-        self._fields: Mapping[str, str] | None = None
-        self._converted: Stored | None = None
+    def __init__(self, obj: Obj) -> None:
+        self.obj = obj
+        self.fields: Mapping[str, str] | None = None
+        self.converted: Stored | None = None
+
+
+class Stored(Struct, eq=False, gc=False):
+    """One object at one revision. With `revision` 0 it was never stored (dry run) and has no resourceVersion.
+
+    A process may hold a million of these: each is 56 bytes and no work for the garbage collector, which could find no cycle in it.
+    """
+
+    kind: Kind
+    key: str
+    """Key in the store."""
+    revision: int
+    raw: bytes
+    decoded: Decoded | None = None
+    """Forms made of `raw`; None while they are not in memory."""
+    is_partly_known: ClassVar[bool] = False
 
     @classmethod
-    def of(cls, kind: Kind, namespace: str, name: str, revision: int, value: bytes, is_whole: bool = False) -> Stored:
-        """Build from stored bytes. `is_whole`: `encoded` has just made them of a complete object.
+    def of(
+        cls, kind: Kind, namespace: str, name: str, revision: int, value: bytes, is_whole: bool = False, key: str = ""
+    ) -> Stored:
+        """Build from stored bytes. `is_whole`: `encoded` has just made them of a complete object. `key`: the key, if known.
 
-        Raises StorageError when they are not a JSON object with metadata.
+        Raises StorageError when they are no object of this kind.
         """
         start = head(kind.resource)
+        is_partly_known = False
         if not is_whole and (not value.startswith(start) or has_structs(kind.resource.schema)):
-            value = normalize(kind.resource, value)
+            value, is_partly_known = normalize(kind, value)
+        made = PartlyKnown if is_partly_known else cls
+        key = key or kind.key(namespace, name)
         if not revision:
-            return cls(kind, namespace, name, 0, value)
+            return made(kind, key, 0, value)
         cut = len(start)
-        return cls(kind, namespace, name, revision, b'%b"resourceVersion":"%d",%b' % (start, revision, value[cut:]))
+        return made(kind, key, revision, b'%b"resourceVersion":"%d",%b' % (start, revision, value[cut:]))
 
     @property
-    def key(self) -> str:
-        """Key in the store."""
-        return self.kind.key(self.namespace, self.name)
+    def name(self) -> str:
+        """Name of the object."""
+        return self.key.rpartition("/")[2]
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the object; "" for an object of the cluster."""
+        return self.key.rpartition("/")[0].rpartition("/")[2] if self.kind.resource.namespaced else ""
 
     @property
     def obj(self) -> Obj:
         """Decoded object with metadata.resourceVersion. It is shared: copy it before any change."""
-        obj = self._obj  # read once: a thread of `longwork` may drop it at any moment
-        if obj is None:
-            collecting = len(self.raw) > LONG_BYTES and gc.isenabled()
+        decoded = self.decoded  # read once: a thread of `longwork` may drop it at any moment
+        return (decoded or self._decode()).obj
+
+    def _decode(self) -> Decoded:
+        collecting = len(self.raw) > LONG_BYTES and gc.isenabled()
+        if collecting:
+            gc.disable()  # a collection, caused by tens of thousands of new containers, would turn 5 ms into 55
+        try:
+            decoded = Decoded(cast("Obj", decode(self.raw)))
+        except msgspec.DecodeError as error:
+            raise _unreadable(self.kind.resource) from error
+        finally:
             if collecting:
-                gc.disable()  # a collection, caused by tens of thousands of new containers, would turn 5 ms into 55
-            try:
-                obj = cast("Obj", decode(self.raw))
-            except msgspec.DecodeError as error:
-                raise _unreadable(self.kind.resource) from error
-            finally:
-                if collecting:
-                    gc.enable()
-            self._obj = obj
-            DECODED.add(self)
-        return obj
+                gc.enable()
+        self.decoded = decoded
+        DECODED.add(self)
+        return decoded
 
     def forget(self) -> None:
         """Drop everything that can be made again from the bytes."""
-        self._obj = self._fields = self._converted = None
+        self.decoded = None
 
     @property
     def fields(self) -> Mapping[str, str]:
         """Values of all selectable fields of this object."""
-        fields = self._fields
+        decoded = self.decoded or self._decode()
+        fields = decoded.fields
         if fields is None:
-            obj = self.obj
-            fields = self._fields = {
-                **self.kind.selectable_fields(obj),
+            fields = decoded.fields = {
+                **self.kind.selectable_fields(decoded.obj),
                 "metadata.name": self.name,
                 "metadata.namespace": self.namespace,
             }
@@ -161,10 +186,13 @@ class Stored:
         """Return this object in the form of `kind`, its own kind or an alias of it."""
         if kind is self.kind:
             return self
-        converted = self._converted
+        decoded = self.decoded or self._decode()
+        converted = decoded.converted
         if converted is None or converted.kind is not kind:
-            value = encoded(kind.resource, kind.from_storage(self.obj))
-            converted = self._converted = Stored.of(kind, self.namespace, self.name, self.revision, value)
+            value = encoded(kind.resource, kind.from_storage(decoded.obj))
+            converted = decoded.converted = Stored.of(
+                kind, self.namespace, self.name, self.revision, value, key=self.key
+            )
         return converted
 
     def at(self, revision: int) -> Stored:
@@ -172,28 +200,45 @@ class Stored:
         start = len(head(self.kind.resource))
         cut = start + (len(f'"resourceVersion":"{self.revision}",') if self.revision else 0)
         spliced = b'%b"resourceVersion":"%d",%b' % (self.raw[:start], revision, self.raw[cut:])
-        return Stored(self.kind, self.namespace, self.name, revision, spliced)
+        return Stored(self.kind, self.key, revision, spliced)
 
     def __repr__(self) -> str:
         return f"Stored({self.key!r}, revision={self.revision})"
 
 
-def _unreadable(resource: Resource) -> StorageError:
+def _unreadable(resource: Resource, why: str = "it is not valid JSON") -> StorageError:
     return StorageError(
-        f"a stored object of {resource.plural} is not valid JSON; restore it from a backup or delete its key"
+        f"a stored object of {resource.plural} cannot be read: {why}; restore it from a backup, delete its key, or leave it to "
+        "the server that wrote it"
     )
 
 
-def normalize(resource: Resource, value: bytes) -> bytes:
-    """Return bytes of another shape as `encoded` would have written them. Raises StorageError."""
+def _type(kind: Kind) -> tuple[str, str]:
+    return kind.resource.api_version, kind.resource.kind
+
+
+class PartlyKnown(Stored, eq=False, gc=False):
+    """An object stored as protobuf with fields that this server does not know. `raw` lacks them, so an update would lose them."""
+
+    is_partly_known: ClassVar[bool] = True
+
+
+def normalize(kind: Kind, value: bytes) -> tuple[bytes, bool]:
+    """Return bytes of another shape as `encoded` would have written them, and whether unknown fields were left out.
+
+    Raises StorageError.
+    """
+    resource = kind.resource
     try:
-        obj = decode(value)
-    except msgspec.DecodeError as error:
-        raise _unreadable(resource) from error
-    if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict) or not obj["metadata"]:
-        raise _unreadable(resource)
-    try:
-        changed = complete(obj, resource.schema)
+        obj, has_unknown = decode_stored_value(value, {_type(form): form.storage_schema for form in forms(kind)})
+        if not isinstance(obj.get("metadata"), dict) or not obj["metadata"]:
+            raise _unreadable(resource, "it has no metadata")
+        for form in forms(kind):
+            if form is not kind and (obj["apiVersion"], obj["kind"]) == _type(form):
+                obj = form.to_storage(obj)
+        changed = complete(obj, kind.storage_schema)
+    except ApiError as error:
+        raise _unreadable(resource, str(error)) from error
     except (AttributeError, TypeError) as error:
-        raise _unreadable(resource) from error
-    return encoded(resource, obj) if changed or not value.startswith(head(resource)) else value
+        raise _unreadable(resource, "a field has a value of another type") from error
+    return encoded(resource, obj) if changed or not value.startswith(head(resource)) else value, has_unknown

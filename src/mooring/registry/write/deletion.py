@@ -27,10 +27,13 @@ from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.errors import ConflictError
 from mooring.registry.admission.namespacelifecycle import is_namespace
+from mooring.registry.cache.foreignkeys import ForeignKeys
 from mooring.registry.cache.stored import Stored
 
 MAX_GRACE = 100 * 365 * 24 * 3600
 """Seconds: a century, so that every grace period ends within the range of dates."""
+MAX_LISTED = 10
+"""Resources that an error names."""
 _POLICY_FINALIZER = {"Foreground": FOREGROUND, "Orphan": ORPHAN}
 
 
@@ -109,3 +112,16 @@ def check_preconditions(kind: Kind, stored: Stored, options: DeleteOptions) -> N
             why = f"the {label} in the precondition ({wanted}) does not match the {label} in record ({actual})."
             why = f"{why} The object might have been {otherwise}"
             raise ConflictError.of(kind.storage_kind.resource.group, kind.resource.kind, stored.name, why)
+
+
+def check_foreign_content(kind: Kind, name: str, foreign: ForeignKeys) -> None:
+    """Raise ConflictError when a namespace is to be removed while objects of other servers are in it.
+
+    Its namespace controller does not see them. They would be left behind, and come back with the next namespace of this name.
+    """
+    left = foreign.resources(name) if is_namespace(kind) else None
+    if left:
+        listed = ", ".join(f"{resource} ({count})" for resource, count in list(left.items())[:MAX_LISTED])
+        raise ConflictError.of(
+            "", "namespaces", name, f"the namespace has objects of kinds that this server does not serve: {listed}"
+        )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from mooring.api.kind import Kind
 from mooring.apimachinery.codec.limits import MAX_VALUES, count_values
+from mooring.apimachinery.codec.unknownfields import has_unknown_fields
 from mooring.apimachinery.schema import Obj
 from mooring.errors import (
     STALE,
@@ -16,6 +17,7 @@ from mooring.errors import (
     Details,
     FieldError,
     ForbiddenError,
+    InternalServerError,
     InvalidError,
     NotFoundError,
     RequestEntityTooLargeError,
@@ -53,6 +55,22 @@ def check_place(kind: Kind, obj: Obj, namespace: str, name: str) -> None:
         raise BadRequestError(
             f"the namespace of the object ({inside}) does not match the namespace on the request ({namespace})"
         )
+
+
+def check_known(kind: Kind, old: Stored) -> None:
+    """Raise InternalServerError when `old` has fields that this server does not know: an update would lose them.
+
+    An object that is being deleted may be updated, so that its finalizers can be removed.
+    """
+    if not old.is_partly_known and not has_unknown_fields(old.obj, old.kind.resource.schema):
+        return
+    if "deletionTimestamp" in old.obj["metadata"]:
+        return
+    resource = kind.resource.plural + (f".{kind.resource.group}" if kind.resource.group else "")
+    raise InternalServerError(
+        f'{resource} "{old.name}" was stored by another server with fields that this server does not know, which an update '
+        "here would lose; update it through that server, or delete and create it"
+    )
 
 
 def not_found(kind: Kind, name: str) -> NotFoundError:

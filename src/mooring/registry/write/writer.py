@@ -5,14 +5,15 @@ Rules kept here (docs/protocol/objects.md, docs/protocol/patches.md):
   process' cache has the write, and so reads its own write, also through another request to this process.
 * A resourceVersion that is not the stored one is 409. Without one the write is repeated on the newest state, a bounded number of
   times; so is a patch.
-* A write that changes nothing is not stored: the revision stays, and no event is sent.
+* A write that changes nothing is not stored: the revision stays, and no event is sent. It is stored when the stored value is stale,
+  which means that another key than the one in force has encrypted it.
 * Server-side apply creates or merges. `mooring.registry.write.serversideapply` computes the managedFields of every write.
 * generateName is tried eight times; after that 409 with a hint to try again.
 * dryRun goes through everything but the store.
 * Values that no two objects may share are claimed before the write (`mooring.registry.write.claims`). A taken value that the
   request contains is 422; a taken value that admission chose is chosen again.
 * `mooring.registry.write.deletion` decides whether finalizers or a grace period hold an object. The update that removes the last of
-  them deletes it.
+  them deletes it. `mooring.registry.write.deletionrecords` says which deletions are recorded first.
 * Large objects are computed beside the event loop, in steps between which admission runs on the loop, because plugins read views.
 * Stored objects stay below etcd's request limit with every driver, so that data can move between drivers.
 """
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -49,6 +50,7 @@ from mooring.errors import (
     NotFoundError,
     StorageError,
 )
+from mooring.identity import MASTERS, UserInfo
 from mooring.registry.admission.request import Admission, AdmissionRequest, Operation
 from mooring.registry.cache.stored import Stored, encoded
 from mooring.registry.cache.watchcache import WatchCache
@@ -56,6 +58,7 @@ from mooring.registry.longwork import LongWork
 from mooring.registry.reader import Listed, Reader
 from mooring.registry.write import deletion, errors, serversideapply
 from mooring.registry.write.claims import ClaimedError, Claims, claimed
+from mooring.registry.write.deletionrecords import DeletionRecord
 from mooring.storage.contract import KeyExistsError, RevisionMismatchError, Storage
 
 GENERATE_TRIES = 8
@@ -69,7 +72,12 @@ WRITE_TRIES = 30
 DELETE_WORKERS = 16
 """Concurrent deletes of one deletecollection: enough to fill a group commit, few enough to leave room for other requests."""
 
+_SERVER = UserInfo("system:apiserver", groups=(MASTERS,))
+"""User of the writes that the registry makes itself."""
+
 Entropy = Callable[[int], bytes]
+IsStale = Callable[[str], Awaitable[bool]]
+"""Returns whether the value of a storage key has to be written again, although the object stays the same."""
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +105,8 @@ class Writer:
         admission: Sequence[Admission],
         authorize: Authorize,
         long_work: LongWork,
+        deletion_records: Mapping[str, DeletionRecord],
+        is_stale: IsStale,
     ) -> None:
         self._storage = storage
         self._cache = cache
@@ -107,6 +117,8 @@ class Writer:
         self._authorize = authorize
         self._claims = Claims(storage, reader, entropy)
         self._long_work = long_work
+        self._deletion_records = deletion_records
+        self._is_stale = is_stale
 
     def admit(self, request: AdmissionRequest) -> None:
         """Call every admission plugin, in order. Raises ApiError."""
@@ -222,7 +234,7 @@ class Writer:
         taken = await self._claims.take(kind, obj, None, change)
         try:
             with self._cache.expecting(key, value):
-                entry = await self._storage.create(key, value)
+                entry = await self._storage.create(key, value, ttl=storage_kind.life_seconds)
         except KeyExistsError as failure:
             await self._claims.give_back(taken, obj)
             raise errors.already_exists(kind, self._cache.stored(failure.current), name) from failure
@@ -373,6 +385,7 @@ class Writer:
                 new["metadata"].pop("resourceVersion", None)
             elif version != str(old.revision):
                 raise errors.stale(kind, name)
+            errors.check_known(kind, old)
             requested = claimed(kind, new)
             before = deep_copy(old.obj)  # hooks may move parts of it into `new`, which admission may change
             sent = new["metadata"].pop("managedFields", None)
@@ -409,9 +422,15 @@ class Writer:
 
         value = await self._long_work.run(size, user, validate_and_encode)
         if value is None:
-            return old
+            if dry_run or not await self._is_stale(old.key):
+                return old
+            value = encoded(old.kind.resource, new)
         if dry_run:
             return Stored.of(old.kind, namespace, name, old.revision, value, is_whole=True)
+        if gone:
+            deletion.check_foreign_content(kind, name, self._cache.foreign)
+        if gone and not await self._record_deletion(kind, old, change):
+            return None
         try:
             taken = await self._claims.take(kind, new, old.obj, change) if not gone else []
         except ClaimedError as failure:
@@ -423,7 +442,8 @@ class Writer:
                 revision = await self._storage.delete(old.key, expected=old.revision)
             else:
                 with self._cache.expecting(old.key, value):
-                    revision = (await self._storage.update(old.key, value, expected=old.revision)).revision
+                    life = old.kind.life_seconds
+                    revision = (await self._storage.update(old.key, value, expected=old.revision, ttl=life)).revision
         except RevisionMismatchError:
             await self._claims.give_back(taken, new)
             return None
@@ -461,6 +481,10 @@ class Writer:
             return Deleted(last, True)
         if options.dry_run:
             return Deleted(Stored.of(old.kind, old.namespace, old.name, old.revision, value, is_whole=True), False)
+        if gone:
+            deletion.check_foreign_content(kind, old.name, self._cache.foreign)
+        if gone and not await self._record_deletion(kind, old, change):
+            return None
         try:
             if gone:
                 revision = await self._storage.delete(old.key, expected=old.revision)
@@ -469,10 +493,34 @@ class Writer:
                 await self._delete_companions(kind, old, change)
                 return Deleted(last.at(revision), True)
             with self._cache.expecting(old.key, value):
-                entry = await self._storage.update(old.key, value, expected=old.revision)
+                life = old.kind.life_seconds
+                entry = await self._storage.update(old.key, value, expected=old.revision, ttl=life)
         except RevisionMismatchError:
             return None
         return Deleted(await self._wait_for_cache(kind, old.namespace, old.name, entry.revision, value), False)
+
+    async def _record_deletion(self, kind: Kind, old: Stored, change: Change) -> bool:
+        """Record the deletion of `old`, where deletions of its kind are recorded. Return False when `old` is no longer the stored
+        state, or the record was changed at the same time."""
+        row = self._deletion_records.get(kind.resource.plural)
+        if row is None:
+            return True
+        present = await self._reader.current(row.kind, old.namespace, old.name)
+        current = await self._reader.current(kind, old.namespace, old.name)
+        if current is None or current.revision != old.revision:
+            return False
+        record = row.record(present.obj if present is not None else None, old.obj)
+        if record is None:
+            return True
+        change = Change(_SERVER, change.now)
+        if present is not None:
+            make_new = partial(deep_copy, record)
+            return await self._replace(row.kind, present, make_new, 0, change, "", WriteOptions()) is not None
+        try:
+            await self._create(row.kind, old.namespace, record, change, dry_run=False)
+        except AlreadyExistsError:
+            return False
+        return True
 
     async def _delete_companions(self, kind: Kind, gone: Stored, change: Change) -> None:
         """Delete the objects that go with a deleted one. A failure is logged and not reported: the object itself was deleted."""

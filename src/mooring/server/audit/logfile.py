@@ -9,7 +9,10 @@ Rules kept here:
   the same size and kept once.
 * A path that is not a regular file is never rotated, and receives all records.
 * A file has one writer, which locks it: two would rotate it twice. The second server of a data directory writes `audit-<port>.log`.
-* A line that a killed process left incomplete is ended at the next start, so that it costs one record, not two.
+* The workers of one server are one writer. Each appends its lines together, under a lock, to the file that has the name at that
+  moment: one of them rotates it, and the others follow at their next lines.
+* A line that a killed process left incomplete is ended at the next start, or before the next lines of another worker, so that it
+  costs one record, not two.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import stat
 import sys
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -29,6 +33,7 @@ from typing import Any
 from mooring.client.files import check_owner
 from mooring.errors import ConfigError
 from mooring.server.audit.truncate import encode_record
+from mooring.server.hostshare.share import ALONE, HostShare, Shared
 
 log = logging.getLogger("mooring.audit")
 
@@ -51,8 +56,8 @@ REFUSED_SHARE = 4
 class AuditLog:
     """Log of audit records. `path` "-" means standard output, "" disables the log.
 
-    When another process writes the file, `suffix` makes the name `audit<suffix>.log`. `max_age`: days that a rotated file is
-    kept, 0 for ever.
+    When another server writes the file, `suffix` makes the name `audit<suffix>.log`. `max_age`: days that a rotated file is
+    kept, 0 for ever. `role`: the file of the workers that this one is.
     """
 
     def __init__(
@@ -65,8 +70,16 @@ class AuditLog:
         max_age: int = 0,
         now: Callable[[], datetime] | None = None,
         lazy: bool = False,
+        share: HostShare = ALONE,
+        role: Shared = Shared.AUDIT_LOG,
     ) -> None:
         self._path = path
+        self._configured_path = path
+        self._share = share
+        self._shared = share.file(role)
+        """Lock and name that the workers have in common; None for a process that is alone."""
+        self._turn: AbstractContextManager[None] = nullcontext() if self._shared is None else self._shared.lock
+        """Held while the file is opened or written."""
         self._suffix = suffix
         self._max_bytes = max_bytes
         self._keep = keep
@@ -105,7 +118,8 @@ class AuditLog:
             return
         try:
             if not self._lazy:
-                self._open_free()
+                with self._turn:
+                    self._open_free()
         except OSError as error:
             raise ConfigError(
                 f"audit-log-path: {self._path} cannot be written: {(error.strerror or str(error)).lower()}; "
@@ -114,14 +128,35 @@ class AuditLog:
         self._flusher = asyncio.get_running_loop().create_task(self._run(), name="audit")
 
     def _open_free(self) -> None:
-        """Open the file, or the one with the suffix when another process writes it."""
+        """Open the file, or the one with the suffix when another server writes it.
+
+        The first of several workers proves that no other server has the file, by locking it alone, and decides the name for all.
+        """
+        shared = self._shared
+        decision = None if shared is None else shared.decision(self._configured_path)
+        if decision is not None:
+            if decision:
+                self._add_suffix()
+            self._open(fcntl.LOCK_SH)
+            return
+        self._open_first()
+        if shared is not None:
+            shared.decide(self._configured_path, int(self._path != self._configured_path))
+            if self._rotated:
+                fcntl.flock(self._file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+    def _open_first(self) -> None:
         try:
-            self._open()
+            self._open(fcntl.LOCK_EX)
         except BlockingIOError:
-            taken, path = self._path, Path(self._path)
-            self._path = str(path.with_name(f"{path.stem}{self._suffix}{path.suffix}"))
+            taken = self._path
+            self._add_suffix()
             log.warning("another process writes %s; audit records of this process go to %s", taken, self._path)
-            self._open()
+            self._open(fcntl.LOCK_EX)
+
+    def _add_suffix(self) -> None:
+        path = Path(self._configured_path)
+        self._path = str(path.with_name(f"{path.stem}{self._suffix}{path.suffix}"))
 
     async def stop(self) -> None:
         """Write what is left and close."""
@@ -156,7 +191,7 @@ class AuditLog:
     def _is_over_share(self, size: int) -> bool:
         if self._counted_rotations != self._rotations:
             self._counted_rotations, self._refused_bytes = self._rotations, 0
-        over = (self._refused_bytes + size) * REFUSED_SHARE > self._max_bytes
+        over = (self._refused_bytes + size) * REFUSED_SHARE * self._share.workers > self._max_bytes
         if not over:
             self._refused_bytes += size
         return over
@@ -178,6 +213,8 @@ class AuditLog:
                 max_age=self._max_age.days,
                 now=self._now,
                 lazy=True,
+                share=self._share,
+                role=Shared.REFUSED_AUDIT_LOG,
             )
             self._refused.start()
         return self._refused
@@ -211,7 +248,7 @@ class AuditLog:
         self._waiting = 0
         return b"".join(line + b"\n" for line in lines)
 
-    def _open(self) -> None:
+    def _open(self, lock: int) -> None:
         if self._path == "-":
             self._file = sys.stdout.buffer
             self._rotated = False
@@ -223,7 +260,7 @@ class AuditLog:
             self._rotated = is_file = stat.S_ISREG(found.st_mode)
             if is_file:
                 check_owner(Path(self._path), found)
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, lock | fcntl.LOCK_NB)
             os.set_blocking(descriptor, True)
         except (OSError, ConfigError):
             os.close(descriptor)
@@ -236,11 +273,18 @@ class AuditLog:
     def _write(self, data: bytes) -> None:
         if not data:
             return
+        with self._turn:
+            self._write_lines(data)
+
+    def _write_lines(self, data: bytes) -> None:
         left = memoryview(data)
         try:
             if self._file is None:
                 self._open_free()
-            if self._rotated and self._size + len(data) > self._max_bytes and self._size:
+            elif self._shared is not None and self._rotated:
+                self._follow_other_workers()
+            is_full = self._rotated and self._size + len(data) > self._max_bytes and self._size
+            if is_full and (self._shared is None or self._shared.lock.is_held):
                 self._rotate()
             while left:
                 done = self._file.write(left)
@@ -254,6 +298,23 @@ class AuditLog:
             why = error.strerror if isinstance(error, OSError) else error
             log.error("%d audit records could not be written to %s: %s", lost, self._path, why)
         self.written += data.count(b"\n") - bytes(left).count(b"\n")
+
+    def _follow_other_workers(self) -> None:
+        """Use the file that has the name now, and end the line that a killed worker left incomplete."""
+        found = os.fstat(self._file.fileno())
+        try:
+            is_named = os.path.samestat(found, Path(self._path).stat())
+        except FileNotFoundError:
+            is_named = False
+        if not is_named:
+            former = self._file
+            self._open(fcntl.LOCK_SH)
+            self._rotations += 1
+            former.close()
+            return
+        self._size = found.st_size
+        if self._size and not _ends_a_line(self._path):
+            self._size += self._file.write(b"\n")
 
     def _rotate(self) -> None:
         """Rename the file, then open a new one. When either fails, the open file stays in use."""
@@ -269,7 +330,7 @@ class AuditLog:
                 older.replace(path.with_name(f"{path.name}.{number + 1}"))
         path.replace(path.with_name(f"{path.name}.1"))
         full = self._file
-        self._open()
+        self._open(fcntl.LOCK_EX if self._shared is None else fcntl.LOCK_SH)
         self._rotations += 1
         full.close()
 

@@ -42,7 +42,8 @@ log = logging.getLogger("mooring.authentication")
 R = TypeVar("R")
 
 THREADS = 2
-"""scrypt takes a core for a tenth of a second, and 32 MiB: two at a time leave the other requests their share."""
+"""scrypt takes a core for a tenth of a second, and 32 MiB: two at a time leave the other requests their share. The limits here are
+those of a host, and each worker has its part."""
 MAX_COMPUTING = 64
 """Computations that wait for a thread: some seconds of work. Later ones are rejected at once."""
 MAX_REMOTE = 256
@@ -62,7 +63,11 @@ def _never() -> bool:
 class SecondStage:
     """Settles the deferred verdicts of one server. `targets` are looked up by name at each request. `close` it at the end."""
 
-    def __init__(self, clock: Clock, entropy: Callable[[int], bytes], targets: Mapping[str, Target]) -> None:
+    def __init__(
+        self, clock: Clock, entropy: Callable[[int], bytes], targets: Mapping[str, Target], workers: int = 1
+    ) -> None:
+        """`workers`: number of processes that share the limits."""
+        self._workers = workers
         self._clock = clock
         self._entropy = entropy
         self._targets = targets
@@ -95,8 +100,8 @@ class SecondStage:
         deferred, name = pending.deferred, pending.authenticator
         flight = None if deferred.key is None else self._flights.get((name, deferred.key))
         if flight is None:
-            busy = self._computing >= MAX_COMPUTING if deferred.compute else self._remote >= MAX_REMOTE
-            if busy:
+            running, most = (self._computing, MAX_COMPUTING) if deferred.compute else (self._remote, MAX_REMOTE)
+            if running >= max(1, most // self._workers):
                 return Rejected(TOO_BUSY)
             flight = asyncio.create_task(self._find_out(name, deferred), name=f"authenticate-{name}")
             self._tasks.add(flight)
@@ -144,7 +149,9 @@ class SecondStage:
     async def _compute(self, name: str, compute: Callable[[], Verdict | None]) -> Verdict | None:
         threads = self._threads.get(name)
         if threads is None:  # threads of its own, so that one authenticator that hangs delays no other
-            threads = self._threads[name] = ThreadPoolExecutor(THREADS, thread_name_prefix=f"authenticate-{name}")
+            threads = self._threads[name] = ThreadPoolExecutor(
+                max(1, THREADS // self._workers), thread_name_prefix=f"authenticate-{name}"
+            )
         return await asyncio.get_running_loop().run_in_executor(threads, compute)
 
     async def drive(self, exchange: Exchange[R]) -> R:

@@ -7,7 +7,8 @@
 Rules kept here:
 * RBAC decides which users may read these paths; no default role but cluster-admin allows it.
 * A dry run does not count as a failed authentication, is not recorded as a refusal, and its body is in no log.
-* Each server process knows its own refusals only; the message of a 404 says so.
+* A worker asks the others of its host for the refusals that they keep. Each server knows its own only; the message of a 404 says
+  so.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from mooring.pki.pem import certificates
 from mooring.registry.store import Registry
 from mooring.secret import Secret
 from mooring.server.authentication.secondstage import SecondStage
+from mooring.server.hostshare.siblings import Answers, Siblings
 from mooring.server.refusedrequests import API_VERSION, Refusals, steps_to_json
 from mooring.server.requestcontext import Context
 from mooring.server.response.render import content_type
@@ -39,6 +41,8 @@ PREFIX = "/debug/authentication"
 DEFAULT_LIMIT = 20
 MAX_LIMIT = 500
 """Refusals in one answer: about half a megabyte."""
+_ONE, _NEWEST = "refusal", "refusals"
+"""Questions to other workers: for the refusal with an Audit-Id, and for so many of the newest."""
 MAX_CREDENTIAL = 256 << 10
 """Bytes of the body of a dry run: a chain of certificates fits."""
 
@@ -52,18 +56,37 @@ class Explanations:
     registry: Registry
     audiences: Sequence[str]
     refusals: Refusals
+    siblings: Siblings
+
+
+def answers(refusals: Refusals) -> Answers:
+    """Return the answers to questions of other workers about the refusals of this one."""
+
+    def find(audit_id: str) -> bytes:
+        found = refusals.find(audit_id)
+        return encode_json(found.to_json()) if found is not None else b""
+
+    def newest(limit: str) -> bytes:
+        return encode_json({"items": [refusal.to_json() for refusal in refusals.newest(int(limit))]})
+
+    return {_ONE: find, _NEWEST: newest}
 
 
 async def refusals(context: Context, parts: Explanations) -> Response:
     """Answer with one refusal, or with the newest. Raises NotFoundError."""
     audit_id = context.info.path.rstrip("/").removeprefix(f"{PREFIX}/refusals").lstrip("/")
     if not audit_id:
-        newest = parts.refusals.newest(_limit(context))
-        return _json(
-            {"kind": "RefusalList", "apiVersion": API_VERSION, "items": [refusal.to_json() for refusal in newest]}
-        )
+        limit = _limit(context)
+        items = [refusal.to_json() for refusal in parts.refusals.newest(limit)]
+        if others := await parts.siblings.ask(_NEWEST, str(limit)):
+            items += [item for answer in others for item in decode_json(answer)["items"]]
+            items = sorted(items, key=lambda item: str(item["time"]), reverse=True)[:limit]
+        return _json({"kind": "RefusalList", "apiVersion": API_VERSION, "items": items})
     found = parts.refusals.find(audit_id)
     if found is None:
+        for answer in await parts.siblings.ask(_ONE, audit_id):
+            if answer:
+                return _json(decode_json(answer))
         raise NotFoundError(
             f'no refusal is kept under "{audit_id}": each server keeps its own newest ones until it stops; '
             "its audit log may still know"
@@ -81,6 +104,7 @@ def _limit(context: Context) -> int:
 async def explain(context: Context, parts: Explanations) -> Response:
     """Answer with the verdict of every authenticator on a credential, and with the user that it authenticates."""
     credentials = _credentials(await _read_body(context))
+    credentials.source = context.request.connection.address
     registry = parts.registry
     await registry.fresh()
     outcome = await parts.second_stage.run(

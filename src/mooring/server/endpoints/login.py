@@ -36,7 +36,8 @@ from mooring.pki.jwt.compact import MAX_TOKEN_BYTES
 from mooring.pki.jwt.token import TokenKeys
 from mooring.pki.pem import certificates_pem
 from mooring.pki.x509 import profiles
-from mooring.pki.x509.authority import Authority, serial_number
+from mooring.pki.x509.authority import serial_number
+from mooring.pki.x509.clusterca import ClusterCa
 from mooring.pki.x509.requests import parse_request
 from mooring.server.endpoints.notfound import not_found
 from mooring.server.requestcontext import Context
@@ -56,9 +57,9 @@ class Logins:
     """Life of the credential; zero offers no login."""
     from_request_header: bool
     """Allow users that an authenticating proxy names."""
-    authority: Authority
+    ca: ClusterCa
     is_authority_trusted: Callable[[], bool]
-    """Returns whether this server accepts client certificates of `authority` now."""
+    """Returns whether this server accepts client certificates of the CA that issues now."""
     keys: TokenKeys
     audiences: Sequence[str]
     entropy: Callable[[int], bytes]
@@ -122,7 +123,7 @@ def _certificate(context: Context, logins: Logins, user: UserInfo, request_pem: 
         raise BadRequestError(f"certificateRequest: {error}") from None
     now = context.received
     template = profiles.client(key, now, user.username, user.groups, logins.ttl, user.uid)
-    certificate = logins.authority.sign(template, now, serial_number(logins.entropy))
+    certificate = logins.ca.authority.sign(template, now, serial_number(logins.entropy))
     fingerprint = certificate.fingerprint(SHA256()).hex()
     context.annotations[ISSUED_CREDENTIAL_ID] = f"X509SHA256={fingerprint}"
     return {

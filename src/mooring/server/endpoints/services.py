@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from mooring.pki.x509.revocationlist import SignedList
 from mooring.server.endpoints.debugauthentication import Explanations
+from mooring.server.endpoints.encryptionatrest import EncryptionReport
 from mooring.server.endpoints.issuerdiscovery import TokenIssuer
 from mooring.server.endpoints.login import Logins
 from mooring.server.endpoints.reviews import Reviewers
 from mooring.server.endpoints.servedapi import ServedApi
 from mooring.server.endpoints.tokenrequest import TokenRequests
 from mooring.server.healthchecks import HealthChecks
-from mooring.server.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -20,9 +22,13 @@ class Services:
 
     api: ServedApi
     health: HealthChecks
-    metrics: Metrics
+    metrics: Callable[[], Awaitable[bytes]]
+    """Returns the metrics in the Prometheus text format."""
     reviewers: Reviewers
     token_requests: TokenRequests
     issuer: TokenIssuer
     logins: Logins
     explanations: Explanations
+    encryption: EncryptionReport
+    revocation_list: Callable[[], SignedList | None]
+    """Returns the newest CRL."""

@@ -13,11 +13,13 @@ from mooring.apimachinery.codec.json import encode_json, indent_json
 from mooring.apimachinery.discovery.documents import group_paths
 from mooring.server.endpoints.debugauthentication import explain, refusals
 from mooring.server.endpoints.discovery import api
+from mooring.server.endpoints.encryptionatrest import encryption_at_rest
 from mooring.server.endpoints.health import health
 from mooring.server.endpoints.issuerdiscovery import jwks, openid_configuration
 from mooring.server.endpoints.login import login
 from mooring.server.endpoints.metrics import metrics
 from mooring.server.endpoints.openapi import openapi_v2, openapi_v3
+from mooring.server.endpoints.revocationlist import revocation_list
 from mooring.server.endpoints.servedapi import ServedApi
 from mooring.server.endpoints.services import Services
 from mooring.server.endpoints.version import version
@@ -66,6 +68,8 @@ ENDPOINTS: tuple[Endpoint[Any], ...] = (
     Endpoint("/debug/authentication/refusals", refusals, lambda services: services.explanations, below=True),
     Endpoint("/debug/authentication/explain", explain, lambda services: services.explanations, methods=("POST",)),
     Endpoint("/mooring/v1/login", login, lambda services: services.logins, methods=("POST",)),
+    Endpoint("/mooring/v1/encryption", encryption_at_rest, lambda services: services.encryption),
+    Endpoint("/mooring/v1/crl", revocation_list, lambda services: services.revocation_list),
 )
 
 

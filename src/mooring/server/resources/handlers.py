@@ -303,7 +303,7 @@ class Resources:
         )
 
     def _change(self, context: Context) -> Change:
-        return Change(context.user, context.received, context.warnings)
+        return Change(context.user, context.received, context.warnings, context.request.connection.address)
 
 
 @lru_cache(maxsize=1024)

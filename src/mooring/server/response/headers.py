@@ -1,9 +1,10 @@
-"""Add the headers that every reply has: Audit-Id, Cache-Control, challenges and warnings.
+"""Add the headers that every reply has: Date, Audit-Id, Cache-Control, challenges and warnings.
 
 Source: docs/protocol/authentication.md#connections, docs/protocol/requests.md#options.
 
 Rules kept here:
 * Audit-Id is the identifier under which the operator finds what the client is not told.
+* Date is the time of the server (RFC 9110 6.6.1). Machines that join compare their clocks with it.
 * Replies are not cacheable unless the handler sets Cache-Control.
 * Warnings are bounded to what clients accept as headers.
 """
@@ -11,6 +12,9 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from email.utils import format_datetime
+from functools import lru_cache
 
 from mooring.server.transport.http import Header
 
@@ -33,11 +37,16 @@ def challenges(schemes: Mapping[str, str]) -> tuple[Header, ...]:
     return tuple((b"www-authenticate", f"{schemes[name]}{REALM if name == 'basic' else ''}".encode()) for name in names)
 
 
+@lru_cache(1)  # one text a second for all replies
+def _date(second: datetime) -> Header:
+    return b"date", format_datetime(second, usegmt=True).encode()
+
+
 def reply_headers(
-    headers: Sequence[Header], audit_id: str, warnings: Sequence[str], offered: Sequence[Header]
+    headers: Sequence[Header], audit_id: str, warnings: Sequence[str], offered: Sequence[Header], now: datetime
 ) -> tuple[Header, ...]:
-    """Return the headers of a reply with those that every reply has. `offered` are the challenges."""
-    every = [*headers, (b"audit-id", audit_id.encode())]
+    """Return the headers of a reply at `now` (UTC) with those that every reply has. `offered` are the challenges."""
+    every = [*headers, _date(now.replace(microsecond=0)), (b"audit-id", audit_id.encode())]
     for name, _ in headers:
         if name == b"cache-control":
             break

@@ -9,6 +9,8 @@ Rules kept here:
 * The count of a connection is that of its last write, and may be too high. It is made exact before anything is cut off, and by the
   listener's check every few seconds.
 * Connections are cut off until the total is well below the limit, so that the next exact count comes many bytes later.
+* Limits hold for the host. Above one, each worker gives up the same part of what it holds itself: at its next write, or at the
+  listener's next check.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ import heapq
 import logging
 from collections.abc import Iterator
 from typing import Protocol
+
+from mooring.server.hostshare.share import ALONE, Counted, HostShare
+from mooring.server.hostshare.sources import SourceCounts
 
 MAX_HELD = 512 << 20
 """Bytes: half of the memory that 20 000 connections with watches take (docs/adr/0017)."""
@@ -42,25 +47,42 @@ class Holder(Protocol):
 
 
 class Source:
-    """Connections of one source network, the oldest first."""
+    """Connections of one source network to this worker, the oldest first."""
 
-    __slots__ = ("holders", "limit", "network", "size")
+    __slots__ = ("counts", "holders", "largest", "limit", "network", "size")
 
-    def __init__(self, network: str, limit: int) -> None:
+    def __init__(self, network: str, limit: int, counts: SourceCounts | None) -> None:
         self.network = network
+        self.counts = counts
+        """Numbers of the source at all workers; None while this process is alone."""
         self.size = 0
+        self.largest = 0
+        """Bytes of its largest connection, or more: exact at each check. Kept only beside other workers."""
         self.limit = limit
         """Bytes above which its connections are counted exactly: its share, or more after a count that found it in order."""
         self.holders: dict[Holder, None] = {}
+
+    @property
+    def everywhere(self) -> int:
+        """Number of connections to all workers."""
+        return len(self.holders) if self.counts is None else self.counts.connections.total
+
+    @property
+    def elsewhere_held(self) -> int:
+        """Bytes that other workers hold, without the largest connection of each."""
+        return 0 if self.counts is None else self.counts.held_bytes.others
 
 
 class HeldBytes:
     """Memory held for all connections of a listener."""
 
-    def __init__(self, total: int = MAX_HELD, by_source: int = MAX_HELD_BY_SOURCE) -> None:
+    def __init__(self, total: int = MAX_HELD, by_source: int = MAX_HELD_BY_SOURCE, share: HostShare = ALONE) -> None:
         self._max_total = total
         self._max_by_source = by_source
         self._sources: dict[str, Source] = {}
+        self._shared = share.sources()
+        self._everywhere = None if share.alone else share.count(Counted.HELD_BYTES)
+        """Bytes that all workers hold; None while this process is alone."""
         self.size = 0
         self.cut_off = 0
         """Connections that were cut off, for any reason."""
@@ -73,8 +95,11 @@ class HeldBytes:
         """Add a connection that holds nothing yet, and return its source."""
         source = self._sources.get(network)
         if source is None:
-            source = self._sources[network] = Source(network, self._max_by_source)
+            counts = None if self._shared is None else self._shared.claim(network)
+            source = self._sources[network] = Source(network, self._max_by_source, counts)
         source.holders[holder] = None
+        if source.counts is not None:
+            source.counts.connections.set(len(source.holders))
         return source
 
     def dismiss(self, source: Source, holder: Holder) -> None:
@@ -82,22 +107,27 @@ class HeldBytes:
         if holder in source.holders:
             del source.holders[holder]
             self._set(source, holder, 0)
+            if source.counts is not None:
+                source.counts.connections.set(len(source.holders))
             if not source.holders:
                 del self._sources[source.network]
 
     def change(self, source: Source, holder: Holder, size: int) -> None:
         """Set the bytes that `holder` holds, and cut connections off when that exceeds a limit."""
-        change = size - holder.held
-        holder.held = size
-        source.size += change
-        self.size += change
-        if change > 0 and (source.size > source.limit or self.size > self._max_total):
+        grows = size > holder.held
+        self._set(source, holder, size)
+        if grows and self._is_above(source):
             self._relieve(source)
 
-    def reset_limits(self) -> None:
-        """Check every source against its share again at its next write."""
-        for source in self._sources.values():
+    def check(self) -> None:
+        """Check every source against its share again: now what other workers made it exceed, the rest at its next write."""
+        for source in tuple(self._sources.values()):
             source.limit = self._max_by_source
+            if source.counts is not None and source.size:
+                source.largest = 0
+                self._recount(source)
+                if self._is_above(source):
+                    self._relieve(source)
 
     def cut(self, holder: Holder) -> None:
         """Cut one connection off, and count that."""
@@ -109,25 +139,37 @@ class HeldBytes:
         holder.held = size
         source.size += change
         self.size += change
+        if self._everywhere is not None:
+            self._everywhere.set(self.size)
+            if source.counts is not None:
+                source.largest = max(source.largest, size)
+                source.counts.held_bytes.set(max(0, source.size - source.largest))
+
+    def _is_above(self, source: Source) -> bool:
+        if self._everywhere is None:
+            return source.size > source.limit or self.size > self._max_total
+        return source.size + source.elsewhere_held > source.limit or self._everywhere.total > self._max_total
 
     def _relieve(self, source: Source) -> None:
         self._recount(source)
         largest = max(holder.held for holder in source.holders)
-        if source.size - largest > self._max_by_source * RELIEF:
-            self._cut_down(source)
-        source.limit = max(self._max_by_source, source.size + int(self._max_by_source * (1 - RELIEF)))
-        if self.size <= self._max_total:
+        elsewhere = source.elsewhere_held
+        if source.size + elsewhere - largest > self._max_by_source * RELIEF:
+            self._cut_down(source, self._max_by_source * RELIEF * _part(source.size, elsewhere))
+        held = source.size + elsewhere
+        source.limit = max(self._max_by_source, held + int(self._max_by_source * (1 - RELIEF)))
+        elsewhere = 0 if self._everywhere is None else self._everywhere.others
+        if self.size + elsewhere <= self._max_total:
             return
         for each in self._sources.values():
             self._recount(each)
-        self._cut_down_all(self._max_total * RELIEF)
+        self._cut_down_all(self._max_total * RELIEF * _part(self.size, elsewhere))
 
     def _recount(self, source: Source) -> None:
         for holder in source.holders:
             self._set(source, holder, holder.recount())
 
-    def _cut_down(self, source: Source) -> None:
-        limit = self._max_by_source * RELIEF
+    def _cut_down(self, source: Source, limit: float) -> None:
         before = self.cut_off
         for _ in self._cuts(source):
             if source.size <= limit:
@@ -157,3 +199,8 @@ class HeldBytes:
             self._set(source, holder, 0)
             self.cut(holder)
             yield holder
+
+
+def _part(here: int, elsewhere: int) -> float:
+    """Return the part of a worker in what the host holds."""
+    return here / max(1, here + elsewhere) if elsewhere else 1.0

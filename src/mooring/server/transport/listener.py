@@ -1,9 +1,11 @@
 """Accept connections on one address, bound their number and held memory, and drain them at the end.
 
 Rules kept here:
-* Connections, in all and of one source, and the memory held for them (`mooring.server.transport.heldbytes`) are bounded.
+* Connections, in all and of one source, and the memory held for them (`mooring.server.transport.heldbytes`) are bounded, for the
+  host and, as far as open files are concerned, for each worker.
 * Every few seconds connections for which bytes wait are checked, and stalled readers are cut off.
-* A drain stops accepting, lets running requests finish, waits until clients have taken the replies, then cuts the rest.
+* A drain stops accepting, lets new connections send their first request and running requests finish, waits until clients have
+  taken the replies, then cuts the rest.
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ from __future__ import annotations
 import asyncio
 import resource
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from OpenSSL import SSL
 
+from mooring.server.hostshare.share import ALONE, Counted, HostShare
 from mooring.server.transport.heldbytes import HeldBytes, Source
 from mooring.server.transport.progress import CHECK_SECONDS
+from mooring.server.transport.sharedlistener import ConnectionCounts, SharedListener
 from mooring.server.transport.tlsconnection import ApplicationProtocol, TlsProtocol
 
 MAX_CONNECTIONS = 20_000
@@ -27,7 +31,7 @@ SPARE_FILES = 128
 BACKLOG = 1024
 """Connections that the kernel may queue before they are accepted."""
 FLUSH_CHECK_SECONDS = 0.01
-"""Time between checks whether clients have been sent all replies, while the server stops."""
+"""Time between checks of the connections, while the server stops."""
 
 
 def affordable_connections() -> int:
@@ -53,6 +57,7 @@ class Listener:
         *,
         make_http2: Callable[[], ApplicationProtocol] | None = None,
         max_connections: int = MAX_CONNECTIONS,
+        share: HostShare = ALONE,
     ) -> None:
         self.context = context
         self._make_protocol = make_protocol
@@ -61,11 +66,16 @@ class Listener:
         self.connections: dict[TlsProtocol, Source] = {}
         self.refused = 0
         self.failed_handshakes = 0
-        self.held_bytes = HeldBytes()
+        self.held_bytes = HeldBytes(share=share)
+        self._everywhere = None if share.alone else share.count(Counted.CONNECTIONS)
+        """Connections to all workers; None while this process is alone."""
+        self._most_everywhere = min(MAX_CONNECTIONS, max_connections * share.workers)
         self._behind: set[TlsProtocol] = set()
         """Connections for which bytes waited at their last write."""
         self._check_timer: asyncio.TimerHandle | None = None
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | SharedListener | None = None
+        self._shared: SharedListener | None = None
+        """Set in a worker."""
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the bound port; port 0 selects a free one. Raises OSError."""
@@ -75,6 +85,14 @@ class Listener:
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         bound = self._server.sockets[0].getsockname()
         return int(bound[1])
+
+    def start_shared(self, sockets: Sequence[socket.socket], counts: ConnectionCounts, worker: int) -> int:
+        """Accept from sockets that other workers share, as the worker with this index, and return their port."""
+        self.loop = asyncio.get_running_loop()
+        shared = SharedListener(sockets, lambda: TlsProtocol(self), counts, worker, lambda: len(self.connections))
+        shared.start()
+        self._server = self._shared = shared
+        return int(sockets[0].getsockname()[1])
 
     def protocol_for(self, tls: SSL.Connection) -> ApplicationProtocol:
         """Return a protocol of the kind that the handshake negotiated."""
@@ -90,7 +108,14 @@ class Listener:
         if len(self.connections) >= self.max_connections or of_source >= max(1, self.max_connections // 2):
             self.refused += 1
             return False
-        self.connections[protocol] = self.held_bytes.admit(network, protocol)
+        admitted = self.held_bytes.admit(network, protocol)
+        if self._everywhere is not None:
+            if self._everywhere.total >= self._most_everywhere or admitted.everywhere > self._most_everywhere // 2:
+                self.held_bytes.dismiss(admitted, protocol)
+                self.refused += 1
+                return False
+            self._everywhere.set(len(self.connections) + 1)
+        self.connections[protocol] = admitted
         return True
 
     def dismiss(self, protocol: TlsProtocol) -> None:
@@ -99,6 +124,10 @@ class Listener:
         if source is not None:
             self.held_bytes.dismiss(source, protocol)
             self._behind.discard(protocol)
+            if self._everywhere is not None:
+                self._everywhere.set(len(self.connections))
+            if self._shared is not None:
+                self._shared.changed()
 
     def count(self, protocol: TlsProtocol, size: int) -> None:
         """Set the bytes that a connection holds."""
@@ -114,7 +143,7 @@ class Listener:
     def _check_readers(self) -> None:
         """Cut off stalled readers; stop checking those for which nothing waits."""
         now = self.loop.time()
-        self.held_bytes.reset_limits()
+        self.held_bytes.check()
         for protocol in tuple(self._behind):
             if not protocol.is_behind(now):
                 self._behind.discard(protocol)
@@ -125,6 +154,17 @@ class Listener:
         if self._server is not None:
             self._server.close()
             self._server = None
+
+    async def wait_until_requested(self, seconds: float) -> None:
+        """Wait until the requests of new connections have arrived, at most `seconds`: they were accepted and would be lost."""
+        deadline = self.loop.time() + seconds
+        while self.loop.time() < deadline and self._expected():  # noqa: ASYNC110 - a connection has no event for its request
+            await asyncio.sleep(FLUSH_CHECK_SECONDS)
+
+    def _expected(self) -> bool:
+        if self._shared is not None and self._shared.connecting:
+            return True
+        return any(protocol.expects_request for protocol in self.connections)
 
     async def wait_until_sent(self, seconds: float) -> None:
         """Wait until clients have been sent all replies, at most `seconds`."""

@@ -10,20 +10,24 @@ from __future__ import annotations
 
 import ipaddress
 
+from mooring.settings.addresses import parse_address
+
 UNKNOWN_NETWORK = "unknown"
 """Source of all peers without an IP address, for example on a Unix socket."""
 IPV6_PREFIX = 64
 """Bits of an IPv6 address that name its source."""
 
 
+def address_of(source: str) -> str:
+    """Return the address in normal form: IPv4 for an IPv4-mapped one, without zone id. Return "" for a peer without IP address."""
+    return str(parse_address(source) or "")
+
+
 def network_of(address: str) -> str:
     """Return the source of an address: an IPv4 address, an IPv6 /64, or `unknown`. Zone ids are dropped."""
-    try:
-        ip = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
+    ip = parse_address(address)
+    if ip is None:
         return UNKNOWN_NETWORK
     if isinstance(ip, ipaddress.IPv4Address):
         return str(ip)
-    if ip.ipv4_mapped is not None:
-        return str(ip.ipv4_mapped)
     return str(ipaddress.ip_network((ip, IPV6_PREFIX), strict=False))

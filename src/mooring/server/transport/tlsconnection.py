@@ -24,7 +24,7 @@ from OpenSSL import SSL
 
 from mooring.server.transport.heldbytes import HeldBytes
 from mooring.server.transport.progress import Progress
-from mooring.server.transport.sourcenetwork import network_of
+from mooring.server.transport.sourcenetwork import address_of, network_of
 from mooring.server.transport.tls import presented_chain
 
 log = logging.getLogger("mooring.server")
@@ -52,6 +52,8 @@ class Connection:
 
     source: str
     """The peer's IP address as text."""
+    address: str = field(init=False)
+    """The peer's IP address in normal form: IPv4 for an IPv4-mapped one, no zone; "" without an IP address."""
     network: str = field(init=False)
     """Source network under which limits count the client: its IPv4 address or IPv6 /64."""
     chain: tuple[bytes, ...] = ()
@@ -60,7 +62,8 @@ class Connection:
     """Results of authentication about `chain`, kept for the life of the connection."""
 
     def __post_init__(self) -> None:
-        self.network = network_of(self.source)
+        self.address = address_of(self.source)
+        self.network = network_of(self.address)
 
 
 class TlsTransport(asyncio.Transport):
@@ -146,6 +149,10 @@ class ApplicationProtocol(asyncio.Protocol):
         """Return True when the client has shut its flow control windows for too long."""
         return False
 
+    def expects_request(self) -> bool:
+        """Return True while the client is about to send a request that it could not know to be safe to repeat."""
+        return False
+
 
 class Acceptor(Protocol):
     """The listener of a connection: `mooring.server.transport.listener.Listener`."""
@@ -192,6 +199,11 @@ class TlsProtocol(asyncio.Protocol):
         """Encrypted bytes passed to the TCP transport since the connection began."""
         self._progress: Progress | None = None
         self.is_cut = False
+
+    @property
+    def expects_request(self) -> bool:
+        """True while the handshake is under way, or the first request."""
+        return self._transport is None or (self.inner is not None and self.inner.expects_request())
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.tcp = cast(asyncio.Transport, transport)  # uvloop's transport does not inherit from it

@@ -38,10 +38,7 @@ _RANGE, _RANGE_AT = (
 )
 _COUNT = f"SELECT count(*) FROM live WHERE {_WITHIN} AND NOT live.deleted"  # noqa: S608 - constants only
 _COUNT_AT = f"SELECT count(*) {_AT}"
-_CHANGES = (
-    "SELECT log.key, log.revision, log.created, log.value, old.value, old.revision, old.created"
-    " FROM log LEFT JOIN log AS old ON old.revision = log.prior WHERE log.revision > ? ORDER BY log.revision LIMIT ?"
-)
+_CHANGES = "SELECT key, revision, created, value FROM log WHERE revision > ? ORDER BY revision LIMIT ?"
 _BEYOND_TEXT = b""
 """Greater than every key: SQLite orders a BLOB after all TEXT."""
 
@@ -84,20 +81,24 @@ class Reader:
 
     def get_at(self, key: str, revision: int) -> Entry | None:
         """Return the entry as it was at `revision`."""
-        for page in self._page(key, key + "\0", 0, revision):
+        for page in self._page(key, key + "\0", 0, revision, False):
             if page is not None:
                 return page.entries[0] if page.entries else None
         raise AssertionError("a page ends in its entries")
 
-    def page(self, prefix: str, after: str, limit: int, revision: int) -> Generator[Page | None, None, None]:
+    def page(
+        self, prefix: str, after: str, limit: int, revision: int, *, counted: bool = True
+    ) -> Generator[Page | None, None, None]:
         """Read a page in slices: yield None after each slice but the last, and the page at the end.
 
         Between two slices the caller may do other work, but must not use this reader.
         """
         start = max(prefix, after + "\0") if after else prefix
-        return self._page(start, end_of_prefix(prefix), limit, revision)
+        return self._page(start, end_of_prefix(prefix), limit, revision, counted)
 
-    def _page(self, start: str, end: str | None, limit: int, revision: int) -> Generator[Page | None, None, None]:
+    def _page(
+        self, start: str, end: str | None, limit: int, revision: int, counted: bool
+    ) -> Generator[Page | None, None, None]:
         with self._snapshot():
             (newest,) = self._execute(NEWEST).fetchone()
             at = revision or newest
@@ -124,7 +125,9 @@ class Reader:
                 yield Page(tuple(entries), at)
                 return
             bounds["start"] = entries.pop().key
-            (remaining,) = self._execute(_COUNT if current else _COUNT_AT, bounds).fetchone()
+            remaining = 0
+            if counted:
+                (remaining,) = self._execute(_COUNT if current else _COUNT_AT, bounds).fetchone()
             yield Page(tuple(entries), at, more=True, remaining=remaining)
 
     def changes(self, after: int, limit: int, limit_bytes: int) -> Sequence[Change]:
@@ -134,13 +137,9 @@ class Reader:
             oldest = self.compacted()
             if after < oldest:
                 raise CompactedError(oldest)
-            for key, revision, created, value, old_value, old_revision, old_created in self._execute(
-                _CHANGES, (after, limit)
-            ):
-                entry = None if value is None else Entry(key, value, revision, created)
-                previous = None if old_value is None else Entry(key, old_value, old_revision, old_created)
-                changes.append(Change(key, revision, entry, previous))
-                limit_bytes -= len(value or b"") + len(old_value or b"")
+            for key, revision, created, value in self._execute(_CHANGES, (after, limit)):
+                changes.append(Change(key, revision, None if value is None else Entry(key, value, revision, created)))
+                limit_bytes -= len(value or b"")
                 if limit_bytes <= 0:
                     break
         return changes

@@ -4,7 +4,10 @@ Rules kept here:
 * A transaction takes the write lock at its start, so revisions follow the order of commits of all processes, and the entry
   that a write was compared with cannot change before the commit.
 * Every write in a transaction has its own outcome; a refused write changes nothing and does not affect the others.
+* An advance is a row without key and value at the new revision, which is then the oldest that can be read. The log after it has no
+  gap.
 * Compaction first records the oldest revision, from when on readers refuse older ones, and then deletes in bounded transactions.
+  It ends with an empty write-ahead log: frames of the log hold values that the database has overwritten.
 """
 
 from __future__ import annotations
@@ -30,6 +33,10 @@ _LIVE_AGAIN = "UPDATE live SET revision = ?, deleted = ? WHERE key = ?"
 
 _PROGRESS = "SELECT revision FROM progress WHERE name = ?"
 _SET_PROGRESS = "UPDATE progress SET revision = ? WHERE name = ?"
+_SWEEP_END = (
+    "SELECT max(revision) FROM"
+    " (SELECT revision FROM log WHERE revision > ? AND revision <= ? ORDER BY revision LIMIT ?)"
+)
 # Within a range of the log: values that a later write replaced, and deletions before the oldest revision that can be read.
 _SWEEP = (
     "DELETE FROM log WHERE revision IN (SELECT prior FROM log WHERE revision BETWEEN :start AND :end)",
@@ -94,7 +101,7 @@ class Writer:
         self._execute(_APPEND, (revision, key, created, row[1] if row else 0, None if deleted else value))
         self._execute(_LIVE_AGAIN if row else _LIVE_FIRST, (revision, deleted, key))
         self._revision = revision
-        return Change(key, revision, None if deleted else Entry(key, value, revision, created), current)
+        return Change(key, revision, None if deleted else Entry(key, value, revision, created))
 
     def commit(self) -> None:
         self._execute("COMMIT")
@@ -103,18 +110,30 @@ class Writer:
         if self._connection.in_transaction:
             self._execute("ROLLBACK")
 
+    def truncate_log(self) -> None:
+        """Copy the write-ahead log into the database and empty it, so that deleted values are in neither file.
+
+        While another connection reads, the log stays; the next compaction tries again.
+        """
+        try:
+            self._execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+
     def sweep(self, oldest: int) -> bool:
         """Run one transaction of compaction to `oldest`; return whether more remain. Raises FutureRevisionError."""
         self.begin()
         try:
             if oldest > self._revision:
                 raise FutureRevisionError(self._revision)
-            (compacted,) = self._execute(_PROGRESS, ("compacted",)).fetchone()
-            (swept,) = self._execute(_PROGRESS, ("swept",)).fetchone()
+            compacted, swept = self._progress("compacted"), self._progress("swept")
             if oldest > compacted:
                 compacted = oldest
                 self._execute(_SET_PROGRESS, (compacted, "compacted"))
-            end = min(swept + SWEEP_REVISIONS, compacted)
+            (end,) = self._execute(_SWEEP_END, (swept, compacted, SWEEP_REVISIONS)).fetchone()
+            if end is None:
+                end = max(swept, compacted)
             for statement in _SWEEP:
                 # `start` was swept before, but its own deletion was kept: the newest revision must stay in the log
                 self._execute(statement, {"start": swept, "end": end, "oldest": compacted})
@@ -124,3 +143,21 @@ class Writer:
             self.rollback()
             raise
         return bool(end < compacted)
+
+    def advance(self, revision: int) -> int:
+        """Make `revision` the newest and the oldest revision unless the newest is beyond it. Return the newest."""
+        self.begin()
+        try:
+            if revision > self._revision:
+                self._execute(_APPEND, (revision, "", revision, 0, None))
+                self._execute(_SET_PROGRESS, (revision, "compacted"))
+                self._revision = revision
+            self.commit()
+        except BaseException:
+            self.rollback()
+            raise
+        return self._revision
+
+    def _progress(self, name: str) -> int:
+        (revision,) = self._execute(_PROGRESS, (name,)).fetchone()
+        return int(revision)

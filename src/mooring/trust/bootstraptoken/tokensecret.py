@@ -6,6 +6,7 @@ Rules kept here (docs/protocol/bootstrap-tokens.md):
   Times are RFC 3339 as Go's `time.Parse` takes them: a one-digit hour and a comma before the fraction pass.
 * `auth-extra-groups` is split on commas without trimming; one bad element refuses the whole token.
 * `authenticate_secret` checks in the order of Kubernetes' authenticator, and compares the secret in constant time.
+* Restrictions are those of `mooring.trust.bootstraptoken.restrictions`.
 * The API server does not validate these Secrets. A Secret that cannot be read is refused.
 """
 
@@ -20,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from mooring.apimachinery.schema import Obj
 from mooring.clock import gap, rfc3339
 from mooring.identity import BOOTSTRAPPERS
+from mooring.trust.bootstraptoken.restrictions import NO_RESTRICTIONS, Restrictions, read_restrictions
 from mooring.trust.bootstraptoken.token import (
     DEFAULT_GROUPS,
     USAGE_AUTHENTICATION,
@@ -141,18 +143,33 @@ ID_MISMATCH = "id-mismatch"
 EXPIRED = "expired"
 USAGE_MISSING = "usage-missing"
 BAD_GROUPS = "bad-groups"
+BAD_RESTRICTIONS = "bad-restrictions"
+NETWORK_NOT_ALLOWED = "network-not-allowed"
 _NO_TOKEN: Obj = {"data": {KEY_SECRET: base64.b64encode(bytes(16)).decode()}}
 """Compared in place of a missing Secret. It has the length of a token's secret and equals none."""
-REASONS = (OK, UNKNOWN_ID, DELETING, WRONG_TYPE, WRONG_SECRET, ID_MISMATCH, EXPIRED, USAGE_MISSING, BAD_GROUPS)
+REASONS = (
+    OK,
+    UNKNOWN_ID,
+    DELETING,
+    WRONG_TYPE,
+    WRONG_SECRET,
+    ID_MISMATCH,
+    EXPIRED,
+    USAGE_MISSING,
+    BAD_GROUPS,
+    BAD_RESTRICTIONS,
+    NETWORK_NOT_ALLOWED,
+)
 
 
 def authenticate_secret(
-    secret_obj: Obj | None, presented: BootstrapToken, now: datetime
+    secret_obj: Obj | None, presented: BootstrapToken, now: datetime, source: str = ""
 ) -> tuple[str, tuple[str, ...]]:
-    """Return (reason, groups) for a presented token and the Secret of its name.
+    """Return (reason, groups) for a token that is presented from the address `source`, and the Secret of its name.
 
-    The checks are steps 2 to 9 of docs/protocol/bootstrap-tokens.md#authentication, in that order. Groups are empty unless the
-    reason is `ok`. Reasons are for the operator; the caller does not see them. An unknown id costs as much time as a known one.
+    The checks are steps 2 to 9 of docs/protocol/bootstrap-tokens.md#authentication, in that order, and then the restrictions.
+    Groups are empty unless the reason is `ok`. Reasons are for the operator; the caller does not see them. An unknown id costs as
+    much time as a known one.
     """
     secret_matches = presented.secret.matches(data_bytes(secret_obj or _NO_TOKEN, KEY_SECRET))
     if secret_obj is None:
@@ -170,22 +187,27 @@ def authenticate_secret(
     if not usage_enabled(secret_obj, USAGE_AUTHENTICATION):
         return USAGE_MISSING, ()
     try:
-        return OK, groups(secret_obj)
+        granted = groups(secret_obj)
     except TokenError:
         return BAD_GROUPS, ()
+    try:
+        allowed = read_restrictions(secret_obj).allows_address(source)
+    except TokenError:
+        return BAD_RESTRICTIONS, ()
+    return (OK, granted) if allowed else (NETWORK_NOT_ALLOWED, ())
 
 
-def refusal_detail(secret_obj: Obj | None, token_id: str, reason: str, now: datetime) -> str:
+def refusal_detail(secret_obj: Obj | None, token_id: str, reason: str, now: datetime, source: str = "") -> str:
     """Return the detail of a refusal for the operator: token id and cause, without any part of a secret."""
     detail = f"token id {token_id}"
     if secret_obj is None:
         return f"{detail}: there is no Secret {NAMESPACE}/{secret_name(token_id)}"
-    if more := _cause(secret_obj, reason, now):
+    if more := _cause(secret_obj, reason, now, source):
         detail += f": {more}"
     return detail
 
 
-def _cause(secret_obj: Obj, reason: str, now: datetime) -> str:
+def _cause(secret_obj: Obj, reason: str, now: datetime, source: str) -> str:
     if reason == WRONG_TYPE:
         return f"the Secret is of type {secret_obj.get('type') or 'none'}, or holds no data; it wants {SECRET_TYPE}"
     if reason == ID_MISMATCH:
@@ -197,6 +219,9 @@ def _cause(secret_obj: Obj, reason: str, now: datetime) -> str:
             return f"expired {gap(now - moment)} ago, at {rfc3339(moment)}" if moment < now else "expires this instant"
         if reason == BAD_GROUPS:
             groups(secret_obj)
+        if reason in (BAD_RESTRICTIONS, NETWORK_NOT_ALLOWED):
+            allowed = ", ".join(map(str, read_restrictions(secret_obj).networks))
+            return f"used from {source or 'an unknown address'}; allowed from {allowed}"
     except TokenError as error:
         return str(error)
     return ""
@@ -211,6 +236,7 @@ class TokenRecord:
     expires: datetime | None = None
     usages: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    restrictions: Restrictions = NO_RESTRICTIONS
 
 
 def new_record(
@@ -222,6 +248,7 @@ def new_record(
     usages: tuple[str, ...] = USAGES,
     groups: tuple[str, ...] = DEFAULT_GROUPS,
     description: str = "",
+    restrictions: Restrictions = NO_RESTRICTIONS,
 ) -> TokenRecord:
     """Return a record to write. A ttl of zero or None means never; it excludes `expires`. Raises TokenError."""
     validate_usages(usages)
@@ -235,7 +262,7 @@ def new_record(
             expires = now + ttl
         except OverflowError:
             raise TokenError("the ttl of a token is too long: use 0 for a token that never expires") from None
-    return TokenRecord(token, description, expires, usages, groups)
+    return TokenRecord(token, description, expires, usages, groups, restrictions)
 
 
 def from_secret(secret_obj: Obj) -> TokenRecord:
@@ -252,6 +279,7 @@ def from_secret(secret_obj: Obj) -> TokenRecord:
     try:
         token = parse_token(f"{token_id}.{token_secret}")
         expires = expiration(secret_obj)
+        restrictions = read_restrictions(secret_obj)
     except TokenError as error:
         raise TokenError(f'bootstrap token secret "{name}": {error}') from None
     usages = tuple(
@@ -263,12 +291,17 @@ def from_secret(secret_obj: Obj) -> TokenRecord:
     )
     extra = data_value(secret_obj, KEY_GROUPS)
     return TokenRecord(
-        token, data_value(secret_obj, KEY_DESCRIPTION), expires, usages, tuple(extra.split(",")) if extra else ()
+        token,
+        data_value(secret_obj, KEY_DESCRIPTION),
+        expires,
+        usages,
+        tuple(extra.split(",")) if extra else (),
+        restrictions,
     )
 
 
 def to_secret(record: TokenRecord) -> Obj:
-    """Return the Secret of `record`, as `kubeadm token create` writes it."""
+    """Return the Secret of `record`, as `kubeadm token create` writes it, with the restrictions as annotations."""
     data = {KEY_ID: record.token.id.encode(), KEY_SECRET: record.token.secret.reveal()}
     if record.description:
         data[KEY_DESCRIPTION] = record.description.encode()
@@ -278,10 +311,13 @@ def to_secret(record: TokenRecord) -> Obj:
         data[USAGE_PREFIX + usage] = b"true"
     if record.groups:
         data[KEY_GROUPS] = ",".join(record.groups).encode()
+    metadata: Obj = {"name": secret_name(record.token.id), "namespace": NAMESPACE}
+    if annotations := record.restrictions.annotations():
+        metadata["annotations"] = annotations
     return {
         "kind": "Secret",
         "apiVersion": "v1",
-        "metadata": {"name": secret_name(record.token.id), "namespace": NAMESPACE},
+        "metadata": metadata,
         "type": SECRET_TYPE,
         "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
     }

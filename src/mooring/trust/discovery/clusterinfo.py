@@ -4,6 +4,8 @@ Rules kept here (docs/protocol/cluster-info.md):
 * It holds a kubeconfig with one cluster without a name, and `jws-kubeconfig-<id>` for every eligible token. Further addresses
   of the cluster are entries named by their address. `certificate-authority-data` verifies the server; an extension of the
   entry holds the CAs of client certificates where they differ.
+* During a rollover of the CA, `superseded-cas` holds the pins of CAs whose certificates members are asked to renew, separated by
+  commas. It is not signed: members read it from a server that they have verified.
 * Eligible: a Secret of the token type in kube-system whose name is strictly `bootstrap-token-<id>`, whose `token-id` equals
   that id, whose `token-secret` is not empty (its format is not checked), not expired, usage `signing` exactly `true`.
   deletionTimestamp does not matter.
@@ -32,23 +34,36 @@ from mooring.trust.bootstraptoken.tokensecret import (
 )
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE as TOKEN_NAMESPACE
 from mooring.trust.discovery.jws import KUBECONFIG_KEY, SIGNATURE_PREFIX, sign_encoded
+from mooring.trust.discovery.pins import Pin
 from mooring.trust.kubeconfig.model import cluster_info_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig
 
 NAMESPACE = "kube-public"
 NAME = "cluster-info"
+SUPERSEDED_KEY = "superseded-cas"
+"""Key of the ConfigMap; its value names CAs whose certificates members are asked to renew."""
 PATH = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{NAME}"
 """Path of cluster-info on every Kubernetes API server."""
 
 
-def config_map(server: str, ca_pem: bytes, *, others: Iterable[str] = (), client_ca_pem: bytes = b"") -> Obj:
+def config_map(
+    server: str,
+    ca_pem: bytes,
+    *,
+    others: Iterable[str] = (),
+    client_ca_pem: bytes = b"",
+    superseded: Iterable[Pin] = (),
+) -> Obj:
     """Return a new, unsigned cluster-info with the contents of `cluster_info_kubeconfig`."""
     published = cluster_info_kubeconfig(server, ca_pem, others=others, client_ca_pem=client_ca_pem)
     return {
         "kind": "ConfigMap",
         "apiVersion": "v1",
         "metadata": {"name": NAME, "namespace": NAMESPACE},
-        "data": {KUBECONFIG_KEY: format_kubeconfig(published)},
+        "data": {
+            KUBECONFIG_KEY: format_kubeconfig(published),
+            **({SUPERSEDED_KEY: ",".join(pins)} if (pins := [str(pin) for pin in superseded]) else {}),
+        },
     }
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from mooring.apimachinery.schema import Obj
 from mooring.trust.discovery import jws
+from mooring.trust.discovery.clusterinfo import SUPERSEDED_KEY
 from mooring.trust.discovery.errors import DiscoveryError, UnusableClusterInfoError
 from mooring.trust.discovery.fetch import cluster_info_request, prove_server, read_cluster_info, trust_of
 from mooring.trust.discovery.notices import DiscoveryExchange, Notice
@@ -133,4 +134,5 @@ def _fetch_published(cluster: Cluster) -> DiscoveryExchange[TrustedCluster]:
     if jws.KUBECONFIG_KEY not in data:
         raise UnusableClusterInfoError(step, f'it has no key "{jws.KUBECONFIG_KEY}"')
     config, found = published_cluster(step, data[jws.KUBECONFIG_KEY])
-    return trusted_cluster(step, config, found, "member")
+    superseded = frozenset(data.get(SUPERSEDED_KEY, "").split(",")) - {""}
+    return replace(trusted_cluster(step, config, found, "member"), superseded=superseded)

@@ -51,6 +51,8 @@ class TrustedCluster:
     """Addresses that cluster-info names; empty when it was not read."""
     published_ca_pem: bytes = b""
     """CAs of those servers, from cluster-info."""
+    superseded: frozenset[str] = frozenset()
+    """Pins of CAs whose certificates members are asked to renew. Only a member reads them, from a server that it verified."""
     client_ca_named: bool = False
     """True when cluster-info names the CAs of client certificates. Otherwise they are those of its servers, as kubeadm assumes."""
 

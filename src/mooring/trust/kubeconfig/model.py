@@ -201,11 +201,6 @@ def user_kubeconfig(
     return Kubeconfig(address_entries(Cluster(cluster_name, server, ca_pem), others), (user,), (context,), context.name)
 
 
-def bootstrap_kubeconfig(server: str, ca_pem: bytes, token: str) -> Kubeconfig:
-    """Return bootstrap-kubelet.conf, with the bootstrap token that requests a certificate."""
-    return user_kubeconfig(server, ca_pem, User("tls-bootstrap-token-user", token=Secret(token)))
-
-
 def kubelet_kubeconfig(server: str, pem_file: str, *, ca_pem: bytes = b"", ca_file: str = "") -> Kubeconfig:
     """Return kubelet.conf. Certificate and key are read from one file, so that rotation needs no new kubeconfig."""
     return Kubeconfig(

@@ -8,7 +8,8 @@ networking.k8s.io/v1 IPAddress, KEP-1880):
   ports. The band is used when everything above it is allocated.
 * `seed` determines where the search begins; the first free value from there on is taken.
 * A cluster IP is claimed like in kube-apiserver: by an IPAddress whose name is the address and whose parent is the Service. A node
-  port is claimed in the same way under a key of Mooring's own, because Kubernetes has no object for it.
+  port is claimed in the same way under a key of Mooring's own, because Kubernetes has no object for it, and in kube-apiserver's
+  bitmap where there is one.
 * `None` and invalid addresses claim nothing; validation refuses the latter.
 """
 
@@ -31,6 +32,7 @@ _MIN_BAND, _MAX_ADDRESS_BAND, _MAX_PORT_BAND = 16, 256, 128
 
 IP_ADDRESS_PREFIX = "/registry/ipaddresses/"
 NODE_PORT_PREFIX = "/registry/mooring/nodeports/"
+NODE_PORT_BITMAP = "/registry/ranges/servicenodeports"
 ALLOCATED = "already allocated"
 _ADDRESS_LABELS = "ipaddress.kubernetes.io/"
 
@@ -132,7 +134,8 @@ def _address_claims(spec: Obj, parent: Obj) -> Iterator[Claim]:
 def _port_claims(spec: Obj, parent: Obj) -> Iterator[Claim]:
     for path, port in node_ports(spec):
         value = _claim_object("mooring.dev/v1", "NodePort", str(port), {}, parent)
-        yield Claim(f"{NODE_PORT_PREFIX}{port}", value, port_allocated(path, port))
+        bit = (NODE_PORT_BITMAP, port - NODE_PORT_RANGE.start) if port in NODE_PORT_RANGE else None
+        yield Claim(f"{NODE_PORT_PREFIX}{port}", value, port_allocated(path, port), bit)
 
 
 def _claim_object(api_version: str, kind: str, name: str, labels: Obj, parent: Obj) -> Obj:

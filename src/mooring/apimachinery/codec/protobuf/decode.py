@@ -41,10 +41,12 @@ _PLAN = "_protobuf_read_plan"  # compiled once for each message and kept on it
 class ValueBudget:
     """Counts down the values that one body may still have."""
 
-    __slots__ = ("left",)
+    __slots__ = ("has_unknown", "left")
 
     def __init__(self, values: int = MAX_VALUES) -> None:
         self.left = values
+        self.has_unknown = False
+        """A field with an unknown number and a value was skipped."""
 
     def spend(self, values: int = 1) -> None:
         """Count values. Raises RequestEntityTooLargeError beyond `MAX_VALUES`."""
@@ -110,7 +112,24 @@ def decode_message(data: bytes, schema: Message) -> Obj:
     try:
         return _read_message(schema, data, {}, ValueBudget())
     except MessageError as error:
-        raise BadRequestError(f"protobuf: {schema.name.rsplit('.', 1)[-1]}: {error}") from None
+        raise _bad_message(schema, error) from None
+
+
+def decode_stored_message(data: bytes, schema: Message) -> tuple[Obj, bool]:
+    """Return a message from storage as a JSON object, and whether fields with unknown numbers were skipped. Raises BadRequestError.
+
+    The number of values is bounded by the size of the message, which storage has accepted. Skipped zeros are not reported: Go
+    writes fields that it no longer uses as zeros.
+    """
+    budget = ValueBudget(2 * len(data))
+    try:
+        return _read_message(schema, data, {}, budget), budget.has_unknown
+    except MessageError as error:
+        raise _bad_message(schema, error) from None
+
+
+def _bad_message(schema: Message, error: MessageError) -> BadRequestError:
+    return BadRequestError(f"protobuf: {schema.name.rsplit('.', 1)[-1]}: {error}")
 
 
 def _read_message(schema: Message, data: bytes, obj: Obj, budget: ValueBudget) -> Obj:
@@ -125,6 +144,7 @@ def _read_message(schema: Message, data: bytes, obj: Obj, budget: ValueBudget) -
     for number, wire, value in fields(data, budget):
         entry = plan.get(number)
         if entry is None:
+            budget.has_unknown = budget.has_unknown or bool(value)
             continue
         name, read, keep = entry
         if not name:

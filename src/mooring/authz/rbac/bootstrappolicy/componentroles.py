@@ -41,12 +41,30 @@ _CONTROLLERS: dict[str, tuple[Obj, ...]] = {
         rule("create", "authorization.k8s.io", "subjectaccessreviews"),
         _EVENTS,
     ),
+    "kubelet-serving-approver": (
+        rule(READ, _CSR_GROUP, "certificatesigningrequests"),
+        rule("update", _CSR_GROUP, "certificatesigningrequests/approval"),
+        rule("approve", _CSR_GROUP, "signers", "kubernetes.io/kubelet-serving"),
+        rule(READ, "", "configmaps,endpoints,nodes,services"),
+    ),
+    "machine-inventory-approver": (
+        rule(READ, _CSR_GROUP, "certificatesigningrequests"),
+        rule("update", _CSR_GROUP, "certificatesigningrequests/approval"),
+        rule("approve", _CSR_GROUP, "signers", "kubernetes.io/kube-apiserver-client-kubelet"),
+        rule("update," + READ, "mooring.dev", "authorizedmachines"),
+    ),
     "root-ca-cert-publisher": (rule("create,update", "", "configmaps"), _EVENTS),
+    "kube-apiserver-serving-clustertrustbundle-publisher": (
+        rule("attest", _CSR_GROUP, "signers", "kubernetes.io/kube-apiserver-serving"),
+        rule("create,delete,list,update,watch", _CSR_GROUP, "clustertrustbundles"),
+        _EVENTS,
+    ),
     "service-account-controller": (rule("create", "", "serviceaccounts"), _EVENTS),
     "legacy-service-account-token-cleaner": (
         rule("get", "", "configmaps", "kube-apiserver-legacy-service-account-token-tracking"),
         rule("delete,patch", "", "secrets"),
     ),
+    "revocation-cleaner": (rule("delete," + READ, "mooring.dev", "certificaterevocations"),),
     "clusterrole-aggregation-controller": (
         rule("escalate,patch,update," + READ, "rbac.authorization.k8s.io", "clusterroles"),
     ),

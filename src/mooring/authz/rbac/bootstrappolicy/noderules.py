@@ -37,4 +37,5 @@ NODE_RULES: tuple[Obj, ...] = (
     rule("get", "resource.k8s.io", "resourceclaims"),
     rule("deletecollection", "resource.k8s.io", "resourceslices"),
     rule("get", "", "serviceaccounts"),
+    rule("get,list,watch", "certificates.k8s.io", "clustertrustbundles"),
 )

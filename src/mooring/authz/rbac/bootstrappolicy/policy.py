@@ -14,7 +14,7 @@ from mooring.authz.rbac.bootstrappolicy.componentroles import (
 from mooring.authz.rbac.bootstrappolicy.noderules import NODE_RULES
 from mooring.authz.rbac.bootstrappolicy.userfacingroles import READ, USER_ROLES
 from mooring.authz.rbac.rules import ALL, path_rule, rule
-from mooring.identity import AUTHENTICATED, MASTERS, SERVICE_ACCOUNTS, UNAUTHENTICATED
+from mooring.identity import AUTHENTICATED, MASTERS, RECOVERING_NODES, SERVICE_ACCOUNTS, UNAUTHENTICATED
 
 _CSRS = "system:certificates.k8s.io:certificatesigningrequests:"
 NODE_CLIENT = _CSRS + "nodeclient"
@@ -53,7 +53,12 @@ _CLUSTER_ROLES = (
     _approver("kube-apiserver-client"),
     _approver("kube-apiserver-client-kubelet"),
     cluster_role("system:service-account-issuer-discovery", path_rule("get", _ISSUER_PATHS)),
+    cluster_role(
+        "mooring:recovering-node", rule("create," + READ, "certificates.k8s.io", "certificatesigningrequests")
+    ),
+    cluster_role("system:cluster-trust-bundle-discovery", rule(READ, "certificates.k8s.io", "clustertrustbundles")),
     cluster_role("mooring:login", path_rule("post", "/mooring/v1/login")),
+    cluster_role("mooring:certificate-revocation-list", path_rule("get", "/mooring/v1/crl")),
     cluster_role(
         "system:auth-delegator",
         rule("create", "authentication.k8s.io", "tokenreviews"),
@@ -80,7 +85,12 @@ _CLUSTER_BINDINGS = (
     cluster_binding(
         "system:service-account-issuer-discovery", "system:service-account-issuer-discovery", group(SERVICE_ACCOUNTS)
     ),
+    cluster_binding(
+        "system:cluster-trust-bundle-discovery", "system:cluster-trust-bundle-discovery", group(SERVICE_ACCOUNTS)
+    ),
+    cluster_binding("mooring:recovering-node", "mooring:recovering-node", group(RECOVERING_NODES)),
     cluster_binding("mooring:login", "mooring:login", group(AUTHENTICATED)),
+    cluster_binding("mooring:certificate-revocation-list", "mooring:certificate-revocation-list", group(AUTHENTICATED)),
     cluster_binding("system:node", "system:node"),
 )
 

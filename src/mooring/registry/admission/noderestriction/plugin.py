@@ -11,6 +11,7 @@ users in the group system:nodes:
   another audience RBAC must allow the verb `request-serviceaccounts-token-audience` on the audience, as a resource of the core
   group, with the account's name. The audiences of CSI volumes and claims are those of a CSIDriver. This server stores none, so
   that such a request is refused as kube-apiserver refuses it without one.
+* CertificateRevocation: none. A node could otherwise lock out other machines.
 * A member of system:nodes whose username is not that of a node may write nothing.
 """
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from mooring.api.mooring import certificaterevocation
 from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.node.identifier import node_name
@@ -199,12 +201,17 @@ def _audience_allowed(request: AdmissionRequest, audience: str) -> bool:
     return bool(audience) and request.authorize(attributes).allowed
 
 
+def _certificate_revocation(request: AdmissionRequest, node: str) -> None:
+    raise request.forbidden(f'node "{node}" is not allowed to change the denylist of certificates')
+
+
 _CHECKS = {
     "nodes": _node,
     "nodes/status": _node,
     "leases": _lease,
     "csinodes": _csi_node,
     CSRS: _csr,
+    certificaterevocation.PLURAL: _certificate_revocation,
     "pods": pods.check_pod,
     "pods/status": pods.check_pod_status,
     "serviceaccounts/token": _token,

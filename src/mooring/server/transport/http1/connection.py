@@ -259,6 +259,10 @@ class Http1Connection(ApplicationProtocol):
         if drained is not None:
             drained.set_result(None)
 
+    def expects_request(self) -> bool:
+        """Return True until the headers of the first request have arrived, and while those of a later one arrive."""
+        return self._timer is not None and not self.transport.is_closing()
+
     def shutdown(self) -> None:
         """Accept no more requests; close once the accepted ones are answered."""
         if self.exchanges:

@@ -61,7 +61,8 @@ from mooring.server.transport.tlsconnection import ApplicationProtocol, TlsTrans
 log = logging.getLogger("mooring.server")
 
 MAX_TOTAL_STREAMS = MAX_CONNECTIONS
-"""Streams of all HTTP/2 clients, half of them of one source: as many watches as HTTP/1.1 connections can carry."""
+"""Streams of all HTTP/2 clients of a host, half of them of one source: as many watches as HTTP/1.1 connections can carry. Each
+worker may have its part of them."""
 CONNECTION_WINDOW = 1 << 20
 """Bytes of request bodies that all streams of a connection together may have unread."""
 FRAMES_PER_TURN = 32
@@ -79,8 +80,10 @@ CLOSE_SECONDS = 5.0
 class Http2Server:
     """Limits and application that all HTTP/2 connections of a listener share."""
 
-    def __init__(self, application: Application) -> None:
+    def __init__(self, application: Application, workers: int = 1) -> None:
+        """`workers`: number of processes that share the limits."""
         self.application = application
+        self._workers = workers
         self._streams = 0
         self._by_source: dict[str, int] = {}
 
@@ -97,7 +100,8 @@ class Http2Server:
     def admit(self, source: str) -> bool:
         """Count one more stream. Return False when there are too many, in all or of its source, which may have half of them."""
         held = self._by_source.get(source, 0)
-        if self._streams >= MAX_TOTAL_STREAMS or held >= MAX_TOTAL_STREAMS // 2:
+        most = MAX_TOTAL_STREAMS // self._workers
+        if self._streams >= most or held >= most // 2:
             return False
         self._by_source[source] = held + 1
         self._streams += 1

@@ -1,0 +1,54 @@
+"""Checks of a client certificate with the server: is it accepted, and does the membership still exist?
+
+Rules kept here:
+* Only 401 means that the certificate is not accepted. It counts after a few seconds: a server that restarts, or that has not heard
+  yet of an issuance by another server, answers 401 for a moment.
+* A server that does not answer says nothing: the membership goes on.
+"""
+
+from __future__ import annotations
+
+from mooring.agent.certificates.pairfiles import Pair
+from mooring.agent.registration import CertificateRefusedError, check_registered
+from mooring.agent.steps import retry
+from mooring.apimachinery.schema import Obj
+from mooring.client.cluster import ClusterClient
+from mooring.clock import Clock
+from mooring.errors import MooringError, NotFoundError, UnauthorizedError
+from mooring.trust.kubeconfig.model import Cluster, User
+
+REFUSED_SECONDS = 5.0
+"""Seconds for which 401 is retried."""
+
+
+async def check_membership(
+    pair: Pair,
+    node_name: str,
+    uid: str,
+    clusters: tuple[Cluster, ...],
+    clock: Clock,
+    *,
+    answer_needed: bool = False,
+) -> None:
+    """Raise MembershipEndedError when the server rejects the certificate, or the Node with `uid` was deleted.
+
+    `answer_needed`: raise the error of a server that does not answer, too.
+    """
+    user = User("default-auth", certificate_pem=pair.certificate_pem, key=pair.key_pem)
+    async with ClusterClient(clusters[0], user, clock, others=clusters[1:]) as client:
+
+        async def read_node() -> Obj | None:
+            try:
+                return await client.get("nodes", node_name)
+            except NotFoundError:
+                return None
+
+        try:
+            found = await retry(clock, read_node, REFUSED_SECONDS, transient=(UnauthorizedError,))
+        except UnauthorizedError as error:
+            raise CertificateRefusedError(node_name, error.audit_id) from error
+        except MooringError:
+            if answer_needed:
+                raise
+            return
+    check_registered(node_name, uid, found)

@@ -1,0 +1,129 @@
+"""Files of one certificate and its key, as kubelet's file store keeps them (docs/protocol/kubelet-certificates.md#files).
+
+    <prefix>-<time>.pem      certificate blocks, then the key; one file for each certificate
+    <prefix>-current.pem     absolute symlink to the newest of them
+
+Rules kept here:
+* The link is replaced by renaming `<prefix>-updated.pem` over it, so that there is always a current certificate. A link left by a
+  crash is renamed when it points to a usable pair, and removed otherwise.
+* Each file has mode 0600, is written whole or not at all, and is durable before the link leads to it.
+* Old files are removed after a renewal. kubelet keeps them all.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from cryptography import x509
+
+from mooring.agent import disk
+from mooring.client.files import read_limited
+from mooring.errors import MooringError
+from mooring.pki import pem
+from mooring.pki.keys import PrivateKey, accepted_public_key, load_private_key, private_key_pem, public_key_der
+from mooring.secret import Secret
+
+CLIENT = "kubelet-client"
+SERVING = "kubelet-server"
+KEPT_FILES = 3
+"""Files that `prune` leaves: the current one, the one before, which programs that resolved the link may still read, and one more,
+with which a person can compare after two renewals in a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate chain, leaf first, and its key, which belongs to the leaf."""
+
+    chain: tuple[x509.Certificate, ...]
+    key: PrivateKey
+
+    @property
+    def leaf(self) -> x509.Certificate:
+        return self.chain[0]
+
+    @property
+    def certificate_pem(self) -> bytes:
+        return pem.certificates_pem(self.chain)
+
+    @property
+    def key_pem(self) -> Secret:
+        return Secret(private_key_pem(self.key))
+
+    def valid_at(self, now: datetime) -> bool:
+        """Return True when every certificate of the chain is valid at `now`."""
+        return all(one.not_valid_before_utc <= now < one.not_valid_after_utc for one in self.chain)
+
+
+class PairFiles:
+    """Files with one prefix in one directory."""
+
+    def __init__(self, directory: Path, prefix: str) -> None:
+        self.directory = directory
+        self.prefix = prefix
+        self.current = directory / f"{prefix}-current.pem"
+        self.updated = directory / f"{prefix}-updated.pem"
+
+    def recover(self) -> None:
+        """Finish or undo a replacement of the link that a crash interrupted."""
+        if not self.updated.is_symlink():
+            return
+        if _read(self.updated) is not None:
+            disk.rename(self.updated, self.current)
+        else:
+            disk.remove(self.updated)
+
+    def read_pair(self) -> Pair | None:
+        """Return the current certificate and key; None when there is no usable pair."""
+        self.recover()
+        return _read(self.current)
+
+    def target(self) -> Path | None:
+        """Return the file to which the current link leads; None when there is no link."""
+        try:
+            return self.current.readlink()
+        except OSError:
+            return None
+
+    def version(self) -> tuple[int, int] | None:
+        """Return what differs after each replacement: inode and time of the current file. None when there is no file."""
+        try:
+            found = self.current.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns
+
+    def write_pair(self, pair: Pair, now: datetime) -> Path:
+        """Write the pair to a file named by the time, and make it the current one. Return its path."""
+        path = self.directory / f"{self.prefix}-{now:%Y-%m-%d-%H-%M-%S}.pem"
+        disk.write(path, pair.certificate_pem + pair.key_pem.reveal())
+        disk.remove(self.updated)
+        disk.link(self.updated, path)
+        disk.rename(self.updated, self.current)
+        return path
+
+    def prune(self) -> None:
+        """Remove the oldest files, but never the current one, until KEPT_FILES are left."""
+        current = self.target()
+        name = re.compile(re.escape(self.prefix) + r"-\d{4}(-\d{2}){5}\.pem")
+        found = sorted(path for path in self.directory.glob(f"{self.prefix}-*.pem") if name.fullmatch(path.name))
+        others = [path for path in found if path != current]
+        for path in others[: max(0, len(others) - (KEPT_FILES - 1))]:
+            disk.remove(path)
+
+
+def _read(path: Path) -> Pair | None:
+    with suppress(MooringError):
+        data = read_limited(path)
+        chain, key = pem.certificates_among(data), load_private_key(data)
+        with suppress(*pem.UNPARSABLE):
+            if public_key_der(key) == _public_der(chain[0]):
+                return Pair(chain, key)
+    return None
+
+
+def _public_der(certificate: x509.Certificate) -> bytes:
+    return public_key_der(accepted_public_key(certificate.public_key()))

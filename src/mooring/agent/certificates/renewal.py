@@ -1,0 +1,232 @@
+"""Renewal of one certificate of a node, for as long as the agent runs (docs/protocol/kubelet-certificates.md#rotation).
+
+Rules kept here:
+* Every request has a new ECDSA P-256 key, which is on disk only together with its certificate. A crash before loses the key, and
+  the next run sends another request.
+* A certificate is renewed after 70 % to 90 % of its lifetime, and at once when it is missing, expired, or no longer satisfies the
+  template. A template that changes during the wait for a certificate ends that wait.
+* A rollover of the CA asks for an earlier renewal. It comes at a random moment within EARLY_SECONDS, so that not all machines come
+  at once.
+* A failed attempt is repeated after 2 s, doubled up to 16 s, then every 32 s.
+* The clock and the files are read every minute: a machine that slept finds its renewal due, and a certificate that another program
+  has placed, such as `mooring join`, is used.
+* A certificate is placed only after it was found to be the one requested, and after its `check`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import NoReturn
+
+from mooring.agent.certificates import certificaterequest, rotation
+from mooring.agent.certificates.pairfiles import Pair, PairFiles
+from mooring.agent.certificates.template import CertificateTemplate
+from mooring.agent.clockskew import creation_time, describe_skew
+from mooring.agent.steps import with_deadline
+from mooring.client.cluster import ClusterClient
+from mooring.clock import rfc3339
+from mooring.errors import MooringError
+from mooring.pki.keys import generate_key
+
+log = logging.getLogger("mooring.agent")
+
+Version = tuple[int, int]
+"""A version of the files (`PairFiles.version`)."""
+LOOK_SECONDS = 60.0
+"""Seconds between two looks at the clock and at the files."""
+
+
+EARLY_SECONDS = 600.0
+"""Seconds within which a certificate is renewed early: 10 000 machines send 17 requests a second."""
+EARLY_SHARE = 0.01
+"""Share of the lifetime that bounds this time for short-lived certificates."""
+
+
+class ClientCertificateExpiredError(MooringError):
+    """The client certificate has expired, so that the agent can no longer ask for another as the node."""
+
+
+class _TemplateChangedError(MooringError):
+    """Another certificate is wanted than the one that is waited for."""
+
+
+def random_draw() -> float:
+    """Return a random number in [0, 1)."""
+    return secrets.randbelow(1 << 53) / (1 << 53)
+
+
+async def accept(pair: Pair) -> None:
+    """Accept every certificate that answers its request."""
+
+
+class Renewal:
+    """Keeps one certificate fresh. `name` is its name in messages."""
+
+    def __init__(
+        self,
+        name: str,
+        files: PairFiles,
+        client: ClusterClient,
+        template: CertificateTemplate | None,
+        *,
+        expiration_seconds: Callable[[], int] = lambda: 0,
+        check: Callable[[Pair], Awaitable[None]] = accept,
+        on_renewed: Callable[[], Awaitable[None]],
+        needs_own_certificate: bool = False,
+        draw: Callable[[], float] = random_draw,
+    ) -> None:
+        """`check` raises an error for a certificate that must not be used. `on_renewed` is called after each replacement.
+
+        `needs_own_certificate`: requests are authenticated with this very certificate, so that an expired one ends the renewals.
+        """
+        self._name = name
+        self._files = files
+        self._client = client
+        self._clock = client.clock
+        self._template = template
+        self._template_changed = asyncio.Event()
+        self._expiration_seconds = expiration_seconds
+        self._check = check
+        self._on_renewed = on_renewed
+        self._needs_own_certificate = needs_own_certificate
+        self._draw = draw
+        self._drawn: tuple[Version | None, float] = (None, 0.0)
+        self._early: tuple[Version, datetime] | None = None
+        self._woken = asyncio.Event()
+        self._warned = ""
+
+    def use_template(self, template: CertificateTemplate | None) -> None:
+        """Want another certificate from now on; None wants none."""
+        if template != self._template:
+            self._template = template
+            self._template_changed.set()
+            self._woken.set()
+
+    def renew_early(self) -> None:
+        """Renew the present certificate soon. Further calls for the same certificate change nothing."""
+        version, pair = self._files.version(), self._files.read_pair()
+        if version is None or pair is None or (self._early is not None and self._early[0] == version):
+            return
+        lifetime = pair.leaf.not_valid_after_utc - pair.leaf.not_valid_before_utc
+        seconds = self._draw() * min(EARLY_SECONDS, lifetime.total_seconds() * EARLY_SHARE)
+        log.info("the CA of the cluster is being replaced: the %s certificate is renewed in %d s", self._name, seconds)
+        self._early = (version, self._clock.now() + timedelta(seconds=seconds))
+        self._woken.set()
+
+    async def run(self) -> NoReturn:
+        """Renew until cancelled. Raises ClientCertificateExpiredError, ConfigError."""
+        seen = self._files.version()
+        while True:
+            await self._wait_until_due(seen)
+            seen = await self._renew()
+
+    async def _wait_until_due(self, seen: Version | None) -> None:
+        """Return when the certificate is to be renewed. `seen` is the version in use."""
+        while True:
+            if self._files.version() != seen:
+                seen = self._files.version()
+                await self._on_renewed()
+            self._template_changed.clear()
+            if self._template is not None and (remaining := self._seconds_left(self._template, seen)) <= 0:
+                return
+            pause = LOOK_SECONDS if self._template is None else min(remaining, LOOK_SECONDS)
+            await self._sleep(pause)
+
+    def _seconds_left(self, template: CertificateTemplate, version: Version | None) -> float:
+        """Return the seconds until the renewal, 0 or less when it is due."""
+        pair = self._files.read_pair()
+        if pair is None or not template.is_satisfied_by(pair.leaf):
+            return 0.0
+        if self._drawn[0] != version:
+            self._drawn = (version, self._draw())
+        due = rotation.renewal_time(pair.leaf, self._drawn[1])
+        if self._early is not None and self._early[0] == version:
+            due = min(due, self._early[1])
+        return (due - self._clock.now()).total_seconds()
+
+    async def _sleep(self, seconds: float) -> None:
+        """Sleep until `seconds` have passed, the template changes, or an early renewal is asked for."""
+        with suppress(TimeoutError):
+            await with_deadline(self._clock, seconds, self._woken.wait())
+        self._woken.clear()
+
+    async def _renew(self) -> Version | None:
+        """Replace the certificate, however many attempts it takes. Return the version in use."""
+        before, pauses = self._files.version(), rotation.retry_pauses(self._draw)
+        while True:
+            self._check_usable()
+            template = self._template
+            if template is None:
+                return before
+            try:
+                pair = await self._obtain(template)
+            except _TemplateChangedError:
+                log.info("the addresses of this machine changed: another %s certificate is requested", self._name)
+                continue
+            except MooringError as error:
+                self._warn(f"the {self._name} certificate could not be renewed: {error}")
+                await self._sleep(next(pauses))
+                if self._files.version() != before:
+                    return before  # another program has placed a certificate meanwhile
+                continue
+            path = self._files.write_pair(pair, self._clock.now())
+            self._files.prune()
+            self._warned = ""
+            log.info(
+                "the %s certificate was renewed, valid until %s: %s",
+                self._name,
+                rfc3339(pair.leaf.not_valid_after_utc),
+                path,
+            )
+            await self._on_renewed()
+            return self._files.version()
+
+    def _check_usable(self) -> None:
+        pair = self._files.read_pair() if self._needs_own_certificate else None
+        if pair is not None and pair.leaf.not_valid_after_utc <= self._clock.now():
+            raise ClientCertificateExpiredError(
+                f"the client certificate expired at {rfc3339(pair.leaf.not_valid_after_utc)}"
+            )
+
+    def _warn(self, message: str) -> None:
+        if message != self._warned:
+            log.warning("%s; trying again", message)
+        self._warned = message
+
+    async def _obtain(self, template: CertificateTemplate) -> Pair:
+        """Request one certificate and wait for it. Raises _TemplateChangedError, ApiError, PeerError."""
+        self._template_changed.clear()
+        requesting = asyncio.ensure_future(self._request(template))
+        changed = asyncio.ensure_future(self._template_changed.wait())
+        try:
+            await asyncio.wait((requesting, changed), return_when=asyncio.FIRST_COMPLETED)
+            if requesting.done():
+                return requesting.result()
+            raise _TemplateChangedError
+        finally:
+            for task in (requesting, changed):
+                task.cancel()
+            await asyncio.gather(requesting, changed, return_exceptions=True)
+
+    async def _request(self, template: CertificateTemplate) -> Pair:
+        key = generate_key()
+        request = certificaterequest.renewal_request(key, template, self._expiration_seconds())
+        obj = await self._client.create(certificaterequest.PLURAL, request.obj())
+        skew = describe_skew(creation_time(obj), self._clock.now())
+        if skew:
+            self._warn(skew)
+        issued = await certificaterequest.wait(
+            self._client, obj, rotation.WAIT_SECONDS, self._report, certificaterequest.RENEWAL
+        )
+        pair = certificaterequest.issued_pair(issued, key, request, self._clock.now(), skew)
+        await self._check(pair)
+        return pair
+
+    def _report(self, message: str, new: bool) -> None:
+        if new:
+            log.info("%s certificate: %s", self._name, message)

@@ -1,0 +1,142 @@
+"""One certificate request of a machine that has no valid certificate, from its key to the issued certificate.
+
+Rules kept here (docs/protocol/kubelet-certificates.md#one-request):
+* The key is that of an earlier run, or new, and is on disk before it is used. One key sends one request, however often it runs.
+* After Denied or Failed the key is removed, so that the next run sends a new request. After any other end it stays, and the next
+  run continues with the same request.
+* The certificate must be for this key, name and group, and valid now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+
+from mooring.agent import steps
+from mooring.agent.certificates import certificaterequest
+from mooring.agent.certificates.certificaterequest import NodeRequest
+from mooring.agent.certificates.pairfiles import Pair
+from mooring.agent.clockskew import creation_time, describe_skew
+from mooring.agent.state import NodeState
+from mooring.agent.steps import Steps, retry
+from mooring.apimachinery.schema import Obj
+from mooring.client.cluster import ClusterClient
+from mooring.clock import Clock, rfc3339
+from mooring.errors import ForbiddenError, MooringError
+from mooring.identity import NAME_NOT_ALLOWED
+from mooring.pki.keys import PrivateKey, generate_key, public_key_fingerprint
+from mooring.secret import Secret
+
+
+class OneShotRequest:
+    """The steps `key`, `request`, `wait` and `certificate`. `seconds` limits the wait."""
+
+    def __init__(
+        self,
+        state: NodeState,
+        steps: Steps,
+        clock: Clock,
+        node_name: str,
+        *,
+        seconds: float,
+        expiration_seconds: int = 0,
+        machine_code: Secret | None = None,
+    ) -> None:
+        self._state = state
+        self._steps = steps
+        self._clock = clock
+        self._node_name = node_name
+        self._seconds = seconds
+        self._expiration_seconds = expiration_seconds
+        self._machine_code = machine_code
+        self._skew = ""
+
+    async def obtain(
+        self,
+        client: ClusterClient,
+        check: Callable[[Pair], Awaitable[None]],
+        explain_refusal: Callable[[], AbstractContextManager[None]],
+    ) -> tuple[Pair, str]:
+        """Return the certificate and the name of its request. Raises JoinError.
+
+        `check` raises PeerError for a certificate that must not be used. `explain_refusal` replaces refusals of the credentials.
+        """
+        key = self._prepare_key()
+        with self._steps.step(steps.REQUEST) as summary, explain_refusal():
+            request = self._request(key)
+            try:
+                obj, existed = await self._send(client, request, key)
+            except certificaterequest.ForeignRequestError as error:
+                self._steps.say(f"{error}; asking with a new key", kept=True)
+                key = self._new_key()
+                request = self._request(key)
+                obj, existed = await self._send(client, request, key)
+            if not existed:
+                self._report_skew(client, obj)
+            summary.append(
+                f"{'taken up' if existed else 'made'} {request.name}, key sha256:{public_key_fingerprint(key)}"
+            )
+        with self._steps.step(steps.WAIT) as summary, explain_refusal():
+            issued = await self._wait(client, obj, request)
+            summary.append("approved and signed")
+        with self._steps.step(steps.CERTIFICATE) as summary:
+            pair = certificaterequest.issued_pair(issued, key, request, self._clock.now(), self._skew)
+            await check(pair)
+            summary.append(f"system:node:{self._node_name}, valid until {rfc3339(pair.leaf.not_valid_after_utc)}")
+        return pair, request.name
+
+    def _request(self, key: PrivateKey) -> NodeRequest:
+        return certificaterequest.node_request(key, self._node_name, self._expiration_seconds, self._machine_code)
+
+    def _prepare_key(self) -> PrivateKey:
+        with self._steps.step(steps.KEY) as summary:
+            kept = self._state.read_pending_key()
+            if kept is not None:
+                summary.append(f"taken up from {self._state.pending_key}")
+                return kept
+            key = self._new_key()
+            summary.append("made")
+            return key
+
+    def _new_key(self) -> PrivateKey:
+        key = generate_key()
+        self._state.write_pending_key(key)
+        return key
+
+    async def _send(self, client: ClusterClient, request: NodeRequest, key: PrivateKey) -> tuple[Obj, bool]:
+        def report(error: MooringError) -> None:
+            self._steps.say(f"{error}; asking again for up to {steps.API_CALL_SECONDS:g} s", kept=True)
+
+        async def send() -> tuple[Obj, bool]:
+            try:
+                return await certificaterequest.send_request(client, request, key, self._clock.now())
+            except ForbiddenError as error:
+                if any(cause.reason == NAME_NOT_ALLOWED for cause in error.details.causes):
+                    raise certificaterequest.RequestEndedError(error.message) from None  # no repetition helps
+                raise
+
+        return await retry(self._clock, send, on_failure=report)
+
+    def _report_skew(self, client: ClusterClient, created: Obj) -> None:
+        now = self._clock.now()
+        date, here = client.server_time or (creation_time(created), now)
+        self._skew = describe_skew(date, here)
+        if self._skew:
+            self._steps.say(f"warning: {self._skew}", kept=True)
+
+    async def _wait(self, client: ClusterClient, obj: Obj, request: NodeRequest) -> bytes:
+        try:
+            return await certificaterequest.wait(
+                client, obj, self._seconds, lambda message, new: self._steps.say(message, kept=new)
+            )
+        except certificaterequest.RequestEndedError:
+            self._state.drop_pending_key()
+            raise
+        except asyncio.CancelledError:
+            self._steps.say(
+                f"interrupted; the request {request.name} is still pending: approve it with "
+                f"{certificaterequest.how_to_approve(request.name)}, then join again: it goes on with the same request",
+                kept=True,
+            )
+            raise

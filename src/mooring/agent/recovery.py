@@ -1,0 +1,138 @@
+"""The way back: a machine whose certificate expired gets another one, without a token.
+
+Rules kept here:
+* The expired certificate proves the old key: TLS is opened with it, and `Authorization: Mooring-Recovery` asks the server to judge
+  it as of its end. Such a request may only create and read certificate requests.
+* The certificate request has a new key, which is on disk before it is used. A request that is held for a person is continued by
+  the next run.
+* A certificate whose CA a rollover has retired while the machine was off is used in the same way before it expires.
+* 401 means that the machine may not come back: its certificate was revoked, its Node was deleted, or the server does not offer
+  this. Then only a token helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from mooring.agent import clusterfiles, steps
+from mooring.agent.acceptance import check_membership
+from mooring.agent.certificates.pairfiles import Pair
+from mooring.agent.join import Joined, JoinOptions, record_lifetime, register_member
+from mooring.agent.oneshot import OneShotRequest
+from mooring.agent.state import NodeState
+from mooring.agent.steps import Report, Steps
+from mooring.client.cluster import ClusterClient
+from mooring.clock import Clock, rfc3339
+from mooring.errors import ConfigError, ForbiddenError, PeerError, UnauthorizedError
+from mooring.identity import NODE_PREFIX
+from mooring.pki.x509 import names
+from mooring.trust.discovery.errors import DiscoveryError
+from mooring.trust.kubeconfig.model import User
+
+RECOVERY_HEADER = ("Authorization", "Mooring-Recovery")
+
+
+class RecoveryRefusedError(PeerError):
+    """The server does not let this machine come back with its expired certificate."""
+
+
+def read_member(options: JoinOptions) -> Joined | None:
+    """Return the membership on disk, with a certificate that may have expired; None when there is none."""
+    state = NodeState(options.root)
+    clusters, pair = state.read_clusters(), state.client.read_pair()
+    if not clusters or pair is None:
+        return None
+    name = names.common_name(pair.leaf.subject).removeprefix(NODE_PREFIX)
+    return Joined(name, clusters[0], state, pair, others=clusters[1:])
+
+
+async def rejoin(
+    options: JoinOptions, clock: Clock, report: Report = lambda progress: None, *, is_retired: bool = False
+) -> Joined:
+    """Bring the membership on disk up to date without a token: a valid one is refreshed, an expired one gets a new certificate.
+
+    `is_retired`: the CA of the certificate was retired, so that a valid one is replaced, too. Raises JoinError, and ConfigError
+    when there is no membership.
+    """
+    found = read_member(options)
+    if found is None or found.pair is None:
+        raise ConfigError("this machine is no member of a cluster: give the address of a server and a token")
+    progress, ends = Steps(clock, report), found.pair.leaf.not_valid_after_utc
+    if is_retired or ends <= clock.now():
+        found = await _recover(found, options, clock, progress)
+    else:
+        with progress.step(steps.EXISTING) as summary:
+            summary.append(f"already a member until {rfc3339(ends)}")
+        if not options.dry_run:
+            record_lifetime(found.state, options)
+            found = await _refresh(found, clock, progress)
+    return found if options.dry_run else await register_member(found, options, progress, clock)
+
+
+async def _recover(found: Joined, options: JoinOptions, clock: Clock, progress: Steps) -> Joined:
+    """Return the membership with a new certificate. Raises JoinError."""
+    state, pair = found.state, found.pair
+    assert pair is not None  # the caller found it
+    with progress.step(steps.EXISTING) as summary:
+        summary.append(
+            f"the certificate of system:node:{found.node_name}, valid until {rfc3339(pair.leaf.not_valid_after_utc)}, is used to "
+            "ask for another"
+        )
+    if options.dry_run:
+        return found
+    found = await _refresh(found, clock, progress)
+    current = str(state.client.current)
+    user = User("default-auth", certificate_file=current, key_file=current)
+    request = OneShotRequest(
+        state,
+        progress,
+        clock,
+        found.node_name,
+        seconds=options.certificate_timeout,
+        expiration_seconds=options.expiration_seconds or state.record.read().expiration_seconds,
+    )
+    async with ClusterClient(found.cluster, user, clock, others=found.others, headers=[RECOVERY_HEADER]) as client:
+
+        async def check(issued: Pair) -> None:
+            await check_membership(issued, found.node_name, "", client.clusters, clock)
+
+        issued, name = await request.obtain(client, check, _explain_refusal)
+    with progress.step(steps.FILES) as summary:
+        record_lifetime(state, options)
+        path = state.client.write_pair(issued, clock.now())
+        state.client.prune()
+        state.drop_pending_key()
+        summary.append(f"wrote {path}")
+    return replace(found, pair=issued, request_name=name)
+
+
+async def _refresh(found: Joined, clock: Clock, progress: Steps) -> Joined:
+    """Bring addresses and CAs up to date. A server that does not answer changes nothing."""
+    assert found.pair is not None  # a membership has a certificate
+    with progress.step(steps.FILES) as summary:
+        try:
+            refreshed = await clusterfiles.refresh(found.state, found.pair, clock)
+        except DiscoveryError as error:
+            summary.append(f"left as they are, as cluster-info could not be read again: {error}")
+            return found
+        summary.append(
+            f"wrote {clusterfiles.listed(refreshed.written)}"
+            if refreshed.written
+            else "addresses and CAs are up to date"
+        )
+    return replace(found, cluster=refreshed.clusters[0], others=refreshed.clusters[1:])
+
+
+@contextmanager
+def _explain_refusal() -> Iterator[None]:
+    """Replace refusals of the expired certificate by errors that name the remedy."""
+    try:
+        yield
+    except (UnauthorizedError, ForbiddenError):
+        raise RecoveryRefusedError(
+            "the server does not let this machine come back with its expired certificate: the certificate was revoked, the Node "
+            "was deleted, or the server does not offer the way back; join again with a token: "
+            "`mooring join ADDRESS --token TOKEN --discovery-token-ca-cert-hash HASH`"
+        ) from None

@@ -1,0 +1,169 @@
+"""ClusterTrustBundle (certificates.k8s.io/v1beta1): trust anchors of a signer, or of nobody's; schema and validation.
+
+Rules kept here (docs/protocol/certificate-signing-requests.md#clustertrustbundle):
+* The name of a bundle with a signer is the signer's, with `:` for `/`, then `:` and a DNS name. Without a signer it has no `:`.
+* `spec.trustBundle` has one CA certificate or more, at most 1 MiB, only CERTIFICATE blocks without headers, none twice. It is
+  parsed again only when it changes.
+* `spec.signerName` is immutable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from cryptography import x509
+
+from mooring.api.certificates.validation import signer_name_errors
+from mooring.api.kind import Kind
+from mooring.api.meta.printcolumns import NAME, NONE, spec_of
+from mooring.apimachinery.metav1 import OBJECT_META
+from mooring.apimachinery.names import dns1123_subdomain_errors, path_segment_errors
+from mooring.apimachinery.resource import Column, Resource
+from mooring.apimachinery.schema import Field, Message, Obj, Scalar
+from mooring.errors import FieldError, invalid, too_long
+from mooring.pki.errors import PemError
+from mooring.pki.pem import CERTIFICATE, MAX_PEM_BYTES, blocks, certificate_from_der
+
+API = "io.k8s.api.certificates.v1beta1."
+PLURAL = "clustertrustbundles"
+MAX_TRUST_BUNDLE = 1 << 20
+"""Bytes of a bundle, as in Kubernetes."""
+assert MAX_TRUST_BUNDLE <= MAX_PEM_BYTES  # else the reader of PEM would refuse it with another error
+_BUNDLE = "spec.trustBundle"
+_OMITTED = "<value omitted>"
+
+SPEC = Message(
+    API + "ClusterTrustBundleSpec",
+    (
+        Field(
+            "signerName",
+            1,
+            Scalar.STRING,
+            "Signer whose trust anchors these are, such as example.com/web. Writing the bundle then needs the verb attest on the "
+            "signer. Cannot be changed.",
+        ),
+        Field(
+            "trustBundle",
+            2,
+            Scalar.STRING,
+            "CA certificates as PEM blocks, in any order, at most 1 MiB.",
+            required=True,
+        ),
+    ),
+    "The trust anchors, and the signer that they belong to.",
+)
+
+CLUSTER_TRUST_BUNDLE = Message(
+    API + "ClusterTrustBundle",
+    (
+        Field("metadata", 1, OBJECT_META, "Standard object metadata; the name begins with that of the signer."),
+        Field("spec", 2, SPEC, "The trust anchors, and the signer that they belong to.", required=True),
+    ),
+    "Trust anchors that Pods and clients of the cluster may use, such as the CAs of a signer.",
+)
+
+
+def name_prefix(signer_name: str) -> str:
+    """Return the beginning of the names of a signer's bundles."""
+    return signer_name.replace("/", ":") + ":"
+
+
+def _signer_name(obj: Obj) -> str:
+    return spec_of(obj).get("signerName") or ""
+
+
+def _validate(obj: Obj) -> list[FieldError]:
+    name, signer = obj["metadata"].get("name") or "", _signer_name(obj)
+    errors = [invalid("metadata.name", name, detail) for detail in _name_problems(name, signer)]
+    return errors + (signer_name_errors(signer, "spec.signerName") if signer else [])
+
+
+def _name_problems(name: str, signer: str) -> list[str]:
+    if not signer:
+        if ":" in name:
+            return ['ClusterTrustBundle without signer name must not have ":" in its name']
+        return dns1123_subdomain_errors(name)
+    prefix = name_prefix(signer)
+    if not name.startswith(prefix):
+        return [f"ClusterTrustBundle for signerName {signer} must be named with prefix {prefix}"]
+    return dns1123_subdomain_errors(name.removeprefix(prefix))
+
+
+def _validate_create(obj: Obj) -> list[FieldError]:
+    return _bundle_errors(spec_of(obj).get("trustBundle") or "")
+
+
+def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
+    bundle = spec_of(new).get("trustBundle") or ""
+    errors = [] if bundle == (spec_of(old).get("trustBundle") or "") else _bundle_errors(bundle)
+    if _signer_name(new) != _signer_name(old):
+        errors.append(invalid("spec.signerName", _signer_name(new), "field is immutable"))
+    return errors
+
+
+def _bundle_errors(text: str) -> list[FieldError]:
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) > MAX_TRUST_BUNDLE:
+        return [too_long(_BUNDLE, MAX_TRUST_BUNDLE)]
+    places: dict[bytes, list[int]] = {}
+    problems: list[str] = []
+    for index, (der, problem) in enumerate(_entries(data)):
+        if problem:
+            problems.append(f"entry {index} {problem}")
+        else:
+            places.setdefault(der, []).append(index)
+    if not problems:
+        if not places:
+            problems.append("at least one trust anchor must be provided")
+        repeated = (indices for indices in places.values() if len(indices) > 1)
+        problems += [f"duplicate trust anchor (indices [{' '.join(map(str, indices))}])" for indices in repeated]
+    return [invalid(_BUNDLE, _OMITTED, problem) for problem in problems]
+
+
+def _entries(data: bytes) -> Iterator[tuple[bytes, str]]:
+    """Yield the DER and the problem of each block. A block that cannot be decoded ends the list."""
+    try:
+        for block in blocks(data):
+            problem = _problem(block.der) if block.label == CERTIFICATE else f"has bad block type: {block.label}"
+            yield block.der, problem
+    except PemError as error:
+        headers = "carries headers" in str(error)
+        yield b"", "has PEM block headers" if headers else f"cannot be decoded: {error}"
+
+
+def _problem(der: bytes) -> str:
+    try:
+        certificate = certificate_from_der(der)
+        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+    except PemError:
+        return "does not parse as X.509"
+    except x509.ExtensionNotFound:
+        return "does not have the CA bit set"
+    return "" if constraints.ca else "does not have the CA bit set"
+
+
+def _shown_signer(obj: Obj, now: datetime) -> str:
+    return _signer_name(obj) or NONE
+
+
+KIND = Kind(
+    resource=Resource(
+        group="certificates.k8s.io",
+        version="v1beta1",
+        kind="ClusterTrustBundle",
+        plural=PLURAL,
+        singular="clustertrustbundle",
+        namespaced=False,
+        schema=CLUSTER_TRUST_BUNDLE,
+        columns=(NAME, Column("SignerName", _shown_signer, description="Signer whose trust anchors these are.")),
+    ),
+    storage="/registry/clustertrustbundles",
+    name_errors=path_segment_errors,
+    validate=_validate,
+    validate_create=_validate_create,
+    validate_update=_validate_update,
+    selectable_fields=lambda obj: {"spec.signerName": _signer_name(obj)},
+    field_labels=("spec.signerName",),
+    allow_unconditional_update=False,
+)

@@ -1,0 +1,199 @@
+"""AuthorizedMachine: a machine that may join, and how it proves to be that machine. Schema, validation, print columns.
+
+Rules kept here:
+* `spec` says which node names the machine may have, and names its key, a one-time code, or neither. It cannot be changed.
+* `status.usedBy` is written once, by the update that first uses the entry; the resourceVersion of that update makes it exclusive.
+  It cannot be changed or removed: to let the machine be installed again, delete the entry and authorize it anew.
+* An entry with neither key nor code lists a name. It authorizes nobody by itself (`mooring.controllers.certificates.inventory`).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+from mooring.api.kind import Change, Kind
+from mooring.api.meta.printcolumns import NAME, NONE, spec_of
+from mooring.api.mooring.group import GROUP, SCHEMA_PREFIX, STORAGE_PREFIX, VERSION
+from mooring.apimachinery.metav1 import OBJECT_META
+from mooring.apimachinery.names import dns1123_subdomain_errors
+from mooring.apimachinery.resource import Column, Resource
+from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.apimachinery.table import AGE
+from mooring.errors import FieldError, forbidden, invalid, required, too_long
+from mooring.trust.bootstraptoken.restrictions import parse_networks
+from mooring.trust.bootstraptoken.token import TokenError
+from mooring.trust.machinecode import is_verifier
+
+PLURAL = "authorizedmachines"
+MAX_CIDRS = 16
+"""Networks of one machine: it has a few addresses."""
+MAX_TEXT = 512
+"""Bytes of a field that the server writes."""
+_FINGERPRINT = re.compile("sha256:[0-9a-f]{64}", re.ASCII)
+_SHOWN_DIGITS = 16
+
+USED_BY = Message(
+    f"{SCHEMA_PREFIX}AuthorizedMachineUse",
+    (
+        Field(
+            "publicKey",
+            1,
+            Scalar.STRING,
+            "SHA-256 of the public key that used the entry, as sha256:<hex>.",
+            required=True,
+        ),
+        Field("nodeName", 2, Scalar.STRING, "Name of the node.", required=True),
+        Field("request", 3, Scalar.STRING, "Name of the CertificateSigningRequest."),
+        Field("time", 4, Scalar.TIME, "When the entry was used."),
+    ),
+    "The key that has used the entry.",
+)
+SPEC = Message(
+    f"{SCHEMA_PREFIX}AuthorizedMachineSpec",
+    (
+        Field(
+            "nodeName",
+            1,
+            Scalar.STRING,
+            "Name that the node may have; * stands for any characters but a dot.",
+            required=True,
+        ),
+        Field("keyFingerprint", 2, Scalar.STRING, "SHA-256 of the machine's SubjectPublicKeyInfo, as sha256:<hex>."),
+        Field("codeVerifier", 3, Scalar.STRING, "Public half of the one-time code, as ed25519:<base64>."),
+        Field("allowedCIDRs", 4, ListOf(Scalar.STRING), "Networks from which the machine may ask; any when empty."),
+    ),
+    "Which machine may join, and as which node.",
+)
+STATUS = Message(
+    f"{SCHEMA_PREFIX}AuthorizedMachineStatus",
+    (Field("usedBy", 1, USED_BY, "The key that has used the entry; absent until then.", pointer=True),),
+    "Use of the entry.",
+)
+AUTHORIZED_MACHINE = Message(
+    f"{SCHEMA_PREFIX}AuthorizedMachine",
+    (
+        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
+        Field("spec", 2, SPEC, "Which machine may join. Cannot be changed.", required=True),
+        Field("status", 3, STATUS, "Use of the entry, written by the server."),
+    ),
+    "Authorizes one machine to join.",
+)
+
+
+def used_by(obj: Obj) -> Obj | None:
+    """Return the use of an entry; None before it was used."""
+    found: Obj | None = (obj.get("status") or {}).get("usedBy")
+    return found
+
+
+def _prepare_for_create(obj: Obj, change: Change) -> None:
+    obj.pop("status", None)
+
+
+def _validate(obj: Obj) -> list[FieldError]:
+    spec = spec_of(obj)
+    name, cidrs = spec.get("nodeName", ""), spec.get("allowedCIDRs") or []
+    errors = [] if name else [required("spec.nodeName")]
+    if name and dns1123_subdomain_errors(name.replace("*", "x")):
+        errors.append(
+            invalid("spec.nodeName", name, "must be a node name, in which * may stand for any characters but a dot")
+        )
+    fingerprint, code = spec.get("keyFingerprint", ""), spec.get("codeVerifier", "")
+    if fingerprint and _FINGERPRINT.fullmatch(fingerprint) is None:
+        errors.append(invalid("spec.keyFingerprint", fingerprint, "must be sha256: and 64 lower-case hex digits"))
+    if code and not is_verifier(code):
+        errors.append(invalid("spec.codeVerifier", code, "must be ed25519: and a public key in base64"))
+    if len(cidrs) > MAX_CIDRS:
+        errors.append(invalid("spec.allowedCIDRs", len(cidrs), f"must have at most {MAX_CIDRS} items"))
+    errors += [
+        error
+        for index, one in enumerate(cidrs[:MAX_CIDRS])
+        for error in _cidr_errors(one, f"spec.allowedCIDRs[{index}]")
+    ]
+    return errors + _use_errors(used_by(obj))
+
+
+def _cidr_errors(text: str, path: str) -> list[FieldError]:
+    try:
+        networks = parse_networks(text)
+    except TokenError:
+        networks = ()
+    return (
+        [] if len(networks) == 1 else [invalid(path, text, "must be a network such as 10.1.0.0/16, without host bits")]
+    )
+
+
+def _use_errors(use: Obj | None) -> list[FieldError]:
+    if use is None:
+        return []
+    errors: list[FieldError] = []
+    if _FINGERPRINT.fullmatch(use.get("publicKey", "")) is None:
+        errors.append(
+            invalid("status.usedBy.publicKey", use.get("publicKey", ""), "must be sha256: and 64 lower-case hex digits")
+        )
+    return errors + [
+        too_long(f"status.usedBy.{name}", MAX_TEXT)
+        for name in ("nodeName", "request")
+        if len(use.get(name, "").encode()) > MAX_TEXT
+    ]
+
+
+def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
+    errors = (
+        []
+        if spec_of(new) == spec_of(old)
+        else [forbidden("spec", "cannot be changed; delete the object and create another")]
+    )
+    if used_by(old) is not None and used_by(new) != used_by(old):
+        errors.append(forbidden("status.usedBy", "cannot be changed; delete the object and create another"))
+    return errors
+
+
+def proof_of(obj: Obj) -> str:
+    """Return what the machine must prove: `key`, `code`, `key,code` or `none`."""
+    spec = spec_of(obj)
+    return (
+        ",".join(word for word, name in (("key", "keyFingerprint"), ("code", "codeVerifier")) if spec.get(name))
+        or "none"
+    )
+
+
+def _used_by_cell(obj: Obj, now: datetime) -> str:
+    use = used_by(obj)
+    return NONE if use is None else str(use.get("publicKey", ""))[: len("sha256:") + _SHOWN_DIGITS]
+
+
+KIND = Kind(
+    resource=Resource(
+        group=GROUP,
+        version=VERSION,
+        kind="AuthorizedMachine",
+        plural=PLURAL,
+        singular="authorizedmachine",
+        namespaced=False,
+        schema=AUTHORIZED_MACHINE,
+        short_names=("machine",),
+        columns=(
+            NAME,
+            Column(
+                "Node", lambda obj, now: spec_of(obj).get("nodeName", ""), description="Name that the node may have."
+            ),
+            Column("Proof", lambda obj, now: proof_of(obj), description="What the machine must prove."),
+            Column("Used By", _used_by_cell, description="First digits of the key that has used the entry."),
+            AGE,
+            Column(
+                "Networks",
+                lambda obj, now: ",".join(spec_of(obj).get("allowedCIDRs") or ()) or NONE,
+                description="Networks from which the machine may ask.",
+                priority=1,
+            ),
+        ),
+    ),
+    storage=f"{STORAGE_PREFIX}{PLURAL}",
+    name_errors=dns1123_subdomain_errors,
+    prepare_for_create=_prepare_for_create,
+    validate=_validate,
+    validate_update=_validate_update,
+    allow_unconditional_update=False,
+)

@@ -1,0 +1,219 @@
+"""CertificateAuthorityRollover: the wanted and the reached phase of a replacement of the cluster's CA.
+
+Rules kept here (docs/adr/0027-serving-trust-and-issuing-trust.md):
+* There is one object, `cluster-ca`. Keys are never in it.
+* The wanted phase goes forward only, or to Aborted as long as Retired is not wanted. Aborted is final.
+* status belongs to the server that carries the rollover out, and changes through `/status` alone.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from mooring.api.kind import Change, Kind, SubresourceStrategy
+from mooring.api.meta.printcolumns import NAME, NONE, spec_of
+from mooring.api.meta.resetfields import reset_fields
+from mooring.api.mooring.group import GROUP, SCHEMA_PREFIX, STORAGE_PREFIX, VERSION
+from mooring.apimachinery.metav1 import OBJECT_META
+from mooring.apimachinery.resource import Column, Resource, Subresource
+from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.apimachinery.table import AGE
+from mooring.errors import FieldError, forbidden, not_supported
+
+SINGLETON = "cluster-ca"
+"""Name of the one object: a cluster has one CA to replace."""
+
+PREPARED, TRUST_BOTH, ISSUE_NEW, DRAIN, RETIRED, DONE = "Prepared", "TrustBoth", "IssueNew", "Drain", "Retired", "Done"
+ABORTING, ABORTED = "Aborting", "Aborted"
+FORWARD = (TRUST_BOTH, ISSUE_NEW, DRAIN, RETIRED)
+"""Phases that an administrator asks for, in order."""
+WANTED = (*FORWARD, ABORTED)
+ENDED = (DONE, ABORTED)
+"""Reached phases after which another rollover may start."""
+
+CA = Message(
+    SCHEMA_PREFIX + "CertificateAuthorityRolloverCA",
+    (
+        Field(
+            "publicKey", 1, Scalar.STRING, "Pin of the CA: sha256: and the SHA-256 of its public key in hexadecimal."
+        ),
+        Field("subject", 2, Scalar.STRING, "Name of the CA."),
+        Field("notAfter", 3, Scalar.TIME, "When the CA expires."),
+    ),
+    "One of the two CAs.",
+)
+
+MACHINE = Message(
+    SCHEMA_PREFIX + "CertificateAuthorityRolloverMachine",
+    (
+        Field("name", 1, Scalar.STRING, "Name of the Node.", required=True),
+        Field("reason", 2, Scalar.STRING, "Why the rollover waits for this machine."),
+    ),
+    "A machine that the rollover waits for.",
+)
+
+REACHED = Message(
+    SCHEMA_PREFIX + "CertificateAuthorityRolloverTransition",
+    (
+        Field("phase", 1, Scalar.STRING, "A phase that was reached.", required=True),
+        Field("time", 2, Scalar.TIME, "When it was reached."),
+    ),
+    "The time at which a phase was reached.",
+)
+
+SPEC = Message(
+    SCHEMA_PREFIX + "CertificateAuthorityRolloverSpec",
+    (
+        Field("phase", 1, Scalar.STRING, "The wanted phase. TrustBoth when left out.", enum=WANTED),
+        Field(
+            "force",
+            2,
+            Scalar.STRING,
+            "A wanted phase that does not wait for machines that are behind. They must join again.",
+            enum=WANTED,
+        ),
+        Field(
+            "compromised",
+            3,
+            Scalar.BOOL,
+            "The key of the old CA is in other hands: after its retirement nothing that it signed is believed, not even for "
+            "the return of a machine that was off.",
+        ),
+    ),
+    "What is wanted.",
+)
+
+STATUS = Message(
+    SCHEMA_PREFIX + "CertificateAuthorityRolloverStatus",
+    (
+        Field("phase", 1, Scalar.STRING, "The phase that was reached."),
+        Field("oldCA", 2, CA, "The CA that is replaced."),
+        Field("newCA", 3, CA, "The CA that replaces it."),
+        Field("machinesBehind", 4, ListOf(MACHINE), "Machines that the next phase waits for; a hundred at most."),
+        Field("machinesBehindTotal", 5, Scalar.INT32, "Number of machines that the next phase waits for."),
+        Field("message", 6, Scalar.STRING, "What the rollover waits for, in words."),
+        Field("transitions", 7, ListOf(REACHED), "When each phase was reached."),
+        Field("server", 8, Scalar.STRING, "The server process that carried out the last step."),
+    ),
+    "What was reached. Written by the server that carries the rollover out.",
+)
+
+ROLLOVER = Message(
+    SCHEMA_PREFIX + "CertificateAuthorityRollover",
+    (
+        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
+        Field("spec", 2, SPEC, "What is wanted."),
+        Field("status", 3, STATUS, "What was reached."),
+    ),
+    "Replaces the CA of the cluster while the cluster works.",
+)
+
+
+def status_of(obj: Obj) -> Obj:
+    """Return the status; empty when there is none."""
+    status: Obj = obj.get("status") or {}
+    return status
+
+
+def next_phase(obj: Obj) -> str:
+    """Return the phase to ask for after the one that was reached; empty at the end."""
+    reached, wanted = status_of(obj).get("phase", ""), spec_of(obj).get("phase", "")
+    if wanted == ABORTED or reached in (RETIRED, *ENDED):
+        return ""
+    return FORWARD[FORWARD.index(reached) + 1] if reached in FORWARD else TRUST_BOTH
+
+
+def _name_errors(name: str) -> list[str]:
+    return [] if name == SINGLETON else [f'the one rollover of a cluster is named "{SINGLETON}"']
+
+
+def _default(obj: Obj) -> None:
+    spec = obj.get("spec")
+    if spec is None:
+        spec = obj["spec"] = {}
+    spec.setdefault("phase", TRUST_BOTH)
+
+
+def _prepare_for_create(obj: Obj, change: Change) -> None:
+    obj["status"] = {}
+
+
+def _validate(obj: Obj) -> list[FieldError]:
+    spec = spec_of(obj)
+    errors = []
+    if spec.get("phase") not in WANTED:
+        errors.append(not_supported("spec.phase", spec.get("phase"), WANTED))
+    if spec.get("force") and spec["force"] not in WANTED:
+        errors.append(not_supported("spec.force", spec["force"], WANTED))
+    return errors
+
+
+def _validate_create(obj: Obj) -> list[FieldError]:
+    if spec_of(obj).get("phase") == ABORTED:
+        return [forbidden("spec.phase", "a rollover that did not begin cannot be aborted")]
+    return []
+
+
+def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
+    wanted, before = spec_of(new).get("phase", ""), spec_of(old).get("phase", "")
+    if wanted == before or wanted not in WANTED or before not in WANTED:
+        return []
+    if before == ABORTED:
+        return [
+            forbidden("spec.phase", "the rollover was aborted: delete the object when it has ended, and start another")
+        ]
+    if wanted == ABORTED:
+        return (
+            [forbidden("spec.phase", "the old CA is being retired: there is no way back")] if before == RETIRED else []
+        )
+    if WANTED.index(wanted) < WANTED.index(before):
+        return [forbidden("spec.phase", f"it cannot go back from {before}; Aborted leads back to the old CA")]
+    return []
+
+
+def _behind(obj: Obj, now: datetime) -> str:
+    return str(status_of(obj).get("machinesBehindTotal", 0))
+
+
+KIND = Kind(
+    resource=Resource(
+        group=GROUP,
+        version=VERSION,
+        kind="CertificateAuthorityRollover",
+        plural="certificateauthorityrollovers",
+        singular="certificateauthorityrollover",
+        namespaced=False,
+        schema=ROLLOVER,
+        short_names=("carollover",),
+        subresources=(Subresource("status", ("get", "patch", "update")),),
+        columns=(
+            NAME,
+            Column("Wanted", lambda obj, now: spec_of(obj).get("phase", ""), description="The wanted phase."),
+            Column(
+                "Reached",
+                lambda obj, now: status_of(obj).get("phase") or NONE,
+                description="The phase that was reached.",
+            ),
+            Column("Behind", _behind, description="Number of machines that the next phase waits for."),
+            AGE,
+            Column(
+                "Message",
+                lambda obj, now: status_of(obj).get("message", ""),
+                description="What the rollover waits for.",
+                priority=1,
+            ),
+        ),
+    ),
+    storage=STORAGE_PREFIX + "certificateauthorityrollovers",
+    name_errors=_name_errors,
+    default=_default,
+    prepare_for_create=_prepare_for_create,
+    prepare_for_update=lambda new, old, change: reset_fields(new, old, "status"),
+    validate=_validate,
+    validate_create=_validate_create,
+    validate_update=_validate_update,
+    subresources={
+        "status": SubresourceStrategy(prepare_for_update=lambda new, old, change: reset_fields(new, old, "spec"))
+    },
+    has_generation=True,
+)

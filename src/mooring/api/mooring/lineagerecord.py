@@ -1,0 +1,171 @@
+"""LineageRecord: one batch of entries of the hash chain that records which certificates were issued, for whom, and why.
+
+Rules kept here:
+* The name is the sequence number. A create under the next name is therefore the compare-and-swap: no two
+  writers fork the chain.
+* Validation computes the hash again. Admission sees to the order, and that no record is changed or deleted
+  (`mooring.registry.admission.lineage`).
+* Every field is bounded and printable, because records stay for ever and their encoding must be the same in every language.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from mooring.api.kind import Kind
+from mooring.api.meta.printcolumns import NAME, NONE, spec_of
+from mooring.api.mooring.group import GROUP, SCHEMA_PREFIX, STORAGE_PREFIX, VERSION
+from mooring.apimachinery.metav1 import OBJECT_META
+from mooring.apimachinery.resource import Column, Resource
+from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.apimachinery.table import AGE
+from mooring.errors import FieldError, invalid, required, too_long
+from mooring.trust.lineage.chain import NAME_DIGITS, hash_of, is_hash, sequence_of
+
+PLURAL = "lineagerecords"
+MAX_ENTRIES = 64
+"""Entries of one record: more than the certificates that the controllers sign at a time."""
+MAX_TEXT = 1024
+"""Characters of one text of an entry. Names of users that OIDC providers give are longer only by mistake."""
+EVENT_ISSUED = "Issued"
+
+_HASH = "sha256:<64 hex digits>"
+_TEXTS: tuple[tuple[str, str], ...] = (
+    ("time", "Time of the event."),
+    ("event", f"What happened: {EVENT_ISSUED}."),
+    ("token", "Id of the bootstrap token with which the certificate was requested."),
+    ("request", "Name of the CertificateSigningRequest."),
+    ("requestUID", "uid of the CertificateSigningRequest."),
+    ("requester", "User who created the request."),
+    ("credential", "Id of the credential of the requester, such as X509SHA256=<hex> of a client certificate."),
+    ("sourceAddress", "Address from which the request was created."),
+    ("signer", "Name of the signer."),
+    ("subject", "Common name of the certificate."),
+    ("node", "Name of the node whose client certificate it is."),
+    ("publicKey", f"SHA-256 of the public key (SubjectPublicKeyInfo), as {_HASH}."),
+    ("certificate", f"SHA-256 of the certificate (DER), as {_HASH}."),
+    ("serialNumber", "Serial number of the certificate, in hex."),
+    ("issuer", f"SHA-256 of the public key of the CA, as {_HASH}."),
+    ("notBefore", "Beginning of the certificate's validity."),
+    ("notAfter", "End of the certificate's validity."),
+)
+
+LINEAGE_ENTRY = Message(
+    f"{SCHEMA_PREFIX}LineageEntry",
+    tuple(
+        Field(name, number, Scalar.STRING, meaning, required=name in ("time", "event"))
+        for number, (name, meaning) in enumerate(_TEXTS, start=1)
+    ),
+    "One certificate: who requested it, with which credential, and what was issued.",
+)
+
+LINEAGE_RECORD_SPEC = Message(
+    f"{SCHEMA_PREFIX}LineageRecordSpec",
+    (
+        Field("previous", 1, Scalar.STRING, f"Hash of the record before this one, as {_HASH}.", required=True),
+        Field("entries", 2, ListOf(LINEAGE_ENTRY), "Events, in order."),
+        Field(
+            "hash",
+            3,
+            Scalar.STRING,
+            f"SHA-256 over sequence number, previous hash and entries, as {_HASH}.",
+            required=True,
+        ),
+        Field("signature", 4, Scalar.BYTES, "ECDSA signature, with SHA-256, over the text of the hash."),
+        Field("publicKey", 5, Scalar.BYTES, "Public key of the signature, as PEM."),
+    ),
+    "Content of the record, its place in the chain, and its signature.",
+)
+
+LINEAGE_RECORD = Message(
+    f"{SCHEMA_PREFIX}LineageRecord",
+    (
+        Field("metadata", 1, OBJECT_META, "Standard object metadata; the name is the sequence number."),
+        Field("spec", 2, LINEAGE_RECORD_SPEC, "Content, place in the chain, signature.", required=True),
+    ),
+    "Records which certificates were issued, for whom, and why. Records are never changed or deleted.",
+)
+
+
+def entries_of(obj: Obj) -> list[Obj]:
+    """Return the entries of a record."""
+    entries: list[Obj] = spec_of(obj).get("entries") or []
+    return entries
+
+
+def _name_errors(name: str) -> list[str]:
+    return [] if sequence_of(name) is not None else [f"must be a sequence number of {NAME_DIGITS} digits"]
+
+
+def _validate(obj: Obj) -> list[FieldError]:
+    spec, entries = spec_of(obj), entries_of(obj)
+    if len(entries) > MAX_ENTRIES:
+        return [invalid("spec.entries", len(entries), f"must have at most {MAX_ENTRIES} items")]
+    errors = [] if entries else [required("spec.entries")]
+    for index, entry in enumerate(entries):
+        errors += _entry_errors(entry, f"spec.entries[{index}]")
+    for name in ("previous", "hash"):
+        if not is_hash(spec.get(name, "")):
+            errors.append(invalid(f"spec.{name}", spec.get(name, ""), f"must be {_HASH}"))
+    for name in ("signature", "publicKey"):
+        if len(spec.get(name) or "") > MAX_TEXT:
+            errors.append(too_long(f"spec.{name}", MAX_TEXT))
+    sequence = sequence_of(obj["metadata"].get("name", ""))
+    if not errors and sequence is not None and hash_of(sequence, spec["previous"], entries) != spec["hash"]:
+        errors.append(
+            invalid("spec.hash", spec["hash"], "must be the hash of the sequence number, previous and entries")
+        )
+    return errors
+
+
+def _entry_errors(entry: Obj, path: str) -> list[FieldError]:
+    errors = [required(f"{path}.{name}") for name in ("time", "event") if not entry.get(name)]
+    for name, text in entry.items():
+        if len(text) > MAX_TEXT:
+            errors.append(too_long(f"{path}.{name}", MAX_TEXT))
+        elif not text:
+            errors.append(invalid(f"{path}.{name}", text, "must be left out where there is no value"))
+        elif not text.isprintable():
+            errors.append(invalid(f"{path}.{name}", text, "must have printable characters only"))
+    return errors
+
+
+def _joined(obj: Obj, name: str) -> str:
+    found = dict.fromkeys(entry[name] for entry in entries_of(obj) if entry.get(name))
+    return ",".join(found) or NONE
+
+
+def _column(title: str, name: str, description: str, priority: int = 0) -> Column:
+    return Column(title, lambda obj, now: _joined(obj, name), description=description, priority=priority)
+
+
+def _entries(obj: Obj, now: datetime) -> str:
+    return str(len(entries_of(obj)))
+
+
+KIND = Kind(
+    resource=Resource(
+        group=GROUP,
+        version=VERSION,
+        kind="LineageRecord",
+        plural=PLURAL,
+        singular="lineagerecord",
+        namespaced=False,
+        schema=LINEAGE_RECORD,
+        short_names=("lineage",),
+        columns=(
+            NAME,
+            Column("Entries", _entries, description="Number of certificates that the record has."),
+            _column("Subjects", "subject", "Common names of the certificates."),
+            _column("Tokens", "token", "Ids of the bootstrap tokens that obtained them."),
+            AGE,
+            _column("Serials", "serialNumber", "Serial numbers of the certificates.", 1),
+            Column(
+                "Hash", lambda obj, now: spec_of(obj).get("hash", NONE), description="Hash of the record.", priority=1
+            ),
+        ),
+    ),
+    storage=f"{STORAGE_PREFIX}{PLURAL}",
+    name_errors=_name_errors,
+    validate=_validate,
+)

@@ -1,0 +1,190 @@
+"""NodeIdentity: schema, validation, print columns. It records to which keys the name of a node belongs.
+
+Rules kept here:
+* The object has the name of the Node. The server's controllers and administrators write it; nodes and tokens may not.
+* `spec.keys` has one entry for each certificate, the newest last. No entry means that the name has no owner.
+* `spec.nodeUID` is the uid of the Node that belongs to the identity, recorded before it is deleted at the latest. While no Node
+  with that uid exists, the membership has ended.
+* Every field is bounded, because each API server keeps all identities in memory.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+from mooring.api.core.addresses import address_errors, parse_address
+from mooring.api.kind import Kind
+from mooring.api.meta.printcolumns import NAME, NONE, spec_of
+from mooring.api.mooring.group import GROUP, SCHEMA_PREFIX, STORAGE_PREFIX, VERSION
+from mooring.apimachinery.metav1 import OBJECT_META
+from mooring.apimachinery.names import dns1123_subdomain_errors
+from mooring.apimachinery.resource import Column, Resource
+from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.apimachinery.table import AGE
+from mooring.errors import FieldError, invalid, required, too_long
+from mooring.trust.bootstraptoken.token import is_token_id
+
+PLURAL = "nodeidentities"
+MAX_KEYS = 16
+"""Certificates in an identity. An agent has one or two that are valid, a kubelet at most three while it renews."""
+MAX_UID = 64
+"""Bytes of a uid; a UUID has 36."""
+
+_FINGERPRINT = re.compile("sha256:[0-9a-f]{64}").fullmatch
+_SERIAL_NUMBER = re.compile("[0-9a-f]{1,40}").fullmatch  # at most 20 octets (RFC 5280 4.1.2.2)
+_SHOWN_DIGITS = 16
+"""Hex digits of a key in the printed table: enough to compare by eye."""
+
+NODE_IDENTITY_KEY = Message(
+    f"{SCHEMA_PREFIX}NodeIdentityKey",
+    (
+        Field("publicKey", 1, Scalar.STRING, "SHA-256 of the SubjectPublicKeyInfo, as sha256:<hex>.", required=True),
+        Field("serialNumber", 2, Scalar.STRING, "Serial number of the certificate, in hex."),
+        Field("issuer", 3, Scalar.STRING, "SHA-256 of the issuer's SubjectPublicKeyInfo, as sha256:<hex>."),
+        Field("notAfter", 4, Scalar.TIME, "The certificate is not valid after this time.", required=True),
+    ),
+    "A key to which the name belongs, and a certificate for it.",
+)
+
+NODE_IDENTITY_SPEC = Message(
+    f"{SCHEMA_PREFIX}NodeIdentitySpec",
+    (
+        Field(
+            "keys",
+            1,
+            ListOf(NODE_IDENTITY_KEY),
+            f"Keys that may use the name, one entry for each certificate, newest last; at most {MAX_KEYS}. "
+            "Without an entry the name has no owner.",
+        ),
+        Field(
+            "nodeUID",
+            2,
+            Scalar.STRING,
+            "uid of the Node of this name, recorded before it is deleted. While no Node with this uid exists, the membership "
+            "has ended.",
+        ),
+        Field("token", 3, Scalar.STRING, "Id of the bootstrap token with which the name was obtained."),
+        Field("sourceAddress", 4, Scalar.STRING, "Address from which the newest certificate was requested."),
+        Field(
+            "formerCertificate",
+            5,
+            Scalar.STRING,
+            "SHA-256 of a certificate that is accepted beside the keys, as sha256:<hex>: the one with which the node "
+            "requested the first certificate that was recorded.",
+        ),
+        Field(
+            "reregisters",
+            6,
+            Scalar.BOOL,
+            "The machine may create its Node again after it was deleted; the membership has not ended then.",
+        ),
+    ),
+    "The keys to which the name of a node belongs.",
+)
+
+NODE_IDENTITY = Message(
+    f"{SCHEMA_PREFIX}NodeIdentity",
+    (
+        Field("metadata", 1, OBJECT_META, "Standard object metadata; the name is that of the Node."),
+        Field("spec", 2, NODE_IDENTITY_SPEC, "The keys to which the name belongs.", required=True),
+    ),
+    "Records to which keys the name of a node belongs, and whether its membership has ended.",
+)
+
+
+def keys_of(obj: Obj) -> list[Obj]:
+    """Return the entries of an identity, the newest last."""
+    keys: list[Obj] = spec_of(obj).get("keys") or []
+    return keys
+
+
+def _validate(obj: Obj) -> list[FieldError]:
+    spec, keys = spec_of(obj), keys_of(obj)
+    errors = [] if len(keys) <= MAX_KEYS else [invalid("spec.keys", len(keys), f"must have at most {MAX_KEYS} items")]
+    for index, key in enumerate(keys[:MAX_KEYS]):
+        errors += _key_errors(key, f"spec.keys[{index}]")
+    if len(spec.get("nodeUID", "").encode()) > MAX_UID:
+        errors.append(too_long("spec.nodeUID", MAX_UID))
+    token = spec.get("token", "")
+    if token and not is_token_id(token):
+        errors.append(
+            invalid("spec.token", token, "must be the id of a bootstrap token: 6 lower-case letters or digits")
+        )
+    address = spec.get("sourceAddress", "")
+    if address and parse_address(address) is None:
+        errors += address_errors(address, "spec.sourceAddress")
+    return errors + _fingerprint_errors(spec, "spec", "formerCertificate")
+
+
+def _key_errors(key: Obj, path: str) -> list[FieldError]:
+    errors = [] if key.get("publicKey") else [required(f"{path}.publicKey")]
+    errors += _fingerprint_errors(key, path, "publicKey") + _fingerprint_errors(key, path, "issuer")
+    serial_number = key.get("serialNumber", "")
+    if serial_number and not _SERIAL_NUMBER(serial_number):
+        errors.append(
+            invalid(f"{path}.serialNumber", serial_number, "must be 1 to 40 lower-case hex digits without colons")
+        )
+    if not key.get("notAfter"):
+        errors.append(required(f"{path}.notAfter"))
+    return errors
+
+
+def _fingerprint_errors(holder: Obj, path: str, name: str) -> list[FieldError]:
+    value = holder.get(name, "")
+    if not value or _FINGERPRINT(value):
+        return []
+    return [invalid(f"{path}.{name}", value, "must be sha256: and 64 lower-case hex digits")]
+
+
+def _newest(obj: Obj, name: str) -> str:
+    keys = keys_of(obj)
+    return str(keys[-1].get(name) or NONE) if keys else NONE
+
+
+def _key_cell(obj: Obj, now: datetime) -> str:
+    return _newest(obj, "publicKey")[: len("sha256:") + _SHOWN_DIGITS]
+
+
+KIND = Kind(
+    resource=Resource(
+        group=GROUP,
+        version=VERSION,
+        kind="NodeIdentity",
+        plural=PLURAL,
+        singular="nodeidentity",
+        namespaced=False,
+        schema=NODE_IDENTITY,
+        short_names=("nodeid",),
+        columns=(
+            NAME,
+            Column("Key", _key_cell, description="First digits of the newest key."),
+            Column(
+                "Serial",
+                lambda obj, now: _newest(obj, "serialNumber"),
+                description="Serial number of the newest certificate.",
+            ),
+            Column("Expiry", lambda obj, now: _newest(obj, "notAfter"), description="End of the newest certificate."),
+            Column(
+                "Token", lambda obj, now: spec_of(obj).get("token") or NONE, description="Token that obtained the name."
+            ),
+            AGE,
+            Column(
+                "Source",
+                lambda obj, now: spec_of(obj).get("sourceAddress") or NONE,
+                description="Address from which the newest certificate was requested.",
+                priority=1,
+            ),
+            Column(
+                "Deleted Node",
+                lambda obj, now: spec_of(obj).get("nodeUID") or NONE,
+                description="uid of the Node that was deleted, which ended the membership.",
+                priority=1,
+            ),
+        ),
+    ),
+    storage=f"{STORAGE_PREFIX}{PLURAL}",
+    name_errors=dns1123_subdomain_errors,
+    validate=_validate,
+    allow_unconditional_update=False,
+)

@@ -1,0 +1,102 @@
+"""Recovery of nodes: a machine whose node certificate has expired may request another one, and nothing else.
+
+Rules kept here (docs/come-back-after-expiry.md):
+1. Only a request that says `Authorization: Mooring-Recovery` is judged. The certificate of the TLS connection is the credential:
+   its handshake proved possession of the key.
+2. The chain is verified at the last moment of the leaf: everything but the leaf's end must have been right then. A leaf that has
+   not expired is not mine, unless a CA that a rollover retired is the only one that verifies it.
+3. Only the certificate of a node recovers: common name `system:node:<name>`, organization `system:nodes` alone.
+4. The certificate passes the checks of every client certificate: one that was revoked, or whose Node was deleted, is rejected.
+5. The user is `system:recovering-node:<name>` in the group `system:recovering-nodes`, never the node itself. RBAC and admission let
+   it request a client certificate of that node, and watch it. The key and the end of the old certificate are extra attributes, by
+   which the approver judges the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from types import MappingProxyType
+
+from mooring.api.view import Views
+from mooring.authn.authenticator import CONNECTION
+from mooring.authn.credentials import AUTHORIZATION, Credentials
+from mooring.authn.recovery.reasons import NOT_A_NODE
+from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
+from mooring.authn.x509.checks import CHECKS, Check, rejection
+from mooring.clock import rfc3339
+from mooring.identity import (
+    CREDENTIAL_ID,
+    NODE_PREFIX,
+    NODES,
+    RECOVERING_NODE_PREFIX,
+    RECOVERING_NODES,
+    RECOVERY_KEY,
+    RECOVERY_NOT_AFTER,
+    UserInfo,
+)
+from mooring.pki.errors import PeerCertificateError
+from mooring.pki.keys import accepted_public_key, public_key_fingerprint
+from mooring.pki.x509.verify import ClientTrust, VerifiedPeer
+
+SCHEME = "mooring-recovery"
+"""Authentication scheme without a value, in lower case. No response offers it as a challenge."""
+_NOT_MINE = NotMine()
+
+
+class RecoveryAuthenticator:
+    """Judges expired certificates of nodes."""
+
+    name = "node-recovery"
+    judges = CONNECTION
+
+    def __init__(
+        self, trust: ClientTrust, checks: Sequence[Check] = CHECKS, retired: ClientTrust | None = None
+    ) -> None:
+        self._checks = checks
+        self.replace(trust, retired)
+
+    def replace(self, trust: ClientTrust, retired: ClientTrust | None = None) -> None:
+        """Verify under the CAs of clients and those that a rollover retired from now on, and no others."""
+        self._trust = trust
+        self._retired = retired
+
+    def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
+        if not credentials.peer or not _asks_for_recovery(credentials):
+            return _NOT_MINE
+        try:
+            peer = self._trust.verify_at_end(credentials.peer)
+            if now <= peer.not_after:
+                return _NOT_MINE
+        except PeerCertificateError as error:
+            retired = self._verified_under_retired(credentials.peer)
+            if retired is None:
+                return Rejected(error.code, str(error))
+            peer = retired
+        if not peer.common_name.startswith(NODE_PREFIX) or peer.organizations != (NODES,):
+            return Rejected(NOT_A_NODE, f'the certificate is that of "{peer.common_name}"')
+        return rejection(peer, views, now, self._checks) or Accepted(_user(peer))
+
+    def _verified_under_retired(self, chain: Sequence[bytes]) -> VerifiedPeer | None:
+        """Return the identity under a retired CA; None when none verifies it."""
+        if self._retired is None:
+            return None
+        try:
+            return self._retired.verify_at_end(chain)
+        except PeerCertificateError:
+            return None
+
+
+def _asks_for_recovery(credentials: Credentials) -> bool:
+    values = credentials.headers(AUTHORIZATION)
+    return bool(values) and values[0].strip().lower() == SCHEME
+
+
+def _user(peer: VerifiedPeer) -> UserInfo:
+    extra = {
+        CREDENTIAL_ID: (peer.credential_id,),
+        RECOVERY_KEY: (f"sha256:{public_key_fingerprint(accepted_public_key(peer.leaf.public_key()))}",),
+        RECOVERY_NOT_AFTER: (rfc3339(peer.not_after),),
+    }
+    name = RECOVERING_NODE_PREFIX + peer.common_name.removeprefix(NODE_PREFIX)
+    return UserInfo(name, groups=(RECOVERING_NODES,), extra=MappingProxyType(extra))

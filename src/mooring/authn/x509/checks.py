@@ -1,0 +1,55 @@
+"""`CHECKS`: the table of checks that a verified client certificate must pass before it authenticates (law 10).
+
+Rules kept here:
+* A check is one row: the plurals of the views that it reads, and a pure function that returns a rejection or None.
+* Every certificate that verifies is checked: those of users and nodes, those of authenticating proxies, and those that ask for
+  recovery after their end.
+* The first rejection counts. The caller sees 401 only; the reason and the detail are for the operator.
+* A result holds until one of the views changes. A check therefore reads nothing but its arguments, and `now` serves the detail of
+  a rejection only: no certificate begins to fail a check by time alone.
+* A check costs a few lookups by name. It never lists a view, because it runs for each certificate after each change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from mooring.api.view import Views
+from mooring.authn.verdict import Rejected
+from mooring.authn.x509 import denylist, membership
+from mooring.pki.x509.verify import VerifiedPeer
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check of a verified certificate. `reads`: plurals of the views that `rejection` reads."""
+
+    reads: tuple[str, ...]
+    rejection: Callable[[VerifiedPeer, Views, datetime], Rejected | None]
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(denylist.READS, denylist.revoked),
+    Check(membership.READS, membership.ended_or_replaced),
+)
+
+READ_PLURALS: tuple[str, ...] = tuple(dict.fromkeys(plural for check in CHECKS for plural in check.reads))
+"""Plurals of all kinds that the checks read. A change of one of them calls for another look at open connections."""
+
+Revisions = tuple[int, ...]
+
+
+def revisions(views: Views, plurals: Sequence[str] = READ_PLURALS) -> Revisions:
+    """Return the revisions of the views that the checks read. While they are equal, no check has another result."""
+    return tuple([views[plural].revision for plural in plurals])
+
+
+def rejection(peer: VerifiedPeer, views: Views, now: datetime, checks: Sequence[Check] = CHECKS) -> Rejected | None:
+    """Return the first rejection of the checks, or None when the certificate passes them all."""
+    for check in checks:
+        found = check.rejection(peer, views, now)
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,1 @@
+"""`mooring audit`: the records of issued certificates; one file for each verb."""

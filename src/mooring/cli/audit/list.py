@@ -1,0 +1,65 @@
+"""`mooring audit list`: list the certificates that were issued, with what obtained them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+import click
+
+from mooring.api.mooring.lineagerecord import entries_of
+from mooring.apimachinery.schema import Obj
+from mooring.cli import cluster
+from mooring.cli.audit.records import fetch_records
+from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.printing import output as printing
+from mooring.cli.printing.output import echo
+from mooring.clock import SystemClock
+
+HEADERS = ("TIME", "SUBJECT", "SERIAL", "TOKEN", "REQUESTER", "SOURCE", "EXPIRES")
+_FIELDS = ("time", "subject", "serialNumber", "token", "requester", "sourceAddress", "notAfter")
+
+
+@click.command("list")
+@click.option(
+    "--token", "token_id", default="", metavar="ID", help="Only certificates that were requested with this token."
+)
+@click.option("--node", default="", metavar="NAME", help="Only client certificates of this node.")
+@click.option("--serial", default="", metavar="HEX", help="Only the certificate with this serial number.")
+@output_option("table", "json", "yaml", "name")
+@kubeconfig_option
+@cluster.timeout_option
+def list_entries(
+    token_id: str, node: str, serial: str, output: str, kubeconfig: str, context_name: str, timeout: timedelta
+) -> None:
+    """List the certificates that were issued.
+
+    `mooring audit verify` says whether the list can be trusted.
+    """
+    clock = SystemClock()
+    chosen = cluster.selected(kubeconfig, context_name)
+    records = cluster.run(chosen, clock, lambda client: fetch_records(client, clock, timeout))
+    wanted = {
+        "token": token_id,
+        "node": node,
+        "serialNumber": serial.lower().replace(":", "").lstrip("0"),
+    }
+    _print(list(_entries(records, {name: value for name, value in wanted.items() if value})), output)
+
+
+def _entries(records: Iterable[Obj], wanted: Obj) -> Iterable[Obj]:
+    for record in records:
+        for entry in entries_of(record):
+            if all(entry.get(name) == value for name, value in wanted.items()):
+                yield {**entry, "record": record["metadata"]["name"]}
+
+
+def _print(entries: Sequence[Obj], form: str) -> None:
+    if form in ("json", "yaml"):
+        printing.print_document({"kind": "LineageEntryList", "items": list(entries)}, form)
+    elif form == "name":
+        echo(*(entry.get("serialNumber", "") for entry in entries))
+    elif not entries:
+        echo("No certificates found.", err=True)
+    else:
+        printing.print_table(HEADERS, [[entry.get(field) or "<none>" for field in _FIELDS] for entry in entries])

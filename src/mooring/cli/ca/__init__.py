@@ -1,0 +1,1 @@
+"""`mooring ca …`: the CA of a cluster, and its replacement."""

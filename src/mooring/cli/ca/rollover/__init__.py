@@ -1,0 +1,1 @@
+"""`mooring ca rollover …`: replace the CA of a cluster, phase by phase."""

@@ -1,0 +1,35 @@
+"""`mooring ca rollover abort`: go back to the old CA."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from mooring.api.mooring.certificateauthorityrollover import ABORTED
+from mooring.apimachinery.schema import Obj
+from mooring.cli import cluster
+from mooring.cli.ca.rollover import request
+from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.client.cluster import ClusterClient
+from mooring.clock import Clock
+
+
+@click.command("abort")
+@click.option(
+    "--force", is_flag=True, help="Do not wait for machines with a certificate of the new CA: they have to join again."
+)
+@request.wait_option
+@output_option("text", "name", "json", "yaml")
+@kubeconfig_option
+@cluster.timeout_option
+def abort(force: bool, wait: timedelta, output: str, kubeconfig: str, context_name: str, timeout: timedelta) -> None:
+    """Go back to the old CA. This is possible until the old CA is retired.
+
+    The new CA stays trusted until machines have replaced the certificates that it issued.
+    """
+
+    async def work(client: ClusterClient, clock: Clock) -> Obj:
+        return await request.ask(client, await request.read(client, clock, timeout), ABORTED, force=force)
+
+    request.run(kubeconfig, context_name, output, work, wait)

@@ -1,0 +1,56 @@
+"""`mooring ca rollover status`: show which phase was reached, and which machines are behind."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from mooring.api.meta.printcolumns import spec_of
+from mooring.api.mooring.certificateauthorityrollover import next_phase, status_of
+from mooring.apimachinery.schema import Obj
+from mooring.cli import cluster
+from mooring.cli.ca.rollover import request
+from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.printing import output as printing
+from mooring.cli.printing.output import echo
+from mooring.clock import SystemClock
+
+
+@click.command("status")
+@output_option("text", "name", "json", "yaml")
+@kubeconfig_option
+@cluster.timeout_option
+def status(output: str, kubeconfig: str, context_name: str, timeout: timedelta) -> None:
+    """Show the rollover: its phase, both CAs, and the machines that are behind."""
+    clock = SystemClock()
+    chosen = cluster.selected(kubeconfig, context_name)
+    rollover = cluster.run(chosen, clock, lambda client: request.read(client, clock, timeout))
+    if output in ("json", "yaml"):
+        printing.print_document(rollover, output)
+    elif output == "name":
+        echo(request.QUALIFIED)
+    else:
+        echo(*status_lines(rollover))
+
+
+def status_lines(rollover: Obj) -> list[str]:
+    """Return the status as lines of text."""
+    spec, found = spec_of(rollover), status_of(rollover)
+    labelled = [
+        ("Phase", found.get("phase") or "<none>"),
+        ("Wanted", spec.get("phase", "")),
+        ("Next", f"{phase}, with mooring ca rollover advance" if (phase := next_phase(rollover)) else ""),
+        ("Message", found.get("message", "")),
+        ("Old CA", _ca(found.get("oldCA"))),
+        ("New CA", _ca(found.get("newCA"))),
+        ("Compromised", "yes: nothing of the old CA is kept" if spec.get("compromised") else ""),
+        *((f"Reached {one['phase']}", one.get("time", "")) for one in found.get("transitions") or ()),
+        ("Machines behind", str(found.get("machinesBehindTotal", 0))),
+    ]
+    lines = [f"{label + ':':<20}{value}" for label, value in labelled if value]
+    return lines + request.machine_lines(rollover)
+
+
+def _ca(ca: Obj | None) -> str:
+    return f"{ca['subject']}, {ca['publicKey']}, valid until {ca['notAfter']}" if ca else ""

@@ -1,0 +1,74 @@
+"""`mooring certs list`: list the client certificates that the cluster knows, with their state.
+
+Rules kept here: known are the certificates of nodes (NodeIdentity) and those on the denylist. Certificates of users that are not
+revoked are recorded nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import click
+
+from mooring.cli import cluster
+from mooring.cli.certs import inventory
+from mooring.cli.certs.inventory import EXPIRED, REVOKED, VALID, Inventory, KnownCertificate
+from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.printing import output
+from mooring.cli.printing.output import echo
+from mooring.client.cluster import ClusterClient
+from mooring.clock import SystemClock, human_duration, parse_rfc3339
+
+HEADERS = ("NODE", "SERIAL", "EXPIRES", "STATE", "REASON")
+WIDE = ("PUBLIC KEY", "REVOKED BY")
+
+
+@click.command("list")
+@click.option("--node", default="", metavar="NAME", help="Only certificates of this node.")
+@click.option("--state", type=click.Choice((VALID, EXPIRED, REVOKED)), help="Only certificates in this state.")
+@output_option("table", "wide", "json", "yaml", "name")
+@kubeconfig_option
+@cluster.timeout_option
+def list_certificates(
+    node: str, state: str | None, output: str, kubeconfig: str, context_name: str, timeout: timedelta
+) -> None:
+    """List the client certificates of nodes, and those that are revoked."""
+    clock = SystemClock()
+
+    async def fetch(client: ClusterClient) -> Inventory:
+        return await cluster.retry(lambda: inventory.fetch(client), clock, timeout)
+
+    now = clock.now()
+    found = [
+        one
+        for one in cluster.run(cluster.selected(kubeconfig, context_name), clock, fetch).certificates(now)
+        if (not node or one.node == node) and (state is None or one.state == state)
+    ]
+    _print_list(found, output, now)
+
+
+def _print_list(found: Sequence[KnownCertificate], form: str, now: datetime) -> None:
+    if form in ("json", "yaml"):
+        items = [one.document() for one in found]
+        output.print_document({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}, form)
+    elif form == "name":
+        for one in found:
+            echo(one.serial_number)
+    elif not found:
+        echo("No certificates found.", err=True)
+    else:
+        wide = form == "wide"
+        rows = [(*_cells(one, now), *((one.public_key, one.revoked_by) if wide else ())) for one in found]
+        output.print_table((*HEADERS, *(WIDE if wide else ())), rows)
+
+
+def _cells(one: KnownCertificate, now: datetime) -> tuple[str, ...]:
+    return one.node or "<unknown>", one.serial_number, _expiry(one.expires, now), one.state, one.reason or "<none>"
+
+
+def _expiry(text: str, now: datetime) -> str:
+    if not text:
+        return "<unknown>"
+    left = parse_rfc3339(text) - now
+    return f"in {human_duration(left)}" if left > timedelta(0) else f"{human_duration(-left)} ago"

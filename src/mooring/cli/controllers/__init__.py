@@ -1,0 +1,1 @@
+"""`mooring controllers` and its commands: controllers against any Kubernetes API server."""

@@ -1,0 +1,52 @@
+"""`mooring controllers`: controllers that run against any Kubernetes API server until a signal stops them.
+
+Rules kept here: without --kubeconfig a Pod uses its ServiceAccount; outside of a Pod the usual places of kubeconfigs are looked at.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mooring.cli.cluster import selected as selected_cluster
+from mooring.cli.options.client import kubeconfig_option
+from mooring.cli.options.declared import settings_options
+from mooring.cli.options.flags import usage
+from mooring.cli.printing import logs
+from mooring.client import incluster
+from mooring.plane.standalone import StandaloneConfig, check, serve
+from mooring.settings.approval import ApprovalSettings
+from mooring.settings.signing import SigningSettings
+from mooring.settings.standalone import StandaloneSettings
+from mooring.trust.kubeconfig.model import Selected
+
+SUBJECTS = (StandaloneSettings, ApprovalSettings, SigningSettings)
+
+
+@click.command("controllers")
+@kubeconfig_option
+@settings_options([one for subject in SUBJECTS for one in subject.declared()])
+@click.option("-v", "--verbose", count=True, help="Log more; twice for everything.")
+def controllers(kubeconfig: str, context_name: str, verbose: int, **values: Any) -> None:
+    """Run controllers against any Kubernetes API server until SIGTERM or SIGINT.
+
+    For clusters without kubeadm's controllers of bootstrap tokens, or whose kube-controller-manager has none that approves serving
+    certificates. By default those run that do no harm beside kube-controller-manager: bootstrapsigner, tokencleaner,
+    serving-approver and inventory-approver. csrapprover, csrcleaner, nodelifecycle and revocation-cleaner run when they are named;
+    csrsigner also needs a CA, and two signers of different CAs for one cluster are a mistake.
+
+    In a Pod the ServiceAccount is used. `mooring controllers manifests` prints the objects that it needs.
+    """
+    with usage():
+        settings, signing = StandaloneSettings.read(values), SigningSettings.read(values)
+        check(settings, signing)
+        approval = ApprovalSettings.read(values)
+    cluster = _cluster(kubeconfig, context_name)
+    logs.configure(verbose)
+    serve(StandaloneConfig(settings=settings, signing=signing, approval=approval, cluster=cluster))
+
+
+def _cluster(kubeconfig: str, context_name: str) -> Selected:
+    in_pod = None if kubeconfig or context_name else incluster.load()
+    return in_pod or selected_cluster(kubeconfig, context_name)

@@ -1,0 +1,105 @@
+"""`mooring csr review`: decide waiting certificate signing requests one after the other.
+
+Rules kept here:
+* Each request is shown with the difference to what the name of its node had before. The answer is a line of standard input, so that
+  a terminal and a script work alike. The end of the input ends the review.
+* A request that was decided meanwhile is no reason to stop.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from functools import partial
+
+import click
+
+from mooring.cli import cluster
+from mooring.cli.csr.decision import Decision, decide
+from mooring.cli.csr.details import PLURAL, QUALIFIED
+from mooring.cli.csr.selection import Selection, selector_options
+from mooring.cli.csr.show import print_request, shown
+from mooring.cli.options.client import kubeconfig_option
+from mooring.cli.printing.output import ask, echo
+from mooring.client.cluster import ClusterClient
+from mooring.clock import SystemClock
+from mooring.controllers.certificates.requeststate import is_undecided
+from mooring.errors import ConfigError, NotFoundError
+
+APPROVE, DENY, SKIP, QUIT = ANSWERS = ("approve", "deny", "skip", "quit")
+_CONDITIONS = {APPROVE: "Approved", DENY: "Denied"}
+MAX_ANSWER = 4096
+"""Characters of a line that are read."""
+
+
+@click.command("review")
+@selector_options
+@click.option(
+    "--message",
+    default="Decided with mooring csr review.",
+    show_default=True,
+    help="Message of the conditions, for people.",
+)
+@kubeconfig_option
+@cluster.timeout_option
+def review(
+    selector: str,
+    field_selector: str,
+    signer: str,
+    message: str,
+    kubeconfig: str,
+    context_name: str,
+    timeout: timedelta,
+) -> None:
+    """Show each undecided request with what its node had before, and ask: approve, deny, skip or quit.
+
+    Answers are read from standard input, one a line; the first letter is enough.
+    """
+    clock = SystemClock()
+    selection = Selection(label_selector=selector, field_selector=field_selector, signer=signer)
+    counts = dict.fromkeys(ANSWERS, 0)
+
+    async def work(client: ClusterClient) -> None:
+        found = await cluster.retry(partial(selection.fetch, client), clock, timeout)
+        if not found:
+            echo("No undecided certificate signing requests found.", err=True)
+        for place, obj in enumerate(found, 1):
+            name = obj["metadata"]["name"]
+            try:
+                newest = await cluster.retry(partial(client.get, PLURAL, name), clock, timeout)
+            except NotFoundError:
+                continue
+            if not is_undecided(newest):
+                continue
+            print_request(await cluster.retry(partial(shown, client, newest, clock.now()), clock, timeout), clock.now())
+            answer = _ask(f"[{place}/{len(found)}] {name}: approve, deny, skip or quit? ")
+            if answer == QUIT:
+                break
+            counts[answer] += 1
+            if answer in _CONDITIONS:
+                decision = Decision(condition=_CONDITIONS[answer], message=message)
+                try:
+                    await cluster.retry(partial(decide, client, name, decision, clock), clock, timeout)
+                except ConfigError as error:
+                    echo(f"Warning: {error}", err=True)
+                else:
+                    echo(f"{QUALIFIED}/{name} {decision.condition.lower()}")
+            echo()
+
+    cluster.run(cluster.selected(kubeconfig, context_name), clock, work)
+    echo(f"{counts[APPROVE]} approved, {counts[DENY]} denied, {counts[SKIP]} skipped", err=True)
+
+
+def _ask(question: str) -> str:
+    """Return the answer to a question; `quit` at the end of the input."""
+    while True:
+        ask(question)
+        line = sys.stdin.readline(MAX_ANSWER)
+        if not line:
+            echo(err=True)
+            return QUIT
+        given = line.strip().lower()
+        found = [one for one in ANSWERS if given and one.startswith(given)]
+        if found:
+            return found[0]
+        echo("Answer with approve, deny, skip or quit, or with the first letter.", err=True)

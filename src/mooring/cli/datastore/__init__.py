@@ -1,0 +1,1 @@
+"""`mooring datastore`: the store of a cluster; one file for each verb."""

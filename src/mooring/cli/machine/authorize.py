@@ -1,0 +1,119 @@
+"""`mooring machine authorize`: let one machine join without the approval of a person.
+
+Rules kept here: the code is printed once, on standard output, and is stored nowhere. The server gets its public half
+(`mooring.trust.machinecode`). A lost response is no second code: the entry of a retry is compared with the one that exists.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import timedelta
+
+import click
+
+from mooring.api.mooring.authorizedmachine import KIND, PLURAL
+from mooring.api.mooring.group import API_VERSION
+from mooring.apimachinery.schema import Obj
+from mooring.cli import cluster
+from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.printing import output as printed
+from mooring.cli.printing.output import echo
+from mooring.client.cluster import ClusterClient
+from mooring.clock import SystemClock
+from mooring.errors import AlreadyExistsError
+from mooring.settings.kinds import split_commas
+from mooring.trust.discovery.pins import PinError, parse_pin
+from mooring.trust.machinecode import generate_code, verifier
+
+QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"
+
+
+@click.command("authorize")
+@click.argument("name")
+@click.option(
+    "--node-name",
+    default="",
+    metavar="PATTERN",
+    help="Name that the node may have, in which * stands for any characters but a dot. [default: NAME]",
+)
+@click.option(
+    "--key-fingerprint",
+    default="",
+    metavar="sha256:HEX",
+    help="Fingerprint of the machine's public key, as mooring join prints it.",
+)
+@click.option("--code", is_flag=True, help="Print a one-time code, which the machine proves that it knows.")
+@click.option(
+    "--allow-cidr",
+    multiple=True,
+    metavar="CIDR,...",
+    help="Networks from which the machine may ask; repeatable, or with commas. [default: any]",
+)
+@output_option("text", "name", "json", "yaml")
+@kubeconfig_option
+@cluster.timeout_option
+def authorize(
+    name: str,
+    node_name: str,
+    key_fingerprint: str,
+    code: bool,
+    allow_cidr: Sequence[str],
+    output: str,
+    kubeconfig: str,
+    context_name: str,
+    timeout: timedelta,
+) -> None:
+    """Authorize a machine to join as node NAME, once.
+
+    With a key or a code the machine needs no other approval. Without either only its name is listed, which is of use with
+    --machine-inventory=required.
+    """
+    secret = generate_code(os.urandom) if code else None
+    obj = _entry(name, node_name, key_fingerprint, verifier(secret) if secret else "", split_commas(allow_cidr))
+    clock = SystemClock()
+
+    async def create(client: ClusterClient) -> Obj:
+        async def attempt() -> Obj:
+            try:
+                return await client.create(PLURAL, obj)
+            except AlreadyExistsError:
+                found = await client.get(PLURAL, name)
+                if found.get("spec") != obj["spec"]:
+                    raise
+                return found
+
+        return await cluster.retry(attempt, clock, timeout)
+
+    created = cluster.run(cluster.selected(kubeconfig, context_name), clock, create)
+    shown = secret.reveal().decode() if secret else ""
+    if output in ("json", "yaml"):
+        printed.print_document({**created, "code": shown} if shown else created, output)
+    elif output == "name":
+        echo(f"{QUALIFIED}/{name}")
+    else:
+        echo(f"{QUALIFIED}/{name} authorized")
+        if shown:
+            echo(f"Code, shown only now: {shown}")
+            echo("On the machine, write it to a file that only root reads: mooring join … --machine-code-file FILE")
+
+
+def _entry(name: str, node_name: str, fingerprint: str, code_verifier: str, cidrs: Sequence[str]) -> Obj:
+    try:
+        key = str(parse_pin(fingerprint)) if fingerprint else ""
+    except PinError:
+        raise click.UsageError(
+            "--key-fingerprint must be sha256: and 64 hexadecimal digits, as `mooring csr show` prints it"
+        ) from None
+    spec = {
+        "nodeName": node_name or name,
+        "keyFingerprint": key,
+        "codeVerifier": code_verifier,
+        "allowedCIDRs": list(cidrs),
+    }
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND.resource.kind,
+        "metadata": {"name": name},
+        "spec": {field: value for field, value in spec.items() if value},
+    }

@@ -1,0 +1,47 @@
+"""`mooring machine list`: list the machines that may join, and those that have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import click
+
+from mooring.api.mooring.authorizedmachine import KIND, PLURAL
+from mooring.apimachinery.schema import Obj
+from mooring.cli import cluster
+from mooring.cli.machine.authorize import QUALIFIED
+from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.printing import output as printed
+from mooring.cli.printing.output import echo
+from mooring.client.cluster import ClusterClient
+from mooring.clock import SystemClock
+
+
+@click.command("list")
+@output_option("table", "wide", "json", "yaml", "name")
+@kubeconfig_option
+@cluster.timeout_option
+def list_machines(output: str, kubeconfig: str, context_name: str, timeout: timedelta) -> None:
+    """List authorized machines."""
+    clock = SystemClock()
+
+    async def fetch(client: ClusterClient) -> Sequence[Obj]:
+        async def ask() -> Sequence[Obj]:
+            return (await client.list(PLURAL)).items
+
+        return await cluster.retry(ask, clock, timeout)
+
+    found = cluster.run(cluster.selected(kubeconfig, context_name), clock, fetch)
+    if output in ("json", "yaml"):
+        printed.print_document({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": list(found)}, output)
+    elif output == "name":
+        for obj in found:
+            echo(f"{QUALIFIED}/{obj['metadata']['name']}")
+    elif not found:
+        echo("No authorized machines found.", err=True)
+    else:
+        columns = [column for column in KIND.resource.columns if output == "wide" or not column.priority]
+        now = clock.now()
+        rows = [[str(column.cell(obj, now)) for column in columns] for obj in found]
+        printed.print_table([column.name.upper() for column in columns], rows)

@@ -1,0 +1,56 @@
+"""Flags of the commands that open the store of a server without serving: those of the server, and its configuration file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from mooring.cli.options import machine
+from mooring.cli.options.configfile import config_option
+from mooring.cli.options.declared import settings_options
+from mooring.errors import ConfigError
+from mooring.plane.configuration import declared_settings
+from mooring.settings.declaration import Setting
+from mooring.settings.snapshots import SnapshotSettings
+from mooring.settings.storage import StorageSettings
+
+ETCD_ACCESS = frozenset(
+    {"etcd_prefix", "etcd_cafile", "etcd_certfile", "etcd_keyfile", "etcd_username", "etcd_password_file"}
+)
+"""Settings of an etcd without its URLs."""
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def storage_options(*more: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator that adds `--config` and the flags of the store, and those settings of snapshots that are named."""
+    return _options(
+        [*StorageSettings.declared(), *(one for one in SnapshotSettings.declared() if one.field in more)],
+    )
+
+
+def etcd_options(function: Callable[P, R]) -> Callable[P, R]:
+    """Add `--config` and the flags with which an etcd is reached whose URL is given otherwise."""
+    return _options([one for one in StorageSettings.declared() if one.field in ETCD_ACCESS])(function)
+
+
+def _options(settings: Sequence[Setting]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        return config_option(declared_settings())(settings_options(settings)(function))
+
+    return decorate
+
+
+def storage_settings(values: dict[str, Any]) -> StorageSettings:
+    """Return the settings of the store for the values of `storage_options`. Raises ConfigError."""
+    data_dir = str(Path(values["data_dir"] or machine.default_data_dir()).absolute())
+    settings = StorageSettings.read({**values, "data_dir": data_dir})
+    if settings.in_memory:
+        raise ConfigError("storage: memory: is lost when its server ends; name a store that stays")
+    return settings
+
+
+def snapshot_directory(values: dict[str, Any], settings: StorageSettings) -> Path:
+    """Return the directory of snapshots. Raises ConfigError."""
+    return Path(SnapshotSettings.read(values).directory(settings.data_dir))

@@ -1,0 +1,1 @@
+"""`mooring secrets-encryption …`: the keys that encrypt stored objects."""

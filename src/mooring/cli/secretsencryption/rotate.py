@@ -1,0 +1,227 @@
+"""`mooring secrets-encryption rotate`: replace the keys that encrypt stored objects, while servers run.
+
+Rules kept here:
+* Each step waits until every server that is running uses the file: no server meets a value that it cannot read.
+* The name of the new key stands in a file beside the configuration until the end. A command that was interrupted is started again,
+  and goes on with that key; every step is harmless when it is repeated.
+* Objects are written back unchanged, with their resourceVersion: an object that somebody changes meanwhile is encrypted by that
+  change. Values that are current already are not stored again.
+* The old keys are removed when the server found no value that another key has written, and none that it cannot read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from mooring.api.kinds import RESOURCES
+from mooring.apimachinery.codec.yaml import encode_yaml
+from mooring.apimachinery.resource import Resource
+from mooring.apimachinery.schema import Obj
+from mooring.cli import cluster
+from mooring.cli.options.client import kubeconfig_option
+from mooring.cli.options.flags import DURATION
+from mooring.cli.printing.output import echo
+from mooring.cli.secretsencryption import report
+from mooring.client.cluster import ClusterClient
+from mooring.client.files import read_limited, write_atomic
+from mooring.clock import Clock, SystemClock
+from mooring.errors import ApiError, ConfigError, ConflictError, NotFoundError
+from mooring.trust.encryption import keychange
+from mooring.trust.encryption.configuration import MAX_BYTES, GroupResource, parse, read_document
+
+LOOK_SECONDS = 0.5
+"""Between two looks at the servers; they look at the file every second."""
+ROUNDS = 5
+"""Times that stale values are looked for: objects that are written meanwhile are stale only if they were written before a server
+had the new key."""
+CONCURRENT = 8
+"""Objects that are written at a time: half of what one user's requests may be, so that others are served."""
+SHOWN_FAILURES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """The configuration file and the file that names the new key."""
+
+    path: Path
+
+    @property
+    def journal(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.rotation")
+
+    def read(self) -> bytes:
+        return read_limited(self.path, MAX_BYTES + 1)
+
+    def document(self) -> Obj:
+        """Return the content, checked. Raises ConfigError."""
+        data = self.read()
+        parse(data, str(self.path))
+        return read_document(data, str(self.path))
+
+    def write(self, document: Obj) -> None:
+        """Replace the content, unless it is the same. Raises ConfigError."""
+        if document == self.document():
+            return
+        data = encode_yaml(document)
+        parse(data, str(self.path))
+        write_atomic(self.path, data)
+
+    @property
+    def hash(self) -> str:
+        return f"sha256:{hashlib.sha256(self.read()).hexdigest()}"
+
+    def new_key(self, clock: Clock) -> str:
+        """Return the name of the new key: that of an interrupted command, else a new one, which is noted first."""
+        if self.journal.exists():
+            try:
+                name = json.loads(read_limited(self.journal))["key"]
+            except (ValueError, KeyError, TypeError):
+                raise ConfigError(f"{self.journal} is damaged: delete it, and start again") from None
+            echo(f"Going on with the key {name} of an interrupted rotation.", err=True)
+            return str(name)
+        name = keychange.key_name(clock.now())
+        write_atomic(self.journal, json.dumps({"key": name}).encode())
+        return name
+
+
+@click.command("rotate")
+@click.option(
+    "--encryption-provider-config", "file", metavar="FILE", required=True, envvar="MOORING_ENCRYPTION_PROVIDER_CONFIG",
+    help="The file that the servers use. Comments in it are lost.",
+)  # fmt: skip
+@click.option("--yes", "-y", is_flag=True, help="Remove the old keys without a question.")
+@click.option(
+    "--wait", type=DURATION, default="5m", show_default=True, help="Time limit for servers to use a changed file."
+)
+@kubeconfig_option
+@cluster.timeout_option
+def rotate(file: str, yes: bool, wait: timedelta, kubeconfig: str, context_name: str, timeout: timedelta) -> None:
+    """Replace the keys of aescbc, aesgcm and secretbox that encrypt stored objects.
+
+    Adds a new key, writes with it, encrypts all objects again, and removes the old keys. Servers need
+    --encryption-provider-config-automatic-reload. On several machines, copy the file to each when the command asks for it.
+    A command that was interrupted goes on when it is started again.
+    """
+    clock = SystemClock()
+    place = _File(Path(file))
+
+    async def work(client: ClusterClient) -> None:
+        await cluster.retry(lambda: client.get_path("/version"), clock, timeout)
+        await _rotate(_Rotation(place, client, clock, wait), lambda: yes or _confirmed(place))
+
+    cluster.run(cluster.selected(kubeconfig, context_name), clock, work)
+
+
+def _confirmed(place: _File) -> bool:
+    return click.confirm(f"Every value is encrypted by the new key. Remove the old keys from {place.path}?", err=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rotation:
+    """What the steps of one rotation use."""
+
+    place: _File
+    client: ClusterClient
+    clock: Clock
+    wait: timedelta
+
+
+async def _rotate(rotation: _Rotation, may_remove: Callable[[], bool]) -> None:
+    place = rotation.place
+    keychange.added(place.document(), "check", secrets.token_bytes)  # before anything is written
+    name = place.new_key(rotation.clock)
+    place.write(keychange.added(place.document(), name, secrets.token_bytes))
+    await _until_used(rotation, f"The key {name} is added: servers can read with it.")
+    place.write(keychange.promoted(place.document(), name))
+    await _until_used(rotation, f"The key {name} is the first: servers write with it.")
+    await _encrypt_again(rotation)
+    if not may_remove():
+        raise ConfigError("the old keys are still in the file; start the command again to remove them")
+    place.write(keychange.reduced(place.document(), name))
+    await _until_used(rotation, "The old keys are removed.")
+    place.journal.unlink(missing_ok=True)
+
+
+async def _until_used(rotation: _Rotation, done: str) -> None:
+    """Return once every running server uses the file as it is now. Raises ConfigError after the time limit."""
+    wanted, shown = rotation.place.hash, ""
+    deadline = rotation.clock.monotonic() + rotation.wait.total_seconds()
+    while True:
+        servers = await report.fetch_servers(rotation.client, rotation.clock.now())
+        behind = keychange.servers_behind(servers, wanted)
+        if servers and not behind:
+            echo(done)
+            return
+        waiting = (
+            f"Waiting for {len(behind)} of {len(servers)} servers to use {rotation.place.path} as it is now: {', '.join(behind)}"
+            if servers
+            else "Waiting for a server that uses a file: is --encryption-provider-config given to it?"
+        )
+        if waiting != shown and shown:
+            echo(waiting, err=True)
+        shown = waiting
+        if rotation.clock.monotonic() > deadline:
+            raise ConfigError(f"{waiting}; then start the command again")
+        await rotation.clock.sleep(LOOK_SECONDS)
+
+
+async def _encrypt_again(rotation: _Rotation) -> None:
+    """Write every stale value again. Raises ConfigError when some could not be."""
+    failures: list[str] = []
+    for _ in range(ROUNDS):
+        found = await report.fetch(rotation.client, rotation.clock.now())
+        if found.unreadable:
+            raise ConfigError(
+                f"{found.unreadable} values cannot be decrypted: see mooring secrets-encryption status. The old keys are kept"
+            )
+        if not found.stale:
+            echo("Every value is encrypted by its first key.")
+            return
+        failures = await _write_stale(rotation.client, found)
+        if failures:
+            break
+    for failure in failures[:SHOWN_FAILURES]:
+        echo(failure, err=True)
+    raise ConfigError(
+        "some values are not encrypted by the first key yet: start the command again. The old keys are kept"
+    )
+
+
+async def _write_stale(client: ClusterClient, found: report.Report) -> list[str]:
+    """Write the objects of resources that have stale values; return the failures."""
+    failures: list[str] = []
+    resources = {GroupResource(one.group, one.plural): one for one in RESOURCES}
+    by_name = {str(known): resource for known, resource in resources.items()}
+    for one in found.resources:
+        resource = by_name.get(one["resource"])
+        if not one["stale"] or resource is None:
+            continue
+        items = (await client.list(resource)).items
+        with click.progressbar(length=len(items), label=f"Encrypting {one['resource']}") as bar:
+            for start in range(0, len(items), CONCURRENT):
+                run = items[start : start + CONCURRENT]
+                failures += await _write_all(client, resource, run)
+                bar.update(len(run))
+    return failures
+
+
+async def _write_all(client: ClusterClient, resource: Resource, items: Sequence[Obj]) -> list[str]:
+    async def write(item: Obj) -> str:
+        try:
+            await client.update(resource, item)
+        except (NotFoundError, ConflictError):
+            return ""  # deleted, or written by somebody else, with the new key
+        except ApiError as error:
+            return f"{resource.plural} {item['metadata'].get('namespace', '')}/{item['metadata']['name']}: {error}"
+        return ""
+
+    return [problem for problem in await asyncio.gather(*map(write, items)) if problem]

@@ -1,0 +1,50 @@
+"""`mooring snapshot list`: list the snapshots of a directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mooring.cli.options import machine
+from mooring.cli.options.client import output_option
+from mooring.cli.printing.output import echo, print_document, print_table
+from mooring.plane.snapshots.directory import list_snapshots
+
+
+@click.command("list")
+@click.argument("directory", metavar="[DIR]", required=False, default="")
+@output_option("text", "json", "yaml")
+def list_files(directory: str, output: str) -> None:
+    """List the snapshots in DIR, by default the directory snapshots of the server's data directory.
+
+    Only the heads of the files are read: see `mooring snapshot verify`.
+    """
+    path = Path(directory or f"{machine.default_data_dir()}/snapshots")
+    found = list_snapshots(path)
+    if output != "text":
+        documents: list[dict[str, Any]] = [
+            {
+                "file": str(one.path),
+                "bytes": one.size,
+                **(
+                    {"revision": one.header.revision, "time": one.header.time}
+                    if one.header
+                    else {"problem": one.problem}
+                ),
+            }
+            for one in found
+        ]
+        print_document({"snapshots": documents}, output)
+        return
+    if not found:
+        echo(f"There are no snapshots in {path}.", err=True)
+        return
+    rows = [
+        (one.path.name, one.header.time, str(one.header.revision), str(one.size), "")
+        if one.header
+        else (one.path.name, "", "", str(one.size), one.problem)
+        for one in found
+    ]
+    print_table(("NAME", "TIME", "REVISION", "BYTES", "PROBLEM"), rows)

@@ -1,0 +1,197 @@
+"""`mooring token impact`: list what a token obtained, and withdraw it.
+
+Rules kept here:
+* Certificates descend from a token through renewals (`mooring.trust.lineage.descent`). The chain of records is verified first:
+  a list from changed records would miss certificates.
+* `--revoke` deletes the token first, so that nothing further descends from it. Then it revokes every public key whose certificates
+  have not expired, and reads the records again until no new key appears.
+* Entries of the denylist are named after the key, so that a run that was killed half-way is repeated as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from functools import partial
+
+import click
+
+from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
+from mooring.api.mooring.certificaterevocation import key_entry
+from mooring.api.mooring.group import API_VERSION
+from mooring.apimachinery.schema import Obj
+from mooring.cli import cluster
+from mooring.cli.audit.records import REQUESTS, fetch_records, require_whole
+from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.options.flags import usage
+from mooring.cli.printing import output as printing
+from mooring.cli.printing.output import echo
+from mooring.client.cluster import ClusterClient
+from mooring.clock import Clock, SystemClock, parse_rfc3339
+from mooring.controllers.certificates.requeststate import is_undecided
+from mooring.errors import AlreadyExistsError, ConfigError, NotFoundError
+from mooring.identity import BOOTSTRAP_USER_PREFIX
+from mooring.trust.bootstraptoken.token import parse_token_id
+from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
+from mooring.trust.lineage.descent import descendants
+from mooring.trust.lineage.verification import verify
+
+HEADERS = ("NODE", "SUBJECT", "SERIAL", "KEY", "ISSUED", "EXPIRES", "FROM")
+MAX_PASSES = 10
+"""Readings of the records while renewals go on. A revoked key cannot renew, so that two are enough unless the machine is slow."""
+_SHOWN_KEY = len("sha256:") + 16
+
+
+@click.command("impact")
+@click.argument("token")
+@click.option("--revoke", is_flag=True, help="Delete the token, and revoke every certificate that descends from it.")
+@click.option("--dry-run", is_flag=True, help="With --revoke: print what would be done.")
+@output_option("table", "json", "yaml", "name")
+@kubeconfig_option
+@cluster.timeout_option
+def impact(
+    token: str, revoke: bool, dry_run: bool, output: str, kubeconfig: str, context_name: str, timeout: timedelta
+) -> None:
+    """List the nodes and certificates that a token obtained, with their renewals.
+
+    The token is given as its id or as a whole, and may be deleted already.
+    """
+    clock = SystemClock()
+    with usage():
+        token_id = parse_token_id(token)
+    if dry_run and not revoke:
+        raise click.UsageError("--dry-run is only of use with --revoke")
+    chosen = cluster.selected(kubeconfig, context_name)
+    work = partial(_work, token_id=token_id, revoke=revoke, dry_run=dry_run, clock=clock, limit=timeout)
+    entries, waiting = cluster.run(chosen, clock, work)
+    _print(entries, token_id, output, clock.now())
+    if waiting:
+        what = (
+            "is not approved by itself, because the token is deleted" if revoke and not dry_run else "may be approved"
+        )
+        echo(f"{waiting} requests of the token are undecided; each {what}: mooring csr list --pending", err=True)
+    if revoke:
+        echo(
+            "Not reached: certificates from before the records began, certificates made with mooring certs or by another CA, and "
+            "what the machines have read: Secrets of their Pods, tokens of ServiceAccounts.",
+            err=True,
+        )
+
+
+async def _work(
+    client: ClusterClient, *, token_id: str, revoke: bool, dry_run: bool, clock: Clock, limit: timedelta
+) -> tuple[list[Obj], int]:
+    """Return the entries that descend from the token, and the number of its undecided requests."""
+    if revoke:
+        await _delete_token(client, token_id, dry_run, clock, limit)
+    revoked: set[str] = set()
+    for _ in range(MAX_PASSES):
+        verified = verify(await fetch_records(client, clock, limit))
+        require_whole(verified)
+        entries = descendants(verified.entries, token_id)
+        ends = _ends_by_key(entries, clock.now())
+        if not revoke or not set(ends) - revoked:
+            break
+        for key in sorted(set(ends) - revoked):
+            await _revoke_key(client, key, ends[key], token_id, dry_run, clock, limit)
+        revoked |= set(ends)
+    else:
+        raise ConfigError(
+            "new certificates appear as fast as they are revoked; see mooring audit list, and run this again"
+        )
+    return entries, await _waiting(client, token_id, clock, limit)
+
+
+def _ends_by_key(entries: Sequence[Obj], now: datetime) -> dict[str, str]:
+    """Return the last end of the certificates of each key that has one that is not expired."""
+    ends: dict[str, str] = {}
+    for entry in entries:
+        key, end = entry.get("publicKey", ""), entry.get("notAfter", "")
+        if key and end and parse_rfc3339(end) > now:
+            ends[key] = max(end, ends.get(key, ""))
+    return ends
+
+
+async def _delete_token(client: ClusterClient, token_id: str, dry_run: bool, clock: Clock, limit: timedelta) -> None:
+    if dry_run:
+        echo(f'bootstrap token "{token_id}" would be deleted', err=True)
+        return
+    try:
+        await cluster.retry(lambda: client.delete("secrets", secret_name(token_id), NAMESPACE), clock, limit)
+        echo(f'bootstrap token "{token_id}" deleted', err=True)
+    except NotFoundError:
+        echo(f'bootstrap token "{token_id}" is deleted already', err=True)
+
+
+async def _revoke_key(
+    client: ClusterClient, key: str, end: str, token_id: str, dry_run: bool, clock: Clock, limit: timedelta
+) -> None:
+    """Put a key on the denylist until its last certificate has expired."""
+    if dry_run:
+        echo(f"{REVOCATIONS}/{key_entry(key)} would be created", err=True)
+        return
+    wanted: Obj = {
+        "kind": "CertificateRevocation",
+        "apiVersion": API_VERSION,
+        "metadata": {"name": key_entry(key)},
+        "spec": {
+            "publicKey": key,
+            "reason": "keyCompromise",
+            "message": f"descends from the bootstrap token {token_id}",
+            "expiresAt": end,
+        },
+    }
+
+    async def put() -> None:
+        try:
+            await client.create(REVOCATIONS, wanted)
+        except AlreadyExistsError:
+            present = await client.get(REVOCATIONS, key_entry(key))
+            until = present["spec"].get("expiresAt")
+            if until and parse_rfc3339(until) < parse_rfc3339(end):
+                await client.update(REVOCATIONS, {**present, "spec": {**present["spec"], "expiresAt": end}})
+
+    await cluster.retry(put, clock, limit)
+    echo(f"{REVOCATIONS}/{key_entry(key)} created", err=True)
+
+
+async def _waiting(client: ClusterClient, token_id: str, clock: Clock, limit: timedelta) -> int:
+    """Return the number of requests of the token without a decision."""
+
+    async def ask() -> Sequence[Obj]:
+        return (await client.list(REQUESTS)).items
+
+    user = BOOTSTRAP_USER_PREFIX + token_id
+    return sum(
+        is_undecided(csr) and (csr.get("spec") or {}).get("username") == user
+        for csr in await cluster.retry(ask, clock, limit)
+    )
+
+
+def _print(entries: Sequence[Obj], token_id: str, form: str, now: datetime) -> None:
+    nodes = sorted({entry["node"] for entry in entries if entry.get("node")})
+    if form in ("json", "yaml"):
+        printing.print_document(
+            {"kind": "TokenImpact", "token": token_id, "nodes": nodes, "certificates": list(entries)}, form
+        )
+    elif form == "name":
+        for node in nodes:
+            echo(f"node/{node}")
+    elif not entries:
+        echo(f"No certificate descends from the token {token_id}.", err=True)
+    else:
+        printing.print_table(HEADERS, [_cells(entry, now) for entry in entries])
+
+
+def _cells(entry: Obj, now: datetime) -> tuple[str, ...]:
+    end = entry.get("notAfter", "")
+    expired = " (expired)" if end and parse_rfc3339(end) <= now else ""
+    return (
+        entry.get("node") or "<none>",
+        entry.get("subject") or "<none>",
+        entry.get("serialNumber") or "<none>",
+        entry.get("publicKey", "")[:_SHOWN_KEY],
+        entry["time"],
+        end + expired,
+        f"token {entry['token']}" if entry.get("token") else f"renewal by {entry.get('requester')}",
+    )

@@ -1,0 +1,196 @@
+"""Inventory of authorized machines: which entry a request of a joining machine uses, and the claim that uses it once.
+
+Rules kept here:
+* Requests for a client certificate by a node itself, and by a machine that recovers its own name, need no entry: they proved the
+  name before.
+* An entry fits when its node name does, the source address is within its networks, and the request has the key and the proof of the
+  code that it names. An entry that names neither fits by name alone, and does not **authorize**: it needs another approval.
+* A used entry fits the key that used it and no other. The claim is an update with the resourceVersion of the plan: of two requests
+  one is refused, and planned again.
+* With `--machine-inventory=required` a request without a fitting entry waits for a person. A person may approve any machine.
+* The signer repeats the check: an entry that was removed between approval and signature stops an automatic approval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from mooring.api.certificates.sourceaddress import source_address_of
+from mooring.api.core.addresses import parse_address
+from mooring.api.meta.printcolumns import spec_of
+from mooring.api.mooring.authorizedmachine import PLURAL, used_by
+from mooring.api.view import View, ViewFollower, Views
+from mooring.apimachinery.schema import Obj
+from mooring.clock import rfc3339
+from mooring.controllers.actions import Update
+from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
+from mooring.controllers.certificates.noderecovery import is_recovery
+from mooring.identity import NODE_PREFIX
+from mooring.pki.keys import public_key_der
+from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
+from mooring.trust.bootstraptoken.restrictions import matches, parse_networks
+from mooring.trust.machinecode import is_proven
+
+NOT_LISTED = "MachineNotListed"
+ALREADY_USED = "MachineAlreadyUsed"
+
+
+class MachineIndex:
+    """Entries by exact node name, and those with a pattern, kept up to date from their view."""
+
+    __slots__ = ("_by_name", "_follower", "_of", "_patterns")
+
+    def __init__(self) -> None:
+        self._follower = ViewFollower()
+        self._of: dict[str, str] = {}
+        self._by_name: dict[str, set[str]] = {}
+        self._patterns: set[str] = set()
+
+    def candidates(self, node_name: str, view: View) -> Iterator[Obj]:
+        """Yield the entries whose node name is or matches `node_name`, in the order of their names."""
+        self._follow(view)
+        found = self._by_name.get(node_name, set()) | {
+            one for one in self._patterns if matches(self._of[one], node_name)
+        }
+        for name in sorted(found):
+            entry = view.get(name)
+            if entry is not None:
+                yield entry
+
+    def _follow(self, view: View) -> None:
+        changes = self._follower.changes(view)
+        if changes is None:
+            return
+        start_over, changed = changes
+        if start_over:
+            self._of, self._by_name, self._patterns = {}, {}, set()
+        for (_, name), entry in changed:
+            self._put(name, entry)
+
+    def _put(self, name: str, entry: Obj | None) -> None:
+        before = self._of.pop(name, None)
+        if before is not None:
+            self._patterns.discard(name)
+            self._by_name.get(before, set()).discard(name)
+            if not self._by_name.get(before, True):
+                del self._by_name[before]
+        if entry is None:
+            return
+        wanted = self._of[name] = str(spec_of(entry).get("nodeName", ""))
+        if "*" in wanted:
+            self._patterns.add(name)
+        else:
+            self._by_name.setdefault(wanted, set()).add(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Entries that a request fits. `entry` is the best free one; `used` one that another key has used."""
+
+    entry: Obj | None
+    used: Obj | None = None
+
+    @property
+    def authorizes(self) -> bool:
+        """True when the machine proved a key or a code that the entry names."""
+        spec = spec_of(self.entry) if self.entry is not None else {}
+        return bool(spec.get("keyFingerprint") or spec.get("codeVerifier"))
+
+
+@dataclass(frozen=True, slots=True)
+class MachineInventory:
+    """The issuance check. `required`: every joining machine needs an entry."""
+
+    required: bool = False
+    name: str = "machine-inventory"
+    watches: tuple[str, ...] = (PLURAL,)
+    _index: MachineIndex = field(default_factory=MachineIndex, repr=False, compare=False)
+
+    def check(self, issuance: Issuance, views: Views) -> Finding | None:
+        if not concerns(issuance):
+            return None
+        match = self.match(issuance, views)
+        if match.entry is None:
+            return _missing(issuance, match) if self.required and issuance.automatic else None
+        if used_by(match.entry) is not None or not (self.required or match.authorizes):
+            return None
+        return Preparation((_claim(match.entry, issuance),))
+
+    def match(self, issuance: Issuance, views: Views) -> Match:
+        """Return the entry that the request fits: one that its key has used, else one that authorizes, else a name."""
+        key, name = _key(issuance), node_name_of(issuance)
+        mine = free = listed = taken = None
+        for entry in self._index.candidates(name, views[PLURAL]):
+            if not _fits(entry, issuance, key, name):
+                continue
+            use = used_by(entry)
+            if use is not None and use.get("publicKey") != key:
+                taken = taken or entry
+            elif use is not None:
+                mine = mine or entry
+            elif Match(entry).authorizes:
+                free = free or entry
+            else:
+                listed = listed or entry
+        return Match(mine or free or listed, taken)
+
+
+def concerns(issuance: Issuance) -> bool:
+    """Return true for a request of a machine that joins."""
+    return (
+        issuance.signer_name == KUBE_APISERVER_CLIENT_KUBELET
+        and issuance.username != issuance.request.common_name
+        and not is_recovery(issuance.csr)
+    )
+
+
+def node_name_of(issuance: Issuance) -> str:
+    return issuance.request.common_name.removeprefix(NODE_PREFIX)
+
+
+def _key(issuance: Issuance) -> str:
+    return f"sha256:{issuance.request.key_fingerprint}"
+
+
+def _fits(entry: Obj, issuance: Issuance, key: str, node_name: str) -> bool:
+    spec = spec_of(entry)
+    fingerprint, verifier = spec.get("keyFingerprint"), spec.get("codeVerifier")
+    if fingerprint and fingerprint != key:
+        return False
+    networks = [network for text in spec.get("allowedCIDRs") or () for network in parse_networks(text)]
+    if networks:
+        address = parse_address(source_address_of(issuance.csr))
+        address = getattr(address, "ipv4_mapped", None) or address
+        if address is None or not any(address in network for network in networks):
+            return False
+    if not verifier:
+        return True
+    request = issuance.request
+    return is_proven(verifier, request.challenge_password, node_name, public_key_der(request.public_key))
+
+
+def _claim(entry: Obj, issuance: Issuance) -> Update:
+    use = {
+        "publicKey": _key(issuance),
+        "nodeName": node_name_of(issuance),
+        "request": issuance.csr["metadata"]["name"],
+        "time": rfc3339(issuance.now),
+    }
+    return Update(PLURAL, {**entry, "status": {**(entry.get("status") or {}), "usedBy": use}})
+
+
+def _missing(issuance: Issuance, match: Match) -> Objection:
+    name = node_name_of(issuance)
+    if match.used is not None:
+        entry, use = match.used["metadata"]["name"], used_by(match.used) or {}
+        return Objection(
+            ALREADY_USED,
+            f'the authorized machine "{entry}" was used by the key {use.get("publicKey")}; if the machine was installed again, '
+            "remove the entry and authorize it anew",
+        )
+    return Objection(
+        NOT_LISTED,
+        f'no authorized machine fits node "{name}", key {_key(issuance)} and the address of the request: mooring machine '
+        f"authorize {name} --key-fingerprint {_key(issuance)}",
+    )

@@ -1,0 +1,105 @@
+"""machine-inventory-approver: approves client certificates of machines that proved to be the ones that an administrator authorized.
+
+Rules kept here:
+* An AuthorizedMachine that names a key or a code authorizes by itself: the requester needs no right to have its request approved,
+  only the right to create it. A token for such machines can therefore do without automatic approval.
+* The issuance checks follow; one of them claims the entry, and the request is approved after that.
+* A request that fits no entry is left to the other approvers, which say why it waits. It is planned again when an entry appears.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from mooring.api.certificates.conditions import APPROVED
+from mooring.api.mooring.authorizedmachine import PLURAL, used_by
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
+from mooring.controllers.actions import Action, Entropy, Key, Update
+from mooring.controllers.certificates.inventory import MachineInventory, concerns
+from mooring.controllers.certificates.issuance import (
+    AUTOMATIC,
+    NEEDS_APPROVAL,
+    Issuance,
+    IssuanceCheck,
+    Objection,
+    find,
+    held_or_denied,
+    prepared,
+    watched,
+)
+from mooring.controllers.certificates.requeststate import (
+    REQUESTS,
+    is_undecided,
+    parsed_request,
+    with_condition,
+    without_condition,
+)
+from mooring.pki.errors import RequestError
+from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, SIGNERS
+
+REASON = f"{AUTOMATIC}ApprovedMachine"
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryApprover:
+    """Approves requests of authorized machines."""
+
+    checks: tuple[IssuanceCheck, ...] = ()
+    inventory: MachineInventory = field(default_factory=MachineInventory)
+    name: str = "machine-inventory-approver"
+    _waiting: set[str] = field(default_factory=set, repr=False, compare=False)
+    """Names of requests that fit no entry."""
+
+    @property
+    def watches(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*watched(self.checks), PLURAL)))
+
+    def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
+        name = obj["metadata"]["name"]
+        if plural == PLURAL:
+            if deleted or used_by(obj) is not None:
+                return ()  # of no use to another request; each join would plan all that wait
+            waiting = [("", one) for one in self._waiting]
+            self._waiting.clear()
+            return waiting
+        if plural != REQUESTS:
+            return ()
+        if not deleted and _may_be_approved(obj):
+            return (("", name),)
+        self._waiting.discard(name)
+        return ()
+
+    def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
+        csr = views[REQUESTS].get(key[1])
+        if csr is None or not _may_be_approved(csr):
+            return ()
+        spec = csr["spec"]
+        try:
+            request = parsed_request(spec["request"])
+        except (RequestError, ValueError):  # ValueError: no base64
+            return ()  # written by another server, since this one validates
+        issuance = Issuance(csr=csr, request=request, now=now, automatic=True)
+        if not concerns(issuance) or SIGNERS[spec["signerName"]].refusals(request, spec.get("usages") or ()):
+            return ()
+        match = self.inventory.match(issuance, views)
+        if not match.authorizes:
+            self._waiting.add(key[1])
+            return ()
+        finding = find(self.checks, issuance, views)
+        if isinstance(finding, Objection):
+            return held_or_denied(csr, finding, now)
+        if finding is not None:
+            return prepared(finding, now)
+        assert match.entry is not None  # it authorizes
+        message = (
+            f'Approved without a person: the machine is "{match.entry["metadata"]["name"]}" of the authorized machines.'
+        )
+        approved = with_condition(without_condition(csr, NEEDS_APPROVAL), APPROVED, REASON, message)
+        return (Update(REQUESTS, approved, "approval"),)
+
+
+def _may_be_approved(csr: Obj) -> bool:
+    return (csr.get("spec") or {}).get("signerName") == KUBE_APISERVER_CLIENT_KUBELET and is_undecided(csr)

@@ -1,0 +1,135 @@
+"""Checks before a certificate is issued, which the approver and the signer both run.
+
+Rules kept here:
+* All checks of the table see a request. The first objection stops it, and only then are claims prepared: a request that is refused
+  leaves nothing behind.
+* A check that must record something first, such as the owner of a name, returns a preparation: actions with preconditions, applied
+  before the approval. The signer plans again after them. Two requests can therefore never both have a claim of which there is one.
+* A check is idempotent by the public key of the request: the signer repeats what the approver did, and finds it done.
+* Automatic approvals have reasons that begin with `Auto`. An objection to one of them holds or denies the request, and keeps the
+  signer from signing it. A person, or an approver of another program, decides for itself: `Issuance.automatic` is then false.
+* A held request stays undecided. The condition NeedsApproval says why. It is planned again later, because the cause may go away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from mooring.api.certificates.conditions import APPROVED, DENIED, conditions_of
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
+from mooring.controllers.actions import Action, Requeue, Update
+from mooring.controllers.certificates.requeststate import REQUESTS, with_condition
+from mooring.pki.x509.requests import CertificateRequest
+
+NEEDS_APPROVAL = "NeedsApproval"
+"""Type of the condition of a held request."""
+AUTOMATIC = "Auto"
+"""Prefix of the reasons of automatic approvals."""
+HELD_FOR = timedelta(seconds=30)
+"""Time until a held request is planned again. A deleted Node frees its name for a machine that waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issuance:
+    """One request that is about to be approved or signed."""
+
+    csr: Obj
+    request: CertificateRequest
+    now: datetime
+    automatic: bool
+    """True when no person, and no approver of another program, has approved it."""
+
+    @property
+    def signer_name(self) -> str:
+        name: str = self.csr["spec"]["signerName"]
+        return name
+
+    @property
+    def username(self) -> str:
+        """The user who created the request."""
+        name: str = self.csr["spec"].get("username", "")
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """A reason not to issue. `reason` is a word in CamelCase; `message` says what to do."""
+
+    reason: str
+    message: str
+    denies: bool = False
+    """True for a fault that no person would overlook; otherwise the request is held for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """Actions that must succeed before the certificate is issued. Each fails when what it was planned on has changed."""
+
+    actions: Sequence[Action]
+
+
+Finding = Objection | Preparation
+
+
+class IssuanceCheck(Protocol):
+    """One check."""
+
+    @property
+    def name(self) -> str:
+        """Name of the row in `ISSUANCE_CHECKS`."""
+
+    @property
+    def watches(self) -> tuple[str, ...]:
+        """Plurals of the kinds whose views `check` reads, beside requests."""
+
+    def check(self, issuance: Issuance, views: Views) -> Finding | None:
+        """Return what stands between the request and its certificate; None when nothing does."""
+
+
+def watched(checks: Iterable[IssuanceCheck]) -> tuple[str, ...]:
+    """Return the plurals that a controller of requests with these checks watches."""
+    return tuple(dict.fromkeys((REQUESTS, *(plural for check in checks for plural in check.watches))))
+
+
+def find(checks: Iterable[IssuanceCheck], issuance: Issuance, views: Views) -> Finding | None:
+    """Return the first objection, else all preparations as one, else None."""
+    actions: list[Action] = []
+    for check in checks:
+        finding = check.check(issuance, views)
+        if isinstance(finding, Objection):
+            return finding
+        if finding is not None:
+            actions += finding.actions
+    return Preparation(actions) if actions else None
+
+
+def prepared(preparation: Preparation, now: datetime) -> Sequence[Action]:
+    """Return the actions of a preparation, after which the key is planned again."""
+    return (*preparation.actions, Requeue(now))
+
+
+def is_automatic(csr: Obj) -> bool:
+    """Return true when an approver of this program approved the request."""
+    return any(
+        condition.get("type") == APPROVED and str(condition.get("reason", "")).startswith(AUTOMATIC)
+        for condition in conditions_of(csr)
+    )
+
+
+def held_or_denied(csr: Obj, objection: Objection, now: datetime) -> Sequence[Action]:
+    """Return the actions that tell the requester why the request is not approved automatically."""
+    if objection.denies:
+        return (Update(REQUESTS, with_condition(csr, DENIED, objection.reason, objection.message), "approval"),)
+    return (*marked_as_held(csr, objection), Requeue(now + HELD_FOR))
+
+
+def marked_as_held(csr: Obj, objection: Objection) -> Sequence[Action]:
+    """Return the action that writes the condition NeedsApproval; none when the request has it for the same reason."""
+    present = next((one for one in conditions_of(csr) if one.get("type") == NEEDS_APPROVAL), {})
+    if (present.get("reason"), present.get("message")) == (objection.reason, objection.message):
+        return ()
+    return (Update(REQUESTS, with_condition(csr, NEEDS_APPROVAL, objection.reason, objection.message), "approval"),)

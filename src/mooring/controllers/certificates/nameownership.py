@@ -1,0 +1,222 @@
+"""Issuance check `name-ownership`: the name of a node belongs to the key that had it first.
+
+Rules kept here:
+* The common name `system:node:<name>` of a request for a client certificate names the owner. It must be a lower-case RFC 1123
+  subdomain, as a Node's name is; every other spelling is denied, because it would be another owner for the same machine.
+* A free name is claimed for the key of the request. A key that has the name may have any number of certificates. A node that renews
+  adds its new key. A machine on the way back does, too, once its request is approved.
+* Another key gets the name, and replaces all keys before it, in three cases: the Node was deleted, the request was made with a
+  token that names this node and no other, or a person approved the request. Otherwise the request is held.
+* A Node without a recorded key belongs to a machine that is not known here: it is older than NodeIdentities, or has a certificate
+  made by hand. A token does not take over its name.
+* The membership that ended with the Node is not renewed by the machine itself.
+* An entry is written once for each request: the serial number is known before the signature (`request_serial_number`), and
+  `notAfter` is an upper bound, because a person may approve later. An entry that is already there makes the check pass. It has no
+  serial number when another program signs.
+* A serving key is not recorded. Its request must name a node well, and the node must be a member.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from mooring.api.certificates.sourceaddress import source_address_of
+from mooring.api.core.addresses import parse_address
+from mooring.api.meta.printcolumns import spec_of
+from mooring.api.mooring.membership import has_ended, new_identity, was_deleted, with_spec
+from mooring.api.mooring.nodeidentity import MAX_KEYS, PLURAL, keys_of
+from mooring.api.view import Views
+from mooring.apimachinery.names import dns1123_subdomain_errors
+from mooring.apimachinery.schema import Obj
+from mooring.clock import parse_rfc3339, rfc3339
+from mooring.controllers.actions import Create, Update
+from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
+from mooring.controllers.certificates.noderecovery import proven_key
+from mooring.identity import BOOTSTRAP_USER_PREFIX, CREDENTIAL_ID, NODE_PREFIX
+from mooring.pki.x509.authority import Authority, request_serial_number
+from mooring.pki.x509.profiles import BACKDATE, SHORT, SIGNING_DURATION, ttl
+from mooring.pki.x509.signers import KUBELET_SERVING
+from mooring.pki.x509.usages import CLIENT_AUTH
+from mooring.trust.bootstraptoken.restrictions import NODE_NAME
+from mooring.trust.bootstraptoken.token import is_token_id
+from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
+
+NODES = "nodes"
+SECRETS = "secrets"
+RECOVERING_PREFIX = "system:recovering-node:"
+"""Prefix of the user that a machine with an expired certificate is."""
+
+NAME_TAKEN = "NodeNameTaken"
+NAME_INVALID = "NodeNameInvalid"
+MEMBERSHIP_ENDED = "NodeDeleted"
+
+_CERTIFICATE_ID = re.compile("X509SHA256=([0-9a-f]{64})").fullmatch
+
+
+@dataclass(frozen=True, slots=True)
+class NameOwnership:
+    """Gives the name of a node to its first key, and to others only with a reason."""
+
+    authority_for: Callable[[str], Authority | None]
+    """Returns the authority that signs for a signer now; None for a signer that is left to other programs."""
+    signing_duration: timedelta = SIGNING_DURATION
+    name: str = "name-ownership"
+    watches: tuple[str, ...] = (PLURAL, NODES, SECRETS)
+
+    def check(self, issuance: Issuance, views: Views) -> Finding | None:
+        common_name = issuance.request.common_name
+        serving = issuance.signer_name == KUBELET_SERVING
+        if not common_name.startswith(NODE_PREFIX) or not (serving or _is_for_clients(issuance.csr)):
+            return None
+        name = common_name.removeprefix(NODE_PREFIX)
+        problems = dns1123_subdomain_errors(name)
+        if problems:
+            return Objection(NAME_INVALID, f'"{name}" cannot be the name of a node: {problems[0]}', denies=True)
+        claim = _Claim(issuance, name, views)
+        if claim.has_ended and issuance.automatic and (serving or claim.is_by_the_machine):
+            return Objection(MEMBERSHIP_ENDED, _ended_message(name, issuance))
+        return None if serving else self._client_finding(claim, issuance)
+
+    def _client_finding(self, claim: _Claim, issuance: Issuance) -> Finding | None:
+        end = _needed_until(issuance, self.signing_duration)
+        entry = {"publicKey": f"sha256:{issuance.request.key_fingerprint}", "notAfter": rfc3339(end + BACKDATE)}
+        authority = self.authority_for(issuance.signer_name)
+        if authority is not None:
+            entry["serialNumber"] = f"{request_serial_number(issuance.csr['metadata']['uid']):x}"
+            entry["issuer"] = f"sha256:{authority.key_fingerprint}"
+        if not claim.has_ended and any(_covers(key, entry, end) for key in claim.keys):
+            return None
+        if (claim.is_by_the_machine or claim.holds(entry["publicKey"])) and not claim.has_ended:
+            return claim.addition(entry, issuance.now)
+        if claim.is_open or not issuance.automatic or claim.token_names_node:
+            return claim.replacement(entry)
+        return Objection(NAME_TAKEN, _taken_message(claim, entry["publicKey"], issuance))
+
+
+class _Claim:
+    """A request for the name of a node, and what is recorded about the name."""
+
+    def __init__(self, issuance: Issuance, name: str, views: Views) -> None:
+        self.name = name
+        self.identity = views[PLURAL].get(name)
+        self.node = views[NODES].get(name)
+        self.keys = keys_of(self.identity) if self.identity is not None else []
+        self.has_ended = has_ended(self.identity, self.node)
+        username = issuance.username
+        self.is_by_the_machine = username in (NODE_PREFIX + name, RECOVERING_PREFIX + name)
+        token = username.removeprefix(BOOTSTRAP_USER_PREFIX)
+        self.token = token if username != token and is_token_id(token) else ""
+        self.token_names_node = bool(self.token) and _names(views, self.token, name)
+        address = source_address_of(issuance.csr)
+        self.source_address = address if parse_address(address) is not None else ""
+        self._certificate = _presented_certificate(issuance.csr)
+        self._proven = proven_key(issuance.csr) if username == RECOVERING_PREFIX + name else ""
+
+    @property
+    def is_open(self) -> bool:
+        """True when any machine may have the name: nobody had it yet, or its Node was deleted and the machine has not returned."""
+        return self.has_ended or (self.node is None and (not self.keys or was_deleted(self.identity, None)))
+
+    def holds(self, public_key: str) -> bool:
+        """Return true when the name belongs to this key."""
+        return any(key.get("publicKey") == public_key for key in self.keys)
+
+    def addition(self, entry: Obj, now: datetime) -> Preparation:
+        """Return the preparation that adds a key of the same machine, and drops those that expired.
+
+        The expired key by which a machine comes back stays until its next renewal: the machine may lose power before it has fetched
+        the new certificate, and then has no other proof.
+        """
+        kept = [
+            key
+            for key in self.keys
+            if not _is_record_of(key, entry)
+            and (not _has_expired(key, now) or (self._proven and key.get("publicKey") == self._proven))
+        ]
+        keys = [*kept, entry][-MAX_KEYS:]
+        recorded = spec_of(self.identity).get("formerCertificate", "") if self.identity is not None else ""
+        former = self._certificate if not self.keys or self._certificate == recorded else ""
+        if self.identity is None:
+            return self._creation(keys, formerCertificate=former)
+        changed = with_spec(self.identity, keys=keys, sourceAddress=self.source_address, formerCertificate=former)
+        return Preparation((Update(PLURAL, changed),))
+
+    def replacement(self, entry: Obj) -> Preparation:
+        """Return the preparation that gives the name to this key alone."""
+        if self.identity is None:
+            return self._creation([entry], token=self.token)
+        changed = with_spec(
+            self.identity,
+            keys=[entry],
+            nodeUID="",
+            reregisters=False,
+            token=self.token,
+            sourceAddress=self.source_address,
+            formerCertificate="",
+        )
+        return Preparation((Update(PLURAL, changed),))
+
+    def _creation(self, keys: list[Obj], **fields: str) -> Preparation:
+        created = new_identity(self.name, keys=keys, sourceAddress=self.source_address, **fields)
+        return Preparation((Create(PLURAL, created, must_be_new=True),))
+
+
+def _is_for_clients(csr: Obj) -> bool:
+    return CLIENT_AUTH in (csr["spec"].get("usages") or ())
+
+
+def _names(views: Views, token: str, name: str) -> bool:
+    """Return true when the token is for this node and no other."""
+    secret = views[SECRETS].get(secret_name(token), NAMESPACE)
+    return secret is not None and (secret["metadata"].get("annotations") or {}).get(NODE_NAME) == name
+
+
+def _presented_certificate(csr: Obj) -> str:
+    """Return the fingerprint of the certificate with which the request was made; "" when it was made without one."""
+    for credential in (csr["spec"].get("extra") or {}).get(CREDENTIAL_ID) or ():
+        if found := _CERTIFICATE_ID(credential):
+            return f"sha256:{found[1]}"
+    return ""
+
+
+def _needed_until(issuance: Issuance, cap: timedelta) -> datetime:
+    """Return the latest end of a certificate that is issued now."""
+    life = ttl(issuance.csr["spec"].get("expirationSeconds"), cap)
+    return issuance.now + (life if life < SHORT else life - BACKDATE)
+
+
+def _covers(key: Obj, entry: Obj, end: datetime) -> bool:
+    """Return true when `key` is the record of this request, until `end` at least."""
+    return _is_record_of(key, entry) and not _has_expired(key, end)
+
+
+def _is_record_of(key: Obj, entry: Obj) -> bool:
+    return all(key.get(field) == entry.get(field) for field in ("publicKey", "serialNumber"))
+
+
+def _has_expired(key: Obj, now: datetime) -> bool:
+    try:
+        return parse_rfc3339(key.get("notAfter") or "") < now
+    except ValueError:
+        return False  # written by another server, since this one validates
+
+
+def _ended_message(name: str, issuance: Issuance) -> str:
+    return (
+        f"the Node {name} was deleted, which ended the membership of this machine. To let it back: run mooring join on it with a "
+        f"valid token, or approve this request (mooring csr approve {issuance.csr['metadata']['name']})"
+    )
+
+
+def _taken_message(claim: _Claim, key: str, issuance: Issuance) -> str:
+    source = f" from {claim.source_address}" if claim.source_address else ""
+    owner = f"another key, {claim.keys[-1].get('publicKey')}" if claim.keys else "a machine whose key is not recorded"
+    kind = "node" if claim.node is not None else "nodeidentity"
+    return (
+        f"the name {claim.name} belongs to {owner}; this request{source} has the key {key}. If the machine was replaced: delete "
+        f"its entry (kubectl delete {kind} {claim.name}), or give it a token for this name (mooring token create --node-name "
+        f"{claim.name}), or approve this request (mooring csr approve {issuance.csr['metadata']['name']})"
+    )

@@ -1,0 +1,56 @@
+"""Issuance check of revocation: no certificate is issued that would take a revocation back.
+
+Rules kept here:
+* A request for a revoked public key is refused: this server would refuse the certificate anyway.
+* A request in the name of a node is refused when it was made before the moment up to which the node's certificates are revoked. It
+  may wait for long, and a certificate that is issued afterwards would be good.
+* Both are refused also when a person has approved the request. A new request, which that person sees anew, is the way out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mooring.api.meta.printcolumns import spec_of
+from mooring.api.mooring.certificaterevocation import PLURAL, key_entry, node_entry, time_of
+from mooring.api.view import Views
+from mooring.clock import parse_rfc3339
+from mooring.controllers.certificates.issuance import Issuance, Objection
+from mooring.identity import NODE_PREFIX
+
+KEY_REVOKED = "KeyRevoked"
+NODE_REVOKED = "NodeRevoked"
+
+
+@dataclass(frozen=True, slots=True)
+class RevokedRequests:
+    """Objects to requests for a revoked key, and to those of a revoked node from before its revocation."""
+
+    name: str = "revocation"
+    watches: tuple[str, ...] = (PLURAL,)
+
+    def check(self, issuance: Issuance, views: Views) -> Objection | None:
+        denylist = views[PLURAL]
+        entry = key_entry(issuance.request.key_fingerprint)
+        if denylist.get(entry) is not None:
+            return Objection(
+                KEY_REVOKED,
+                f"the public key of the request is revoked by certificaterevocations/{entry}: make a new key and ask again",
+                denies=True,
+            )
+        common_name = issuance.request.common_name
+        if not common_name.startswith(NODE_PREFIX):
+            return None
+        entry = node_entry(common_name.removeprefix(NODE_PREFIX))
+        found = denylist.get(entry)
+        if found is None:
+            return None
+        before = time_of(spec_of(found), "issuedBefore")
+        if before is None or parse_rfc3339(issuance.csr["metadata"]["creationTimestamp"]) < before:
+            return Objection(
+                NODE_REVOKED,
+                f"the request was made before certificaterevocations/{entry} revoked the certificates of this node: if the machine "
+                "may return, delete this request and let it ask again",
+                denies=True,
+            )
+        return None

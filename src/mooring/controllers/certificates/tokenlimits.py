@@ -1,0 +1,138 @@
+"""Issuance check `bootstrap-token-limits`: node names, networks and number of joins that a bootstrap token allows.
+
+Rules kept here:
+* The requester `system:bootstrap:<id>` names the token. Its Secret must still exist: a request whose token was deleted waits for a
+  person, so that deleting a token also stops what it has pending. An expired token that still exists is no obstacle; its request
+  was accepted while it was valid.
+* A join counts by compare-and-swap on the Secret, before the approval. The record is a hash of public key and name, so that
+  a machine that repeats its request counts once, and one key cannot take many names.
+* Names are judged again, because another API server than Mooring admits requests without judging them. There the recorded source
+  address cannot be trusted, and a token with networks needs a person.
+* A person who approves a request decides about names and networks. The join is counted if there is room.
+* A token without a number of joins causes no write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mooring.api.certificates.sourceaddress import source_address_of
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
+from mooring.controllers.actions import Update
+from mooring.controllers.bootstrap.tokensecrets import SECRETS, is_token
+from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
+from mooring.identity import NAME_NOT_ALLOWED, NODE_PREFIX, bootstrap_token_id
+from mooring.trust.bootstraptoken.restrictions import (
+    ALLOWED_CIDRS,
+    MAX_JOINS,
+    NODE_NAME,
+    Restrictions,
+    join_record,
+    joined_keys,
+    read_restrictions,
+    with_joined_key,
+)
+from mooring.trust.bootstraptoken.token import TokenError
+from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
+
+TOKEN_DELETED = "TokenDeleted"  # noqa: S105 - a reason, no secret
+TOKEN_UNREADABLE = "TokenUnreadable"  # noqa: S105 - a reason, no secret
+TOKEN_USED_UP = "TokenUsedUp"  # noqa: S105 - a reason, no secret
+NETWORK_NOT_ALLOWED = "NetworkNotAllowed"
+SOURCE_UNKNOWN = "SourceUnknown"
+
+
+@dataclass(frozen=True, slots=True)
+class BootstrapTokenLimits:
+    """Checks requests that were made with a bootstrap token."""
+
+    trusts_source_address: bool = False
+    """True when the API server itself records the address of each requester, as Mooring does."""
+    name: str = "bootstrap-token-limits"
+    watches: tuple[str, ...] = (SECRETS,)
+
+    def check(self, issuance: Issuance, views: Views) -> Finding | None:
+        token_id = bootstrap_token_id(issuance.username)
+        if not token_id:
+            return None
+        secret = views[SECRETS].get(secret_name(token_id), NAMESPACE)
+        if secret is None or not is_token(secret) or secret["metadata"].get("deletionTimestamp"):
+            return _hold(
+                issuance,
+                TOKEN_DELETED,
+                f"the bootstrap token {token_id} of this request was deleted; let the machine join again with another token, or "
+                "approve the request by hand",
+            )
+        try:
+            restrictions = read_restrictions(secret)
+            joined = joined_keys(secret) if restrictions.max_joins is not None else ()
+        except TokenError as error:
+            return _hold(issuance, TOKEN_UNREADABLE, f"the bootstrap token {token_id}: {error}")
+        if not restrictions:
+            return None
+        if issuance.automatic and (objection := self._objection(issuance, token_id, restrictions)) is not None:
+            return objection
+        return _count(issuance, token_id, secret, restrictions, joined)
+
+    def _objection(self, issuance: Issuance, token_id: str, restrictions: Restrictions) -> Objection | None:
+        """Return an objection to the name or to the source of a request."""
+        if not requests_allowed_name(issuance.request.common_name, restrictions):
+            return Objection(NAME_NOT_ALLOWED, name_refusal(token_id, restrictions), denies=True)
+        if not restrictions.networks:
+            return None
+        source = source_address_of(issuance.csr) if self.trusts_source_address else ""
+        if not source:
+            return Objection(
+                SOURCE_UNKNOWN,
+                f"the bootstrap token {token_id} is for some networks ({ALLOWED_CIDRS}), and the address of this request is not "
+                "known; approve it by hand if it comes from there",
+            )
+        if restrictions.allows_address(source):
+            return None
+        networks = ", ".join(map(str, restrictions.networks))
+        return Objection(
+            NETWORK_NOT_ALLOWED,
+            f"the bootstrap token {token_id} is for {networks} ({ALLOWED_CIDRS}), and the request came from {source}",
+            denies=True,
+        )
+
+
+def requests_allowed_name(common_name: str, restrictions: Restrictions) -> bool:
+    """Return true when a token with these restrictions may request a certificate for `common_name`."""
+    if not restrictions.node_name:
+        return True
+    name = common_name.removeprefix(NODE_PREFIX)
+    return name != common_name and restrictions.allows_name(name)
+
+
+def name_refusal(token_id: str, restrictions: Restrictions) -> str:
+    """Return the reason for which a token may not request a certificate for a name."""
+    return (
+        f'the bootstrap token {token_id} is only for nodes named "{restrictions.node_name}" ({NODE_NAME}); join under such a '
+        "name, or use another token"
+    )
+
+
+def _hold(issuance: Issuance, reason: str, message: str) -> Objection | None:
+    return Objection(reason, message) if issuance.automatic else None
+
+
+def _count(
+    issuance: Issuance, token_id: str, secret: Obj, restrictions: Restrictions, joined: tuple[str, ...]
+) -> Finding | None:
+    """Count the join of a request, unless it is counted already."""
+    key = join_record(issuance.request.key_fingerprint, issuance.request.common_name)
+    if restrictions.max_joins is None or key in joined:
+        return None
+    if len(joined) < restrictions.max_joins:
+        return Preparation((Update(SECRETS, with_joined_key(secret, key)),))
+    if not issuance.automatic:
+        return None
+    machines = "1 machine" if restrictions.max_joins == 1 else f"{restrictions.max_joins} machines"
+    return Objection(
+        TOKEN_USED_UP,
+        f"the bootstrap token {token_id} was for {machines} ({MAX_JOINS}), and they have joined; make another: "
+        "mooring token create",
+        denies=True,
+    )

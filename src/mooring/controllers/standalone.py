@@ -1,0 +1,207 @@
+"""Controllers that run outside of a server, against any Kubernetes: which, with what rights, and which of them by default.
+
+Rules kept here:
+* A controller of `CONTROLLERS` is either in `STANDALONE` or, with the reason, in `IN_SERVER`.
+* `on_by_default` is true only for what does no harm beside the same controller of kube-controller-manager.
+* Rights are least: a controller may list and watch the kinds that it watches, within `SCOPES`, and write what its row says.
+* Kinds of the group mooring.dev are CustomResourceDefinitions there. Where one is missing, the controllers that watch it do not
+  run: an approver that cannot read what was revoked must not approve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from types import MappingProxyType
+
+from mooring.api.mooring.group import GROUP
+from mooring.apimachinery.schema import Obj
+from mooring.authz.rbac.rules import rule
+from mooring.controllers.certificates.signingpolicy import NO_POLICY, SigningPolicy
+from mooring.controllers.node.lifecycle import GRACE_PERIOD, LEASE_NAMESPACE
+from mooring.controllers.scope import Scope
+from mooring.controllers.selection import ALIASES, select
+from mooring.controllers.table import CONTROLLERS, ISSUANCE_CHECKS, ControllerSettings
+from mooring.errors import ConfigError
+from mooring.pki.rootca import RootCa
+from mooring.pki.x509.authority import Authority
+from mooring.pki.x509.profiles import SIGNING_DURATION
+from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, SECRET_TYPE
+from mooring.trust.discovery import clusterinfo
+
+SCOPES: Mapping[str, Scope] = MappingProxyType(
+    {
+        "secrets": Scope(NAMESPACE, f"type={SECRET_TYPE}"),
+        "configmaps": Scope(clusterinfo.NAMESPACE, f"metadata.name={clusterinfo.NAME}"),
+        "endpoints": Scope("default", "metadata.name=kubernetes"),
+        "services": Scope("default", "metadata.name=kubernetes"),
+        "leases": Scope(LEASE_NAMESPACE),
+    }
+)
+"""Parts of kinds that are followed. Of all others, every object."""
+
+_CSR_GROUP = "certificates.k8s.io"
+_CSRS = "certificatesigningrequests"
+_APPROVAL, _STATUS = f"{_CSRS}/approval", f"{_CSRS}/status"
+_CLIENT, _KUBELET_CLIENT, _SERVING, _LEGACY = (
+    f"kubernetes.io/{name}"
+    for name in ("kube-apiserver-client", "kube-apiserver-client-kubelet", "kubelet-serving", "legacy-unknown")
+)
+SIGNER = "certificatesigningrequest-signing-controller"
+_REVIEWS = rule("create", "authorization.k8s.io", "subjectaccessreviews")
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """A rule of RBAC in one namespace, or in the whole cluster."""
+
+    rule: Obj
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standalone:
+    """How one controller runs outside of a server."""
+
+    writes: tuple[Permission, ...]
+    checks_issuance: bool = False
+    """It runs the issuance checks, and needs what they write, too."""
+    on_by_default: bool = False
+
+
+CHECK_WRITES: Mapping[str, tuple[Permission, ...]] = MappingProxyType(
+    {
+        "signer-policy": (),
+        "revocation": (),
+        "machine-inventory": (Permission(rule("update", GROUP, "authorizedmachines")),),
+        "bootstrap-token-limits": (Permission(rule("update", "", "secrets"), NAMESPACE),),
+        "name-ownership": (Permission(rule("create,update", GROUP, "nodeidentities")),),
+    }
+)
+"""What each issuance check writes."""
+
+STANDALONE: Mapping[str, Standalone] = MappingProxyType(
+    {
+        "bootstrap-signer-controller": Standalone(
+            writes=(Permission(rule("update", "", "configmaps", clusterinfo.NAME), clusterinfo.NAMESPACE),),
+            on_by_default=True,
+        ),
+        "token-cleaner-controller": Standalone(
+            writes=(Permission(rule("delete", "", "secrets"), NAMESPACE),), on_by_default=True
+        ),
+        "certificatesigningrequest-approving-controller": Standalone(
+            writes=(
+                Permission(rule("update", _CSR_GROUP, _APPROVAL)),
+                Permission(rule("approve", _CSR_GROUP, "signers", _KUBELET_CLIENT)),
+                Permission(_REVIEWS),
+            ),
+            checks_issuance=True,
+        ),
+        SIGNER: Standalone(
+            writes=(
+                Permission(rule("update", _CSR_GROUP, _STATUS)),
+                Permission(rule("get,create", GROUP, "lineagerecords")),
+                Permission(
+                    rule("sign", _CSR_GROUP, "signers", ",".join((_CLIENT, _KUBELET_CLIENT, _SERVING, _LEGACY)))
+                ),
+            ),
+            checks_issuance=True,
+        ),
+        "certificatesigningrequest-cleaner-controller": Standalone(
+            writes=(Permission(rule("delete", _CSR_GROUP, _CSRS)),)
+        ),
+        "kubelet-serving-approver": Standalone(
+            writes=(
+                Permission(rule("update", _CSR_GROUP, _APPROVAL)),
+                Permission(rule("approve", _CSR_GROUP, "signers", _SERVING)),
+            ),
+            checks_issuance=True,
+            on_by_default=True,
+        ),
+        "machine-inventory-approver": Standalone(
+            writes=(
+                Permission(rule("update", _CSR_GROUP, _APPROVAL)),
+                Permission(rule("approve", _CSR_GROUP, "signers", _KUBELET_CLIENT)),
+            ),
+            checks_issuance=True,
+            on_by_default=True,
+        ),
+        "node-lifecycle-controller": Standalone(writes=(Permission(rule("update", "", "nodes,nodes/status")),)),
+        "node-identity-controller": Standalone(writes=(Permission(rule("delete,update", GROUP, "nodeidentities")),)),
+        "revocation-cleaner": Standalone(writes=(Permission(rule("delete", GROUP, "certificaterevocations")),)),
+    }
+)
+
+_KUBERNETES = "kube-controller-manager does this work in every cluster"
+_API_SERVER = "the API server does this work itself"
+_UNKNOWN_KINDS = "it would have to know every kind of the cluster"
+
+IN_SERVER: Mapping[str, str] = MappingProxyType(
+    {
+        "root-ca-certificate-publisher-controller": _KUBERNETES,
+        "kube-apiserver-serving-clustertrustbundle-publisher-controller": _KUBERNETES,
+        "serviceaccount-controller": _KUBERNETES,
+        "serviceaccount-token-controller": _KUBERNETES,
+        "legacy-serviceaccount-token-cleaner-controller": _KUBERNETES,
+        "namespace-controller": _UNKNOWN_KINDS,
+        "garbage-collector-controller": _UNKNOWN_KINDS,
+        "pod-garbage-collector-controller": _KUBERNETES,
+        "clusterrole-aggregation-controller": _KUBERNETES,
+        "kubernetes-service-controller": _API_SERVER,
+        "event-cleaner": _API_SERVER,
+        "legacy-service-account-token-tracking": _API_SERVER,
+    }
+)
+"""Controllers that run in a server only, each with the reason."""
+
+
+def selected(items: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the controllers that the items of `--controllers` choose. Raises ConfigError."""
+    for item in items:
+        name = ALIASES.get(item.removeprefix("-"), item.removeprefix("-"))
+        if name in IN_SERVER:
+            raise ConfigError(f'controllers: "{name}" runs only in a Mooring server: {IN_SERVER[name]}')
+    return select(items, tuple(STANDALONE), [name for name, row in STANDALONE.items() if not row.on_by_default])
+
+
+def scopes_of(plurals: Iterable[str]) -> Mapping[str, Scope]:
+    """Return the scopes of those kinds that have one."""
+    return {plural: SCOPES[plural] for plural in plurals if plural in SCOPES}
+
+
+def settings(
+    authority_for: Callable[[str], Authority | None],
+    signing_duration: timedelta = SIGNING_DURATION,
+    node_monitor_grace_period: timedelta = GRACE_PERIOD,
+    machine_inventory_required: bool = False,
+    signing_policy: Callable[[], SigningPolicy] = lambda: NO_POLICY,
+) -> ControllerSettings:
+    """Return settings from which the controllers of `STANDALONE` are built."""
+    return ControllerSettings(
+        authority_for=authority_for,
+        root_ca=RootCa(b""),  # no controller that runs here publishes it
+        signing_duration=signing_duration,
+        signing_policy=signing_policy,
+        node_monitor_grace_period=node_monitor_grace_period,
+        machine_inventory_required=machine_inventory_required,
+        server_records_deletions=False,
+    )
+
+
+def watched_kinds(names: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
+    """Return the kinds that each controller watches."""
+    without_keys = settings(no_authority)
+    return {name: tuple(CONTROLLERS[name](without_keys).watches) for name in names}
+
+
+def written(name: str) -> tuple[Permission, ...]:
+    """Return the rights to write that a controller needs."""
+    row = STANDALONE[name]
+    checks = (one for check in ISSUANCE_CHECKS for one in CHECK_WRITES[check]) if row.checks_issuance else ()
+    return (*row.writes, *checks)
+
+
+def no_authority(signer_name: str) -> Authority | None:
+    """Return None: without a CA of its own, a signer is left to other programs."""
+    return None

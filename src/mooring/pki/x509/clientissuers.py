@@ -1,0 +1,92 @@
+"""CAs of client certificates: the cluster's own, and those that signers of client certificates have.
+
+Rules kept here (docs/choose-the-signers.md):
+* The bundle that verifies clients, and that cluster-info names, contains all of them, the cluster's own first.
+* Holders read it at each use, because files of CAs change while the server runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from cryptography import x509
+
+from mooring.pki.pem import certificates_pem
+from mooring.pki.x509.clusterca import CaState, Certificates, ClusterCa
+
+
+class IssuingCas(Protocol):
+    """CAs that issue client certificates now. `ClusterCa` and `ClientIssuers` are such."""
+
+    @property
+    def trusted(self) -> Certificates:
+        """CAs that verify clients."""
+
+    @property
+    def trusted_pem(self) -> bytes:
+        """CAs that verify clients, as PEM."""
+
+    @property
+    def retired(self) -> Certificates:
+        """CAs that verify only the way back of a machine that was off."""
+
+    @property
+    def superseded(self) -> Certificates:
+        """CAs whose certificates machines are asked to renew."""
+
+    @property
+    def issuers(self) -> Mapping[str, x509.Certificate]:
+        """CA certificates that sign for clients now, by the place where they are configured."""
+
+    def subscribe(self, use: Callable[[], None]) -> None:
+        """Call `use` after each change."""
+
+
+class ClientIssuers:
+    """The cluster's own CA, and the CAs of single signers of client certificates."""
+
+    def __init__(self, own: ClusterCa, signers: Callable[[], Mapping[str, CaState]]) -> None:
+        """`signers` returns the CAs of signers now, by the setting that names them. Call `changed` after a change of one."""
+        self._own = own
+        self._signers = signers
+        self._subscribers: list[Callable[[], None]] = []
+        own.subscribe(self.changed)
+
+    @property
+    def trusted(self) -> Certificates:
+        """CAs that verify clients."""
+        others = (one for state in self._signers().values() for one in state.trusted)
+        return tuple(dict.fromkeys((*self._own.trusted, *others)))
+
+    @property
+    def trusted_pem(self) -> bytes:
+        """CAs that verify clients, as PEM."""
+        return certificates_pem(self.trusted)
+
+    @property
+    def retired(self) -> Certificates:
+        """CAs that verify only the way back of a machine that was off."""
+        trusted = self.trusted
+        return tuple(one for one in self._own.retired if one not in trusted)
+
+    @property
+    def superseded(self) -> Certificates:
+        """CAs of the cluster whose certificates machines are asked to renew."""
+        issuing = self.issuers.values()
+        return tuple(one for one in self._own.superseded if one not in issuing)
+
+    @property
+    def issuers(self) -> Mapping[str, x509.Certificate]:
+        """CA certificates that sign for clients now, by the place where they are configured."""
+        others = {place: state.authority.certificate for place, state in self._signers().items()}
+        return {**self._own.issuers, **others}
+
+    def changed(self) -> None:
+        """Call the subscribers."""
+        for use in self._subscribers:
+            use()
+
+    def subscribe(self, use: Callable[[], None]) -> None:
+        """Call `use` after each change, in the order of the subscriptions."""
+        self._subscribers.append(use)

@@ -1,0 +1,147 @@
+"""The cluster's CA as it is now: the certificate and key that issue, the CAs that are trusted, and those that were retired.
+
+Rules kept here:
+* Holders read the CA at each use, because a rollover replaces it while the server runs. One function, `ClusterCa.for_signer`,
+  returns the authority that signs for a signer.
+* The trusted CAs keep the order of `ca.crt`. The CA that issues is one of them, in any place. Where it is the first of several,
+  machines are asked to renew certificates of the others.
+* A cross-signed certificate certifies the key of one of the cluster's CAs under another. The server sends those that lead from the
+  CA that issues to other CAs, so that a client which trusts only another one verifies the server.
+* Retired CAs verify nothing but the way back of a machine that was off during the rollover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from cryptography import x509
+
+from mooring.pki.errors import IssueError
+from mooring.pki.keys import PrivateKey
+from mooring.pki.pem import certificates_pem
+from mooring.pki.x509.authority import Authority
+from mooring.pki.x509.signers import SIGNERS
+
+Certificates = tuple[x509.Certificate, ...]
+
+MAX_CROSS_SIGNED = 4
+"""Cross-signed certificates behind the serving certificate. Each adds about 500 bytes to a handshake; four lead over the last three
+rollovers, and hold the one back to the old CA."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaState:
+    """One state of the cluster's CA. `trusted` contains the certificate of `authority`."""
+
+    authority: Authority
+    trusted: Certificates
+    cross_signed: Certificates = ()
+    retired: Certificates = ()
+
+    @classmethod
+    def of(cls, authority: Authority) -> CaState:
+        """Return the state of a cluster with one CA."""
+        return cls(authority, (authority.certificate,))
+
+    @classmethod
+    def of_files(
+        cls, bundle: Certificates, key: PrivateKey, cross_signed: Certificates = (), retired: Certificates = ()
+    ) -> CaState:
+        """Return the state that files describe. Raises IssueError when `key` belongs to no CA of `bundle`."""
+        public = key.public_key()
+        problem: IssueError | None = None
+        for certificate in bundle:
+            try:
+                authority = Authority(certificate, key)
+            except IssueError as error:
+                problem = problem or error
+                if certificate.public_key() == public:
+                    raise
+                continue
+            trusted = tuple(dict.fromkeys(bundle))
+            return cls(authority, trusted, cross_signed, tuple(one for one in retired if one not in trusted))
+        raise problem or IssueError("the bundle of CAs is empty")
+
+    @property
+    def superseded(self) -> Certificates:
+        """The trusted CAs whose certificates machines are asked to renew; none unless the CA that issues is the first."""
+        return self.trusted[1:] if self.trusted[:1] == (self.authority.certificate,) else ()
+
+    def chain_above(self, issuer: x509.Certificate, now: datetime) -> Certificates:
+        """Return the cross-signed certificates that lead from `issuer` to other CAs and are valid at `now`, nearest first."""
+        usable = [one for one in self.cross_signed if one.not_valid_before_utc <= now < one.not_valid_after_utc]
+        found: list[x509.Certificate] = []
+        reached = [issuer.subject]
+        for name in reached:
+            for one in usable:
+                if one.subject == name and one.issuer not in reached:
+                    found.append(one)
+                    reached.append(one.issuer)
+        return tuple(found[:MAX_CROSS_SIGNED])
+
+
+class ClusterCa:
+    """Holds the state in force. Read it at each use."""
+
+    def __init__(self, state: CaState) -> None:
+        self._state = state
+        self._subscribers: list[Callable[[], None]] = []
+
+    @property
+    def state(self) -> CaState:
+        """The state in force."""
+        return self._state
+
+    @property
+    def authority(self) -> Authority:
+        """The CA that issues now."""
+        return self._state.authority
+
+    @property
+    def trusted(self) -> Certificates:
+        """The CAs that are trusted now."""
+        return self._state.trusted
+
+    @property
+    def trusted_pem(self) -> bytes:
+        """The CAs that are trusted now, as PEM."""
+        return certificates_pem(self._state.trusted)
+
+    @property
+    def superseded(self) -> Certificates:
+        """The trusted CAs whose certificates machines are asked to renew."""
+        return self._state.superseded
+
+    @property
+    def retired(self) -> Certificates:
+        """The CAs that verify only the way back of a machine that was off."""
+        return self._state.retired
+
+    @property
+    def issuers(self) -> Mapping[str, x509.Certificate]:
+        """The CA certificate that signs now, by the place where it is configured."""
+        return {
+            "this cluster's own CA, pki/ca.crt of the data directory, which signed admin.conf": self._state.authority.certificate
+        }
+
+    def for_signer(self, signer_name: str) -> Authority | None:
+        """Return the authority that signs for a built-in signer now; None for every other signer."""
+        return self._state.authority if signer_name in SIGNERS else None
+
+    def replace(self, state: CaState) -> None:
+        """Put another state in force and call the subscribers, if it differs."""
+        if _content(state) == _content(self._state):
+            return
+        self._state = state
+        for use in self._subscribers:
+            use()
+
+    def subscribe(self, use: Callable[[], None]) -> None:
+        """Call `use` after each change, in the order of the subscriptions."""
+        self._subscribers.append(use)
+
+
+def _content(state: CaState) -> tuple[x509.Certificate, Certificates, Certificates, Certificates]:
+    return state.authority.certificate, state.trusted, state.cross_signed, state.retired

@@ -1,0 +1,219 @@
+"""Rollover of the cluster's CA in the data directory: the phase that the files are in, and each step from one phase to the next.
+
+While it lasts, the folder `rollover` of `pki` holds `old.crt`, `old.key`, `new.crt`, `new.key`.
+
+    phase       ca.crt      ca.key   the server
+    Prepared    old         old      has the new CA, and publishes nothing of it
+    TrustBoth   old, new    old      publishes both; its chain holds the old CA certified by the new one
+    IssueNew    old, new    new      issues from the new CA; its chain holds the new CA certified by the old one
+    Drain       new, old    new      names the new CA first, so that agents renew
+    Retired     new         new      keeps the old certificate in retired-ca.crt; `rollover/` is removed next
+
+Rules kept here:
+* The phase is read from `ca.crt` and `ca.key`, which are each replaced at once. Every step writes its files in an order in which
+  the state after each write is one of this table. So a server may be killed between any two writes, and the next start continues.
+* A step that is repeated changes nothing. Steps run under the lock of the data directory.
+* `old.crt` without `old.key` marks a removal that began: a preparation writes the key first, a removal deletes it first.
+* The key of the old CA is removed after the retirement, the key of the new one after an abort. A copy in a backup is not reached.
+* A `new.key` and `new.crt` that an administrator placed beforehand are used. Further certificates in `ca.crt` stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from cryptography import x509
+
+from mooring.api.mooring.certificateauthorityrollover import DRAIN, ISSUE_NEW, PREPARED, RETIRED, TRUST_BOTH
+from mooring.client.files import make_directory, read_limited, sync_directory, write_atomic
+from mooring.controllers.certificates import carollover
+from mooring.controllers.certificates.carollover import ABSENT, CLEANING, OnDisk, Step
+from mooring.errors import ConfigError
+from mooring.pki.keys import generate_key, load_private_key, private_key_pem
+from mooring.pki.pem import certificates, certificates_pem
+from mooring.pki.x509.authority import Authority
+from mooring.pki.x509.clusterca import MAX_CROSS_SIGNED, CaState
+from mooring.pki.x509.names import printable
+from mooring.pki.x509.successor import cross_sign, find_cross_signed, successor
+from mooring.plane.cafiles import load, read_ca
+from mooring.plane.keystore import exclusive
+from mooring.trust.discovery.pins import pin_of
+from mooring.trust.sharedkeys.keyset import CROSS_SIGNED
+from mooring.trust.sharedkeys.keyset import RETIRED as RETIRED_FILE
+
+MAX_RETIRED = 4
+"""Retired CAs that are kept. A machine that was off during more rollovers joins again."""
+FOLDER = "rollover"
+Entropy = Callable[[int], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    old: Authority
+    new: Authority
+
+
+class RolloverFiles:
+    """The files of one data directory."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._root = data_dir
+        self._pki = data_dir / "pki"
+        self._folder = self._pki / FOLDER
+
+    def read(self) -> OnDisk:
+        """Return the phase that the files are in. Raises ConfigError."""
+        ca, pair = read_ca(self._pki), self._pair()
+        issuing = str(pin_of(ca.authority.certificate))
+        if self._is_being_removed():
+            old = load(self._folder / "old.crt", certificates)[0]
+            return OnDisk(CLEANING if old == ca.authority.certificate else RETIRED, issuing)
+        if pair is None:
+            return OnDisk(ABSENT, issuing)
+        phase = _phase(ca, pair) if _is_prepared(pair, ca) else ABSENT
+        return OnDisk(phase, issuing, _named(pair.old), _named(pair.new))
+
+    def apply(self, step: Step, now: datetime, entropy: Entropy, *, compromised: bool = False) -> None:
+        """Take a step from the phase that the files are in. A step that does not lead on from there changes nothing."""
+        with exclusive(self._root):
+            if step is Step.PREPARE:
+                self._prepare(now, entropy)
+                return
+            ca, pair = read_ca(self._pki), self._pair()
+            if step is Step.CLEAN:
+                self._clean(ca, pair)
+            elif pair is not None:
+                self._move(step, ca, pair, compromised)
+
+    def _move(self, step: Step, ca: CaState, pair: _Pair, compromised: bool) -> None:
+        phase, old, new = _phase(ca, pair), pair.old.certificate, pair.new.certificate
+        others = tuple(one for one in ca.trusted if one not in (old, new))
+        if step is Step.PUBLISH and phase == PREPARED:
+            self._write_bundle(old, new, *others)
+        elif step is Step.ISSUE and phase == TRUST_BOTH:
+            self._copy_key("new.key")
+        elif step is Step.DRAIN and phase == ISSUE_NEW:
+            self._write_bundle(new, old, *others)
+        elif step is Step.RETIRE and phase == DRAIN:
+            if not compromised:
+                kept = list(dict.fromkeys((old, *ca.retired)))
+                self._write(RETIRED_FILE, certificates_pem(kept[:MAX_RETIRED]))
+            self._write_bundle(new, *others)
+        elif step is Step.REVERT and phase in (ISSUE_NEW, DRAIN):
+            self._write_bundle(old, new, *others)
+            self._copy_key("old.key")
+        elif step is Step.WITHDRAW and phase == TRUST_BOTH:
+            self._write_bundle(old, *others)
+
+    def _prepare(self, now: datetime, entropy: Entropy) -> None:
+        """Make what is missing of the new CA, in an order in which each file needs only those before it."""
+        ca = read_ca(self._pki)
+        make_directory(self._folder)
+        if not (self._folder / "old.crt").exists():  # its key is written first
+            self._write(f"{FOLDER}/old.key", read_limited(self._pki / "ca.key"))
+            self._write(f"{FOLDER}/old.crt", certificates_pem([ca.authority.certificate]))
+        if not (self._folder / "new.key").exists():
+            self._write(f"{FOLDER}/new.key", private_key_pem(generate_key()))
+        key = load(self._folder / "new.key", load_private_key)
+        if not (self._folder / "new.crt").exists():
+            self._write(f"{FOLDER}/new.crt", successor(key, now, entropy).certificate_pem)
+        pair = self._pair()
+        if pair is None or pair.old.certificate != ca.authority.certificate or pair.new.certificate in ca.trusted:
+            raise ConfigError(f"{self._folder} belongs to another rollover; move it away, then it is made anew")
+        bridges = list(ca.cross_signed)
+        for subject, issuer in ((pair.new, pair.old), (pair.old, pair.new)):
+            if find_cross_signed(bridges, subject.certificate, issuer.certificate) is None:
+                bridges.insert(0, cross_sign(subject.certificate, issuer, now, entropy))
+        self._write(CROSS_SIGNED, certificates_pem(bridges[: MAX_CROSS_SIGNED + 1]))
+
+    def _clean(self, ca: CaState, pair: _Pair | None) -> None:
+        """Remove the key of the CA that does not issue, and end the rollover."""
+        if pair is not None:
+            left = pair.new if ca.authority.certificate == pair.old.certificate else pair.old
+            if left.certificate in ca.trusted:
+                return
+        elif not self._is_being_removed():
+            return
+        self._remove(self._folder / "old.key")
+        if (self._folder / "new.crt").exists():
+            self._prune_cross_signed(ca)
+        for name in ("new.key", "new.crt", "old.crt"):
+            self._remove(self._folder / name)
+        with suppress(OSError):  # an administrator keeps something in it
+            self._folder.rmdir()
+
+    def _prune_cross_signed(self, ca: CaState) -> None:
+        """Keep what leads from the CA that issues to those that machines may still trust."""
+        old, new = (load(self._folder / name, certificates)[0].subject for name in ("old.crt", "new.crt"))
+        if ca.authority.certificate.subject == old:
+            kept = [one for one in ca.cross_signed if new not in (one.subject, one.issuer)]
+        else:
+            kept = [one for one in ca.cross_signed if (one.subject, one.issuer) != (old, new)]
+        if tuple(kept) == ca.cross_signed:
+            return
+        if kept:
+            self._write(CROSS_SIGNED, certificates_pem(kept))
+        else:
+            self._remove(self._pki / CROSS_SIGNED)
+
+    def _pair(self) -> _Pair | None:
+        """Return both CAs; None when one of the four files is missing."""
+        paths = [self._folder / name for name in ("old.crt", "old.key", "new.crt", "new.key")]
+        if not all(path.exists() for path in paths):
+            return None
+        return _Pair(_authority(*paths[:2]), _authority(*paths[2:]))
+
+    def _is_being_removed(self) -> bool:
+        return (self._folder / "old.crt").exists() and not (self._folder / "old.key").exists()
+
+    def _write_bundle(self, *bundle: x509.Certificate) -> None:
+        self._write("ca.crt", certificates_pem(bundle))
+
+    def _copy_key(self, name: str) -> None:
+        self._write("ca.key", read_limited(self._folder / name))
+
+    def _write(self, name: str, data: bytes) -> None:
+        write_atomic(self._pki / name, data)
+
+    def _remove(self, path: Path) -> None:
+        """Remove a file, durably."""
+        path.unlink(missing_ok=True)
+        sync_directory(path.parent)
+
+
+def _authority(certificate: Path, key: Path) -> Authority:
+    """Load a CA. Raises ConfigError."""
+    private_key = load(key, load_private_key)
+    return load(certificate, lambda data: Authority(certificates(data)[0], private_key))
+
+
+def _phase(ca: CaState, pair: _Pair) -> str:
+    """Return the phase of the table above. Raises ConfigError for a CA that belongs to neither side of the rollover."""
+    issuing, trusted = ca.authority.certificate, ca.trusted
+    old, new = pair.old.certificate, pair.new.certificate
+    if issuing == old:
+        return TRUST_BOTH if new in trusted else PREPARED
+    if issuing != new:
+        raise ConfigError(
+            "pki/rollover belongs to another CA than pki/ca.crt; restore ca.crt and ca.key, or move it away"
+        )
+    if old not in trusted:
+        return RETIRED
+    return DRAIN if trusted.index(new) < trusted.index(old) else ISSUE_NEW
+
+
+def _is_prepared(pair: _Pair, ca: CaState) -> bool:
+    """Return whether both cross-signed certificates are there, without which nothing of the new CA is used."""
+    pairs = ((pair.new, pair.old), (pair.old, pair.new))
+    return _phase(ca, pair) != PREPARED or all(
+        find_cross_signed(ca.cross_signed, subject.certificate, issuer.certificate) for subject, issuer in pairs
+    )
+
+
+def _named(authority: Authority) -> carollover.Authority:
+    certificate = authority.certificate
+    return carollover.Authority(str(pin_of(certificate)), printable(certificate.subject), authority.not_after)

@@ -1,0 +1,174 @@
+"""Carries out a rollover of the cluster's CA: reads what is wanted, changes the files, and reports what was reached.
+
+Rules kept here:
+* The server that runs the controllers decides, one step at a time, by the pure plan of
+  `mooring.controllers.certificates.carollover`. The status names the new CA before anything of it is published.
+* Where servers share their keys through the store, a step is stored by compare-and-swap before it is in force anywhere, and every
+  other server takes it from there.
+* Where keys are files, every other server follows the status with its own data directory, when it has the key of the new CA.
+  Otherwise its log says which files it needs.
+* A step is in force in this process at once. Other processes on the same data directory follow the files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from cryptography import x509
+
+from mooring.api.kind import Change
+from mooring.api.kinds import BY_PLURAL
+from mooring.api.meta.printcolumns import spec_of
+from mooring.api.mooring.certificateauthorityrollover import DRAIN, ENDED, KIND, SINGLETON, TRUST_BOTH, status_of
+from mooring.apimachinery.options import WriteOptions
+from mooring.apimachinery.schema import Obj
+from mooring.clock import Clock
+from mooring.controllers.certificates import carollover
+from mooring.controllers.certificates.carollover import OnDisk, Step
+from mooring.errors import ConflictError, MooringError, NotFoundError
+from mooring.pki.rootca import RootCa
+from mooring.plane.carenewal import CaRenewal
+from mooring.plane.firstboot import SYSTEM_USER
+from mooring.plane.rollover.files import RolloverFiles
+from mooring.plane.sharedkeys.share import SharedKeys
+from mooring.registry.store import Registry
+from mooring.trust.discovery.pins import pin_of, pins_of
+
+log = logging.getLogger("mooring.plane")
+
+LOOK_SECONDS = 1.0
+"""Between two looks at the object, which cost one lookup in memory while no rollover is under way."""
+GATE_SECONDS = 5.0
+"""Between two counts of the machines that are behind, which read every Node, unless the object was changed."""
+PLURAL = KIND.resource.plural
+
+
+class CaRollover:
+    """The rollovers of one server process."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        files: RolloverFiles,
+        renewal: CaRenewal,
+        root_ca: RootCa,
+        client_cas: Callable[[], Sequence[x509.Certificate]],
+        is_leading: Callable[[], bool],
+        clock: Clock,
+        entropy: Callable[[int], bytes],
+        identity: str,
+        shared: SharedKeys | None = None,
+    ) -> None:
+        """`client_cas` returns the CAs that verify clients now, `is_leading` whether the controllers run in this process.
+
+        `shared`: the keys in the store; None where they are files of each server.
+        """
+        self._registry = registry
+        self._files = files
+        self._renewal = renewal
+        self._root_ca = root_ca
+        self._client_cas = client_cas
+        self._is_leading = is_leading
+        self._clock = clock
+        self._entropy = entropy
+        self._identity = identity
+        self._shared = shared
+        self._reported = ""
+        self._seen: tuple[str, float] = ("", 0.0)
+
+    async def run(self) -> None:
+        """Look every LOOK_SECONDS until cancelled. A failed look is logged and repeated."""
+        while True:
+            await self._clock.sleep(LOOK_SECONDS)
+            try:
+                while await self.look():
+                    pass
+            except MooringError as error:
+                self._report(f"the rollover of the CA does not go on: {error}")
+
+    async def look(self) -> bool:
+        """Take one step, if there is one to take. Return whether the files changed. Raises MooringError."""
+        rollover = self._registry.views[PLURAL].get(SINGLETON)
+        if rollover is None:
+            return False
+        has_ended = status_of(rollover).get("phase") in ENDED
+        if self._shared is not None and not has_ended and await self._shared.follow():
+            (await asyncio.to_thread(self._renewal.prepare))()
+            return True
+        if not self._is_leading():
+            return self._shared is None and await self._follow(rollover)
+        if has_ended or not self._is_due(rollover):
+            return False
+        disk = await asyncio.to_thread(self._files.read)
+        planned = carollover.plan(
+            rollover,
+            disk,
+            self._registry.views,
+            self._clock.now(),
+            verifies_server=disk.new is not None and disk.new.pin in map(str, pins_of(self._root_ca.pem)),
+            obstacles=self._obstacles(disk),
+        )
+        if planned.status != status_of(rollover):
+            try:
+                await self._write_status(rollover, {**planned.status, "server": self._identity})
+            except (ConflictError, NotFoundError):
+                return False  # it was changed or deleted in the meantime
+        if planned.step is None:
+            return False
+        return await self._take(planned.step, rollover)
+
+    def _is_due(self, rollover: Obj) -> bool:
+        """Return whether the object changed or the machines are to be counted again."""
+        version, now = rollover["metadata"]["resourceVersion"], self._clock.monotonic()
+        if (
+            status_of(rollover).get("phase") == DRAIN
+            and version == self._seen[0]
+            and now < self._seen[1] + GATE_SECONDS
+        ):
+            return False
+        self._seen = (version, now)
+        return True
+
+    async def _follow(self, rollover: Obj) -> bool:
+        step, problem = carollover.follow(rollover, await asyncio.to_thread(self._files.read))
+        self._report(problem)
+        if step is None:
+            return False
+        return await self._take(step, rollover)
+
+    async def _take(self, step: Step, rollover: Obj) -> bool:
+        """Take a step and bring it into force. Return False when another server changed the keys at the same time."""
+        compromised = bool(spec_of(rollover).get("compromised"))
+
+        def change(files: RolloverFiles) -> None:
+            files.apply(step, self._clock.now(), self._entropy, compromised=compromised)
+
+        if self._shared is None:
+            await asyncio.to_thread(change, self._files)
+        elif not await self._shared.change(lambda copy: change(RolloverFiles(copy))):
+            return False
+        (await asyncio.to_thread(self._renewal.prepare))()
+        log.info("rollover of the CA: %s", step.value)
+        self._reported = ""
+        return True
+
+    def _obstacles(self, disk: OnDisk) -> tuple[str, ...]:
+        """Return the reasons in this server's settings not to issue from the new CA."""
+        if disk.new is None or disk.phase != TRUST_BOTH or disk.new.pin in map(str, map(pin_of, self._client_cas())):
+            return ()
+        return ("client-ca-file does not hold the new CA: append pki/rollover/new.crt of the data directory to it",)
+
+    async def _write_status(self, rollover: Obj, status: Obj) -> None:
+        """Write the status over the object that was read. Raises ApiError, StorageError."""
+        changed = {**rollover, "status": status}
+        change = Change(SYSTEM_USER, self._clock.now())
+        kind = BY_PLURAL[PLURAL]
+        await self._registry.update(kind, "", SINGLETON, changed, change, WriteOptions(), subresource="status")
+
+    def _report(self, problem: str) -> None:
+        """Log a problem once."""
+        if problem and problem != self._reported:
+            log.error("%s", problem)
+        self._reported = problem

@@ -1,0 +1,325 @@
+"""Share of one server in the keys of its cluster: the row in the store, and the files in its data directory, brought to agree.
+
+Rules kept here:
+* The row decides. A change is prepared in a copy of the files, stored by compare-and-swap, and written into `pki/` afterwards. So
+  no server uses a key that another one may not know, and a server that is killed in between takes the row at its next start.
+* Two servers that start at once on an empty store create the row; one fails, and takes the keys of the other.
+* scrypt runs in a thread, and once: the data key is kept in memory until another one seals the row.
+* A store inside the data directory is claimed for its CA and holds no keys, unless a server token is there: whoever opens the store
+  has the keys beside it. So such a server starts without scrypt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from mooring.apimachinery.uid import uuid4
+from mooring.clock import Clock
+from mooring.errors import ConfigError, MooringError, StorageError
+from mooring.plane.configuration import ServerConfig
+from mooring.plane.keystore import exclusive
+from mooring.plane.sharedkeys.files import SharedKeyFiles
+from mooring.plane.sharedkeys.tokenfile import ServerTokenFile
+from mooring.secret import Secret
+from mooring.settings.storage import StorageSettings
+from mooring.storage.contract import Entry, KeyExistsError, RevisionMismatchError, Storage
+from mooring.trust.sharedkeys import envelope
+from mooring.trust.sharedkeys.envelope import KEY, Row, WrongTokenError
+from mooring.trust.sharedkeys.keyset import KeySet
+from mooring.trust.sharedkeys.reconciliation import Action, Agreed, check_cluster, next_action
+from mooring.trust.sharedkeys.servertoken import generate_token
+from mooring.trust.sharedkeys.settings import FILES, SharedKeysSettings
+
+log = logging.getLogger("mooring.plane")
+
+MAX_ATTEMPTS = 10
+"""Lost races in a row after which a start fails. Each loser takes the keys of the winner, so that one is usual."""
+FOLLOW_SECONDS = 10.0
+"""Between two looks at the row, which are one read of one key. A rollover looks every second while it is under way."""
+
+Entropy = Callable[[int], bytes]
+Edit = Callable[[Path], None]
+"""Changes the files below `pki/` of the directory that it is given."""
+
+
+def shares_keys(config: ServerConfig) -> bool:
+    """Return whether a server with this configuration seals its keys in the store."""
+    storage = config[StorageSettings]
+    if storage.in_memory or config[SharedKeysSettings].shared_keys == FILES:
+        return False
+    token = ServerTokenFile(config)
+    return token.is_given or token.path.exists() or not storage.is_in_data_dir
+
+
+class SharedKeys:
+    """The keys that one server shares through an open store."""
+
+    def __init__(self, config: ServerConfig, storage: Storage, entropy: Entropy) -> None:
+        self._root = Path(config.data_dir)
+        self._files = SharedKeyFiles(self._root)
+        self._token = ServerTokenFile(config)
+        self._storage = storage
+        self._entropy = entropy
+        self._data_key: Secret | None = None
+        self._reported = ""
+
+    # ── at start ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def settle(self, make_missing: Edit) -> None:
+        """Bring the data directory and the row to agree. `make_missing` makes the keys that do not exist.
+
+        Raises ConfigError for the CA or the token of another cluster; then nothing was changed.
+        """
+        async with self._locked():
+            given, kept = self._token.given(), self._token.kept()
+            token = given or kept
+            for _ in range(MAX_ATTEMPTS):
+                entry = await self._storage.get(KEY)
+                row = envelope.decode(entry.value) if entry is not None else None
+                action = next_action(self._files.on_disk(), row)
+                if row is not None and row.is_sealed:
+                    if token is None:
+                        raise ConfigError(self._missing_token())
+                    if action is not Action.KEEP or given not in (None, kept):
+                        await self._unlock(row, token)
+                    self._token.keep(token)
+                if await self._carry_out(action, entry, row, token, make_missing):
+                    return
+            raise StorageError("the keys of this cluster change all the time; start again")
+
+    async def _carry_out(
+        self, action: Action, entry: Entry | None, row: Row | None, token: Secret | None, make_missing: Edit
+    ) -> bool:
+        """Take one step. Return False when another server was faster."""
+        if action is Action.SEAL:
+            return await self._seal(entry, row, token, make_missing)
+        assert row is not None  # every other action is about a row
+        if action is Action.STORE:
+            return await self._store(entry, row, self._files.key_set())
+        if action is Action.TAKE:
+            await self._take(row)
+        else:
+            self._files.agree(_agreed(row), tuple(self._files.key_set().files))
+        return True
+
+    async def _seal(self, entry: Entry | None, row: Row | None, token: Secret | None, make_missing: Edit) -> bool:
+        made = token is None
+        token = token or generate_token(self._entropy)
+        self._token.keep(token)  # before the row: nothing else opens it
+        keys = await asyncio.to_thread(self._edited, make_missing)
+        before = row or envelope.claim(uuid4(self._entropy), keys, 0)
+        sealed, data_key = await asyncio.to_thread(envelope.seal, before, keys, (token,), self._entropy)
+        if not await self._write_row(entry, sealed):
+            if made:
+                self._token.forget()
+            return False
+        self._data_key = data_key
+        await asyncio.to_thread(self._files.write, keys, _agreed(sealed))
+        log.info(
+            "the keys of this cluster are sealed in the store; %s opens them for further servers", self._token.path
+        )
+        return True
+
+    def _missing_token(self) -> str:
+        return (
+            "the keys of this cluster are sealed in the store: give --server-token-file with the server token, which the first "
+            f"server keeps in its data directory (here it would be {self._token.path})"
+        )
+
+    # ── while the server runs ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def claim(self) -> None:
+        """Claim the store for the CA of a data directory that keeps its keys, or check that it is claimed for it.
+
+        Raises ConfigError for the CA of another cluster.
+        """
+        for _ in range(MAX_ATTEMPTS):
+            entry = await self._storage.get(KEY)
+            row = envelope.decode(entry.value) if entry is not None else None
+            disk = await asyncio.to_thread(self._files.on_disk)
+            if row is not None:
+                check_cluster(disk, row)
+                if row.fingerprint == disk.fingerprint and (row.is_sealed or disk.agreed == _agreed(row)):
+                    return
+                if row.is_sealed:
+                    raise ConfigError(self._missing_token())
+            if await self._claimed(entry, row):
+                return
+
+    async def _claimed(self, entry: Entry | None, row: Row | None) -> bool:
+        """Write a claim for the present CA. Return False when another process was faster."""
+        async with self._locked():
+            keys = await asyncio.to_thread(self._files.key_set)
+            claimed = row
+            if row is None:
+                claimed = envelope.claim(uuid4(self._entropy), keys)
+            elif row.fingerprint != keys.fingerprint:
+                claimed = envelope.claim(row.cluster, keys, row.generation + 1)
+            assert claimed is not None  # see above
+            if claimed is not row and not await self._write_row(entry, claimed):
+                return False
+            await asyncio.to_thread(self._files.agree, _agreed(claimed), tuple(keys.files))
+            return True
+
+    async def follow(self) -> bool:
+        """Take a row that is newer than the files. Return whether the files changed. Raises MooringError."""
+        row = await self._row()
+        agreed = self._files.record().agreed
+        if row is None or not row.is_sealed or (row.cluster, row.generation) == (agreed.cluster, agreed.generation):
+            return False
+        async with self._locked():
+            disk = self._files.on_disk()
+            check_cluster(disk, row)
+            if disk.agreed.cluster == row.cluster and disk.agreed.generation >= row.generation:
+                return False  # another process of this data directory was faster, or the store is an earlier backup
+            token = self._token.kept()
+            if token is None:
+                raise ConfigError(self._missing_token())
+            await self._unlock(row, token)
+            await self._take(row)
+        log.info("the keys of this cluster were changed by another server and have been taken from the store")
+        return True
+
+    async def change(self, edit: Edit) -> bool:
+        """Change the keys of the cluster. Return False when another server changed them meanwhile; then nothing was changed.
+
+        `edit` changes the files below `pki/` of a copy. Raises MooringError.
+        """
+        async with self._locked():
+            entry = await self._storage.get(KEY)
+            row = envelope.decode(entry.value) if entry is not None else None
+            if row is None or not row.is_sealed or _agreed(row) != self._files.record().agreed:
+                return False
+            token = self._token.kept()
+            if token is None:
+                raise ConfigError(self._missing_token())
+            await self._unlock(row, token)
+            return await self._store(entry, row, await asyncio.to_thread(self._edited, edit))
+
+    async def run(self, clock: Clock) -> None:
+        """Follow the row every FOLLOW_SECONDS until cancelled. A failure is logged once, and tried again."""
+        while True:
+            await clock.sleep(FOLLOW_SECONDS)
+            try:
+                await self.follow()
+                self._report("")
+            except StorageError as error:
+                self._report(f"changes of the keys of this cluster cannot be read: {error}")
+            except MooringError as error:
+                self._report(f"the keys of this cluster were changed and are not followed: {error}")
+
+    # ── tokens ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def add_token(self, token: Secret) -> None:
+        """Let one more server token open the keys. Raises MooringError."""
+        async with self._locked():
+            entry, row = await self._opened()
+            assert self._data_key is not None  # it has opened the row
+            added = await asyncio.to_thread(envelope.add_token, row, self._data_key, token, self._entropy)
+            await self._replace(entry, added)
+
+    async def replace_tokens(self, tokens: tuple[Secret, ...]) -> None:
+        """Let exactly these server tokens open the keys, under a new data key, and keep the first. Raises MooringError."""
+        async with self._locked():
+            entry, row = await self._opened()
+            assert self._data_key is not None  # it has opened the row
+            keys = envelope.open_keys(row, self._data_key)
+            sealed, data_key = await asyncio.to_thread(envelope.seal, row, keys, tokens, self._entropy)
+            await self._replace(entry, sealed)
+            self._data_key = data_key
+            self._token.keep(tokens[0])
+            await asyncio.to_thread(self._files.write, keys, _agreed(sealed))
+
+    async def _opened(self) -> tuple[Entry, Row]:
+        """Return the row, opened with the token in the data directory. Raises ConfigError."""
+        entry = await self._storage.get(KEY)
+        row = envelope.decode(entry.value) if entry is not None else None
+        token = self._token.kept()
+        if entry is None or row is None or not row.is_sealed:
+            raise ConfigError("the keys of this cluster are not sealed in the store")
+        if token is None:
+            raise ConfigError(self._missing_token())
+        await self._unlock(row, token)
+        return entry, row
+
+    async def _replace(self, entry: Entry, row: Row) -> None:
+        if not await self._write_row(entry, row):
+            raise StorageError("another server changed the keys of this cluster at the same time; try again")
+
+    # ── parts ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _row(self) -> Row | None:
+        entry = await self._storage.get(KEY)
+        return envelope.decode(entry.value) if entry is not None else None
+
+    async def _unlock(self, row: Row, token: Secret) -> None:
+        """Find the data key of a row. Raises WrongTokenError, DamagedKeysError."""
+        if self._data_key is not None:
+            try:
+                envelope.open_keys(row, self._data_key)
+            except WrongTokenError:
+                self._data_key = None  # sealed anew, after a change of tokens
+            else:
+                return
+        try:
+            self._data_key = await asyncio.to_thread(envelope.unlock, row, token)
+        except WrongTokenError as error:
+            raise WrongTokenError(
+                f"{error}: give --server-token-file with the one that the first server keeps in server/token of its data directory"
+            ) from None
+
+    async def _take(self, row: Row) -> None:
+        """Write the keys of a row that `_unlock` opened."""
+        assert self._data_key is not None  # see above
+        await asyncio.to_thread(self._files.write, envelope.open_keys(row, self._data_key), _agreed(row))
+
+    def _edited(self, edit: Edit) -> KeySet:
+        """Return the keys of the data directory after `edit` changed a copy of them."""
+        with self._files.staged() as staging:
+            edit(staging)
+            return SharedKeyFiles(staging).key_set()
+
+    async def _store(self, entry: Entry | None, row: Row, keys: KeySet) -> bool:
+        assert self._data_key is not None  # the caller opened the row
+        generation = max(row.generation, self._files.record().agreed.generation)
+        following = envelope.reseal(replace(row, generation=generation), keys, self._data_key, self._entropy)
+        if not await self._write_row(entry, following):
+            return False
+        await asyncio.to_thread(self._files.write, keys, _agreed(following))
+        return True
+
+    async def _write_row(self, entry: Entry | None, row: Row) -> bool:
+        """Store the row in place of `entry`. Return False when the store has another one by now."""
+        try:
+            if entry is None:
+                await self._storage.create(KEY, envelope.encode(row))
+            else:
+                await self._storage.update(KEY, envelope.encode(row), expected=entry.revision)
+        except (KeyExistsError, RevisionMismatchError):
+            return False
+        return True
+
+    @asynccontextmanager
+    async def _locked(self) -> AsyncIterator[None]:
+        """Hold the lock of the data directory, for which other processes may wait."""
+        held = exclusive(self._root)
+        await asyncio.to_thread(held.__enter__)
+        try:
+            yield
+        finally:
+            held.__exit__(None, None, None)
+
+    def _report(self, problem: str) -> None:
+        """Log a problem once."""
+        if problem and problem != self._reported:
+            log.error("%s", problem)
+        self._reported = problem
+
+
+def _agreed(row: Row) -> Agreed:
+    return Agreed(row.cluster, row.generation, row.fingerprint)

@@ -1,0 +1,92 @@
+"""Start of a server: first the keys that it shares with others, then those of its own.
+
+Rules kept here: the store is opened for it and closed again, before anything serves. A server that keeps its keys to itself opens
+no store here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from mooring.clock import Clock
+from mooring.errors import ConfigError, MooringError
+from mooring.plane.configuration import ServerConfig
+from mooring.plane.keystore import Prepared, make_shared_keys, prepare
+from mooring.plane.sharedkeys.share import SharedKeys, shares_keys
+from mooring.settings.storage import StorageSettings
+from mooring.storage.copying import refuse_incomplete
+from mooring.storage.table import open_storage
+
+log = logging.getLogger("mooring.plane")
+
+MAX_MESSAGE = 65536
+"""Bytes of the error of a child: what a pipe holds on Linux, so that the child need not wait for a reader."""
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+def prepare_keys(
+    config: ServerConfig, clock: Clock, entropy: Callable[[int], bytes], run: Run = asyncio.run
+) -> Prepared:
+    """Take part in the keys of the cluster, then load or create what is this server's own. Raises MooringError.
+
+    `run` runs the coroutine that opens the store.
+    """
+    if shares_keys(config):
+        run(_settle(config, clock, entropy))
+    return prepare(config, clock.now(), entropy)
+
+
+def in_child(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine in a process of its own, for a caller that must neither have threads nor open a store.
+
+    Raises ConfigError with the message of a MooringError in it.
+    """
+    reader, writer = os.pipe()
+    masked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    child = os.fork()
+    if child == 0:
+        signal.set_wakeup_fd(-1)  # else a signal to the group is counted twice, by the caller and for the child
+        signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+        os._exit(_run_in_child(work, writer))
+    signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+    os.close(writer)
+    work.close()
+    with os.fdopen(reader, "rb") as pipe:
+        problem = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if status:
+        raise ConfigError(
+            problem.decode("utf-8", "replace") or "the process that reads the shared keys failed; see the log above"
+        )
+
+
+def _run_in_child(work: Coroutine[Any, Any, None], writer: int) -> int:
+    """Run a coroutine, write the message of its error, and return the exit status."""
+    try:
+        asyncio.run(work)
+    except MooringError as error:
+        os.write(writer, str(error).encode("utf-8", "replace")[:MAX_MESSAGE])
+        return 1
+    except BaseException:
+        log.exception("the shared keys could not be read")
+        return 1
+    return 0
+
+
+async def _settle(config: ServerConfig, clock: Clock, entropy: Callable[[int], bytes]) -> None:
+    def make_missing(root: Path) -> None:
+        make_shared_keys(config, root, clock.now(), entropy)
+
+    storage = open_storage(config[StorageSettings].storage_url, clock, settings=config[StorageSettings])
+    await storage.open()
+    try:
+        await refuse_incomplete(storage)
+        await SharedKeys(config, storage, entropy).settle(make_missing)
+    finally:
+        await storage.close()

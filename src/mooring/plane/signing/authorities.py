@@ -1,0 +1,137 @@
+"""Authorities by the name of their signer: from files that are followed, else the default of the program.
+
+Rules kept here (docs/choose-the-signers.md):
+* A certificate signs with its key only. Of the two files one is replaced first: until the other follows, the last good pair signs,
+  and the log says so. The new pair is checked whole, in a thread, before it comes into force.
+* A file may hold several CA certificates. The first one that belongs to the key signs, and all of them are trusted: the next or the
+  last CA stands there during a change.
+* Pairs that several signers share are read once.
+* A key in a token is opened at start. Its certificate file is followed like others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from cryptography import x509
+
+from mooring.client.files import read_limited
+from mooring.errors import ConfigError, MooringError
+from mooring.pki.errors import PkiError
+from mooring.pki.keys import load_private_key
+from mooring.pki.pem import certificates
+from mooring.pki.x509.authority import Authority
+from mooring.pki.x509.clusterca import CaState
+from mooring.pki.x509.signers import CLIENT_SIGNERS, SIGNERS
+from mooring.plane.exposed import warn_if_exposed
+from mooring.plane.reloading import Reloading
+from mooring.plane.signing.tokenkey import open_key
+from mooring.settings.signing import SigningFiles, SigningSettings
+
+log = logging.getLogger("mooring.plane")
+
+
+class SignerAuthorities:
+    """Authorities of the signers of one program. Read them at each use."""
+
+    def __init__(
+        self,
+        settings: SigningSettings,
+        default: Callable[[str], Authority | None],
+        reloading: Reloading,
+    ) -> None:
+        """`default` returns the authority of a signer without files.
+
+        Raises ConfigError for files or tokens that cannot be used.
+        """
+        self._default = default
+        self._subscribers: list[Callable[[], None]] = []
+        pairs: dict[SigningFiles, _Pair] = {}
+        self._pairs: dict[str, _Pair] = {}
+        for name, files in settings.files.items():
+            if files not in pairs:
+                pairs[files] = _Pair(files, reloading, self._notify)
+            self._pairs[name] = pairs[files]
+
+    def authority_for(self, signer_name: str) -> Authority | None:
+        """Return the authority that signs for a signer now; None when this program does not sign for it."""
+        pair = self._pairs.get(signer_name)
+        if pair is not None:
+            return pair.state.authority
+        return self._default(signer_name)
+
+    def client_cas(self) -> Mapping[str, CaState]:
+        """Return the CAs of signers of client certificates, by the setting that names the file."""
+        pairs = (self._pairs[name] for name in CLIENT_SIGNERS if name in self._pairs)
+        return {pair.files.certificate_key: pair.state for pair in pairs}
+
+    def warn_of_client_cas(self, clients: Iterable[x509.Certificate]) -> None:
+        """Log a warning for each signer of the operator's own whose certificates this server would accept from clients."""
+        keys = [one.public_key() for one in clients]
+        for name, pair in self._pairs.items():
+            if name not in SIGNERS and pair.state.authority.public_key in keys:
+                log.warning(
+                    "signer: the CA of %s also verifies clients of this server: who may approve requests for %s can become any "
+                    "user, cluster administrators among them; give it a CA of its own",
+                    name, name,
+                )  # fmt: skip
+
+    def subscribe(self, use: Callable[[], None]) -> None:
+        """Call `use` after each change of a CA."""
+        self._subscribers.append(use)
+
+    def _notify(self) -> None:
+        for use in self._subscribers:
+            use()
+
+
+class _Pair:
+    """Follows the certificate and the key of one CA. `state` is in force."""
+
+    def __init__(self, files: SigningFiles, reloading: Reloading, changed: Callable[[], None]) -> None:
+        self.files = files
+        self._changed = changed
+        followed = [Path(files.certificate)] if files.in_token else [Path(files.certificate), Path(files.key)]
+        reloading.follow_files(followed, self._prepare)
+        self.state = read_state(files)
+
+    def _prepare(self) -> Callable[[], None]:
+        """Read the pair, and return the function that puts it into force. Raises ConfigError."""
+        state = read_state(self.files)
+
+        def use() -> None:
+            self.state = state
+            self._changed()
+
+        return use
+
+
+def read_state(files: SigningFiles) -> CaState:
+    """Read a pair, or open the token of its key. Raises ConfigError that begins with the setting."""
+    bundle_pem = _read(files.certificate_key, files.certificate)
+    key_pem = b"" if files.in_token else _read(files.key_key, files.key)
+    try:
+        bundle = certificates(bundle_pem)
+    except PkiError as error:
+        raise ConfigError(f"{files.certificate_key}: {files.certificate}: {error}") from None
+    try:
+        key = open_key(files.key, bundle) if files.in_token else load_private_key(key_pem)
+    except MooringError as error:
+        place = "" if files.in_token else f"{files.key}: "
+        raise ConfigError(f"{files.key_key}: {place}{error}") from None
+    try:
+        return CaState.of_files(bundle, key)
+    except PkiError as error:
+        raise ConfigError(f"{files.certificate_key}: {files.certificate}: {error}") from None
+
+
+def _read(setting: str, path: str) -> bytes:
+    try:
+        data = read_limited(Path(path))
+    except ConfigError as error:
+        raise ConfigError(f"{setting}: {error}") from None
+    if setting.endswith("-key-file"):
+        warn_if_exposed(Path(path))
+    return data

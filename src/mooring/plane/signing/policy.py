@@ -1,0 +1,41 @@
+"""Follows the file of the signing policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mooring.controllers.certificates.signingpolicy import NO_POLICY, SigningPolicy
+from mooring.controllers.certificates.signingpolicyfile import parse_policy
+from mooring.errors import ConfigError
+from mooring.plane.reloading import Reloading
+
+KEY = "cluster-signing-policy-file"
+
+
+class FollowedPolicy:
+    """The signing policy of one program. A file that cannot be used leaves the last good policy in force."""
+
+    def __init__(self, path: str, reloading: Reloading) -> None:
+        """Raises ConfigError for a file that cannot be used. Without a path there are no rules."""
+        self._path = path
+        self._policy = NO_POLICY
+        if not path:
+            return
+        try:
+            data = reloading.follow_prepared(path, self._prepare)
+        except ConfigError as error:
+            raise ConfigError(f"{KEY}: {error}") from None
+        reloading.warn_if_exposed(path)
+        self._policy = parse_policy(data, f"{KEY}: {path}")
+
+    def current(self) -> SigningPolicy:
+        """Return the policy in force."""
+        return self._policy
+
+    def _prepare(self, data: bytes) -> Callable[[], None]:
+        policy = parse_policy(data, f"{KEY}: {self._path}")
+
+        def use() -> None:
+            self._policy = policy
+
+        return use

@@ -1,0 +1,213 @@
+"""A process that runs controllers against any Kubernetes API server, from its settings to the signal that stops it.
+
+Rules kept here:
+* The Lease decides which of several processes works. SIGTERM and SIGINT stop the controllers, release the Lease, and end the
+  process; a second signal ends it at once.
+* Names and files are checked before the first request, and a wrong one is an error at the start. A server that cannot be reached is
+  waited for.
+* A process whose clock is wrong does not lead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+import uvloop
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.exposition import generate_latest
+
+from mooring.apimachinery.schema import Obj
+from mooring.client.cluster import ClusterClient, connect
+from mooring.clock import Clock, SystemClock
+from mooring.controllers import standalone
+from mooring.controllers.table import build
+from mooring.errors import ConfigError, MooringError
+from mooring.plane.processidentity import is_gone, process_identity
+from mooring.plane.reloading import Reloading
+from mooring.plane.signing.authorities import SignerAuthorities
+from mooring.plane.signing.policy import FollowedPolicy
+from mooring.reconcile.healthserver import HealthServer
+from mooring.reconcile.leaderelection import Election, LeaderElector
+from mooring.reconcile.remote import RemoteApi
+from mooring.reconcile.standalone import StandaloneControllers
+from mooring.settings.approval import ApprovalSettings
+from mooring.settings.signing import SigningSettings
+from mooring.settings.standalone import StandaloneSettings
+from mooring.trust.kubeconfig.model import Selected
+
+log = logging.getLogger("mooring")
+
+
+MAX_SKEW = timedelta(minutes=1)
+"""Difference of the clocks above which this process does not lead; the Date of a response has whole seconds."""
+
+
+class ClockError(MooringError):
+    """This machine's clock is wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandaloneConfig:
+    """Checked configuration of the process."""
+
+    settings: StandaloneSettings
+    signing: SigningSettings
+    approval: ApprovalSettings
+    cluster: Selected
+
+
+def check(settings: StandaloneSettings, signing: SigningSettings) -> None:
+    """Raise ConfigError for names of controllers that do not exist, and for a signer without a CA. Opens nothing."""
+    if standalone.SIGNER in standalone.selected(settings.controllers) and not signing.files:
+        raise ConfigError(
+            "cluster-signing-cert-file: csrsigner needs it, and cluster-signing-key-file: the CA that signs certificates"
+        )
+
+
+def serve(config: StandaloneConfig) -> None:
+    """Run until SIGTERM or SIGINT. Raises MooringError when the process cannot start."""
+    uvloop.run(serve_until_signal(config, SystemClock()))
+
+
+async def serve_until_signal(config: StandaloneConfig, clock: Clock) -> None:
+    """Run on the running event loop until SIGTERM or SIGINT. Raises MooringError when the process cannot start."""
+    loop = asyncio.get_running_loop()
+    signalled = asyncio.Event()
+
+    def stop() -> None:
+        if signalled.is_set():
+            os._exit(130)  # a second signal: the Lease is not released
+        signalled.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    async with running(config, clock, os.urandom):
+        await signalled.wait()
+        log.info("stopping")
+
+
+@asynccontextmanager
+async def running(config: StandaloneConfig, clock: Clock, entropy: Callable[[int], bytes]) -> AsyncIterator[None]:
+    """Run the controllers whenever this process holds the Lease, until the block ends. Raises MooringError."""
+    settings = config.settings
+    reloading = Reloading()
+    async with connect(config.cluster, clock) as client:
+        elector = LeaderElector(LeaseApi(client), clock, process_identity(), is_gone, _election(settings))
+        controllers = _controllers(
+            config, client, reloading, clock, entropy, lambda: elector.may_write or not settings.leader_elect
+        )
+        health = HealthServer(_checks(elector, controllers), partial(_metrics, elector, controllers))
+        if settings.healthz_port:
+            await _listen(health, settings)
+        log.info("%s: %s", config.cluster.cluster.server, ", ".join(standalone.selected(settings.controllers)))
+        work = elector.run(controllers.run) if settings.leader_elect else _run_always(controllers, clock)
+        tasks = [asyncio.create_task(work, name="controllers"), asyncio.create_task(reloading.run(clock), name="files")]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await health.stop()
+
+
+class LeaseApi(RemoteApi):
+    """Access to the Lease for a process whose clock agrees with the server's. Controllers judge expiry by their own clock."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        super().__init__(client)
+        self._of = client
+
+    async def get(self, plural: str, namespace: str, name: str) -> Obj:
+        """Read the Lease. Raises ClockError while this machine's clock is wrong, so that another process leads."""
+        try:
+            return await super().get(plural, namespace, name)
+        finally:
+            self._check_clock()
+
+    def _check_clock(self) -> None:
+        server, here = self._of.server_time or (None, None)
+        if server is None or here is None or abs(here - server) <= MAX_SKEW:
+            return
+        seconds, side = round(abs(here - server).total_seconds()), "behind" if here < server else "ahead of"
+        raise ClockError(
+            f"this machine's clock is {seconds} s {side} the server's: set it by NTP; the controllers would delete tokens and date "
+            "certificates by it"
+        )
+
+
+def _controllers(
+    config: StandaloneConfig,
+    client: ClusterClient,
+    reloading: Reloading,
+    clock: Clock,
+    entropy: Callable[[int], bytes],
+    may_write: Callable[[], bool],
+) -> StandaloneControllers:
+    signing = config.signing
+    settings = standalone.settings(
+        SignerAuthorities(signing, standalone.no_authority, reloading).authority_for,
+        signing.cluster_signing_duration,
+        config.settings.node_monitor_grace_period,
+        config.approval.inventory_required,
+        FollowedPolicy(signing.cluster_signing_policy_file, reloading).current,
+    )
+    built = build(settings, standalone.selected(config.settings.controllers))
+    scopes = standalone.scopes_of(plural for one in built for plural in one.watches)
+    return StandaloneControllers(built, lambda: RemoteApi(client, scopes), scopes, clock, entropy, may_write)
+
+
+def _election(settings: StandaloneSettings) -> Election:
+    return Election(
+        namespace=settings.leader_elect_resource_namespace,
+        name=settings.leader_elect_resource_name,
+        lease_seconds=settings.leader_elect_lease_duration.total_seconds(),
+        renew_seconds=settings.leader_elect_renew_deadline.total_seconds(),
+        retry_seconds=settings.leader_elect_retry_period.total_seconds(),
+    )
+
+
+async def _run_always(controllers: StandaloneControllers, clock: Clock) -> None:
+    """Run the controllers without a Lease; start them again when they end."""
+    while True:
+        try:
+            await controllers.run()
+        except Exception:
+            log.exception("the controllers stopped; starting them again")
+        await clock.sleep(Election().retry_seconds)
+
+
+async def _listen(health: HealthServer, settings: StandaloneSettings) -> None:
+    address, port = settings.healthz_bind_address, settings.healthz_port
+    try:
+        await health.start(address, port)
+    except OSError as error:
+        raise ConfigError(
+            f"healthz-port: cannot listen on {address}:{port}: {os.strerror(error.errno or 0).lower()}; choose another port"
+        ) from error
+
+
+def _checks(elector: LeaderElector, controllers: StandaloneControllers) -> Mapping[str, Callable[[], str]]:
+    def loop_failure() -> str:
+        return "" if controllers.healthy else "the loop of the controllers failed; the log has the reason"
+
+    return {"leaderElection": lambda: elector.failure, "controllers": loop_failure}
+
+
+def _metrics(elector: LeaderElector, controllers: StandaloneControllers) -> bytes:
+    registry = CollectorRegistry(auto_describe=False)
+    Gauge("leader_election_master_status", "1 while controllers run here.", registry=registry).set(elector.leading)
+    running = Gauge("mooring_controller_running", "1 for a running controller.", ["controller"], registry=registry)
+    for name in controllers.running:
+        running.labels(name).set(1)
+    for name in controllers.stopped:
+        running.labels(name).set(0)
+    return generate_latest(registry)

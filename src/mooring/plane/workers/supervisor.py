@@ -1,0 +1,465 @@
+"""Supervisor of the worker processes of one server: starts, replaces, restarts and ends them.
+
+Rules kept here:
+* The supervisor has one thread and no event loop, so that it may fork at any time. It serves nothing and opens no store.
+* The first worker starts alone: it creates the first objects, and an error of the operator is reported once. The others follow.
+* A worker that ends unasked is replaced: at once after a long life, else after a pause that doubles. One that does not serve in
+  time is killed, and so is one whose event loop hangs later. Objects are durable before they are acknowledged, so that a worker
+  holds nothing that its end loses.
+* A restart starts one new worker, waits until it serves, and then drains an old one, until all are new. When a new worker cannot
+  start, the old ones stay.
+* A worker sees the end of the supervisor as the end of its line, and drains. No other process has an end of that line.
+* The first signal to stop drains all workers; the second kills them and ends the process at once. SIGHUP from a terminal that was
+  closed is a signal to stop: nobody could restart the workers from there.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import logging
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+
+from mooring.clock import SystemClock
+from mooring.errors import ConfigError, MooringError
+from mooring.plane.workers import line as words
+from mooring.plane.workers.heartbeat import Looks
+from mooring.plane.workers.line import Line, line_pair
+
+log = logging.getLogger("mooring.workers")
+
+START_SECONDS = 300.0
+"""Time that a worker may take until it serves: a store of a million objects takes a tenth of it. One that takes longer is stuck."""
+STABLE_SECONDS = 10.0
+"""Time of serving after which the end of a worker is not taken as another failure to start."""
+FIRST_PAUSE_SECONDS = 0.1
+LAST_PAUSE_SECONDS = 10.0
+"""Pauses before a worker is started again: the first, and the longest, to which it doubles."""
+EXIT_FAILED = 1
+EXIT_FAULT = 70
+EXIT_AT_ONCE = 130
+WORKER_SIGNALS = {
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGINT: signal.SIG_IGN,  # a terminal sends these two to every process of the group; the supervisor decides
+    signal.SIGHUP: signal.SIG_IGN,
+    signal.SIGCHLD: signal.SIG_DFL,
+}
+"""Handlers of a new worker, until it has its own."""
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+
+Body = Callable[[int, Line], int]
+"""Runs in the process of a worker, with its seat and its end of the line. Returns the exit code."""
+Read = Callable[[], Body]
+"""Reads the configuration anew and returns the body of new workers. Raises MooringError."""
+
+
+class WorkerFault(Exception):  # noqa: N818 - not an error of the operator: the command line reports a fault by its name
+    """The first worker ended by a fault of the program."""
+
+
+class Phase(Enum):
+    """Phases of a worker's life."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    DRAINING = "draining"
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """One worker process."""
+
+    seat: int
+    """Number among the workers that live at the same time, from 0."""
+    pid: int
+    line: Line
+    body: Body
+    began: float
+    """Time at which the phase began."""
+    phase: Phase = Phase.STARTING
+    failure: str = ""
+    """Message of a start that failed."""
+
+    @property
+    def name(self) -> str:
+        return f"worker {self.seat + 1} (process {self.pid})"
+
+    @property
+    def replaceable(self) -> bool:
+        """True unless it is on its way to its end."""
+        return self.phase is not Phase.DRAINING
+
+
+@dataclass(slots=True)
+class Limits:
+    """Times in seconds."""
+
+    start: float = START_SECONDS
+    drain: float = 120.0
+    """Time after which a worker that was asked to drain is killed."""
+    stable: float = STABLE_SECONDS
+    first_pause: float = FIRST_PAUSE_SECONDS
+    last_pause: float = LAST_PAUSE_SECONDS
+
+
+@dataclass(slots=True)
+class Restart:
+    """A restart that is under way."""
+
+    body: Body
+    old: list[Worker] = field(default_factory=list)
+    """Workers that are still to be replaced."""
+
+
+class Supervisor:
+    """Keeps `count` workers serving. `seats` is one more: a restart starts a new worker before an old one ends."""
+
+    def __init__(
+        self,
+        count: int,
+        body: Body,
+        read: Read,
+        *,
+        beats: Callable[[int], int],
+        looks: Looks | None = None,
+        all_serve: Callable[[], None] = lambda: None,
+        worker_ended: Callable[[int], None] = lambda seat: None,
+        limits: Limits | None = None,
+        now: Callable[[], float] | None = None,
+    ) -> None:
+        """`beats` returns the heartbeats of a seat, `looks` says which workers hang.
+
+        `all_serve` is called once, when all workers serve for the first time, `worker_ended` with the seat of each that ended,
+        `now` is the monotonic time in seconds.
+        """
+        self.count = count
+        self.seats = seats_for(count)
+        self._body = body
+        self._read = read
+        self._all_serve = all_serve
+        self._worker_ended = worker_ended
+        self._beats = beats
+        self._looks = looks or Looks()
+        self._limits = limits or Limits()
+        self._now = now or SystemClock().monotonic
+        self._workers: list[Worker] = []
+        self._failures = 0
+        self._may_start_at = 0.0
+        self._restart: Restart | None = None
+        self._restart_wanted = False
+        self._has_served = False
+        self._is_ready = False
+        self._is_announced = False
+        self._announcer: Worker | None = None
+        self._stopping = False
+        self._has_terminal = _is_terminal()
+        self._failure = ""
+        self._is_faulty = False
+
+    def run(self) -> None:
+        """Run until a signal stops the server. Raises ConfigError with the message of a first worker that could not start."""
+        with _signals() as signals:
+            while True:
+                self._advance()
+                if self._stopping and not self._workers:
+                    break
+                self._wait(signals)
+                for number in _received(signals):
+                    self._signal(number)
+                for worker in tuple(self._workers):
+                    self._receive(worker)
+                self._reap()
+        if self._failure:
+            raise ConfigError(self._failure)
+        if self._is_faulty:
+            raise WorkerFault
+
+    # -- events
+
+    def _wait(self, signals: int) -> None:
+        poll = select.poll()
+        poll.register(signals, select.POLLIN)
+        for worker in self._workers:
+            if not worker.line.ended:
+                poll.register(worker.line.fileno(), select.POLLIN)
+        deadline = min(self._deadlines(), default=None)
+        poll.poll(None if deadline is None else max(0.0, deadline - self._now()) * 1000 + 1)
+
+    def _deadlines(self) -> Iterator[float]:
+        for worker in self._workers:
+            if worker.phase is Phase.STARTING:
+                yield worker.began + self._limits.start
+            elif worker.phase is Phase.DRAINING:
+                yield worker.began + self._limits.drain
+            else:
+                yield self._looks.due
+        if self._missing():
+            yield self._may_start_at
+
+    def _signal(self, number: int) -> None:
+        is_hangup = number == signal.SIGHUP and self._has_terminal and not _is_terminal()
+        if number == signal.SIGHUP and not is_hangup:
+            self._restart_wanted = True
+        elif is_hangup or number in (signal.SIGTERM, signal.SIGINT):
+            if self._stopping:
+                self._kill_all()
+                os._exit(EXIT_AT_ONCE)
+            log.info("draining %d workers", len(self._workers))
+            self._stop()
+
+    def _receive(self, worker: Worker) -> None:
+        for word, text in worker.line.receive():
+            if word == words.SERVING:
+                self._serves(worker)
+            elif word == words.FAILED:
+                worker.failure = text
+            elif word == words.ANNOUNCED:
+                self._is_announced = True
+
+    def _serves(self, worker: Worker) -> None:
+        if worker.phase is not Phase.STARTING:
+            return
+        worker.phase, worker.began = Phase.SERVING, self._now()
+        self._has_served = True
+        restart = self._restart
+        if restart is not None and worker.body is restart.body:
+            self._body = restart.body
+            if restart.old and sum(one.replaceable for one in self._workers) > self.count:
+                self._drain(restart.old.pop(0))
+        log.debug("%s serves", worker.name)
+
+    def _reap(self) -> None:
+        for worker in tuple(self._workers):
+            try:
+                pid, status = os.waitpid(worker.pid, os.WNOHANG)
+            except ChildProcessError:
+                pid, status = worker.pid, 0
+            if pid:
+                self._receive(worker)  # its last message
+                worker.line.close()
+                self._workers.remove(worker)
+                self._ended(worker, os.waitstatus_to_exitcode(status))
+
+    def _ended(self, worker: Worker, code: int) -> None:
+        self._worker_ended(worker.seat)
+        for other in self._workers:
+            other.line.send(words.NEIGHBOUR_ENDED)
+        if self._announcer is worker:
+            self._announcer = None
+        if self._restart is not None and worker in self._restart.old:
+            self._restart.old.remove(worker)
+        if worker.phase is Phase.DRAINING or self._stopping:
+            return
+        reason = worker.failure or _ending(code)
+        restart = self._restart
+        if restart is not None and worker.phase is Phase.STARTING and worker.body is restart.body:
+            log.error("the restart ends, and the workers that serve stay: %s", reason)
+            self._restart = None
+            return
+        if not self._has_served and (worker.failure or code == EXIT_FAULT):
+            self._failure, self._is_faulty = worker.failure, not worker.failure
+            self._stop()
+            return
+        lived = self._now() - worker.began if worker.phase is Phase.SERVING else 0.0
+        self._failures = 0 if lived >= self._limits.stable else self._failures + 1
+        pause = 0.0
+        if self._failures:
+            pause = min(self._limits.last_pause, self._limits.first_pause * 2.0 ** min(self._failures - 1, 16))
+        self._may_start_at = self._now() + pause
+        log.error("%s ended: %s; another one starts in %g seconds", worker.name, reason, pause)
+
+    # -- decisions
+
+    def _advance(self) -> None:
+        """Take every step that is due."""
+        now = self._now()
+        for worker in self._workers:
+            self._kill_late(worker, now)
+        if now >= self._looks.due:
+            self._kill_hung(now)
+        if self._stopping:
+            return
+        self._advance_restart()
+        while self._missing() and now >= self._may_start_at and not self._stopping:
+            self._start(self._next_body())
+        if not self._is_ready and self._serving() >= self.count:
+            self._is_ready = True
+            self._all_serve()
+        if self._is_ready and not self._is_announced and self._announcer is None:
+            self._announcer = next((one for one in self._workers if one.phase is Phase.SERVING), None)
+            if self._announcer is not None:
+                self._announcer.line.send(words.ANNOUNCE)
+
+    def _advance_restart(self) -> None:
+        settled = self._serving() == len(self._workers) == self.count
+        if self._restart is not None and settled and not self._restart.old:
+            self._restart = None
+            log.info("all workers were restarted")
+        if self._restart_wanted and self._restart is None and settled:
+            self._restart_wanted = False
+            try:
+                self._restart = Restart(self._read(), list(self._workers))
+            except (MooringError, OSError) as error:
+                log.error("the configuration is not used, and the workers that serve stay: %s", error)
+
+    def _missing(self) -> int:
+        """Return how many workers are to be started."""
+        if self._stopping:
+            return 0
+        wanted = self.count if self._has_served else 1
+        present = sum(worker.replaceable for worker in self._workers)
+        restart = self._restart
+        if restart is not None:
+            is_turn = len(self._workers) == self.count == self._serving()
+            wanted += bool(restart.old) and (is_turn or present > self.count)
+        return min(wanted - present, self.seats - len(self._workers))
+
+    def _next_body(self) -> Body:
+        restart = self._restart
+        return restart.body if restart is not None and self._serving() == self.count else self._body
+
+    def _serving(self) -> int:
+        return sum(worker.phase is Phase.SERVING for worker in self._workers)
+
+    def _kill_late(self, worker: Worker, now: float) -> None:
+        if worker.phase is Phase.STARTING and now >= worker.began + self._limits.start:
+            log.error("%s does not serve after %g seconds; killing it", worker.name, self._limits.start)
+        elif worker.phase is Phase.DRAINING and now >= worker.began + self._limits.drain:
+            log.error("%s still drains after %g seconds; killing it", worker.name, self._limits.drain)
+        else:
+            return
+        worker.began = now  # not again before another such time
+        _kill(worker.pid, signal.SIGKILL)
+
+    def _kill_hung(self, now: float) -> None:
+        serving = {worker.pid: worker for worker in self._workers if worker.phase is Phase.SERVING}
+        for pid in self._looks.hung({pid: self._beats(worker.seat) for pid, worker in serving.items()}, now):
+            log.error(
+                "%s hangs: its event loop did not run for %g seconds; killing it", serving[pid].name, self._looks.span
+            )
+            _kill(pid, signal.SIGKILL)
+
+    def _drain(self, worker: Worker) -> None:
+        worker.phase, worker.began = Phase.DRAINING, self._now()
+        worker.line.send(words.DRAIN)
+
+    def _stop(self) -> None:
+        self._stopping = True
+        for worker in self._workers:
+            self._drain(worker)
+
+    def _kill_all(self) -> None:
+        for worker in self._workers:
+            _kill(worker.pid, signal.SIGKILL)
+
+    # -- processes
+
+    def _start(self, body: Body) -> None:
+        seat = min(set(range(self.seats)) - {worker.seat for worker in self._workers})
+        ours, theirs = line_pair()
+        _flush()
+        gc.collect()
+        gc.freeze()  # collections in the workers leave these pages alone, so that they stay shared
+        signal.pthread_sigmask(
+            signal.SIG_BLOCK, SIGNALS
+        )  # the child must not report a signal of its own to the supervisor
+        try:
+            pid = os.fork()
+        except OSError as error:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+            ours.close()
+            theirs.close()
+            self._failures += 1
+            self._may_start_at = self._now() + self._limits.last_pause
+            log.error("no worker can be started: %s", os.strerror(error.errno or errno.EAGAIN))
+            return
+        if pid == 0:
+            ours.close()
+            for worker in self._workers:
+                worker.line.close()
+            _become_worker(body, seat, theirs)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        theirs.close()
+        self._workers.append(Worker(seat, pid, ours, body, self._now()))
+
+
+def seats_for(count: int) -> int:
+    """Return the number of seats of so many workers."""
+    return count + 1
+
+
+def _become_worker(body: Body, seat: int, line: Line) -> None:
+    """Run the body in a process that was just forked, and end the process. Nothing of the supervisor's runs after it."""
+    code = EXIT_FAULT
+    try:
+        signal.set_wakeup_fd(-1)
+        for number, handler in WORKER_SIGNALS.items():
+            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        code = body(seat, line)
+    except BaseException:
+        log.exception("a worker ended by a fault")
+    finally:
+        _flush()
+        os._exit(code)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            continue  # nobody reads it any more
+
+
+def _kill(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _is_terminal() -> bool:
+    """Return whether standard input is a terminal that is still there."""
+    return os.isatty(0)
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
+@contextmanager
+def _signals() -> Iterator[int]:
+    """Yield a descriptor from which the numbers of arriving signals are read, and restore the handlers afterwards."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    handlers = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
+    before = signal.set_wakeup_fd(writing)
+    try:
+        yield reading
+    finally:
+        signal.set_wakeup_fd(before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        os.close(reading)
+        os.close(writing)
+
+
+def _received(signals: int) -> bytes:
+    try:
+        return os.read(signals, 4096)
+    except BlockingIOError:
+        return b""

@@ -1,0 +1,74 @@
+"""Health and metrics of a process without an API server, over plain HTTP.
+
+Rules kept here:
+* GET of `/healthz`, `/livez` and `/readyz` answers 200 or 500 with one line for each check, and `/metrics` the metrics. Nothing
+  else is served, and nothing secret.
+* One request a connection. A request has 5 s and 8 KiB; the 33rd connection at a time is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+MAX_HEAD = 8 << 10
+"""Bytes of a request: probes and scrapers send a tenth of this."""
+SECONDS = 5.0
+"""Time of one request."""
+MAX_CONNECTIONS = 32
+"""Connections at a time; a kubelet and a few scrapers use one each."""
+HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
+
+
+class HealthServer:
+    """Serves checks and metrics at one address."""
+
+    def __init__(self, checks: Mapping[str, Callable[[], str]], metrics: Callable[[], bytes]) -> None:
+        """A check returns the reason of its failure, or "". `metrics` returns Prometheus text."""
+        self._checks = checks
+        self._metrics = metrics
+        self._connections = 0
+        self._server: asyncio.Server | None = None
+
+    async def start(self, address: str, port: int) -> int:
+        """Listen, and return the port. Raises OSError."""
+        self._server = await asyncio.start_server(self._serve, address, port, limit=MAX_HEAD)
+        found: int = self._server.sockets[0].getsockname()[1]
+        return found
+
+    async def stop(self) -> None:
+        """Close the listener; responses that are being sent may end."""
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections += 1
+        try:
+            if self._connections <= MAX_CONNECTIONS:
+                async with asyncio.timeout(SECONDS):
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    writer.write(self._response(head))
+                    await writer.drain()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # the client is gone, too slow, or sends no request
+        finally:
+            self._connections -= 1
+            writer.close()
+
+    def _response(self, head: bytes) -> bytes:
+        method, _, rest = head.partition(b" ")
+        path = rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
+        status, body, media_type = "404 Not Found", b"not found\n", "text/plain"
+        if method not in (b"GET", b"HEAD"):
+            status, body = "405 Method Not Allowed", b"only GET\n"
+        elif path in HEALTH_PATHS:
+            failures = {name: failure for name, check in self._checks.items() if (failure := check())}
+            lines = [
+                f"[-]{name} failed: {failures[name]}" if name in failures else f"[+]{name} ok" for name in self._checks
+            ]
+            status = "500 Internal Server Error" if failures else "200 OK"
+            body = "\n".join((*lines, "")).encode()
+        elif path == "/metrics":
+            status, body, media_type = "200 OK", self._metrics(), "text/plain; version=0.0.4; charset=utf-8"
+        header = f"HTTP/1.1 {status}\r\nContent-Type: {media_type}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        return header.encode() + (b"" if method == b"HEAD" else body)

@@ -1,0 +1,145 @@
+"""Metrics of all workers of a host, added up at a scrape of any of them.
+
+Rules kept here:
+* Each worker publishes its metrics when it is asked, when it is scraped itself, and when it ends. A scrape asks the others, and
+  adds up what all have published. One that does not answer in time counts with what it published last.
+* A counter never goes back when a worker is replaced: the replacement starts from what was published last. A worker that is killed
+  loses what it counted since then, which no scrape has shown.
+* Counters and histograms are added up over all workers that ever were. Gauges are added up, or their greatest or least value is
+  taken, over those that serve.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from mooring.server.hostshare.share import ALONE, HostShare
+from mooring.server.hostshare.siblings import Siblings
+from mooring.server.metrics import Metrics
+
+QUESTION = "metrics"
+"""Question to a worker to publish its metrics."""
+
+Labels = tuple[tuple[str, str], ...]
+Key = tuple[str, Labels]
+
+
+class _Sum(Collector):
+    """Sum of the metrics of several workers."""
+
+    def __init__(self, combine: Callable[[str], Callable[[Iterable[float]], float]]) -> None:
+        self._combine = combine
+        self._families: dict[str, tuple[str, str, dict[Key, float]]] = {}
+
+    def add(self, family: Metric, keeps: Callable[[str, str], bool] = lambda kind, name: True) -> None:
+        """Add the samples of one worker; only those that `keeps` accepts by type and name."""
+        _, _, samples = self._families.setdefault(family.name, (family.documentation, family.type, {}))
+        for sample in family.samples:
+            if not keeps(family.type, sample.name):
+                continue
+            key = (sample.name, tuple(sample.labels.items()))
+            combine = min if sample.name.endswith("_created") else self._combine(family.name)
+            samples[key] = combine((samples[key], sample.value)) if key in samples else sample.value
+
+    def collect(self) -> list[Metric]:
+        """Return the families that have samples."""
+        found = []
+        for name, (documentation, kind, samples) in self._families.items():
+            family = Metric(name, documentation, kind)
+            for (sample, labels), value in samples.items():
+                family.add_sample(sample, dict(labels), value)
+            if family.samples:
+                found.append(family)
+        return found
+
+
+class HostMetrics:
+    """Metrics that `/metrics` shows. `siblings` are asked to publish theirs."""
+
+    def __init__(self, metrics: Metrics, share: HostShare = ALONE) -> None:
+        self._metrics = metrics
+        self._share = share
+        self._before: list[Metric] = []
+        if share.memory is not None:
+            self._before = [family for family in _read(share, share.worker) if _lasting(family)]
+
+    def publish(self) -> None:
+        """Publish the metrics of this worker for the others."""
+        if self._share.memory is not None:
+            self._share.memory.publication(self._share.worker).write(_encode(self._own().collect()))
+
+    def answer(self, _: str) -> bytes:
+        """Answer QUESTION."""
+        self.publish()
+        return b""
+
+    async def text(self, siblings: Siblings) -> bytes:
+        """Return the metrics of all workers in the Prometheus text format."""
+        if self._share.memory is None:
+            return self._metrics.text()
+        await siblings.ask(QUESTION)
+        total = self._own()
+        serving = siblings.present
+        for worker in range(self._share.memory.seats):
+            if worker != self._share.worker:
+                for family in _read(self._share, worker):
+                    total.add(family, _any if worker in serving else _is_lasting)
+        self.publish()
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(total)
+        return generate_latest(registry)
+
+    def _own(self) -> _Sum:
+        """Return what this worker has counted, and those before it in its place."""
+        own = _Sum(self._metrics.combine)
+        for family in self._metrics.registry.collect():
+            own.add(family)
+        for family in self._before:
+            own.add(family, _is_lasting)
+        return own
+
+
+def _any(kind: str, name: str) -> bool:
+    return True
+
+
+def _is_lasting(kind: str, name: str) -> bool:
+    """Return True for a sample that only grows."""
+    return kind in ("counter", "histogram") or name.endswith("_total")
+
+
+def _lasting(family: Metric) -> bool:
+    return any(_is_lasting(family.type, sample.name) for sample in family.samples)
+
+
+def _encode(families: Iterable[Metric]) -> bytes:
+    return json.dumps(
+        [
+            [
+                one.name,
+                one.documentation,
+                one.type,
+                [[sample.name, sample.labels, sample.value] for sample in one.samples],
+            ]
+            for one in families
+        ]
+    ).encode()
+
+
+def _read(share: HostShare, worker: int) -> list[Metric]:
+    """Return what a worker has published last."""
+    assert share.memory is not None
+    document = share.memory.publication(worker).read()
+    families = []
+    for name, documentation, kind, samples in json.loads(document or b"[]"):
+        family = Metric(name, documentation, kind)
+        for sample, labels, value in samples:
+            family.add_sample(sample, labels, value)
+        families.append(family)
+    return families

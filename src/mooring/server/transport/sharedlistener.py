@@ -1,0 +1,152 @@
+"""Accepts connections from listening sockets that several processes share, so that each takes its part.
+
+Rules kept here:
+* Each worker publishes the number of its connections in shared memory. A worker that has more than another waits a moment before it
+  accepts, so that the other one is faster. It then accepts, whether the other one did or not: one that is busy or stopped delays a
+  new connection by no more than `YIELD_SECONDS`.
+* Few connections are accepted in a turn of the loop, so that a burst is shared out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import mmap
+import socket
+import struct
+from collections.abc import Callable, Sequence
+
+log = logging.getLogger("mooring.server")
+
+ACCEPTS_PER_TURN = 2
+"""Connections that are accepted in one turn of the loop. A handshake takes about 1 ms, in which the others accept."""
+YIELD_SECONDS = 0.002
+"""Time for which a worker with more connections leaves new ones to the others: two handshakes."""
+SLACK_PART = 8
+"""A worker may have one part in so many more than another before it yields: nothing of few connections, a little of many."""
+PAUSE_SECONDS = 1.0
+"""Time without accepting after the process or the system ran out of descriptors or memory."""
+_COUNT = struct.Struct("=i")
+_ABSENT = -1
+_OUT_OF_MEANS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class ConnectionCounts:
+    """Connections of each worker, in memory that all share. Each worker writes its own cell, one aligned word."""
+
+    def __init__(self, seats: int) -> None:
+        self._seats = seats
+        self._cells = mmap.mmap(-1, seats * _COUNT.size)
+        for seat in range(seats):
+            self.clear(seat)
+
+    def put(self, seat: int, count: int) -> None:
+        """Publish the connections of a worker that accepts."""
+        _COUNT.pack_into(self._cells, seat * _COUNT.size, count)
+
+    def clear(self, seat: int) -> None:
+        """Note that the worker accepts no connections, or has ended."""
+        self.put(seat, _ABSENT)
+
+    def least(self) -> int:
+        """Return the least number of connections of a worker that accepts; 0 without one."""
+        found = (_COUNT.unpack_from(self._cells, seat * _COUNT.size)[0] for seat in range(self._seats))
+        return min((count for count in found if count != _ABSENT), default=0)
+
+
+class SharedListener:
+    """Accepts for one worker. Implements as much of `asyncio.Server` as `Listener` uses."""
+
+    def __init__(
+        self,
+        sockets: Sequence[socket.socket],
+        make_protocol: Callable[[], asyncio.Protocol],
+        counts: ConnectionCounts,
+        seat: int,
+        connections: Callable[[], int],
+    ) -> None:
+        """`connections` returns the number of connections of this process."""
+        self._loop = asyncio.get_running_loop()
+        self.sockets = tuple(sockets)
+        self._make_protocol = make_protocol
+        self._counts = counts
+        self._seat = seat
+        self._connections = connections
+        self._connecting: set[asyncio.Task[object]] = set()
+        self._resting: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        """Begin to accept."""
+        self._publish()
+        for one in self.sockets:
+            self._loop.add_reader(one.fileno(), self._readable, one)
+
+    def close(self) -> None:
+        """Stop accepting; the sockets stay open for the other workers. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._counts.clear(self._seat)
+        if self._resting is not None:
+            self._resting.cancel()
+        for one in self.sockets:
+            self._loop.remove_reader(one.fileno())
+            one.close()  # the descriptor of this process; the supervisor and the other workers have theirs
+
+    @property
+    def connecting(self) -> bool:
+        """True while an accepted connection has no protocol yet."""
+        return bool(self._connecting)
+
+    def changed(self) -> None:
+        """Publish the number of connections, after it has changed."""
+        if not self._closed:
+            self._publish()
+
+    def _publish(self) -> None:
+        self._counts.put(self._seat, self._connections() + len(self._connecting))
+
+    def _readable(self, listening: socket.socket) -> None:
+        least = self._counts.least()
+        if self._connections() + len(self._connecting) > least + least // SLACK_PART:
+            self._rest(YIELD_SECONDS)
+        else:
+            self._accept(listening, ACCEPTS_PER_TURN)
+
+    def _rest(self, seconds: float) -> None:
+        for one in self.sockets:
+            self._loop.remove_reader(one.fileno())
+        self._resting = self._loop.call_later(seconds, self._rested)
+
+    def _rested(self) -> None:
+        self._resting = None
+        for one in self.sockets:
+            self._loop.add_reader(one.fileno(), self._readable, one)
+            self._accept(one, 1)
+
+    def _accept(self, listening: socket.socket, most: int) -> None:
+        for _ in range(most):
+            try:
+                accepted, _ = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno in _OUT_OF_MEANS:
+                    log.error("connections cannot be accepted: %s", (error.strerror or str(error)).lower())
+                    if self._resting is None:
+                        self._rest(PAUSE_SECONDS)
+                return
+            accepted.setblocking(False)
+            task = self._loop.create_task(self._connect(accepted))
+            self._connecting.add(task)
+            task.add_done_callback(self._connecting.discard)
+        self._publish()
+
+    async def _connect(self, accepted: socket.socket) -> object:
+        try:
+            return await self._loop.connect_accepted_socket(self._make_protocol, accepted)
+        except OSError:
+            accepted.close()  # the client has gone
+            return None

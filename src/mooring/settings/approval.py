@@ -1,0 +1,38 @@
+"""Settings of the approval of certificate requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mooring.errors import ConfigError
+from mooring.settings.declaration import Settings, setting
+from mooring.settings.kinds import TEXT
+
+OPTIONAL, REQUIRED = CHOICES = ("optional", "required")
+
+
+def _one_of_choices(text: str, key: str) -> str:
+    if text not in CHOICES:
+        raise ConfigError(f'{key}: "{text}" is not one of {", ".join(CHOICES)}')
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalSettings(Settings):
+    """Approval of certificate requests."""
+
+    heading: ClassVar[str] = "Approval of certificate requests"
+
+    machine_inventory: str = setting(
+        TEXT,
+        default=OPTIONAL,
+        meaning="Inventory of authorized machines: optional, or required, so that others wait for a person.",
+        metavar="MODE",
+        parse=_one_of_choices,
+    )
+
+    @property
+    def inventory_required(self) -> bool:
+        """Every joining machine needs an AuthorizedMachine, or the approval of a person."""
+        return self.machine_inventory == REQUIRED

@@ -1,0 +1,294 @@
+"""Keys and KMS plugins of one process: the configuration in force, and the health of each plugin.
+
+Rules kept here:
+* A new configuration comes into force whole, after each plugin that it adds was healthy once. Until then the old one stays.
+* Each plugin is asked for its status at intervals. A new key id gives a new seed (`mooring.trust.encryption.envelope`).
+* A data key is decrypted once, however many values need it at the same time. After a failure the plugin is left alone for a moment,
+  so that a list of a thousand values does not wait a thousand times.
+* When a plugin answers again, or a new configuration is in force, subscribers are called: values may be readable that were not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from mooring.apimachinery.uid import uuid4
+from mooring.clock import Clock
+from mooring.errors import MooringError, StorageError
+from mooring.secret import Secret
+from mooring.storage.encryption.kmsplugin import KmsPluginClient, PluginError
+from mooring.trust.encryption.ciphers import SEED, CipherError, Entropy
+from mooring.trust.encryption.configuration import EncryptionConfiguration, GroupResource, KmsPlugin
+from mooring.trust.encryption.encryptedobject import EncryptedDataKey
+from mooring.trust.encryption.envelope import DataKeyNeededError, Envelope
+from mooring.trust.encryption.transformer import PLAIN, Transformer, Transformers, UnreadableError
+
+HEALTHY_SECONDS = 20.0
+"""Between two questions to a healthy plugin; kube-apiserver's health check keeps an answer as long."""
+UNHEALTHY_SECONDS = 3.0
+"""Between two questions to a plugin that failed, and the time for which it is not asked for data keys."""
+CLOSE_FACTOR = 2
+"""Timeouts after which the connection to a removed plugin is closed: calls under way have ended by then."""
+
+FROM_STORAGE, TO_STORAGE = "from_storage", "to_storage"
+Connect = Callable[[KmsPlugin], KmsPluginClient]
+
+log = logging.getLogger(__name__)
+
+
+class Plugin:
+    """One KMS plugin with its connection, its data keys and its health."""
+
+    def __init__(self, plugin: KmsPlugin, envelope: Envelope, client: KmsPluginClient) -> None:
+        self.plugin = plugin
+        self.envelope = envelope
+        self.client = client
+        self.problem = "it has not been reached yet"
+        """Reason of the last failure, "" while it is healthy."""
+        self.silent_until = 0.0
+        self.polling: asyncio.Task[None] | None = None
+        self.decrypting: dict[EncryptedDataKey, asyncio.Task[None]] = {}
+
+
+class Providers:
+    """Transformers in force, and the plugins behind them."""
+
+    def __init__(
+        self,
+        configuration: EncryptionConfiguration,
+        clock: Clock,
+        entropy: Entropy,
+        connect: Connect = KmsPluginClient,
+    ) -> None:
+        self._clock = clock
+        self._entropy = entropy
+        self._connect = connect
+        self._subscribers: list[Callable[[], None]] = []
+        self.transformers = Transformers(configuration)
+        self._plugins: dict[str, Plugin] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self.operations: Counter[tuple[str, str, str, str]] = Counter()
+        """Transformations by resource, direction, prefix and status, as kube-apiserver counts them."""
+        self.cache_misses = 0
+        """Data keys that a plugin had to decrypt."""
+
+    def subscribe(self, readable_again: Callable[[], None]) -> None:
+        """Call `readable_again` when values may have become readable."""
+        self._subscribers.append(readable_again)
+
+    def _readable_again(self) -> None:
+        for call in self._subscribers:
+            call()
+
+    # -- start and stop ------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Ask every plugin once, then go on asking. Raises ConfigError when gRPC is not installed."""
+        self._plugins = self._connected(self.transformers, {})
+        await asyncio.gather(*(self._probe(one) for one in self._plugins.values()))
+        self._poll(self._plugins)
+
+    async def stop(self) -> None:
+        """End everything. Idempotent."""
+        plugins, self._plugins = self._plugins, {}
+        for task in tuple(self._closing):
+            task.cancel()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+        await asyncio.gather(*(_close(one) for one in plugins.values()))
+
+    async def replace(self, configuration: EncryptionConfiguration) -> None:
+        """Bring a configuration into force. Raises StorageError when a plugin that it adds is not healthy, and ConfigError."""
+        kept = {
+            name: one.envelope
+            for name, one in self._plugins.items()
+            if any(plugin.name == name and plugin.socket == one.plugin.socket for plugin in configuration.plugins)
+        }
+        transformers = Transformers(configuration, kept)
+        plugins = self._connected(transformers, self._plugins)
+        added = {name: one for name, one in plugins.items() if one is not self._plugins.get(name)}
+        try:
+            await asyncio.gather(*(self._probe(one) for one in added.values()))
+            sick = [f"{name}: {one.problem}" for name, one in added.items() if one.problem]
+            if sick:
+                raise StorageError(f"KMS plugins of the new configuration are not healthy: {'; '.join(sick)}")
+        except BaseException:
+            await asyncio.gather(*(_close(one) for one in added.values()))
+            raise
+        removed = [one for name, one in self._plugins.items() if plugins.get(name) is not one]
+        self.transformers, self._plugins = transformers, plugins
+        self._poll(added)
+        for one in removed:
+            task = asyncio.create_task(self._close_later(one))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+        self._readable_again()
+
+    def _connected(self, transformers: Transformers, present: Mapping[str, Plugin]) -> dict[str, Plugin]:
+        """Return the plugins of a configuration; those that stay the same keep their connection."""
+        found: dict[str, Plugin] = {}
+        for plugin in transformers.configuration.plugins:
+            known = present.get(plugin.name)
+            if known is None or known.plugin != plugin:
+                known = Plugin(plugin, transformers.envelopes[plugin.name], self._connect(plugin))
+            found[plugin.name] = known
+        return found
+
+    def _poll(self, plugins: Mapping[str, Plugin]) -> None:
+        for name, one in plugins.items():
+            one.polling = asyncio.get_running_loop().create_task(self._poll_forever(one), name=f"KMS plugin {name}")
+
+    async def _close_later(self, plugin: Plugin) -> None:
+        if plugin.polling is not None:
+            plugin.polling.cancel()
+        await self._clock.sleep(CLOSE_FACTOR * plugin.plugin.timeout.total_seconds())
+        await _close(plugin)
+
+    # -- health --------------------------------------------------------------------------------------------------------
+
+    @property
+    def healthy(self) -> bool:
+        """Every plugin was healthy when it was last asked."""
+        return not any(one.problem for one in self._plugins.values())
+
+    async def _poll_forever(self, plugin: Plugin) -> None:
+        while True:
+            await self._clock.sleep(UNHEALTHY_SECONDS if plugin.problem else HEALTHY_SECONDS)
+            await self._probe(plugin)
+
+    async def _probe(self, plugin: Plugin) -> None:
+        """Ask one plugin for its status, and let it encrypt a new seed when it has a new key."""
+        before = plugin.problem
+        try:
+            await self._ask(plugin)
+            plugin.problem = ""
+        except (PluginError, CipherError) as error:
+            plugin.problem = str(error)
+        except Exception as error:  # a poll that ended would make all writes fail after a while
+            log.exception("the KMS plugin %s could not be asked", plugin.plugin.name)
+            plugin.problem = type(error).__name__
+        if plugin.problem and plugin.problem != before:
+            log.error("the KMS plugin %s is not healthy: %s", plugin.plugin.name, plugin.problem)
+        elif before and not plugin.problem:
+            plugin.silent_until = 0.0
+            log.info("the KMS plugin %s is healthy", plugin.plugin.name)
+            if plugin.polling is not None:  # else nothing was read yet
+                self._readable_again()
+
+    async def _ask(self, plugin: Plugin) -> None:
+        now, envelope = self._clock.monotonic(), plugin.envelope
+        status = await plugin.client.status()
+        envelope.check_status(status)
+        if envelope.is_current(status.key_id):
+            envelope.extend(now)
+            return
+        seed = Secret(self._entropy(SEED))
+        encrypted = await plugin.client.encrypt(seed, uuid4(self._entropy))
+        envelope.replace(seed, encrypted, status.key_id, now)
+        log.info("the KMS plugin %s encrypted a new seed", plugin.plugin.name)
+
+    # -- values --------------------------------------------------------------------------------------------------------
+
+    def transformer(self, resource: GroupResource) -> Transformer:
+        """Return the transformer of a resource."""
+        return self.transformers.of(resource)
+
+    @property
+    def encrypts(self) -> bool:
+        """False without a configuration: values are stored as they are."""
+        return bool(self.transformers.configuration.providers)
+
+    def is_configured(self, resource: GroupResource) -> bool:
+        """Return whether the configuration names the resource."""
+        return self.transformers.of(resource) is not PLAIN
+
+    def open_now(self, resource: GroupResource, value: bytes, context: bytes) -> tuple[bytes, bool] | None:
+        """Return the plain value, and whether it is stale; None when a plugin has to decrypt a data key first.
+
+        Raises UnreadableError.
+        """
+        transformer = self.transformers.of(resource)
+        try:
+            found = transformer.open(value, context, self._clock.monotonic())
+        except DataKeyNeededError:
+            return None
+        except UnreadableError:
+            self.operations[str(resource), FROM_STORAGE, "unknown", "unknown-non-grpc"] += 1
+            raise
+        if transformer is not PLAIN:
+            self.operations[str(resource), FROM_STORAGE, _prefix(value, transformer), "OK"] += 1
+        return found
+
+    async def open(self, resource: GroupResource, value: bytes, context: bytes) -> tuple[bytes, bool]:
+        """Return the plain value, and whether it is stale. Raises UnreadableError."""
+        refused: set[EncryptedDataKey] = set()
+        found = self.open_now(resource, value, context)
+        while found is None:
+            transformer = self.transformers.of(resource)
+            try:
+                found = transformer.open(value, context, self._clock.monotonic(), refused)
+            except DataKeyNeededError as needed:
+                try:
+                    await self._decrypt(needed)
+                except MooringError:
+                    refused.add(needed.data_key)
+        return found
+
+    def seal(self, resource: GroupResource, value: bytes, context: bytes) -> bytes:
+        """Return the value to store. Raises StorageError."""
+        transformer = self.transformers.of(resource)
+        if transformer is PLAIN:
+            return value
+        prefix = transformer.prefix.decode(errors="replace")
+        try:
+            sealed = transformer.seal(value, context, self._entropy, self._clock.monotonic())
+        except CipherError as error:
+            self.operations[str(resource), TO_STORAGE, prefix, "unknown-non-grpc"] += 1
+            raise StorageError(f"{resource} cannot be encrypted: {transformer.label}: {error}") from None
+        self.operations[str(resource), TO_STORAGE, prefix, "OK"] += 1
+        return sealed
+
+    async def _decrypt(self, needed: DataKeyNeededError) -> None:
+        """Have a data key decrypted and keep it. Raises PluginError or CipherError."""
+        plugin = next((one for one in self._plugins.values() if one.envelope is needed.envelope), None)
+        if plugin is None:
+            raise PluginError("the plugin was removed from the configuration meanwhile")
+        task = plugin.decrypting.get(needed.data_key)
+        if task is None:
+            if self._clock.monotonic() < plugin.silent_until:
+                raise PluginError(f"KMS plugin {plugin.plugin.name} has just failed")
+            task = asyncio.get_running_loop().create_task(self._decrypt_once(plugin, needed.data_key))
+            plugin.decrypting[needed.data_key] = task
+            task.add_done_callback(lambda _: plugin.decrypting.pop(needed.data_key, None))
+        await asyncio.shield(task)
+
+    async def _decrypt_once(self, plugin: Plugin, key: EncryptedDataKey) -> None:
+        self.cache_misses += 1
+        try:
+            plain = await plugin.client.decrypt(key, uuid4(self._entropy))
+            plugin.envelope.learn(key, plain, self._clock.monotonic())
+        except MooringError as error:
+            log.warning("a data key could not be decrypted: %s", error)
+            plugin.silent_until = self._clock.monotonic() + UNHEALTHY_SECONDS
+            plugin.problem = plugin.problem or "it did not decrypt a data key"
+            raise
+
+
+def _prefix(value: bytes, transformer: Transformer) -> str:
+    """Return the prefix of a value as kube-apiserver's metric has it: closed to those of the configuration."""
+    return next(
+        (prefix.decode(errors="replace") for prefix in transformer.prefixes if value.startswith(prefix)), "identity"
+    )
+
+
+async def _close(plugin: Plugin) -> None:
+    tasks = [plugin.polling, *plugin.decrypting.values()]
+    for task in tasks:
+        if task is not None:
+            task.cancel()
+    await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
+    with contextlib.suppress(Exception):
+        await plugin.client.close()

@@ -1,0 +1,281 @@
+"""Store that encrypts values around any driver: plain values above, encrypted ones below.
+
+Rules kept here:
+* The providers of a resource decide on its values. Keys that belong to no resource of this server pass unchanged.
+* The storage key is authenticated where the cipher does that (`mooring.trust.encryption.ciphers`), by its name in the engine:
+  kube-apiserver authenticates the name with the prefix of --etcd-prefix. A value from a store with the default prefix is read, and
+  is stale.
+* A value that no key decrypts is an `UnreadableEntry`: its neighbours, the list and the watch go on.
+* Long lists are decrypted in slices, with other work in between.
+* A value that this process wrote is not decrypted when it comes back in a watch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from mooring.storage.contract import (
+    Change,
+    Entry,
+    KeyExistsError,
+    Page,
+    RevisionMismatchError,
+    Storage,
+    UnreadableEntry,
+)
+from mooring.storage.encryption.providers import Providers
+from mooring.storage.keys import check_key
+from mooring.trust.encryption.ciphers import ENCRYPTED
+from mooring.trust.encryption.configuration import GroupResource
+from mooring.trust.encryption.transformer import UnreadableError, written_by
+
+SLICE_BYTES = 1 << 20
+SLICE_ENTRIES = 256
+"""Bytes or entries that are decrypted before other work runs: about 5 ms."""
+RECENT_ENTRIES = 256
+RECENT_BYTES = 16 << 20
+"""Own writes that are remembered until the watch has them."""
+USAGE_PAGE = 500
+"""Entries read at a time for a report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Values of one resource: their number by provider and key, and how many are stale or unreadable."""
+
+    resource: GroupResource
+    writes: str
+    """Provider and key that write now."""
+    values: Mapping[str, int]
+    stale: int
+    unreadable: int
+
+
+class _RecentWrites:
+    """Sealed and plain values of this process's own writes, by key."""
+
+    def __init__(self) -> None:
+        self._writes: OrderedDict[str, tuple[bytes, bytes]] = OrderedDict()
+        self._size = 0
+
+    def add(self, key: str, sealed: bytes, plain: bytes) -> None:
+        self.take(key)
+        self._writes[key] = (sealed, plain)
+        self._size += len(plain)
+        while len(self._writes) > RECENT_ENTRIES or self._size > RECENT_BYTES:
+            _, (_, dropped) = self._writes.popitem(last=False)
+            self._size -= len(dropped)
+
+    def take(self, key: str, sealed: bytes | None = None) -> bytes | None:
+        """Remove and return the plain value of `sealed`; without it, of any write to the key."""
+        found = self._writes.get(key)
+        if found is None or (sealed is not None and found[0] != sealed):
+            return None
+        del self._writes[key]
+        self._size -= len(found[1])
+        return found[1]
+
+
+class EncryptedStorage:
+    """Implements `contract.Storage` over another store."""
+
+    def __init__(
+        self,
+        inner: Storage,
+        providers: Providers,
+        resources: Mapping[str, GroupResource],
+        context: Callable[[str], bytes] = str.encode,
+    ) -> None:
+        """`resources`: those of this server, by the prefix of their storage keys without a trailing slash.
+
+        `context` returns the name of a key in the engine.
+        """
+        self.inner = inner
+        self.providers = providers
+        self._resources = resources
+        self._context = context
+        self._recent = _RecentWrites()
+        # called for every read: nothing to do here
+        self.revision = inner.revision
+        self.compacted = inner.compacted
+        self.claim_compaction = inner.claim_compaction
+        self.compact = inner.compact
+        self.advance = inner.advance
+
+    @property
+    def problem(self) -> str:
+        return self.inner.problem
+
+    @property
+    def alarm(self) -> str:
+        return self.inner.alarm
+
+    def resource_of(self, key: str) -> GroupResource | None:
+        """Return the resource of a storage key, None for one that this server does not have."""
+        path, _, _ = key.rpartition("/")
+        return self._resources.get(path) or self._resources.get(path.rpartition("/")[0])
+
+    # -- opening and closing -------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        await self.inner.open()
+        try:
+            await self.providers.start()
+        except BaseException:
+            await self.inner.close()
+            raise
+
+    async def close(self) -> None:
+        await self.inner.close()
+        await self.providers.stop()
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    async def get(self, key: str, *, revision: int = 0) -> Entry | None:
+        entry = await self.inner.get(key, revision=revision)
+        return await self._opened(entry) if entry is not None else None
+
+    async def range(
+        self, prefix: str, *, after: str = "", limit: int = 0, revision: int = 0, counted: bool = True
+    ) -> Page:
+        page = await self.inner.range(prefix, after=after, limit=limit, revision=revision, counted=counted)
+        entries: list[Entry] = []
+        size = 0
+        for place, entry in enumerate(page.entries, 1):
+            entries.append(await self._opened(entry))
+            size += len(entry.value)
+            if size > SLICE_BYTES or not place % SLICE_ENTRIES:
+                size = 0
+                await asyncio.sleep(0)
+        return replace(page, entries=tuple(entries))
+
+    async def _opened(self, entry: Entry) -> Entry:
+        """Return the entry with its plain value, or an UnreadableEntry."""
+        if not self.providers.encrypts and not entry.value.startswith(ENCRYPTED):
+            return entry
+        resource = self.resource_of(entry.key)
+        if resource is None:
+            return entry
+        try:
+            plain, _ = await self._plain(resource, entry)
+        except UnreadableError as error:
+            return UnreadableEntry(entry.key, b"", entry.revision, entry.created, str(error))
+        return entry if plain is entry.value else Entry(entry.key, plain, entry.revision, entry.created)
+
+    async def _plain(self, resource: GroupResource, entry: Entry) -> tuple[bytes, bool]:
+        """Return the plain value, and whether it is stale. Raises UnreadableError."""
+        context = self._context(entry.key)
+        try:
+            found = self.providers.open_now(resource, entry.value, context)
+            return found if found is not None else await self.providers.open(resource, entry.value, context)
+        except UnreadableError:
+            moved_from = entry.key.encode()
+            if context == moved_from:
+                raise
+        return (await self.providers.open(resource, entry.value, moved_from))[0], True
+
+    # -- watching ------------------------------------------------------------------------------------------------------
+
+    def watch(self, prefix: str, *, after: int) -> AsyncIterator[tuple[Change, ...]]:
+        return self._opened_changes(self.inner.watch(prefix, after=after))
+
+    async def _opened_changes(self, batches: AsyncIterator[tuple[Change, ...]]) -> AsyncIterator[tuple[Change, ...]]:
+        try:
+            async for batch in batches:
+                yield await self._opened_batch(batch)
+        finally:
+            if isinstance(batches, AsyncGenerator):
+                await batches.aclose()
+
+    async def _opened_batch(self, batch: Sequence[Change]) -> tuple[Change, ...]:
+        changes: list[Change] = []
+        for change in batch:
+            entry = change.entry
+            if entry is None:
+                changes.append(change)
+                continue
+            plain = self._recent.take(change.key, entry.value)
+            opened = await self._opened(entry) if plain is None else replace(entry, value=plain)
+            changes.append(change if opened is entry else replace(change, entry=opened))
+        return tuple(changes)
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    async def create(self, key: str, value: bytes, *, ttl: int = 0) -> Entry:
+        sealed = self._sealed(key, value)
+        try:
+            entry = await self.inner.create(key, sealed, ttl=ttl)
+        except KeyExistsError as error:
+            raise KeyExistsError(await self._opened(error.current)) from None
+        return replace(entry, value=value)
+
+    async def update(self, key: str, value: bytes, *, expected: int, ttl: int = 0) -> Entry:
+        sealed = self._sealed(key, value)
+        try:
+            entry = await self.inner.update(key, sealed, expected=expected, ttl=ttl)
+        except RevisionMismatchError as error:
+            raise await self._mismatch(error) from None
+        return replace(entry, value=value)
+
+    async def delete(self, key: str, *, expected: int) -> int:
+        try:
+            return await self.inner.delete(key, expected=expected)
+        except RevisionMismatchError as error:
+            raise await self._mismatch(error) from None
+
+    async def _mismatch(self, error: RevisionMismatchError) -> RevisionMismatchError:
+        return RevisionMismatchError(await self._opened(error.current) if error.current is not None else None)
+
+    def _sealed(self, key: str, value: bytes) -> bytes:
+        check_key(key)
+        resource = self.resource_of(key)
+        if resource is None:
+            return value
+        sealed = self.providers.seal(resource, value, self._context(key))
+        if sealed is not value:
+            self._recent.add(key, sealed, value)
+        return sealed
+
+    # -- keys in use ---------------------------------------------------------------------------------------------------
+
+    async def is_stale(self, key: str) -> bool:
+        """Return whether another key than the one that writes now has written the value."""
+        resource = self.resource_of(key)
+        if resource is None or not self.providers.is_configured(resource):
+            return False
+        entry = await self.inner.get(key)
+        if entry is None:
+            return False
+        try:
+            return (await self._plain(resource, entry))[1]
+        except UnreadableError:
+            return False
+
+    async def usage(self) -> tuple[Usage, ...]:
+        """Return the usage of each resource that is encrypted, or has encrypted values."""
+        found: list[Usage] = []
+        for prefix, resource in sorted(self._resources.items(), key=lambda pair: pair[1]):
+            one = await self._usage_of(prefix, resource)
+            if self.providers.is_configured(resource) or one.unreadable:
+                found.append(one)
+        return tuple(found)
+
+    async def _usage_of(self, prefix: str, resource: GroupResource) -> Usage:
+        values: Counter[str] = Counter()
+        stale = unreadable = 0
+        after, more = "", True
+        while more:
+            page = await self.inner.range(f"{prefix}/", after=after, limit=USAGE_PAGE, counted=False)
+            for entry in page.entries:
+                values[written_by(entry.value)] += 1
+                try:
+                    stale += (await self._plain(resource, entry))[1]
+                except UnreadableError:
+                    unreadable += 1
+            more = page.more
+            after = page.entries[-1].key if page.entries else ""
+            await asyncio.sleep(0)
+        return Usage(resource, self.providers.transformer(resource).label, dict(values), stale, unreadable)

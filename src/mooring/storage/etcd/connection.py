@@ -1,0 +1,357 @@
+"""Connection to the members of etcd: one gRPC channel to each, of which one is in use; deadlines, credentials and failover.
+
+Rules kept here:
+* Each call has a deadline. A member that fails or does not answer is left at once, and the next one is used; calls under way on it
+  end with it.
+* A read is repeated on the next member until its time is over. A write is repeated only when etcd has certainly not received it, or
+  has refused it before proposing it. Else the write raises `UnknownOutcomeError`.
+* Every request demands that the member knows a leader (`hasleader`), so that a member cut off from its cluster refuses at once
+  instead of letting requests run into their deadline.
+* Files of certificates and of the password are read anew when they change; the channels are replaced then.
+* Messages of errors name the endpoint and what to do. They never contain a key, a value, a password or a token.
+
+gRPC must not be started before a process forks for the last time: its threads do not survive. Importing it starts nothing; making a
+`Connection` does, so `EtcdStorage.open` makes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import grpc
+import grpc.aio
+
+from mooring.errors import StorageError, UnknownOutcomeError
+from mooring.settings.storage import StorageSettings
+from mooring.storage.etcd import messages
+
+ATTEMPT_SECONDS = 2.0
+"""Deadline of one attempt of a small read: a member that hangs is left after it. etcd answers in milliseconds."""
+READ_SECONDS = 6.0
+"""Time in which a read is repeated on other members: an election takes 1–2 s with etcd's defaults."""
+WRITE_SECONDS = 6.0
+"""Time of a write, with the wait for a leader; etcd itself gives up after 7 s."""
+LARGE_READ_SECONDS = 10.0
+"""Deadline of one attempt of a read of many entries."""
+RETRY_SECONDS = 0.1
+"""Pause before an attempt when every member has failed in turn."""
+OLDEST_VERSION = (3, 4)
+"""Oldest version that has what the driver uses: watch ids of the client's choice, and fragments."""
+
+_CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),  # pages of entries; the driver bounds their number
+    ("grpc.max_send_message_length", -1),  # etcd says in words that a request is too large
+    ("grpc.keepalive_time_ms", 6_000),  # etcd ends connections that ping more often than every 5 s
+    ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.http2.max_pings_without_data", 0),  # a watch without events must notice a dead member, too
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # also the deadline of a connection attempt
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.enable_retries", 0),  # what is repeated is decided here
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),  # a replaced channel shares no connection with the one before
+)
+
+REMEDIES: Mapping[str, str] = {
+    "database space exceeded": (
+        "etcd's database is full (NOSPACE alarm): writes are refused. Free space with `etcdctl defrag` after a compaction, or "
+        "raise --quota-backend-bytes of etcd, and then clear the alarm with `etcdctl alarm disarm`"
+    ),
+    "request is too large": "the object is larger than etcd accepts (its --max-request-bytes, 1.5 MiB by default)",
+    "message larger than max": "the object is larger than etcd accepts (its --max-request-bytes, 1.5 MiB by default)",
+    "corrupt cluster": (
+        "etcd has found its members in disagreement (CORRUPT alarm): see `etcdctl alarm list`; restore etcd from a snapshot"
+    ),
+    "authentication failed": "etcd refused the user or the password: check --etcd-username and --etcd-password-file",
+    "authentication is not enabled": "etcd has no authentication enabled: remove --etcd-username and --etcd-password-file",
+    "user name is empty": "etcd demands a user: give --etcd-username and --etcd-password-file, or a client certificate",
+    "permission denied": "etcd denied the permission: grant the user read and write on the keys of --etcd-prefix and of /mooring/",
+}
+"""What to do, by a part of the message of a refusal. A refused request has changed nothing."""
+_NOT_PROPOSED = ("etcdserver: no leader", "etcdserver: too many requests", "failed to connect to all addresses")
+"""Failures before a request was proposed to the members: it can be repeated."""
+_LEFT = "the member was left"
+_TOKEN_EXPIRED = ("invalid auth token", "revision of auth store is old")
+
+log = logging.getLogger(__name__)
+
+
+def _in_words(error: grpc.aio.AioRpcError) -> str:
+    """Return the cause of a failed call. Only the texts of TLS and of connections are taken from gRPC."""
+    details = error.details() or ""
+    for part, remedy in REMEDIES.items():
+        if part in details:
+            return remedy
+    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED or details == _LEFT:
+        return "it does not answer"
+    if "CERTIFICATE_VERIFY_FAILED" in details:
+        return "its certificate does not verify: check --etcd-cafile, and the names in the certificate"
+    if "WRONG_VERSION_NUMBER" in details:
+        return "it does not speak TLS: use http: or start etcd with certificates"
+    if "Connection refused" in details:
+        return "the connection is refused"
+    if "andshake" in details or "Socket closed" in details or "onnection reset" in details:
+        return "it closed the connection: does it serve TLS, and demand a client certificate (--etcd-certfile)?"
+    if details.startswith("etcdserver: "):
+        return details.removeprefix("etcdserver: ")
+    if error.code() is grpc.StatusCode.UNAVAILABLE:
+        return "it ended the connection: if it demands a client certificate, give --etcd-certfile and --etcd-keyfile"
+    return f"the call failed ({error.code().name})"
+
+
+def _is_refusal(error: grpc.aio.AioRpcError) -> bool:
+    """Return True for an answer of etcd that the request cannot be carried out: no other member would answer otherwise."""
+    details = error.details() or ""
+    if any(part in details for part in REMEDIES):
+        return True
+    return error.code() not in (
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+    )
+
+
+class RefusedError(StorageError):
+    """A request that etcd answered with an error; it has changed nothing. `details` is etcd's text, for comparison only."""
+
+    def __init__(self, message: str, details: str) -> None:
+        super().__init__(message)
+        self.details = details
+
+
+class Endpoint:
+    """The channel to one member."""
+
+    def __init__(self, url: str, credentials: grpc.ChannelCredentials | None) -> None:
+        self.url = url
+        target = urlsplit(url).netloc
+        self.channel = (
+            grpc.aio.insecure_channel(target, options=_CHANNEL_OPTIONS)
+            if credentials is None
+            else grpc.aio.secure_channel(target, credentials, options=_CHANNEL_OPTIONS)
+        )
+        self.calls = {
+            method: self.channel.unary_unary(
+                method,
+                request_serializer=messages.CLASSES[request].SerializeToString,
+                response_deserializer=messages.CLASSES[response].FromString,
+            )
+            for method, (request, response) in messages.METHODS.items()
+        }
+        self.watch = self.channel.stream_stream(
+            messages.WATCH,
+            request_serializer=messages.WatchRequest.SerializeToString,
+            response_deserializer=messages.WatchResponse.FromString,
+        )
+        self.version: tuple[int, ...] = ()
+        """Version of the member, once it was asked."""
+
+
+class Connection:
+    """All endpoints, one of them in use."""
+
+    def __init__(self, settings: StorageSettings, servers: Sequence[str]) -> None:
+        self._settings = settings
+        self._files = self._read_files()
+        self._endpoints = [self._endpoint(url) for url in servers]
+        self._index = 0
+        self._token = ""
+        self._authenticating: asyncio.Task[None] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+        self.metadata: tuple[tuple[str, str], ...] = (("hasleader", "true"),)
+
+    # -- files -----------------------------------------------------------------------------------------------------
+
+    def _read_files(self) -> tuple[bytes | None, ...]:
+        settings = self._settings
+        found: list[bytes | None] = []
+        for key, name in (
+            ("etcd-cafile", settings.etcd_cafile),
+            ("etcd-certfile", settings.etcd_certfile),
+            ("etcd-keyfile", settings.etcd_keyfile),
+            ("etcd-password-file", settings.etcd_password_file),
+        ):
+            try:
+                found.append(Path(name).read_bytes() if name else None)
+            except OSError as error:
+                raise StorageError(f"{key}: {name} cannot be read: {error.strerror}") from None
+        return tuple(found)
+
+    def _endpoint(self, url: str) -> Endpoint:
+        credentials = None
+        if url.startswith("https:"):
+            ca, certificate, key, _ = self._files
+            credentials = grpc.ssl_channel_credentials(ca, key, certificate)
+        return Endpoint(url, credentials)
+
+    async def follow_files(self) -> None:
+        """Replace the channels, and the token, when a file has changed. A file that cannot be read changes nothing."""
+        try:
+            files = self._read_files()
+        except StorageError as error:
+            log.warning("%s; the one read before is used", error)
+            return
+        if files == self._files:
+            return
+        log.info("certificates or password for etcd have changed; connecting anew")
+        self._files = files
+        old, self._endpoints = self._endpoints, [self._endpoint(endpoint.url) for endpoint in self._endpoints]
+        for endpoint in old:
+            self._close_later(endpoint, WRITE_SECONDS)
+        if self._settings.etcd_username:
+            await self._authenticate()
+
+    # -- opening and closing ---------------------------------------------------------------------------------------
+
+    async def open(self) -> Any:
+        """Connect to the first member that answers, and return its status. Raises StorageError with every member's reason."""
+        reasons: dict[str, str] = {}
+        for _ in self._endpoints:
+            endpoint = self.endpoint
+            try:
+                if self._settings.etcd_username:
+                    await self._authenticate()
+                status = await self.ask_version(endpoint)
+            except (StorageError, grpc.aio.AioRpcError) as error:
+                reasons[endpoint.url] = str(error) if isinstance(error, StorageError) else _in_words(error)
+                self.leave(endpoint)
+                continue
+            if endpoint.version < OLDEST_VERSION:
+                raise StorageError(f"etcd at {endpoint.url} is version {status.version}; Mooring needs 3.4 or later")
+            return status
+        text = "; ".join(f"{url}: {reason}" for url, reason in reasons.items())
+        raise StorageError(f"etcd cannot be used: {text}")
+
+    async def ask_version(self, endpoint: Endpoint) -> Any:
+        """Return the status of a member, and remember its version. Raises grpc.aio.AioRpcError."""
+        status = await endpoint.calls[messages.STATUS](
+            messages.StatusRequest(), timeout=ATTEMPT_SECONDS, metadata=self._token_metadata()
+        )
+        endpoint.version = tuple(int(part) for part in status.version.split("-")[0].split("."))
+        return status
+
+    async def close(self) -> None:
+        """Close all channels."""
+        for endpoint in self._endpoints:
+            self._close_later(endpoint, 0)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def _close_later(self, endpoint: Endpoint, grace: float) -> None:
+        task = asyncio.get_running_loop().create_task(endpoint.channel.close(grace))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    # -- choice of the endpoint ------------------------------------------------------------------------------------
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The endpoint in use."""
+        return self._endpoints[self._index]
+
+    def leave(self, endpoint: Endpoint) -> None:
+        """Use the next endpoint instead of `endpoint`, and end the calls under way on it."""
+        if endpoint is not self.endpoint:
+            return
+        self._endpoints[self._index] = self._endpoint(endpoint.url)
+        self._index = (self._index + 1) % len(self._endpoints)
+        self._close_later(endpoint, 0)
+
+    # -- authentication --------------------------------------------------------------------------------------------
+
+    def _token_metadata(self) -> tuple[tuple[str, str], ...]:
+        return (("token", self._token),) if self._token else ()
+
+    async def _authenticate(self) -> None:
+        """Get a token; concurrent callers share one request. Raises StorageError."""
+        if self._authenticating is None:
+            self._authenticating = asyncio.get_running_loop().create_task(self._get_token())
+        task = self._authenticating
+        try:
+            await asyncio.shield(task)
+        finally:
+            if self._authenticating is task and task.done():
+                self._authenticating = None
+
+    async def _get_token(self) -> None:
+        password = (self._files[3] or b"").decode(errors="replace").rstrip("\r\n")
+        request = messages.AuthenticateRequest(name=self._settings.etcd_username, password=password)
+        try:
+            response = await self.endpoint.calls[messages.AUTHENTICATE](request, timeout=ATTEMPT_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            raise StorageError(f"etcd at {self.endpoint.url}: {_in_words(error)}") from None
+        self._token = response.token
+        self.metadata = (("hasleader", "true"), ("token", self._token))
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+
+    async def call(self, method: str, request: Any, attempt: float = ATTEMPT_SECONDS) -> Any:
+        """Carry out a read, on other members when one fails. Raises StorageError."""
+        return await self._call(method, request, READ_SECONDS, attempt, repeatable=True)
+
+    async def write(self, request: Any) -> Any:
+        """Carry out a transaction. Raises StorageError when it is certainly not done, else UnknownOutcomeError."""
+        return await self._call(messages.TXN, request, WRITE_SECONDS, WRITE_SECONDS, repeatable=False)
+
+    async def _call(self, method: str, request: Any, seconds: float, attempt: float, *, repeatable: bool) -> Any:
+        endpoint = self.endpoint
+        call = endpoint.calls[method](request, timeout=attempt, metadata=self.metadata)
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            failure = error
+        except asyncio.CancelledError:
+            failure = self._cut_off(call)
+        end = asyncio.get_running_loop().time() + seconds  # of the repetitions
+        failures = 1
+        while True:
+            details = failure.details() or ""
+            if any(part in details for part in _TOKEN_EXPIRED):
+                if not self._settings.etcd_username or failures > 2 * len(self._endpoints):
+                    raise StorageError(f"etcd at {endpoint.url}: {REMEDIES['user name is empty']}") from None
+                await self._authenticate()
+            elif _is_refusal(failure):
+                raise RefusedError(f"etcd: {_in_words(failure)}", details) from None
+            else:
+                self.leave(endpoint)
+                if not repeatable and not any(part in details for part in _NOT_PROPOSED):
+                    raise UnknownOutcomeError(
+                        f"etcd at {endpoint.url}: {_in_words(failure)}; the write may or may not be stored"
+                    ) from None
+                if asyncio.get_running_loop().time() >= end:
+                    raise self._unreachable(endpoint, failure) from None
+                if failures % len(self._endpoints) == 0:
+                    await asyncio.sleep(RETRY_SECONDS)
+            failures += 1
+            endpoint = self.endpoint
+            left = max(end - asyncio.get_running_loop().time(), 0.1)
+            call = endpoint.calls[method](request, timeout=min(attempt, left), metadata=self.metadata)
+            try:
+                return await call
+            except grpc.aio.AioRpcError as error:
+                failure = error
+            except asyncio.CancelledError:
+                failure = self._cut_off(call)
+
+    @staticmethod
+    def _cut_off(call: Any) -> grpc.aio.AioRpcError:
+        """Return the failure of a call that ended because its channel was closed; let a cancellation of the task pass."""
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            call.cancel()
+            raise asyncio.CancelledError
+        return grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), _LEFT)
+
+    def _unreachable(self, endpoint: Endpoint, failure: grpc.aio.AioRpcError) -> StorageError:
+        if "no leader" in (failure.details() or ""):
+            return StorageError(
+                "etcd has no leader: most of its members are down or cut off; reads and writes go on once they are back"
+            )
+        return StorageError(f"etcd cannot be reached; {endpoint.url}: {_in_words(failure)}")

@@ -1,0 +1,529 @@
+"""The etcd storage driver: the contract over etcd's transactions, watches and leases.
+
+Rules kept here:
+* Callers of `revision` share round trips: one is under way at a time, and a call is answered by one that began after it.
+* That round trip reads the key of the revision offset, so every fresh read also knows the present offset. `advance` raises it. So
+  does a server that finds etcd's history cut (restored from a snapshot: another cluster id, a lower term or revision): every
+  revision that is shown afterwards is greater than all shown before, watches end as compacted, and caches read everything anew.
+* A write is one transaction that compares the revision of its key. When its outcome is unknown, an update or deletion is sent once
+  more, which cannot be carried out twice, because a revision is given once. A creation is looked up instead: sent again it could
+  bring back a key that was deleted meanwhile. What stays unknown raises `UnknownOutcomeError`.
+* Ranges are read in pages of bounded size, at one revision.
+* A heartbeat notices within seconds that etcd fails (`problem`) or has raised an alarm (`alarm`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from mooring.clock import Clock
+from mooring.errors import StorageError, UnknownOutcomeError
+from mooring.settings.storage import StorageSettings
+from mooring.storage.contract import (
+    Change,
+    CompactedError,
+    Entry,
+    FutureRevisionError,
+    KeyExistsError,
+    Page,
+    RevisionMismatchError,
+)
+from mooring.storage.etcd import messages
+from mooring.storage.etcd.connection import (
+    ATTEMPT_SECONDS,
+    LARGE_READ_SECONDS,
+    REMEDIES,
+    Connection,
+    RefusedError,
+)
+from mooring.storage.etcd.keyspace import Keyspace
+from mooring.storage.etcd.leases import Leases
+from mooring.storage.etcd.watching import CompactedAtError, Watcher, WatchStream
+from mooring.storage.keys import check_key
+
+HEARTBEAT_SECONDS = 2.0
+"""Seconds between two looks at etcd while nobody reads: a member that hangs is left, and a restore is noticed."""
+ALARM_BEATS = 5
+"""Heartbeats between two looks at alarms and files."""
+PAGE_ENTRIES = 1000
+"""Entries that are read at a time: their conversion keeps the loop thread for about 3 ms."""
+COMPACT_REV_KEY = b"compact_rev_key"
+"""Key by which kube-apiserver's processes agree on compactions; Mooring takes part."""
+
+log = logging.getLogger(__name__)
+
+_CLOSED = "the store is closed"
+
+
+class EtcdStorage:
+    """Implements `contract.Storage` on a cluster of etcd."""
+
+    def __init__(self, servers: Sequence[str], settings: StorageSettings, clock: Clock) -> None:
+        self._servers = tuple(servers)
+        self._settings = settings
+        self._clock = clock
+        self._keys = Keyspace(settings.etcd_prefix)
+        self._offset = 0
+        """Difference between the revisions that are shown and those of etcd."""
+        self._offset_revision = 0
+        """Revision of etcd at which the key of the offset was written last; 0 while it does not exist."""
+        self._cluster_id = 0
+        self._term = 0
+        self._newest = 0
+        """Newest revision of etcd that a linearizable read has returned."""
+        self._oldest = 1
+        """A compacted revision of etcd: the oldest that can be read, or one before it."""
+        self._compactions: int | None = None
+        """Version of COMPACT_REV_KEY as this process knows it."""
+        self._askers: list[asyncio.Future[int]] = []
+        self._asking: asyncio.Task[None] | None = None
+        self._heart: asyncio.Task[None] | None = None
+        self._writes = 0
+        self._idle = asyncio.Event()
+        self._connection: Connection
+        self._stream: WatchStream
+        self._leases: Leases
+        self._is_open = False
+        self._restored = asyncio.Lock()
+        self.problem = ""
+        self.alarm = ""
+
+    # ---- opening and closing
+
+    async def open(self) -> None:
+        if self._is_open:
+            return
+
+        self._connection = Connection(self._settings, self._servers)
+        try:
+            status = await self._connection.open()
+            self._stream = WatchStream(self._connection)
+            self._leases = Leases(self._connection, self._clock)
+            self._is_open = True
+            self._writes = 0
+            self._idle = asyncio.Event()
+            self._idle.set()
+            self._restored = asyncio.Lock()
+            self._cluster_id, self._term, self._newest = status.header.cluster_id, 0, 0
+            await self.revision()
+        except BaseException:
+            self._is_open = False
+            await self._connection.close()
+            raise
+        self._heart = asyncio.get_running_loop().create_task(self._beat(), name="heartbeat of etcd")
+
+    async def close(self) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
+        await self._idle.wait()
+        if self._heart is not None:
+            self._heart.cancel()
+            await asyncio.gather(self._heart, return_exceptions=True)
+        if self._asking is not None:
+            await asyncio.gather(self._asking, return_exceptions=True)
+        await self._stream.close()
+        await self._connection.close()
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise StorageError(_CLOSED)
+
+    async def _beat(self) -> None:
+        """Look after etcd until cancelled."""
+        beats = 0
+        while True:
+            await self._clock.sleep(HEARTBEAT_SECONDS)
+            problem = ""
+            try:
+                await self.revision()
+                beats += 1
+                if beats % ALARM_BEATS == 1:
+                    await self._look_around()
+            except StorageError as error:
+                problem = str(error)
+            except Exception as error:  # the heartbeat must go on
+                problem = f"the heartbeat of etcd failed ({type(error).__name__})"
+            if problem != self.problem:
+                self.problem = problem
+                log.log(logging.WARNING if problem else logging.INFO, "%s", problem or "etcd serves again")
+
+    async def _look_around(self) -> None:
+        """Look at the files, and at the alarms of etcd. Raises StorageError."""
+        await self._connection.follow_files()
+        response = await self._connection.call(messages.ALARM, messages.AlarmRequest())
+        alarm = _alarms_in_words({member.alarm for member in response.alarms})
+        if alarm != self.alarm:
+            self.alarm = alarm
+            log.log(logging.WARNING if alarm else logging.INFO, "%s", alarm or "the alarms of etcd are over")
+
+    # ---- revisions
+
+    async def revision(self) -> int:
+        self._check_open()
+        waiter: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._askers.append(waiter)
+        if self._asking is None:
+            self._asking = asyncio.get_running_loop().create_task(self._ask_revision())
+        return await waiter
+
+    async def _ask_revision(self) -> None:
+        """Answer all callers of `revision`, in round trips that begin after their calls."""
+        try:
+            while self._askers:
+                waiting, self._askers = self._askers, []
+                try:
+                    newest = await self._read_revision()
+                except Exception as error:  # every caller must get a result
+                    for waiter in waiting:
+                        if not waiter.done():
+                            waiter.set_exception(error)
+                else:
+                    for waiter in waiting:
+                        if not waiter.done():
+                            waiter.set_result(newest)
+        finally:
+            self._asking = None
+
+    async def _read_revision(self) -> int:
+        """Read the newest revision and the offset in one linearizable read. Returns the revision that is shown."""
+        before = self._newest
+        response = await self._connection.call(messages.RANGE, messages.RangeRequest(key=self._keys.offset_key))
+        header = response.header
+        if header.revision < before or header.cluster_id != self._cluster_id or header.raft_term < self._term:
+            await self._take_up_restored_history(response)
+            return self._newest + self._offset
+        self._newest = max(self._newest, header.revision)
+        self._term = header.raft_term
+        written = response.kvs[0].mod_revision if response.kvs else 0
+        if written != self._offset_revision:
+            await self._set_offset(response)
+        self._stream.want(header.revision)
+        return int(header.revision) + self._offset
+
+    async def _set_offset(self, response: Any) -> None:
+        """Show revisions with the offset that is stored. Watches whose revisions it changes end as compacted."""
+        kvs = response.kvs
+        offset = int(kvs[0].value) if kvs else 0
+        self._offset_revision = kvs[0].mod_revision if kvs else 0
+        if offset != self._offset:
+            self._offset = offset
+            self._stream.fail_all(CompactedError(self._newest + offset))
+
+    async def _take_up_restored_history(self, response: Any) -> None:
+        """Raise the offset beyond every revision that was shown, unless another server has done so already."""
+        log.error(
+            "etcd was restored from a snapshot, or is another cluster: writes after the snapshot are lost; reading everything anew"
+        )
+        shown = self._newest + self._offset
+        for _ in range(10):
+            header, kvs = response.header, response.kvs
+            written = kvs[0].mod_revision if kvs else 0
+            stored = int(kvs[0].value) if kvs else 0
+            self._cluster_id, self._term, self._newest = header.cluster_id, header.raft_term, header.revision
+            self._oldest = 1
+            self._compactions = None
+            self._offset_revision = -1  # other servers may have written the key meanwhile
+            if stored >= shown:
+                await self._set_offset(response)
+                break
+            value = b"%d" % (shown)
+            await self._connection.call(messages.TXN, _put_if(self._keys.offset_key, written, value))
+            response = await self._connection.call(messages.RANGE, messages.RangeRequest(key=self._keys.offset_key))
+        self._leases = Leases(self._connection, self._clock)
+
+    async def advance(self, revision: int) -> None:
+        newest = await self.revision()
+        if revision <= newest:
+            await self.compact(revision)
+            return
+        offset = self._offset + revision - newest
+        request = _put_if(self._keys.offset_key, self._offset_revision, b"%d" % offset)
+        response = await self._connection.write(request)
+        if not response.succeeded:
+            raise StorageError("the revisions of etcd were advanced by another process meanwhile; try again")
+        await self.compact(await self.revision())
+
+    async def compacted(self) -> int:
+        self._check_open()
+        probe = messages.RangeRequest(key=self._keys.offset_key, revision=self._oldest, count_only=True)
+        try:
+            await self._connection.call(messages.RANGE, probe)
+        except RefusedError as error:
+            if "has been compacted" not in error.details:
+                raise
+            self._oldest = await self._find_oldest()
+        return max(self._oldest + self._offset, 1)
+
+    async def _find_oldest(self) -> int:
+        """Return the oldest revision of etcd that can be read: a watch from the first revision on is told it."""
+        watcher = self._watcher((self._keys.offset_key, self._keys.offset_key + b"\0"), 1)
+        number = 0
+        try:
+            number = await self._stream.subscribe(watcher)
+            while True:
+                await watcher.take(0)
+        except CompactedAtError as error:
+            return error.revision
+        finally:
+            self._stream.unsubscribe(number)
+
+    async def claim_compaction(self, revision: int) -> bool:
+        self._check_open()
+        if self._compactions is None:
+            found = await self._connection.call(messages.RANGE, messages.RangeRequest(key=COMPACT_REV_KEY))
+            self._compactions = found.kvs[0].version if found.kvs else 0
+        request = _put_if(COMPACT_REV_KEY, 0, b"%d" % (revision - self._offset))
+        request.compare[0].target = messages.VERSION
+        request.compare[0].ClearField("mod_revision")
+        request.compare[0].version = self._compactions
+        response = await self._connection.write(request)
+        if response.succeeded:
+            self._compactions += 1
+            return True
+        kvs = response.responses[0].response_range.kvs
+        self._compactions = kvs[0].version if kvs else 0
+        return False
+
+    async def compact(self, revision: int) -> None:
+        newest = await self.revision()
+        if revision > newest:
+            raise FutureRevisionError(newest)
+        at = revision - self._offset
+        if at < 1:
+            return
+        try:
+            await self._connection.call(messages.COMPACT, messages.CompactionRequest(revision=at))
+        except RefusedError as error:
+            if "has been compacted" not in error.details:
+                raise
+        else:
+            self._oldest = max(self._oldest, at)
+
+    # ---- reading
+
+    async def get(self, key: str, *, revision: int = 0) -> Entry | None:
+        check_key(key)
+        name = self._keys.encode(key)
+        response = await self._range(name, b"", 1, revision)
+        return self._entry(response.kvs[0]) if response.kvs else None
+
+    async def range(
+        self, prefix: str, *, after: str = "", limit: int = 0, revision: int = 0, counted: bool = True
+    ) -> Page:
+        self._check_open()
+        start, end = self._keys.span(prefix, after)
+        entries: list[Entry] = []
+        while True:
+            wanted = min(limit - len(entries), PAGE_ENTRIES) if limit else PAGE_ENTRIES
+            response = await self._range(start, end, wanted, revision)
+            revision = revision or int(response.header.revision) + self._offset
+            entries += map(self._entry, response.kvs)
+            if not response.more:
+                return Page(tuple(entries), revision)
+            if limit and len(entries) >= limit:
+                remaining = response.count - len(response.kvs) if counted else 0
+                return Page(tuple(entries), revision, more=True, remaining=remaining)
+            start = response.kvs[-1].key + b"\0"
+
+    async def _range(self, start: bytes, end: bytes, limit: int, revision: int) -> Any:
+        """Read entries now, or at a revision that is shown. Raises CompactedError, FutureRevisionError."""
+        self._check_open()
+        at = revision - self._offset if revision else 0
+        if revision and at < 1:
+            raise CompactedError(await self.compacted())
+        request = messages.RangeRequest(key=start, range_end=end, limit=limit, revision=at)
+        attempt = LARGE_READ_SECONDS if end else ATTEMPT_SECONDS
+        before = self._newest
+        try:
+            response = await self._connection.call(messages.RANGE, request, attempt=attempt)
+            await self._note(before, response)
+            return response
+        except RefusedError as error:
+            if "has been compacted" in error.details:
+                raise CompactedError(await self.compacted()) from None
+            if "future revision" in error.details:
+                raise FutureRevisionError(await self.revision()) from None
+            raise
+
+    async def _note(self, before: int, response: Any) -> None:
+        """Note the newest revision of an answer. One older than `before`, known when it was asked for, is of a restored etcd."""
+        if response.header.revision < before:
+            await self.revision()
+        elif response.header.revision > self._newest:
+            self._newest = response.header.revision
+
+    def _entry(self, kv: Any) -> Entry:
+        offset = self._offset
+        return Entry(self._keys.decode(kv.key), kv.value, kv.mod_revision + offset, kv.create_revision + offset)
+
+    # ---- writing
+
+    async def create(self, key: str, value: bytes, *, ttl: int = 0) -> Entry:
+        name = self._checked(key)
+        response = await self._write(name, 0, value, ttl)
+        if response is None:
+            return await self._look_up(key, value)
+        if response.succeeded:
+            revision = response.header.revision + self._offset
+            return Entry(key, value, revision, revision)
+        current = self._current(response)
+        if current is None:  # not possible: the comparison and the read are one transaction
+            raise StorageError("etcd gave a contradictory answer; try again")
+        raise KeyExistsError(current)
+
+    async def update(self, key: str, value: bytes, *, expected: int, ttl: int = 0) -> Entry:
+        name = self._checked(key)
+        at = expected - self._offset
+        if at < 1:
+            raise RevisionMismatchError(await self.get(key))
+        response = await self._write(name, at, value, ttl)
+        if response is None:
+            response = await self._write_again(name, at, value, ttl)
+            if not response.succeeded:
+                current = self._current(response)
+                if current is not None and current.value == value and current.revision > expected:
+                    return current
+                raise UnknownOutcomeError(
+                    "the connection to etcd was lost during the write, and the key has changed since"
+                )
+        if not response.succeeded:
+            raise RevisionMismatchError(self._current(response))
+        created = response.responses[0].response_range.kvs[0].create_revision
+        return Entry(key, value, response.header.revision + self._offset, created + self._offset)
+
+    async def delete(self, key: str, *, expected: int) -> int:
+        name = self._checked(key)
+        at = expected - self._offset
+        if at < 1:
+            raise RevisionMismatchError(await self.get(key))
+        response = await self._write(name, at, None, 0)
+        if response is None:
+            response = await self._write_again(name, at, None, 0)
+            if not response.succeeded:
+                raise UnknownOutcomeError(
+                    "the connection to etcd was lost during the write, and the key has changed since"
+                )
+        if not response.succeeded:
+            raise RevisionMismatchError(self._current(response))
+        return int(response.header.revision) + self._offset
+
+    def _checked(self, key: str) -> bytes:
+        check_key(key)
+        self._check_open()
+        return self._keys.encode(key)
+
+    async def _write(self, name: bytes, at: int, value: bytes | None, ttl: int) -> Any:
+        """Write a key that is at revision `at` of etcd (0: absent); None deletes it. Return None for an unknown outcome."""
+        self._writes += 1
+        self._idle.clear()
+        try:
+            for _ in range(2):
+                lease = await self._leases.lease(ttl)
+                before = self._newest
+                try:
+                    response = await self._connection.write(_transaction(name, at, value, lease))
+                    await self._note(before, response)
+                    return response
+                except RefusedError as error:
+                    if not lease or "requested lease not found" not in error.details:
+                        raise
+                    self._leases.forget(lease)
+                except UnknownOutcomeError as error:
+                    log.warning("%s", error)
+                    return None
+            raise StorageError("etcd forgets its leases at once; is its clock right?")
+        finally:
+            self._writes -= 1
+            if not self._writes:
+                self._idle.set()
+
+    async def _write_again(self, name: bytes, at: int, value: bytes | None, ttl: int) -> Any:
+        """Send a write of unknown outcome again: of the two, one at most is carried out. Raises UnknownOutcomeError."""
+        response = await self._write(name, at, value, ttl)
+        if response is None:
+            raise UnknownOutcomeError("the connection to etcd was lost during a write; it may or may not be stored")
+        return response
+
+    async def _look_up(self, key: str, value: bytes) -> Entry:
+        """Return the entry that a creation of unknown outcome has made. Raises UnknownOutcomeError."""
+        with contextlib.suppress(StorageError):
+            found = await self.get(key)
+            if found is not None and found.value == value and found.created == found.revision:
+                return found
+        raise UnknownOutcomeError("the connection to etcd was lost during a write; it may or may not be stored")
+
+    def _current(self, response: Any) -> Entry | None:
+        kvs = response.responses[0].response_range.kvs
+        return self._entry(kvs[0]) if kvs else None
+
+    # ---- watching
+
+    def watch(self, prefix: str, *, after: int) -> AsyncIterator[tuple[Change, ...]]:
+        self._check_open()
+        return self._watch(self._keys.span(prefix), max(after, 1))
+
+    async def _watch(self, span: tuple[bytes, bytes], after: int) -> AsyncIterator[tuple[Change, ...]]:
+        offset = self._offset
+        position = after - offset
+        if position < 1:
+            raise CompactedError(await self.compacted())
+        while True:
+            watcher = self._watcher(span, position)
+            number = 0
+            try:
+                self._check_open()
+                number = await self._stream.subscribe(watcher)
+                while batch := await watcher.take(offset):
+                    position = watcher.position
+                    yield batch
+            except CompactedAtError as error:
+                self._oldest = max(self._oldest, error.revision)
+                raise CompactedError(error.revision + self._offset) from None
+            finally:
+                self._stream.unsubscribe(number)
+            if not watcher.gave_up:
+                return
+
+    def _watcher(self, span: tuple[bytes, bytes], position: int) -> Watcher:
+        return Watcher(span, position, self._change)
+
+    def _change(self, event: Any) -> Change:
+        kv = event.kv
+        if event.type:
+            return Change(self._keys.decode(kv.key), kv.mod_revision + self._offset, None)
+        entry = self._entry(kv)
+        return Change(entry.key, entry.revision, entry)
+
+
+def _transaction(name: bytes, at: int, value: bytes | None, lease: int) -> Any:
+    """Return the transaction that writes a key if it is at revision `at`, and else reads it."""
+
+    read = messages.RequestOp(request_range=messages.RangeRequest(key=name))
+    compare = messages.Compare(target=messages.MOD_REVISION, key=name, mod_revision=at)
+    if value is None:
+        success = [messages.RequestOp(request_delete_range=messages.DeleteRangeRequest(key=name))]
+    else:
+        success = [
+            messages.RequestOp(request_put=messages.PutRequest(key=name, value=value, lease=lease)),
+        ]
+        if at:  # for the revision of creation
+            success.insert(0, messages.RequestOp(request_range=messages.RangeRequest(key=name, keys_only=True)))
+    return messages.TxnRequest(compare=[compare], success=success, failure=[read])
+
+
+def _put_if(name: bytes, at: int, value: bytes) -> Any:
+    return _transaction(name, at, value, 0)
+
+
+def _alarms_in_words(alarms: set[int]) -> str:
+
+    if messages.CORRUPT in alarms:
+        return f"etcd has raised an alarm: {REMEDIES['corrupt cluster']}"
+    if messages.NOSPACE in alarms:
+        return f"etcd has raised an alarm: {REMEDIES['database space exceeded']}"
+    return f"etcd has raised the alarms {sorted(alarms)}; see `etcdctl alarm list`" if alarms else ""

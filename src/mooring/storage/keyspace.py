@@ -1,0 +1,78 @@
+"""Keys of a store that belong to a cluster: the objects, and what Mooring keeps beside them.
+
+Rules kept here: a store may hold keys of other programs, which are never read, copied or deleted. A walk over the entries is paged,
+so that a store of any size needs the memory of one page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from mooring.storage.contract import Entry, Storage
+from mooring.storage.keys import check_key
+
+OWN_PREFIX = "/mooring/"
+"""Prefix of what Mooring keeps beside the objects."""
+PREFIXES = (OWN_PREFIX, "/registry/")
+"""Prefixes of every key of a cluster, in order."""
+INCOMPLETE = "/mooring/incomplete"
+"""Key of a store that a copy is being written to (`mooring.storage.copying`)."""
+REVISION_OFFSETS = "/mooring/revision-offset"
+"""Beginning of the keys in which the driver of etcd keeps the offset of its revisions. They belong to that etcd."""
+PAGE_ENTRIES = 256
+"""Entries read at a time. At 1.5 MiB each, the limit of etcd, they take 400 MiB; ordinary objects take 1 MiB."""
+
+
+async def pages(storage: Storage, revision: int = 0) -> AsyncIterator[Sequence[Entry]]:
+    """Yield the entries at `revision` in order of their keys, in parts that are not empty. 0 reads each page as it is now.
+
+    Raises CompactedError when the revision is compacted meanwhile.
+    """
+    for prefix in PREFIXES:
+        after, more = "", True
+        while more:
+            page = await storage.range(prefix, after=after, limit=PAGE_ENTRIES, revision=revision, counted=False)
+            if page.entries:
+                after = page.entries[-1].key
+            entries = [entry for entry in page.entries if _is_copied(entry.key)]
+            if entries:
+                yield entries
+            more = page.more
+
+
+async def between(storage: Storage, after: str, last: str | None) -> AsyncIterator[Entry]:
+    """Yield the entries whose key is greater than `after` and at most `last`; None: all greater ones."""
+    for prefix in PREFIXES:
+        start, more = after, last is None or prefix <= last
+        while more:
+            page = await storage.range(prefix, after=start, limit=PAGE_ENTRIES, counted=False)
+            more = page.more
+            for entry in page.entries:
+                if last is not None and entry.key > last:
+                    more = False
+                    break
+                start = entry.key
+                if _is_copied(entry.key):
+                    yield entry
+
+
+async def is_empty(storage: Storage) -> bool:
+    """Return whether no key of a cluster is there."""
+    async for _ in between(storage, "", None):
+        return False
+    return True
+
+
+async def count(storage: Storage) -> int:
+    """Return the number of entries now."""
+    found = 0
+    for prefix in PREFIXES:
+        page = await storage.range(prefix, limit=1)
+        found += len(page.entries) + page.remaining
+    return found
+
+
+def _is_copied(key: str) -> bool:
+    """Return whether a key of a cluster is part of a copy. Raises StorageError for one that is no text."""
+    check_key(key)
+    return key != INCOMPLETE and not key.startswith(REVISION_OFFSETS)

@@ -1,0 +1,187 @@
+"""Restrictions of a bootstrap token, in annotations of its Secret: number of joins, source networks, node names.
+
+Rules kept here:
+* Annotations keep the Secret readable by kubeadm and kubectl, which ignore them. kube-apiserver ignores them too: only Mooring
+  enforces them.
+* Reading is strict. A token with an annotation that cannot be read is refused, because a wrong digit must not widen it.
+* `mooring.dev/max-joins`: a decimal number. `mooring.dev/joined-keys` records the joins, each as a hash of public key and name,
+  with commas between them. A key that asks again for its name counts once; a second name for it is another join.
+* `mooring.dev/allowed-cidrs`: networks, joined by commas, without host bits. IPv4 is written as IPv4.
+* `mooring.dev/node-name`: a node name in which each `*` stands for any characters of one label, and never for a dot.
+* An IPv4-mapped IPv6 address (RFC 4291 2.5.5.2) counts as IPv4. The zone of a link-local address is dropped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from mooring.apimachinery.names import dns1123_subdomain_errors
+from mooring.apimachinery.schema import Obj
+from mooring.settings.addresses import Network, parse_address
+from mooring.trust.bootstraptoken.token import TokenError
+
+MAX_JOINS = "mooring.dev/max-joins"
+ALLOWED_CIDRS = "mooring.dev/allowed-cidrs"
+NODE_NAME = "mooring.dev/node-name"
+JOINED_KEYS = "mooring.dev/joined-keys"
+
+MOST_JOINS = 1000
+"""Largest number of joins of a limited token. Its keys take 65 kB, a quarter of what all annotations of an object may have, and
+each join writes them again."""
+MOST_NETWORKS = 64
+"""Networks of one token: each request with it compares them all."""
+PARSED = 256
+"""Lists of networks that are kept parsed, so that a request with a token does not parse them again."""
+MAX_TEXT = 4096
+"""Characters of the networks of one token as text."""
+
+_COUNT = re.compile(r"[1-9][0-9]{0,3}")
+_KEY = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Restrictions:
+    """Restrictions of one token. Without any, the token lets in any number of machines, from anywhere, under any name."""
+
+    max_joins: int | None = None
+    networks: tuple[Network, ...] = ()
+    node_name: str = ""
+
+    def __bool__(self) -> bool:
+        return self.max_joins is not None or bool(self.networks) or bool(self.node_name)
+
+    def allows_address(self, source: str) -> bool:
+        """Return True when the token may be used from the address `source`; an unknown address is in no network."""
+        if not self.networks:
+            return True
+        address = parse_address(source)
+        return address is not None and any(address in network for network in self.networks)
+
+    def allows_name(self, name: str) -> bool:
+        """Return True when a machine may join as node `name`."""
+        return not self.node_name or matches(self.node_name, name)
+
+    def annotations(self) -> dict[str, str]:
+        """Return the annotations of a new Secret."""
+        found: dict[str, str] = {}
+        if self.max_joins is not None:
+            found[MAX_JOINS] = str(self.max_joins)
+        if self.networks:
+            found[ALLOWED_CIDRS] = ",".join(map(str, self.networks))
+        if self.node_name:
+            found[NODE_NAME] = self.node_name
+        return found
+
+
+NO_RESTRICTIONS = Restrictions()
+
+
+def read_restrictions(secret: Obj) -> Restrictions:
+    """Return the restrictions of the token in `secret`. Raises TokenError that names the annotation and its form."""
+    annotations = secret["metadata"].get("annotations")
+    if not annotations:
+        return NO_RESTRICTIONS
+    count, networks, name = (annotations.get(key) for key in (MAX_JOINS, ALLOWED_CIDRS, NODE_NAME))
+    return Restrictions(
+        parse_max_joins(count) if count is not None else None,
+        parse_networks(networks) if networks is not None else (),
+        parse_node_name(name) if name is not None else "",
+    )
+
+
+def parse_max_joins(text: str) -> int:
+    """Return a number of joins. Raises TokenError."""
+    if _COUNT.fullmatch(text) is None or int(text) > MOST_JOINS:
+        raise TokenError(
+            f"{MAX_JOINS}: the number of joins is a number from 1 to {MOST_JOINS}, because the key of each is kept in the "
+            "Secret; make several tokens for more machines"
+        )
+    return int(text)
+
+
+@lru_cache(PARSED)
+def parse_networks(text: str) -> tuple[Network, ...]:
+    """Return networks that are joined by commas. Raises TokenError."""
+    parts = text.split(",")
+    if len(parts) > MOST_NETWORKS or len(text) > MAX_TEXT:
+        raise TokenError(
+            f"{ALLOWED_CIDRS}: a token has at most {MOST_NETWORKS} networks of {MAX_TEXT} characters together"
+        )
+    return tuple(_parse_network(part) for part in parts)
+
+
+def _parse_network(text: str) -> Network:
+    try:
+        network: Network | None = ipaddress.ip_network(text.strip())
+    except ValueError:
+        network = None
+    if network is None or "/" not in text or "%" in text:
+        raise TokenError(
+            f"{ALLOWED_CIDRS}: one of the networks is not a network such as 10.1.0.0/16 or fd00:1::/64, with no bits set "
+            "beyond the prefix"
+        )
+    if isinstance(network, ipaddress.IPv6Network) and network.network_address.ipv4_mapped is not None:
+        raise TokenError(f"{ALLOWED_CIDRS}: write an IPv4 network as IPv4, not within ::ffff:0:0/96")
+    return network
+
+
+def parse_node_name(text: str) -> str:
+    """Return a node name, or a pattern with `*`. Raises TokenError."""
+    if dns1123_subdomain_errors(text.replace("*", "x")):
+        raise TokenError(
+            f"{NODE_NAME}: not a node name (letters a-z, digits, - and .), in which * may stand for any characters but a dot"
+        )
+    return text
+
+
+def joined_keys(secret: Obj) -> tuple[str, ...]:
+    """Return the joins that a token with a number of joins let in, the oldest first. Raises TokenError."""
+    text = (secret["metadata"].get("annotations") or {}).get(JOINED_KEYS, "")
+    joined = text.split(",") if text else []
+    if len(joined) > MOST_JOINS or not all(_KEY.fullmatch(key) for key in joined):
+        raise TokenError(f"{JOINED_KEYS}: not a list of joins as Mooring writes it; delete the token and make another")
+    return tuple(dict.fromkeys(joined))
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Return True when `name` is `pattern`, with each `*` replaced by characters of one label. The time is linear in both."""
+    wanted, labels = pattern.split("."), name.split(".")
+    return len(wanted) == len(labels) and all(map(_label_matches, wanted, labels))
+
+
+def _label_matches(pattern: str, label: str) -> bool:
+    first, *rest = pattern.split("*")
+    if not rest:
+        return pattern == label
+    *middle, last = rest
+    if len(label) < len(first) + len(last) or not label.startswith(first) or not label.endswith(last):
+        return False
+    return _contains_in_order(label[len(first) : len(label) - len(last)], middle)
+
+
+def _contains_in_order(text: str, parts: Sequence[str]) -> bool:
+    """Return True when the parts stand in `text` one after the other. The leftmost place of each leaves most for the next."""
+    place = 0
+    for part in parts:
+        place = text.find(part, place)
+        if place < 0:
+            return False
+        place += len(part)
+    return True
+
+
+def join_record(key_fingerprint: str, common_name: str) -> str:
+    """Return the record of one join: SHA-256 over the fingerprint of the public key, a slash and the requested common name."""
+    return hashlib.sha256(f"{key_fingerprint}/{common_name}".encode()).hexdigest()
+
+
+def with_joined_key(secret: Obj, key: str) -> Obj:
+    """Return a copy of `secret` with the join `key` recorded. Raises TokenError."""
+    metadata = secret["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), JOINED_KEYS: ",".join((*joined_keys(secret), key))}
+    return {**secret, "metadata": {**metadata, "annotations": annotations}}

@@ -1,0 +1,1 @@
+"""Encryption at rest: the EncryptionConfiguration file (`configuration`), and the ciphers of stored values (`transformer`)."""

@@ -1,0 +1,166 @@
+"""EncryptedObject: the protobuf message that holds a value of a KMS v2 provider, beside its encrypted data key.
+
+Source: docs/protocol/encryption-at-rest.md#kms-v2.
+
+Rules kept here: the limits of kube-apiserver, also for what a plugin returns. Annotations are sorted, so that equal messages are
+equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mooring.apimachinery.codec.protobuf.decode import (
+    BYTES,
+    VARINT,
+    MessageError,
+    ValueBudget,
+    expect_wire_type,
+    fields,
+    utf8_text,
+)
+from mooring.apimachinery.codec.protobuf.encode import put_bytes, put_number
+from mooring.apimachinery.names import dns1123_subdomain_errors
+from mooring.errors import ApiError
+from mooring.trust.encryption.ciphers import CipherError
+
+MAX_KEY_ID = 1024
+MAX_DATA_KEY = 1024
+"""Bytes of an encrypted data key or seed."""
+MAX_ANNOTATIONS = 32 * 1024
+"""Bytes of the names and values of all annotations."""
+MAX_LABEL = 63
+
+AES_GCM_KEY = 0
+"""The data key itself encrypts values: the form before Kubernetes 1.29."""
+HKDF_SHA256_XNONCE_AES_GCM_SEED = 1
+"""A key for each value is derived from the data key, the seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptedDataKey:
+    """A data key or seed as the plugin encrypted it."""
+
+    ciphertext: bytes = field(repr=False)
+    key_id: str
+    annotations: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)
+    source_type: int = HKDF_SHA256_XNONCE_AES_GCM_SEED
+
+    @property
+    def is_seed(self) -> bool:
+        return self.source_type == HKDF_SHA256_XNONCE_AES_GCM_SEED
+
+    def check(self) -> None:
+        """Raise CipherError for a data key that kube-apiserver would refuse."""
+        if self.source_type not in (AES_GCM_KEY, HKDF_SHA256_XNONCE_AES_GCM_SEED):
+            raise CipherError(f"unknown encryptedDEKSourceType: {self.source_type}")
+        if not self.ciphertext:
+            raise CipherError("failed to validate encrypted DEK source: encrypted DEK source is empty")
+        if len(self.ciphertext) > MAX_DATA_KEY:
+            raise CipherError(
+                f"failed to validate encrypted DEK source: encrypted DEK source is {len(self.ciphertext)} bytes, "
+                f"which exceeds the max size of {MAX_DATA_KEY}"
+            )
+        if problem := key_id_problem(self.key_id):
+            raise CipherError(f"failed to validate key id: {problem}")
+        _check_annotations(self.annotations)
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptedObject:
+    """An encrypted value and its data key."""
+
+    data: bytes = field(repr=False)
+    data_key: EncryptedDataKey
+
+
+def key_id_problem(key_id: str) -> str:
+    """Return the reason to refuse the id of a key, "" when it is good."""
+    size = len(key_id.encode())
+    if not size:
+        return "keyID is empty"
+    return f"keyID is {size} bytes, which exceeds the max size of {MAX_KEY_ID}" if size > MAX_KEY_ID else ""
+
+
+def _check_annotations(annotations: tuple[tuple[str, bytes], ...]) -> None:
+    for name, _ in annotations:
+        domain = name.removesuffix(".")
+        labels = domain.split(".")
+        if dns1123_subdomain_errors(domain) or len(labels) < 2 or any(len(one) > MAX_LABEL for one in labels):
+            raise CipherError(
+                "failed to validate annotations: the name of an annotation is not a fully qualified domain name"
+            )
+    size = sum(len(name) + len(value) for name, value in annotations)
+    if size > MAX_ANNOTATIONS:
+        raise CipherError(
+            f"failed to validate annotations: total size of annotations is {size}, "
+            f"which exceeds the max size of {MAX_ANNOTATIONS}"
+        )
+
+
+def sorted_annotations(annotations: Mapping[str, bytes]) -> tuple[tuple[str, bytes], ...]:
+    """Return annotations in the order in which they are stored."""
+    return tuple(sorted(annotations.items()))
+
+
+def encode_encrypted_object(found: EncryptedObject) -> bytes:
+    """Return the protobuf message."""
+    key = found.data_key
+    out = bytearray()
+    put_bytes(out, 1, found.data)
+    put_bytes(out, 2, key.key_id.encode())
+    put_bytes(out, 3, key.ciphertext)
+    for name, value in key.annotations:
+        put_bytes(out, 4, encode_map_entry(name, value))
+    if key.source_type:
+        put_number(out, 5, key.source_type)
+    return bytes(out)
+
+
+def encode_map_entry(name: str, value: bytes) -> bytes:
+    """Return one entry of a `map<string, bytes>`."""
+    entry = bytearray()
+    put_bytes(entry, 1, name.encode())
+    put_bytes(entry, 2, value)
+    return bytes(entry)
+
+
+def decode_map_entry(raw: bytes, budget: ValueBudget) -> tuple[str, bytes]:
+    """Return name and value of one entry of a `map<string, bytes>`. Raises MessageError."""
+    name, value = "", b""
+    for number, wire, part in fields(raw, budget):
+        if number in (1, 2):
+            expect_wire_type(wire, BYTES)
+        if number == 1:
+            name = utf8_text(part)
+        elif number == 2:
+            value = part
+    return name, value
+
+
+def decode_encrypted_object(raw: bytes) -> EncryptedObject:
+    """Return the message, checked. Raises CipherError."""
+    texts: dict[int, Any] = {1: b"", 2: b"", 3: b"", 5: 0}
+    annotations: dict[str, bytes] = {}
+    budget = ValueBudget()
+    try:
+        for number, wire, value in fields(raw, budget):
+            if number in (1, 2, 3, 4):
+                expect_wire_type(wire, BYTES)
+            elif number == 5:
+                expect_wire_type(wire, VARINT)
+            if number == 4:
+                name, annotation = decode_map_entry(value, budget)
+                annotations[name] = annotation
+            elif number in texts:
+                texts[number] = value
+        key_id = utf8_text(texts[2])
+    except (MessageError, ApiError):
+        raise CipherError("the stored data is not an EncryptedObject") from None
+    if not texts[1]:
+        raise CipherError("encrypted data is empty")
+    key = EncryptedDataKey(texts[3], key_id, sorted_annotations(annotations), texts[5])
+    key.check()
+    return EncryptedObject(texts[1], key)

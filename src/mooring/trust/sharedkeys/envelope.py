@@ -1,0 +1,261 @@
+"""Sealed keys: the form in which the keys of a cluster stand in the store.
+
+    {"version": 1, "cluster": UUID, "generation": N, "fingerprint": HEX, "authorities": [PIN, …],
+     "sealed": {"nonce": …, "data": …}, "wraps": [{"id": HEX, "n": N, "r": R, "p": P, "salt": …, "nonce": …, "key": …}, …]}
+
+Rules kept here:
+* A random data key encrypts the set with AES-256-GCM. The additional data are everything that stands outside of it, and the key in
+  the store: a reader notices every change.
+* Each accepted server token wraps the data key: scrypt (RFC 7914) of the token, with a salt and parameters of the wrap, is the key
+  of AES-256-GCM. Identifiers of wraps are random, so that nothing in the row tests a guess without scrypt.
+* Parameters are read from the row, within bounds that are checked before the first is used. Writers use N, R, P.
+* A token is removed by a new data key, so that an older wrap opens nothing later.
+* A row without `sealed` claims the store for one CA, whose keys are in the data directory of one server alone.
+* Every change of the keys counts `generation` up. The nonce is random: one data key serves for fewer than 2³² generations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
+from mooring.errors import ConfigError
+from mooring.secret import Secret
+from mooring.trust.sharedkeys.keyset import KeySet
+
+KEY = "/mooring/bootstrap/keys"
+"""Key of the row. It is outside of /registry, which the API serves."""
+VERSION = 1
+N, R, P = 1 << 16, 8, 1
+"""scrypt over 64 MiB: 0.21 s of a core of 2024. A start needs it when the keys have changed, a guess always."""
+MAX_N, MAX_P = 1 << 17, 4
+"""Bounds of what a row may ask for: 128 MiB at once, 2 s."""
+MAX_WRAPS = 4
+"""Tokens that open one row: the present one, the next one, and two to spare. A wrong token costs scrypt for each."""
+MAX_ROW = 1 << 20
+"""Bytes of a row, several times those of the largest set."""
+MAX_AUTHORITIES = 256
+_KEY_BYTES, _NONCE_BYTES, _SALT_BYTES, _ID_BYTES = 32, 12, 16, 8
+_TAG_BYTES = 16
+_CONTEXT = b"mooring sealed keys v1"
+Entropy = Callable[[int], bytes]
+
+
+class WrongTokenError(ConfigError):
+    """The token opens no wrap of the row."""
+
+
+class DamagedKeysError(ConfigError):
+    """The row is no sealed set of keys, or was changed without the data key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wrap:
+    """The data key, encrypted for one server token."""
+
+    id: str
+    n: int
+    r: int
+    p: int
+    salt: bytes
+    nonce: bytes
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The row. `data` is empty when the keys are not sealed in it."""
+
+    cluster: str
+    generation: int
+    fingerprint: str
+    authorities: tuple[str, ...]
+    nonce: bytes = b""
+    data: bytes = b""
+    wraps: tuple[Wrap, ...] = ()
+
+    @property
+    def is_sealed(self) -> bool:
+        """True when the row holds the keys."""
+        return bool(self.data)
+
+
+def claim(cluster: str, keys: KeySet, generation: int = 1) -> Row:
+    """Return a row that names the CA of a cluster and holds no keys."""
+    return Row(cluster, generation, keys.fingerprint, keys.authorities[:MAX_AUTHORITIES])
+
+
+def seal(claimed: Row, keys: KeySet, tokens: Sequence[Secret], entropy: Entropy) -> tuple[Row, Secret]:
+    """Return the next generation of a row with a new data key, wrapped for exactly these tokens, and the data key."""
+    if not 1 <= len(tokens) <= MAX_WRAPS:
+        raise ConfigError(f"sealed keys are opened by one to {MAX_WRAPS} server tokens")
+    data_key = Secret(entropy(_KEY_BYTES))
+    wraps = tuple(_wrap(claimed.cluster, data_key, token, entropy) for token in tokens)
+    return reseal(replace(claimed, wraps=wraps), keys, data_key, entropy), data_key
+
+
+def reseal(row: Row, keys: KeySet, data_key: Secret, entropy: Entropy) -> Row:
+    """Return the next generation of a row with other keys, for the same tokens."""
+    named = claim(row.cluster, keys, row.generation + 1)
+    nonce = entropy(_NONCE_BYTES)
+    files = {name: one.reveal() for name, one in keys.files.items()}
+    data = AESGCM(data_key.reveal()).encrypt(nonce, msgspec.json.encode(files), _header(named))
+    return replace(named, nonce=nonce, data=data, wraps=row.wraps)
+
+
+def add_token(row: Row, data_key: Secret, token: Secret, entropy: Entropy) -> Row:
+    """Return the row that one more token opens. Raises ConfigError when it has as many as it may have."""
+    if len(row.wraps) >= MAX_WRAPS:
+        raise ConfigError(f"{MAX_WRAPS} server tokens open the keys of this cluster; remove one first")
+    return replace(row, wraps=(*row.wraps, _wrap(row.cluster, data_key, token, entropy)))
+
+
+def unlock(row: Row, token: Secret) -> Secret:
+    """Return the data key. Takes scrypt for each wrap that does not fit. Raises WrongTokenError."""
+    for one in row.wraps:
+        try:
+            opened = AESGCM(_wrapping_key(token, one)).decrypt(one.nonce, one.key, _wrap_header(row.cluster, one))
+        except InvalidTag:
+            continue
+        return Secret(opened)
+    raise WrongTokenError("the keys of this cluster are sealed in the store, and this server token does not open them")
+
+
+def open_keys(row: Row, data_key: Secret) -> KeySet:
+    """Return the keys. Raises WrongTokenError for the data key of another row, DamagedKeysError for content that is no set."""
+    try:
+        text = AESGCM(data_key.reveal()).decrypt(row.nonce, row.data, _header(row))
+    except InvalidTag:
+        raise WrongTokenError("the sealed keys are of another data key, or were changed") from None
+    try:
+        files = msgspec.json.decode(text, type=dict[str, bytes])
+        keys = KeySet.of({name: Secret(data) for name, data in files.items()})
+    except (msgspec.MsgspecError, ConfigError) as error:
+        reason = error if isinstance(error, ConfigError) else "they cannot be read"
+        raise DamagedKeysError(f"the sealed keys are damaged: {reason}") from None
+    if keys.fingerprint != row.fingerprint:
+        raise DamagedKeysError("the sealed keys are damaged: the fingerprint is of others")
+    return keys
+
+
+class _WrapMessage(msgspec.Struct, forbid_unknown_fields=True):
+    id: str
+    n: int
+    r: int
+    p: int
+    salt: bytes
+    nonce: bytes
+    key: bytes
+
+
+class _SealedMessage(msgspec.Struct, forbid_unknown_fields=True):
+    nonce: bytes
+    data: bytes
+
+
+class _RowMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    version: int
+    cluster: str
+    generation: int
+    fingerprint: str
+    authorities: list[str]
+    sealed: _SealedMessage | None = None
+    wraps: list[_WrapMessage] = []
+
+
+def encode(row: Row) -> bytes:
+    """Return the value in the store."""
+    wraps = [_WrapMessage(one.id, one.n, one.r, one.p, one.salt, one.nonce, one.key) for one in row.wraps]
+    sealed = _SealedMessage(row.nonce, row.data) if row.is_sealed else None
+    authorities = list(row.authorities)
+    message = _RowMessage(VERSION, row.cluster, row.generation, row.fingerprint, authorities, sealed, wraps)
+    return msgspec.json.encode(message)
+
+
+def decode(value: bytes) -> Row:
+    """Return the row of a value, with every number within its bounds. Raises DamagedKeysError."""
+    problem = f"{KEY} in the store holds no keys of a cluster; restore it from a backup"
+    if len(value) > MAX_ROW:
+        raise DamagedKeysError(problem)
+    try:
+        version = msgspec.json.decode(value, type=_Versioned).version
+        if version != VERSION:
+            raise DamagedKeysError(
+                f"{KEY} in the store has version {version}, and this program knows {VERSION}; update it"
+            )
+        message = msgspec.json.decode(value, type=_RowMessage)
+    except msgspec.MsgspecError:
+        raise DamagedKeysError(problem) from None
+    wraps = tuple(Wrap(one.id, one.n, one.r, one.p, one.salt, one.nonce, one.key) for one in message.wraps)
+    sealed = message.sealed or _SealedMessage(b"", b"")
+    row = Row(
+        message.cluster,
+        message.generation,
+        message.fingerprint,
+        tuple(message.authorities),
+        sealed.nonce,
+        sealed.data,
+        wraps,
+    )
+    if not _is_within_bounds(row):
+        raise DamagedKeysError(problem)
+    return row
+
+
+class _Versioned(msgspec.Struct):
+    version: int
+
+
+def _is_within_bounds(row: Row) -> bool:
+    """Return whether reading the row costs no more than rows that are written here."""
+    return (
+        row.generation > 0
+        and 0 < len(row.authorities) <= MAX_AUTHORITIES
+        and len(row.wraps) <= MAX_WRAPS
+        and row.is_sealed == bool(row.wraps)
+        and (not row.is_sealed or len(row.nonce) == _NONCE_BYTES)
+        and all(_is_affordable(one) for one in row.wraps)
+    )
+
+
+def _is_affordable(wrap: Wrap) -> bool:
+    return (
+        1 < wrap.n <= MAX_N
+        and wrap.n & (wrap.n - 1) == 0
+        and wrap.r == R
+        and 0 < wrap.p <= MAX_P
+        and len(wrap.salt) == _SALT_BYTES
+        and len(wrap.nonce) == _NONCE_BYTES
+        and len(wrap.key) == _KEY_BYTES + _TAG_BYTES
+    )
+
+
+def _wrap(cluster: str, data_key: Secret, token: Secret, entropy: Entropy) -> Wrap:
+    wrap_id, salt, nonce = entropy(_ID_BYTES).hex(), entropy(_SALT_BYTES), entropy(_NONCE_BYTES)
+    empty = Wrap(wrap_id, N, R, P, salt, nonce, b"")
+    key = AESGCM(_wrapping_key(token, empty)).encrypt(nonce, data_key.reveal(), _wrap_header(cluster, empty))
+    return replace(empty, key=key)
+
+
+def _wrapping_key(token: Secret, wrap: Wrap) -> bytes:
+    return Scrypt(salt=wrap.salt, length=_KEY_BYTES, n=wrap.n, r=wrap.r, p=wrap.p).derive(token.reveal())
+
+
+def _header(row: Row) -> bytes:
+    """Return the additional data of the sealed set."""
+    return _framed(KEY, row.cluster, row.generation, row.fingerprint, row.authorities)
+
+
+def _wrap_header(cluster: str, wrap: Wrap) -> bytes:
+    """Return the additional data of a wrap."""
+    return _framed(KEY, cluster, wrap.id, wrap.n, wrap.r, wrap.p)
+
+
+def _framed(*parts: Any) -> bytes:
+    return _CONTEXT + msgspec.json.encode(parts)

@@ -1,0 +1,63 @@
+"""Settings of a cluster with several servers: the token that opens the keys which they share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mooring.errors import ConfigError
+from mooring.secret import Secret
+from mooring.settings.declaration import Settings, setting
+from mooring.settings.kinds import TEXT
+from mooring.trust.sharedkeys.servertoken import parse_token
+
+STORE, FILES = "store", "files"
+"""Places of the shared keys: sealed in the store, or in files that an operator copies."""
+
+
+def _place(text: str, key: str) -> str:
+    if text not in (STORE, FILES):
+        raise ConfigError(f"{key}: give {STORE} or {FILES}")
+    return text
+
+
+def _token(text: str, key: str) -> Secret | None:
+    try:
+        return parse_token(text.encode("utf-8", "surrogateescape")) if text else None
+    except ConfigError as error:
+        raise ConfigError(f"{key}: {error}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedKeysSettings(Settings):
+    """The place of the keys that servers share, and the server token."""
+
+    heading: ClassVar[str] = "Several servers"
+
+    shared_keys: str = setting(
+        TEXT,
+        default=STORE,
+        meaning="Where the servers of one cluster get their common keys: store (sealed in it) or files (copied by you).",
+        metavar="store|files",
+        parse=_place,
+    )
+    server_token_file: str = setting(
+        TEXT,
+        default="",
+        meaning="File with the token that opens the keys of the cluster in the store; the first server makes one.",
+        default_note="server/token in the data directory",
+        metavar="FILE",
+    )
+    server_token: Secret | None = setting(
+        TEXT,
+        default="",
+        meaning="The token itself. Other users of the machine see a command line: prefer the file or the environment.",
+        metavar="TOKEN",
+        secret=True,
+        parse=_token,
+    )
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for two tokens."""
+        if self.server_token_file and self.server_token:
+            raise ConfigError("server-token-file: give the file or server-token, not both")

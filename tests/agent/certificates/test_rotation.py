@@ -1,0 +1,37 @@
+"""Times of renewals and of retries, as kubelet has them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+
+import pytest
+
+from mooring.agent.certificates.rotation import renewal_time, retry_pauses
+from tests.support.testca import ThrowawayCA
+
+BEGIN = datetime(2026, 1, 2, tzinfo=UTC)
+LEAF = (
+    ThrowawayCA(now=BEGIN).custom("system:node:m1", not_before=BEGIN, not_after=BEGIN + timedelta(hours=10)).certificate
+)
+
+
+@pytest.mark.parametrize(
+    ("draw", "hours"),
+    [
+        pytest.param(0.0, 7.0, id="never before 70 % of the lifetime"),
+        pytest.param(0.5, 8.0, id="uniform between"),
+        pytest.param(0.999999, 9.0, id="never after 90 %"),
+    ],
+)
+def test_a_certificate_is_renewed_between_70_and_90_percent_of_its_life(draw: float, hours: float) -> None:
+    after = (renewal_time(LEAF, draw) - BEGIN).total_seconds() / 3600
+    assert after == pytest.approx(hours, abs=0.001)
+
+
+def test_pauses_double_four_times_and_are_32_seconds_from_then_on() -> None:
+    assert list(islice(retry_pauses(lambda: 0.0), 7)) == [2, 4, 8, 16, 32, 32, 32]
+
+
+def test_growing_pauses_are_up_to_a_tenth_longer() -> None:
+    assert list(islice(retry_pauses(lambda: 1.0), 5)) == pytest.approx([2.2, 4.4, 8.8, 17.6, 32])

@@ -1,0 +1,68 @@
+"""LineageRecord: validation and print columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mooring.api.kinds import BY_PLURAL
+from mooring.api.mooring.lineagerecord import MAX_ENTRIES, MAX_TEXT
+from mooring.apimachinery.schema import Obj
+from mooring.pki.keys import generate_key
+from mooring.trust.lineage.chain import START, LineageKey, new_record
+from tests.support.changes import NOW, created
+
+RECORDS = BY_PLURAL["lineagerecords"]
+ENTRY: Obj = {"time": "2026-01-01T00:00:00Z", "event": "Issued", "subject": "system:node:n1", "token": "abcdef"}
+
+
+def record(*entries: Obj) -> Obj:
+    return new_record(START, entries or (ENTRY,), LineageKey(generate_key()))[0]
+
+
+def errors(obj: Obj) -> list[str]:
+    return created(RECORDS, obj)[1]
+
+
+def test_a_record_as_the_server_writes_it_is_valid() -> None:
+    assert errors(record()) == []
+
+
+def changed(obj: Obj, **spec: Any) -> Obj:
+    return {**obj, "spec": {**obj["spec"], **spec}}
+
+
+@pytest.mark.parametrize(
+    ("obj", "error"),
+    [
+        pytest.param(changed(record(), hash="sha256:" + "0" * 64), "spec.hash: Invalid value", id="another hash"),
+        pytest.param(changed(record(), hash="x"), "spec.hash: Invalid value", id="no hash"),
+        pytest.param(changed(record(), previous="x"), "spec.previous: Invalid value", id="no previous hash"),
+        pytest.param(
+            changed(record(), signature="A" * (MAX_TEXT + 1)), "spec.signature: Too long", id="a long signature"
+        ),
+        pytest.param(changed(record(), entries=[]), "spec.entries: Required value", id="no entry"),
+        pytest.param(record(*[ENTRY] * (MAX_ENTRIES + 1)), "must have at most 64 items", id="too many entries"),
+        pytest.param(record({"event": "Issued"}), "spec.entries[0].time: Required value", id="no time"),
+        pytest.param(record({**ENTRY, "subject": "a\nb"}), "must have printable characters only", id="two lines"),
+        pytest.param(
+            record({**ENTRY, "subject": "a" * (MAX_TEXT + 1)}), "spec.entries[0].subject: Too long", id="a long text"
+        ),
+        pytest.param(changed(record(), entries=[{**ENTRY, "node": ""}]), "must be left out", id="an empty text"),
+        pytest.param(
+            {**record(), "metadata": {"name": "1"}}, "must be a sequence number of 16 digits", id="another name"
+        ),
+    ],
+)
+def test_a_record_is_invalid_with(obj: Obj, error: str) -> None:
+    assert any(error in one for one in errors(obj)), errors(obj)
+
+
+def test_print_columns() -> None:
+    obj = created(RECORDS, record(ENTRY, {**ENTRY, "token": "fedcba"}))[0]
+    cells = {column.name: column.cell(obj, NOW) for column in RECORDS.resource.columns}
+    assert cells["Name"] == "0000000000000001"
+    assert (cells["Entries"], cells["Subjects"], cells["Tokens"]) == ("2", "system:node:n1", "abcdef,fedcba")
+    assert cells["Serials"] == "<none>"
+    assert cells["Hash"] == obj["spec"]["hash"]

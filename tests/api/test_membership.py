@@ -1,0 +1,81 @@
+"""Membership of a node, from its NodeIdentity and its Node."""
+
+from __future__ import annotations
+
+import pytest
+
+from mooring.api.mooring.membership import has_ended, may_use_name, was_deleted, with_node_recorded, with_spec
+from mooring.apimachinery.schema import Obj
+
+KEY, OTHER, CERTIFICATE = ("sha256:" + digit * 64 for digit in "abc")
+
+
+def node(uid: str) -> Obj:
+    return {"metadata": {"name": "n1", "uid": uid}}
+
+
+def identity(**spec: object) -> Obj:
+    return {"metadata": {"name": "n1", "resourceVersion": "7"}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("recorded", "present", "ended"),
+    [
+        pytest.param(None, None, False, id="a name that nobody had"),
+        pytest.param(identity(), None, False, id="a machine that has not registered yet"),
+        pytest.param(identity(), node("u1"), False, id="a member"),
+        pytest.param(identity(nodeUID="u1"), node("u1"), False, id="a Node that is about to be deleted, or was not"),
+        pytest.param(identity(nodeUID="u1"), None, True, id="a deleted Node"),
+        pytest.param(identity(nodeUID="u1"), node("u2"), True, id="a Node that somebody created again"),
+        pytest.param(identity(nodeUID="u1", reregisters=True), None, False, id="a machine that may return"),
+    ],
+)
+def test_when_a_membership_has_ended(recorded: Obj | None, present: Obj | None, ended: bool) -> None:
+    assert has_ended(recorded, present) is ended
+
+
+@pytest.mark.parametrize(
+    ("recorded", "certificate", "allowed"),
+    [
+        pytest.param(None, CERTIFICATE, True, id="without an identity any key"),
+        pytest.param(identity(), CERTIFICATE, True, id="without a recorded key any key"),
+        pytest.param(identity(keys=[{"publicKey": OTHER}, {"publicKey": KEY}]), CERTIFICATE, True, id="a recorded key"),
+        pytest.param(identity(keys=[{"publicKey": OTHER}]), CERTIFICATE, False, id="no other key"),
+        pytest.param(
+            identity(keys=[{"publicKey": OTHER}], formerCertificate=CERTIFICATE),
+            CERTIFICATE,
+            True,
+            id="the former certificate",
+        ),
+        pytest.param(identity(keys=[{"publicKey": OTHER}]), "", False, id="no certificate is no former certificate"),
+    ],
+)
+def test_which_certificates_may_use_a_name(recorded: Obj | None, certificate: str, allowed: bool) -> None:
+    assert may_use_name(recorded, KEY, certificate) is allowed
+
+
+def test_a_machine_that_may_return_is_recorded_as_such() -> None:
+    recorded = with_node_recorded(identity(nodeUID="u1"), node("u1"), reregisters=True)
+    assert recorded == identity(nodeUID="u1", reregisters=True)
+    assert was_deleted(recorded, None)
+    assert with_node_recorded(recorded, node("u1"), reregisters=True) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "spec"),
+    [
+        pytest.param(None, {"nodeUID": "u1"}, id="for a name without an identity"),
+        pytest.param(identity(token="abcdef"), {"token": "abcdef", "nodeUID": "u1"}, id="in the identity"),
+        pytest.param(identity(nodeUID="u0"), {"nodeUID": "u1"}, id="over an earlier one"),
+        pytest.param(identity(nodeUID="u1"), None, id="once"),
+    ],
+)
+def test_the_deletion_of_a_node_is_recorded(before: Obj | None, spec: Obj | None) -> None:
+    recorded = with_node_recorded(before, node("u1"))
+    assert (recorded and recorded["spec"]) == spec
+    if recorded and before:
+        assert recorded["metadata"] == before["metadata"], "the write is a compare-and-swap"
+
+
+def test_empty_fields_are_left_out() -> None:
+    assert with_spec(identity(token="abcdef", nodeUID="u1"), token="", keys=[])["spec"] == {"nodeUID": "u1"}

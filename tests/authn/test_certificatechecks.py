@@ -1,0 +1,122 @@
+"""Checks of verified client certificates: their table, and how long a result is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from mooring.api.kinds import BY_PLURAL
+from mooring.api.view import FixedView, Views
+from mooring.authn.credentials import Credentials
+from mooring.authn.verdict import Accepted, Rejected, Verdict
+from mooring.authn.x509.checks import CHECKS, READ_PLURALS, Check, rejection, revisions
+from mooring.authn.x509.peers import Peers
+from mooring.identity import UserInfo
+from mooring.pki.keys import generate_key, public_key_fingerprint
+from mooring.pki.x509 import profiles
+from mooring.pki.x509.authority import self_signed_ca
+from mooring.pki.x509.verify import ClientTrust, VerifiedPeer
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+CA = self_signed_ca(generate_key(), "kubernetes", NOW, 1)
+DER = CA.sign(profiles.client(generate_key().public_key(), NOW, "jane"), NOW, 3).public_bytes(Encoding.DER)
+
+
+class Recording:
+    """Check that rejects while the view holds an object, and counts its runs."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def __call__(self, peer: VerifiedPeer, views: Views, now: datetime) -> Rejected | None:
+        self.runs += 1
+        return Rejected("listed", peer.common_name) if views["lists"].get("jane") else None
+
+
+def listed(revision: int) -> Views:
+    return {"lists": FixedView([{"metadata": {"name": "jane"}}], revision)}
+
+
+def unlisted(revision: int) -> Views:
+    return {"lists": FixedView([], revision)}
+
+
+def peers(recording: Recording) -> Peers:
+    return Peers(
+        ClientTrust([CA.certificate]),
+        lambda peer: Accepted(UserInfo(peer.common_name)),
+        checks=(Check(("lists",), recording),),
+    )
+
+
+ACCEPTED: Verdict = Accepted(UserInfo("jane"))
+REJECTED: Verdict = Rejected("listed", "jane")
+
+
+@pytest.mark.parametrize(
+    ("requests", "verdicts", "runs"),
+    [
+        pytest.param([unlisted(1)] * 5, [ACCEPTED] * 5, 1, id="runs once while no view changes"),
+        pytest.param([unlisted(1), unlisted(2)], [ACCEPTED] * 2, 2, id="runs again after a change"),
+        pytest.param([unlisted(1), listed(2)], [ACCEPTED, REJECTED], 2, id="rejects on an open connection"),
+        pytest.param([listed(1), listed(1)], [REJECTED] * 2, 1, id="remembers a rejection, too"),
+        pytest.param([listed(1), unlisted(2)], [REJECTED, ACCEPTED], 2, id="accepts once the entry is gone"),
+    ],
+)
+def test_a_check(requests: Sequence[Views], verdicts: Sequence[Verdict], runs: int) -> None:
+    recording = Recording()
+    judge, connection = peers(recording), Credentials((DER,))
+    assert [judge.judged(connection, views, NOW) for views in requests] == list(verdicts)
+    assert recording.runs == runs
+
+
+def test_connections_with_one_certificate_share_the_result() -> None:
+    recording = Recording()
+    judge = peers(recording)
+    assert [judge.judged(Credentials((DER,)), unlisted(1), NOW) for _ in range(3)] == [ACCEPTED] * 3
+    assert recording.runs == 1
+    assert judge.judged(Credentials((DER,)), listed(2), NOW) == REJECTED
+
+
+def test_a_certificate_that_does_not_verify_is_not_checked() -> None:
+    recording = Recording()
+    verdict = peers(recording).judged(Credentials((b"junk",)), {}, NOW)
+    assert isinstance(verdict, Rejected)
+    assert (verdict.reason, recording.runs) == ("malformed", 0)
+
+
+def test_the_first_rejection_counts() -> None:
+    def rejecting(reason: str) -> Check:
+        return Check((), lambda peer, views, now: Rejected(reason))
+
+    peer = ClientTrust([CA.certificate]).verify((DER,), NOW)
+    passing = Check((), lambda peer, views, now: None)
+    assert rejection(peer, {}, NOW, (passing, rejecting("first"), rejecting("second"))) == Rejected("first")
+    assert rejection(peer, {}, NOW, (passing,)) is None
+
+
+def test_every_check_names_stored_kinds() -> None:
+    assert set(READ_PLURALS) == {plural for check in CHECKS for plural in check.reads}
+    assert set(READ_PLURALS) <= set(BY_PLURAL)
+    assert len(revisions({plural: FixedView() for plural in READ_PLURALS})) == len(READ_PLURALS)
+
+
+def test_a_peer_names_its_key_its_issuer_and_when_it_was_issued() -> None:
+    later = NOW + timedelta(days=1)
+    key = generate_key()
+    der = CA.sign(profiles.client(key.public_key(), later, "jane"), later, 77).public_bytes(Encoding.DER)
+    own = ClientTrust([CA.certificate], [CA.certificate]).verify((der,), later)
+    foreign = ClientTrust([CA.certificate]).verify((der,), later)
+    assert (own.serial_number, own.issued_at) == (77, later)
+    assert foreign.issued_at == later - profiles.BACKDATE, "another signer may begin certificates at their issue"
+    assert own.public_key == f"sha256:{public_key_fingerprint(key)}"
+    assert own.issuer == f"sha256:{public_key_fingerprint(CA.certificate.public_key())}"  # type: ignore[arg-type]  # an ECDSA key
+
+
+def test_a_certificate_of_the_bundle_is_its_own_issuer() -> None:
+    root = CA.certificate.public_bytes(Encoding.DER)
+    peer = ClientTrust([CA.certificate]).verify((root,), NOW)
+    assert peer.issuer == peer.public_key

@@ -1,0 +1,57 @@
+"""systemd unit of the agent: what it holds, how it quotes, and that systemd accepts it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.commandline import CommandLine, mooring
+
+__all__ = ["mooring"]
+HOOKS = (
+    "systemctl try-reload-or-restart nginx",
+    """echo "$MOORING_KIND" 'is 100% new' \\; >> /run/told""",
+)
+
+
+def test_the_unit_runs_the_agent_of_a_member_and_writes_only_its_files(mooring: CommandLine) -> None:
+    lines = mooring.done("agent", "unit", "--program", "/usr/bin/mooring").splitlines()
+    assert "ExecStart=/usr/bin/mooring agent" in lines
+    assert "ConditionPathExists=/etc/kubernetes/kubelet.conf" in lines
+    assert "ReadWritePaths=-/etc/kubernetes -/var/lib/kubelet/pki -/var/lib/mooring" in lines
+    assert "Restart=always" in lines
+    assert "Type=exec" in lines
+    assert not any("token" in line.lower() for line in lines)
+
+
+def test_hooks_are_quoted_and_may_write_anywhere(mooring: CommandLine) -> None:
+    flags = [one for hook in HOOKS for one in ("--on-renew", hook)]
+    text = mooring.done(
+        "agent", "unit", "--program", "/usr/bin/mooring", "--root", "/srv/my node", "--serving-certificates",
+        "--register-node", "none", "--node-deletion", "reregisters", *flags,
+    )  # fmt: skip
+    (command,) = [line for line in text.splitlines() if line.startswith("ExecStart=")]
+    assert command == (
+        'ExecStart=/usr/bin/mooring agent --root "/srv/my node" --register-node none --node-deletion reregisters '
+        '--serving-certificates --on-renew "systemctl try-reload-or-restart nginx" '
+        r"""--on-renew "echo \"$$MOORING_KIND\" 'is 100%% new' \\; >> /run/told" """.rstrip()
+    )
+    assert "ProtectSystem" not in text
+
+
+def test_what_no_unit_can_hold_is_refused(mooring: CommandLine) -> None:
+    assert "put the command into a script" in mooring("agent", "unit", "--on-renew", "true\nfalse").err
+    assert "--program must be an absolute path" in mooring("agent", "unit", "--program", "mooring").err
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+@pytest.mark.parametrize("hooks", [(), HOOKS], ids=["no hook", "hooks"])
+def test_systemd_accepts_the_unit(mooring: CommandLine, tmp_path: Path, hooks: tuple[str, ...]) -> None:
+    flags = [one for hook in hooks for one in ("--on-renew", hook)]
+    unit = tmp_path / "mooring-agent.service"
+    unit.write_text(mooring.done("agent", "unit", "--program", "/bin/true", *flags))
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

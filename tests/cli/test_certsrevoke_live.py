@@ -1,0 +1,185 @@
+"""certs revoke, list and show against a real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mooring.apimachinery.schema import Obj
+from mooring.client.kubeconfigfiles import load
+from mooring.pki.pem import certificates
+from tests.support.commandline import CommandLine, mooring
+from tests.support.liveserver import LiveServer, live_server
+
+__all__ = ["live_server", "mooring"]
+ENTRY = "certificaterevocation.mooring.dev"
+
+
+@pytest.fixture
+def certs(live_server: LiveServer, mooring: CommandLine, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """The command line with the server's kubeconfig."""
+    monkeypatch.setenv("KUBECONFIG", str(live_server.kubeconfig))
+    return mooring
+
+
+def fresh_serial() -> str:
+    return f"a{secrets.token_hex(8)}"
+
+
+def stored(server: LiveServer, name: str) -> Obj:
+    return server.run(lambda client: client.get("certificaterevocations", name))
+
+
+def identity(server: LiveServer, node: str, serial_number: str, key: str) -> None:
+    keys = [{"publicKey": key, "serialNumber": serial_number, "notAfter": "2999-01-01T00:00:00Z"}]
+    obj = {"metadata": {"name": node}, "spec": {"keys": keys}}
+    server.run(lambda client: client.create("nodeidentities", obj))
+
+
+def test_a_serial_number_is_revoked_once(live_server: LiveServer, certs: CommandLine) -> None:
+    serial_number = fresh_serial()
+    spelled = f"0x0{serial_number.upper()}"
+    dry = certs("certs", "revoke", "--serial", spelled, "--dry-run")
+    assert (dry.code, dry.out) == (0, f"{ENTRY}/serial-{serial_number} revoked (server dry run)\n")
+    first = certs("certs", "revoke", "--serial", spelled, "--reason", "keyCompromise", "--message", "lost")
+    assert (first.code, first.out) == (0, f"{ENTRY}/serial-{serial_number} revoked\n")
+    spec = stored(live_server, f"serial-{serial_number}")["spec"]
+    assert (spec["reason"], spec["message"]) == ("keyCompromise", "lost")
+    assert spec["expiresAt"] > "2030", "the end of the CA"
+    again = certs("certs", "revoke", "--serial", serial_number)
+    assert (again.code, again.out) == (0, f"{ENTRY}/serial-{serial_number} unchanged\n")
+    assert "keyCompromise" in again.err
+
+
+def test_a_node_is_revoked_until_now_each_time(live_server: LiveServer, certs: CommandLine) -> None:
+    node, serial_number = f"n-{secrets.token_hex(4)}", fresh_serial()
+    identity(live_server, node, serial_number, f"sha256:{secrets.token_hex(32)}")
+    entry = json.loads(certs.done("certs", "revoke", "--node", f"system:node:{node}", "-o", "json"))
+    assert entry["spec"]["knownSerialNumbers"] == [serial_number]
+    again = certs("certs", "revoke", "--node", node, "--reason", "superseded")
+    assert again.out == f"{ENTRY}/node-{node} revoked\n"
+    assert f"kubectl delete node {node}" in again.err
+    moved = stored(live_server, f"node-{node}")["spec"]
+    assert moved["issuedBefore"] > entry["spec"]["issuedBefore"]
+    assert moved["reason"] == "superseded"
+
+
+def test_list_and_show_tell_the_state(live_server: LiveServer, certs: CommandLine) -> None:
+    node, serial_number = f"n-{secrets.token_hex(4)}", fresh_serial()
+    key = f"sha256:{secrets.token_hex(32)}"
+    identity(live_server, node, serial_number, key)
+    (before,) = json.loads(certs.done("certs", "list", "--node", node, "-o", "json"))["items"]
+    assert before["state"] == "valid"
+    certs.done("certs", "revoke", "--key", key, "--reason", "keyCompromise", "--message", "in a backup")
+    listed = certs.done("certs", "list", "--node", node, "-o", "wide")
+    assert listed.split()[:8] == ["NODE", "SERIAL", "EXPIRES", "STATE", "REASON", "PUBLIC", "KEY", "REVOKED"]
+    assert f"{serial_number}   in " in listed
+    assert "revoked   keyCompromise" in listed
+    assert certs.done("certs", "list", "--node", node, "--state", "revoked", "-o", "name") == f"{serial_number}\n"
+    assert certs("certs", "list", "--node", node, "--state", "expired").err == "No certificates found.\n"
+    for which in (node, serial_number, f"key-{key.removeprefix('sha256:')}"):
+        shown = certs.done("certs", "show", which)
+        assert f"Serial number:  {serial_number}\n" in shown
+        assert "Message:        in a backup\n" in shown
+    document = json.loads(certs.done("certs", "show", node, "-o", "json"))
+    assert [one["state"] for one in document["certificates"]] == ["revoked"]
+
+
+def client_pair(server: LiveServer, certs: CommandLine, directory: Path) -> Path:
+    arguments = ("--ca-cert", str(server.data_dir / "pki/ca.crt"), "--ca-key", str(server.data_dir / "pki/ca.key"))
+    certs.done("certs", "client", *arguments, "--common-name", "jane", "--out-dir", str(directory), "--name", "jane")
+    return directory / "jane.crt"
+
+
+def test_a_certificate_file(live_server: LiveServer, certs: CommandLine, tmp_path: Path) -> None:
+    path = client_pair(live_server, certs, tmp_path)
+    shown = json.loads(certs.done("certs", "show", str(path), "-o", "json"))["certificates"][0]
+    assert (shown["subject"], shown["state"]) == ("CN=jane", "valid")
+    name = certs.done("certs", "revoke", "--certificate", str(path), "-o", "name").strip()
+    assert name == f"{ENTRY}/serial-{shown['serialNumber']}"
+    assert stored(live_server, name.partition("/")[2])["spec"]["expiresAt"] == shown["expires"]
+    after = certs.done("certs", "show", str(path))
+    assert "State:          revoked\n" in after
+    assert certs.done("certs", "show", shown["serialNumber"], "-o", "yaml").startswith("certificates:")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        pytest.param([], 2, "exactly one of --serial", id="nothing"),
+        pytest.param(["--serial", "1", "--node", "n"], 2, "exactly one of --serial", id="two"),
+        pytest.param(["--serial", "xyz"], 2, "openssl x509 -noout -serial", id="a serial number that is none"),
+        pytest.param(["--key", "abc"], 2, "mooring certs show FILE", id="a key that is none"),
+        pytest.param(["--node", "N_1"], 1, "spec.nodeName", id="a node name that is none"),
+        pytest.param(["--certificate", "/nowhere"], 1, "/nowhere", id="a file that is missing"),
+        pytest.param(["--serial", "1", "--message", "a\nb"], 1, "one line of printable", id="a message of two lines"),
+    ],
+)
+def test_a_mistake_says_what_to_do(certs: CommandLine, arguments: list[str], code: int, text: str) -> None:
+    outcome = certs("certs", "revoke", *arguments)
+    assert (outcome.code, outcome.out) == (code, "")
+    assert text in outcome.err.replace("\n", " ")
+
+
+def test_a_file_that_holds_no_certificate(certs: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("x")
+    for command in (("revoke", "--certificate"), ("show",)):
+        outcome = certs("certs", *command, str(tmp_path / "x"))
+        assert outcome.code == 1
+        assert str(tmp_path / "x") in outcome.err
+
+
+def test_the_callers_own_certificate_is_refused_without_force(live_server: LiveServer, certs: CommandLine) -> None:
+    """Only refused here: `--force` would lock out the tests that share the server."""
+    (leaf,) = certificates(load(str(live_server.kubeconfig)).user.certificate_pem)
+    outcome = certs("certs", "revoke", "--serial", f"{leaf.serial_number:x}")
+    assert outcome.code == 1
+    assert "--force" in outcome.err
+
+
+def test_show_of_something_unknown(certs: CommandLine) -> None:
+    outcome = certs("certs", "show", "nobody")
+    assert outcome.code == 1
+    assert "mooring certs list" in outcome.err
+
+
+MANIFEST = """
+apiVersion: mooring.dev/v1alpha1
+kind: CertificateRevocation
+metadata: {{name: {name}}}
+spec: {{nodeName: {node}, reason: cessationOfOperation, message: returned to the supplier}}
+"""
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_kubectl_revokes_and_takes_back(live_server: LiveServer, tmp_path: Path) -> None:
+    def kubectl(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["kubectl", "--kubeconfig", str(live_server.kubeconfig), *arguments],
+            input=given,
+            env={**os.environ, "HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    node = f"n-{secrets.token_hex(4)}"
+    name = f"node-{node}"
+    wrong = kubectl("apply", "-f", "-", given=MANIFEST.format(name="x", node=node))
+    assert f'must be "{name}"' in wrong.stderr
+    assert kubectl("apply", "-f", "-", given=MANIFEST.format(name=name, node=node)).returncode == 0
+    header, row = kubectl("get", "revocations", "-o", "wide", name).stdout.splitlines()
+    assert header.split() == ["NAME", "REVOKES", "REASON", "EXPIRES", "AGE", "ISSUED-BEFORE", "MESSAGE"]
+    assert row.split()[:5] == [name, "node", node, "cessationOfOperation", "<never>"]
+    less = kubectl(
+        "patch", "revocation", name, "--type=merge", "-p", '{"spec": {"issuedBefore": "2020-01-01T00:00:00Z"}}'
+    )
+    assert "may not become earlier" in less.stderr
+    assert kubectl("get", "--raw", "/mooring/v1/crl").stdout.startswith("-----BEGIN X509 CRL-----\n")
+    assert kubectl("delete", "certificaterevocation", name).returncode == 0

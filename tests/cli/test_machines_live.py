@@ -1,0 +1,75 @@
+"""The inventory of authorized machines against a real server: the commands, and a join with a one-time code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mooring.trust.machinecode import parse_code, verifier
+from tests.support.commandline import CommandLine, mooring
+from tests.support.liveserver import LiveServer, live_server, manual_approval
+
+__all__ = ["live_server", "manual_approval", "mooring"]
+PIN = "sha256:" + "0123456789abcdef" * 4
+
+
+@pytest.fixture
+def machine(live_server: LiveServer, mooring: CommandLine, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    monkeypatch.setenv("KUBECONFIG", str(live_server.kubeconfig))
+    return mooring
+
+
+def test_machines_are_authorized_listed_and_removed(machine: CommandLine) -> None:
+    name = "authorizedmachine.mooring.dev/rack-1"
+    flags = ("machine", "authorize", "rack-1", "--key-fingerprint", PIN.upper().replace("SHA256", "sha256"))
+    assert machine.done(*flags, "--allow-cidr", "192.0.2.0/24") == f"{name} authorized\n"
+    assert machine.done(*flags, "--allow-cidr", "192.0.2.0/24", "-o", "name") == f"{name}\n", (
+        "an equal entry is success"
+    )
+    assert machine(*flags).code == 1, "another entry of the name exists"
+    header, *rows = machine.done("machine", "list", "-o", "wide").splitlines()
+    assert header.split() == ["NAME", "NODE", "PROOF", "USED", "BY", "AGE", "NETWORKS"]
+    (row,) = (row for row in rows if row.startswith("rack-1 "))
+    assert row.split()[1:4] == ["rack-1", "key", "<none>"]
+    assert row.endswith("192.0.2.0/24")
+    assert name in machine.done("machine", "list", "-o", "name").split()
+    (entry,) = (
+        one
+        for one in json.loads(machine.done("machine", "list", "-o", "json"))["items"]
+        if one["metadata"]["name"] == "rack-1"
+    )
+    assert entry["spec"] == {"nodeName": "rack-1", "keyFingerprint": PIN, "allowedCIDRs": ["192.0.2.0/24"]}
+    assert machine.done("machine", "remove", "rack-1") == f"{name} removed\n"
+    assert machine("machine", "remove", "rack-1").code == 1
+    assert "rack-1" not in machine.done("machine", "list")
+
+
+def test_a_key_must_be_a_fingerprint(machine: CommandLine) -> None:
+    outcome = machine("machine", "authorize", "x", "--key-fingerprint", "abc")
+    assert outcome.code == 2
+    assert "--key-fingerprint must be sha256: and 64 hexadecimal digits" in outcome.err
+
+
+def test_a_machine_with_a_code_joins_without_a_person(
+    manual_approval: LiveServer, machine: CommandLine, tmp_path: Path
+) -> None:
+    shown = json.loads(machine.done("machine", "authorize", "coded", "--code", "-o", "json"))
+    assert shown["spec"]["codeVerifier"] == verifier(parse_code(shown["code"].encode()))
+    file = tmp_path / "code"
+    file.write_text(f"{shown['code'].lower()}\n")
+    token = manual_approval.create_token(groups=("system:bootstrappers:manual",))
+    joined = json.loads(
+        machine.done(
+            "join", manual_approval.endpoint, "--token", str(token.reveal()), "--node-name", "coded", "--root", str(tmp_path),
+            "--discovery-token-ca-cert-hash", manual_approval.pin, "--machine-code-file", str(file), "-o", "json",
+        )
+    )  # fmt: skip
+    entries = json.loads(machine.done("machine", "list", "-o", "json"))["items"]
+    (use,) = (one["status"]["usedBy"] for one in entries if one["metadata"]["name"] == "coded")
+    assert (use["nodeName"], use["request"]) == ("coded", joined["request"])
+    assert "AutoApprovedMachine" in machine.done("csr", "show", joined["request"])
+    text = machine.done("machine", "authorize", "other", "--code")
+    assert "Code, shown only now: " in text
+    assert "No authorized machines" not in machine.done("machine", "list")

@@ -1,0 +1,263 @@
+"""Rollover of the CA: the next step, the machines that it waits for, and the status."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
+from mooring.controllers.certificates.carollover import (
+    CLEANING,
+    MAX_MACHINES,
+    TRUSTED_CAS,
+    Authority,
+    OnDisk,
+    Step,
+    follow,
+    machines_ahead,
+    next_step,
+    plan,
+)
+from tests.support.plans import HOUR, NOW, moment, thing, views
+
+OLD = Authority("sha256:" + "a" * 64, "CN=kubernetes", NOW + 1000 * HOUR)
+NEW = Authority("sha256:" + "b" * 64, "CN=kubernetes@1", NOW + 9000 * HOUR)
+OTHER = "sha256:" + "c" * 64
+
+
+def disk(phase: str) -> OnDisk:
+    issuing = OLD.pin if phase in ("", "Prepared", "TrustBoth", CLEANING) else NEW.pin
+    return OnDisk(phase, issuing, OLD, NEW) if phase else OnDisk(phase, issuing)
+
+
+def rollover(wanted: str, reached: str = "", force: str = "", transitions: Sequence[str] = (), **status: Any) -> Obj:
+    times = [{"phase": one, "time": moment(-HOUR)} for one in transitions]
+    known = {"newCA": NEW.status(), "oldCA": OLD.status()} if reached else {}
+    found = {"phase": reached, "transitions": times, **known, **status} if reached or status else {}
+    return thing("cluster-ca", spec={"phase": wanted, "force": force}, status=found)
+
+
+def node(name: str, said: str | None = None) -> Obj:
+    return thing(name, metadata={"annotations": {TRUSTED_CAS: said}} if said is not None else {})
+
+
+def identity(name: str, issuer: str, end: timedelta = HOUR) -> Obj:
+    return thing(name, spec={"keys": [{"issuer": OTHER}, {"issuer": issuer, "notAfter": moment(end)}]})
+
+
+EMPTY = views()
+BEHIND = views(nodes=[node("n1")], nodeidentities=[identity("n1", OLD.pin)])
+AHEAD = views(nodes=[node("n1", f"{OLD.pin},{NEW.pin}")], nodeidentities=[identity("n1", NEW.pin)])
+
+
+@pytest.mark.parametrize(
+    ("phase", "wanted", "step"),
+    [
+        pytest.param("", "TrustBoth", Step.PREPARE, id="nothing is there"),
+        pytest.param("Prepared", "Retired", Step.PUBLISH, id="one phase after the other"),
+        pytest.param("TrustBoth", "TrustBoth", None, id="reached"),
+        pytest.param("TrustBoth", "IssueNew", Step.ISSUE, id="issue"),
+        pytest.param("IssueNew", "Drain", Step.DRAIN, id="drain"),
+        pytest.param("Drain", "TrustBoth", None, id="further than wanted"),
+        pytest.param("Drain", "Retired", Step.RETIRE, id="retire"),
+        pytest.param("Retired", "Retired", Step.CLEAN, id="retired"),
+        pytest.param("Retired", "Aborted", Step.CLEAN, id="too late for an abort"),
+        pytest.param(CLEANING, "TrustBoth", Step.CLEAN, id="files of an abort"),
+        pytest.param("", "Aborted", None, id="aborted"),
+        pytest.param("Prepared", "Aborted", Step.CLEAN, id="back from prepared"),
+        pytest.param("TrustBoth", "Aborting", Step.WITHDRAW, id="back from both"),
+        pytest.param("IssueNew", "Aborted", Step.REVERT, id="back from the new CA"),
+        pytest.param("Drain", "Aborted", Step.REVERT, id="back from drain"),
+    ],
+)
+def test_the_next_step(phase: str, wanted: str, step: Step | None) -> None:
+    assert next_step(phase, wanted) is step
+
+
+@pytest.mark.parametrize(
+    ("obj", "phase", "seen", "step", "reached", "message"),
+    [
+        pytest.param(rollover("TrustBoth"), "", EMPTY, Step.PREPARE, "", "make the new CA", id="start"),
+        pytest.param(
+            rollover("TrustBoth"), "Prepared", EMPTY, None, "Prepared", "", id="the new CA is named before it is published"
+        ),
+        pytest.param(
+            rollover("TrustBoth", "Prepared"), "Prepared", EMPTY, Step.PUBLISH, "Prepared", "trust both CAs", id="publish"
+        ),
+        pytest.param(rollover("TrustBoth", "Prepared"), "TrustBoth", BEHIND, None, "TrustBoth", "", id="both trusted"),
+        pytest.param(
+            rollover("IssueNew", "TrustBoth"), "TrustBoth", BEHIND, Step.ISSUE, "TrustBoth", "issue from the new CA",
+            id="issue whoever is behind",
+        ),
+        pytest.param(
+            rollover("Drain", "IssueNew"), "Drain", BEHIND, None, "Drain", "1 machine would be locked out by the next phase",
+            id="drain",
+        ),
+        pytest.param(rollover("Drain", "Drain"), "Drain", AHEAD, None, "Drain", "no machine is behind", id="drained"),
+        pytest.param(
+            rollover("Retired", "Drain"), "Drain", BEHIND, None, "Drain", "waiting for 1 machine", id="the gate is closed"
+        ),
+        pytest.param(
+            rollover("Retired", "Drain", force="Retired"), "Drain", BEHIND, Step.RETIRE, "Drain", "retire the old CA",
+            id="the gate is forced",
+        ),
+        pytest.param(
+            rollover("Retired", "Drain", force="Drain"), "Drain", BEHIND, None, "Drain", "waiting for 1 machine",
+            id="another phase is forced",
+        ),
+        pytest.param(
+            rollover("Retired", "Drain"), "Drain", AHEAD, Step.RETIRE, "Drain", "retire the old CA", id="the gate is open"
+        ),
+        pytest.param(
+            rollover("Retired", "Drain"), "Retired", BEHIND, Step.CLEAN, "Retired",
+            "destroy the keys that are not needed any more", id="retired",
+        ),
+        pytest.param(
+            rollover("Aborted", "Drain", transitions=["IssueNew"]), "Drain", AHEAD, Step.REVERT, "Aborting",
+            "issue from the old CA again", id="abort",
+        ),
+        pytest.param(
+            rollover("Aborted", "Aborting", transitions=["IssueNew"]), "TrustBoth", AHEAD, None, "Aborting",
+            "waiting for 1 machine", id="an abort waits for certificates of the new CA",
+        ),
+        pytest.param(
+            rollover("Aborted", "Aborting", force="Aborted", transitions=["IssueNew"]), "TrustBoth", AHEAD, Step.WITHDRAW,
+            "Aborting", "trust the old CA alone again", id="a forced abort",
+        ),
+        pytest.param(
+            rollover("Aborted", "TrustBoth"), "TrustBoth", AHEAD, Step.WITHDRAW, "Aborting", "trust the old CA alone again",
+            id="an abort before anything was issued",
+        ),
+        pytest.param(rollover("Aborted", "Aborting"), "", EMPTY, None, "Aborted", "the old CA is the only one", id="aborted"),
+        pytest.param(rollover("Aborted"), "", EMPTY, None, "Aborted", "", id="aborted before it began"),
+        pytest.param(
+            rollover("TrustBoth"), CLEANING, EMPTY, Step.CLEAN, "", "destroy the keys that are not needed any more",
+            id="files of an earlier abort",
+        ),
+        pytest.param(
+            rollover("Drain", "Drain"), "", EMPTY, None, "Drain", "the data directory of this server has no key", id="no files"
+        ),
+        pytest.param(
+            rollover("Drain", "Drain", newCA={"publicKey": OTHER}), "Drain", EMPTY, None, "Drain", f"of the new CA {OTHER}",
+            id="files of another new CA",
+        ),
+    ],
+)  # fmt: skip
+def test_a_plan(obj: Obj, phase: str, seen: Views, step: Step | None, reached: str, message: str) -> None:
+    planned = plan(obj, disk(phase), seen, NOW)
+    assert (planned.step, planned.status.get("phase", "")) == (step, reached)
+    assert message in planned.status.get("message", "")
+    again = plan({**obj, "status": planned.status}, disk(phase), seen, NOW + timedelta(minutes=1))
+    assert again.status == planned.status or phase == "Prepared", "a status that is written settles"
+
+
+def test_the_end_is_reached_when_the_files_are_gone_and_the_new_ca_issues() -> None:
+    planned = plan(rollover("Retired", "Retired"), OnDisk("", NEW.pin), BEHIND, NOW)
+    assert (planned.step, planned.status["phase"]) == (None, "Done")
+    assert planned.status["transitions"] == [{"phase": "Done", "time": moment(timedelta(0))}]
+    ended = rollover("Retired", "Done")
+    assert plan(ended, OnDisk("", NEW.pin), BEHIND, NOW).status == ended["status"]
+
+
+def test_obstacles_stop_the_issue_unless_forced() -> None:
+    given = rollover("IssueNew", "TrustBoth")
+    planned = plan(given, disk("TrustBoth"), EMPTY, NOW, obstacles=("a", "b"))
+    assert (planned.step, planned.status["message"]) == (None, "a; b")
+    given["spec"]["force"] = "IssueNew"
+    assert plan(given, disk("TrustBoth"), EMPTY, NOW, obstacles=("a",)).step is Step.ISSUE
+    assert plan(rollover("Drain", "IssueNew"), disk("IssueNew"), EMPTY, NOW, obstacles=("a",)).step is Step.DRAIN
+
+
+@pytest.mark.parametrize(
+    ("said", "identities", "reason"),
+    [
+        pytest.param(NEW.pin, [identity("n1", NEW.pin)], "", id="renewed, and trusts the new CA"),
+        pytest.param(
+            OLD.pin, [identity("n1", NEW.pin)], "it does not trust the new CA yet", id="trusts only the old CA"
+        ),
+        pytest.param(None, [identity("n1", NEW.pin)], "unknown: it does not say which CAs", id="a kubelet"),
+        pytest.param(
+            NEW.pin, [identity("n1", OLD.pin)], "its certificate is of the old CA, valid until 2026", id="not renewed"
+        ),
+        pytest.param(
+            NEW.pin, [identity("n1", "")], "its certificate is of the old CA", id="of an issuer that is not recorded"
+        ),
+        pytest.param(NEW.pin, [identity("n1", OTHER)], "", id="of a signer with a CA of its own"),
+        pytest.param(NEW.pin, [identity("n1", OLD.pin, -HOUR)], "", id="expired: it comes back by recovery"),
+        pytest.param(NEW.pin, [], "unknown: no certificate of it is recorded", id="without a record"),
+        pytest.param(
+            NEW.pin, [thing("n1", spec={})], "unknown: no certificate of it is recorded", id="with an empty record"
+        ),
+    ],
+)
+def test_a_machine_is_named_with_the_reason(said: str | None, identities: list[Obj], reason: str) -> None:
+    seen = views(nodes=[node("n1", said)], nodeidentities=identities)
+    status = plan(rollover("Drain", "Drain"), disk("Drain"), seen, NOW).status
+    assert status["machinesBehindTotal"] == bool(reason)
+    assert [one["name"] for one in status["machinesBehind"]] == ["n1"] * bool(reason)
+    assert all(reason in one["reason"] for one in status["machinesBehind"])
+
+
+def test_where_another_ca_verifies_the_server_its_trust_does_not_matter() -> None:
+    seen = views(nodes=[node("n1"), node("n2")], nodeidentities=[identity("n1", NEW.pin), identity("n2", OLD.pin)])
+    status = plan(rollover("Drain", "Drain"), disk("Drain"), seen, NOW, verifies_server=False).status
+    assert [one["name"] for one in status["machinesBehind"]] == ["n2"]
+
+
+def test_an_abort_waits_for_certificates_of_the_new_ca_alone() -> None:
+    nodes = [node(name) for name in ("a", "b", "c", "d", "e")]
+    seen = views(
+        nodes=nodes,
+        nodeidentities=[
+            identity("a", NEW.pin), identity("b", OLD.pin), identity("c", NEW.pin, -HOUR), thing("d", spec={}),
+        ],
+    )  # fmt: skip
+    assert [one.name for one in machines_ahead(NEW.pin, seen, NOW)] == ["a"]
+
+
+def test_the_status_names_a_bounded_number_of_machines() -> None:
+    seen = views(nodes=[node(f"n{number}") for number in range(MAX_MACHINES + 5)])
+    status = plan(rollover("Retired", "Drain"), disk("Drain"), seen, NOW).status
+    assert (len(status["machinesBehind"]), status["machinesBehindTotal"]) == (MAX_MACHINES, MAX_MACHINES + 5)
+    assert status["message"] == f"waiting for {MAX_MACHINES + 5} machines"
+
+
+STRANGE = replace(NEW, pin=OTHER)
+
+
+@pytest.mark.parametrize(
+    ("obj", "found", "step", "problem"),
+    [
+        pytest.param(rollover("TrustBoth"), disk(""), None, "", id="nothing was reached"),
+        pytest.param(rollover("TrustBoth", "Prepared"), disk(""), None, "", id="nothing is published"),
+        pytest.param(rollover("TrustBoth", "TrustBoth"), disk(""), None, "copy pki/rollover/", id="no key"),
+        pytest.param(
+            rollover("Drain", "Drain"),
+            replace(disk("Prepared"), new=STRANGE),
+            None,
+            "copy pki/rollover/",
+            id="another key",
+        ),
+        pytest.param(rollover("Drain", "Drain"), disk("Prepared"), Step.PUBLISH, "", id="behind"),
+        pytest.param(
+            rollover("Drain", "Drain"), replace(disk("Prepared"), phase=""), Step.PREPARE, "", id="keys were copied"
+        ),
+        pytest.param(rollover("Drain", "IssueNew"), disk("IssueNew"), None, "", id="level"),
+        pytest.param(rollover("Retired", "Done"), disk("Drain"), Step.RETIRE, "", id="behind the end"),
+        pytest.param(rollover("Retired", "Done"), disk("Retired"), Step.CLEAN, "", id="retired"),
+        pytest.param(rollover("Retired", "Done"), OnDisk("", NEW.pin), None, "", id="done"),
+        pytest.param(rollover("Aborted", "Aborting"), disk("Drain"), Step.REVERT, "", id="on the way back"),
+        pytest.param(rollover("Aborted", "Aborted"), disk("TrustBoth"), Step.WITHDRAW, "", id="back"),
+        pytest.param(rollover("Aborted", "Aborted"), disk(""), None, "", id="aborted"),
+    ],
+)
+def test_another_server_follows_with_its_own_files(obj: Obj, found: OnDisk, step: Step | None, problem: str) -> None:
+    taken, said = follow(obj, found)
+    assert taken is step
+    assert problem in said
+    assert bool(problem) == bool(said)

@@ -1,0 +1,282 @@
+"""The inventory of authorized machines: which entry a request fits, the claim, and the approver."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
+from mooring.clock import rfc3339
+from mooring.controllers.actions import Action, CheckAccess, Requeue, Retry, Update
+from mooring.controllers.certificates.approver import CsrApprover
+from mooring.controllers.certificates.inventory import MachineIndex, MachineInventory
+from mooring.controllers.certificates.inventoryapprover import InventoryApprover
+from mooring.controllers.certificates.issuance import HELD_FOR, Finding, Issuance, Objection, Preparation
+from mooring.controllers.certificates.requeststate import parsed_request
+from mooring.pki.keys import generate_key, public_key_der, public_key_fingerprint
+from mooring.pki.x509.requests import build_request
+from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT, KUBE_APISERVER_CLIENT_KUBELET
+from mooring.settings.approval import ApprovalSettings
+from mooring.trust.machinecode import generate_code, proof, verifier
+from tests.support.authnhost import configured
+from tests.support.plans import NOW, plan, thing, views
+
+KEY, OTHER_KEY = generate_key(), generate_key()
+PIN, OTHER_PIN = (f"sha256:{public_key_fingerprint(key)}" for key in (KEY, OTHER_KEY))
+CODE = generate_code(lambda size: bytes(size))
+PROOF = proof(CODE, "n1", public_key_der(KEY))
+REQUIRED = MachineInventory(required=True)
+
+
+def csr(name: str = "n1", source: str = "192.0.2.7", challenge: str = "", **spec: Any) -> Obj:
+    pem = build_request(KEY, f"system:node:{name}", ("system:nodes",), challenge_password=challenge)
+    asked = {
+        "request": base64.b64encode(pem).decode(),
+        "signerName": KUBE_APISERVER_CLIENT_KUBELET,
+        "usages": ["digital signature", "client auth"],
+        "username": "system:bootstrap:abcdef",
+        "groups": ["system:bootstrappers"],
+        **spec,
+    }
+    return thing("join", spec=asked, metadata={"annotations": {"mooring.dev/source-address": source}})
+
+
+def machine(name: str = "m1", used: str = "", node: str = "n1", **spec: Any) -> Obj:
+    status = {"usedBy": {"publicKey": used, "nodeName": "n1"}} if used else {}
+    return thing(name, spec={"nodeName": node, **spec}, status=status)
+
+
+def checked(inventory: MachineInventory, obj: Obj, *machines: Obj, automatic: bool = True) -> Finding | None:
+    issuance = Issuance(csr=obj, request=parsed_request(obj["spec"]["request"]), now=NOW, automatic=automatic)
+    return inventory.check(issuance, views(authorizedmachines=machines))
+
+
+def claimed(finding: Finding | None) -> str:
+    """Return the name of the entry that is claimed."""
+    assert isinstance(finding, Preparation)
+    (update,) = finding.actions
+    assert isinstance(update, Update)
+    assert (update.plural, update.subresource, update.obj["metadata"]["resourceVersion"]) == (
+        "authorizedmachines",
+        "",
+        "7",
+    )
+    assert update.obj["status"]["usedBy"] == {
+        "publicKey": PIN, "nodeName": "n1", "request": "join", "time": rfc3339(NOW)
+    }  # fmt: skip
+    name: str = update.obj["metadata"]["name"]
+    return name
+
+
+def reason(finding: Finding | None) -> str:
+    assert isinstance(finding, Objection)
+    assert not finding.denies
+    return finding.reason
+
+
+# -- which entry fits ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("obj", "machines", "expected"),
+    [
+        pytest.param(csr(), [machine()], "m1", id="a name"),
+        pytest.param(csr(), [machine(node="n*")], "m1", id="a pattern"),
+        pytest.param(csr(), [machine(keyFingerprint=PIN)], "m1", id="a key"),
+        pytest.param(csr(challenge=PROOF), [machine(codeVerifier=verifier(CODE))], "m1", id="a code"),
+        pytest.param(csr(), [machine(allowedCIDRs=["10.0.0.0/8", "192.0.2.0/24"])], "m1", id="a network"),
+        pytest.param(csr(source="::ffff:192.0.2.7"), [machine(allowedCIDRs=["192.0.2.0/24"])], "m1", id="IPv4 in IPv6"),
+        pytest.param(
+            csr(), [machine("a"), machine("b", keyFingerprint=PIN)], "b", id="an entry that authorizes, before a name"
+        ),
+        pytest.param(csr(), [machine("a"), machine("b")], "a", id="the first of two equal ones"),
+        pytest.param(csr(), [machine("a", used=OTHER_PIN), machine("b")], "b", id="one that is free"),
+        pytest.param(
+            csr(),
+            [machine("a", keyFingerprint=PIN), machine("b", keyFingerprint=PIN)],
+            "a",
+            id="one of two that authorize",
+        ),
+    ],
+)
+def test_a_required_entry_is_claimed(obj: Obj, machines: Sequence[Obj], expected: str) -> None:
+    assert claimed(checked(MachineInventory(required=True), obj, *machines)) == expected
+
+
+@pytest.mark.parametrize(
+    ("obj", "machines", "expected"),
+    [
+        pytest.param(csr(), [], "MachineNotListed", id="no entry"),
+        pytest.param(csr(), [machine(node="n2"), machine("m2", node="m*")], "MachineNotListed", id="another name"),
+        pytest.param(csr(), [machine(keyFingerprint=OTHER_PIN)], "MachineNotListed", id="another key"),
+        pytest.param(csr(), [machine(codeVerifier=verifier(CODE))], "MachineNotListed", id="no proof of the code"),
+        pytest.param(
+            csr(challenge=PROOF), [machine(codeVerifier=verifier(CODE), keyFingerprint=OTHER_PIN)], "MachineNotListed",
+            id="the code, and another key",
+        ),
+        pytest.param(csr(), [machine(allowedCIDRs=["10.0.0.0/8"])], "MachineNotListed", id="another network"),
+        pytest.param(csr(source=""), [machine(allowedCIDRs=["10.0.0.0/8"])], "MachineNotListed", id="an unknown address"),
+        pytest.param(
+            csr(), [machine(used=OTHER_PIN), machine("m2", used=OTHER_PIN)], "MachineAlreadyUsed", id="entries of another key"
+        ),
+    ],
+)  # fmt: skip
+def test_without_a_fitting_entry_a_person_decides(obj: Obj, machines: Sequence[Obj], expected: str) -> None:
+    assert reason(checked(MachineInventory(required=True), obj, *machines)) == expected
+    assert checked(MachineInventory(required=True), obj, *machines, automatic=False) is None
+    assert checked(MachineInventory(), obj, *machines) is None
+
+
+@pytest.mark.parametrize(
+    "machines",
+    [
+        pytest.param([machine(used=PIN)], id="its own"),
+        pytest.param([machine("a", used=PIN), machine("b", used=PIN), machine("c", used=OTHER_PIN)], id="several"),
+    ],
+)
+def test_a_key_may_come_again(machines: Sequence[Obj]) -> None:
+    assert checked(REQUIRED, csr(), *machines) is None
+
+
+def test_an_optional_inventory_claims_only_entries_that_authorize() -> None:
+    assert checked(MachineInventory(), csr(), machine()) is None
+    assert claimed(checked(MachineInventory(), csr(), machine(keyFingerprint=PIN))) == "m1"
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        pytest.param(csr(username="system:node:n1"), id="a node that renews"),
+        pytest.param(csr(groups=["system:recovering-nodes"]), id="a machine that recovers"),
+        pytest.param(csr(signerName=KUBE_APISERVER_CLIENT), id="another signer"),
+    ],
+)
+def test_requests_that_need_no_entry(obj: Obj) -> None:
+    assert checked(REQUIRED, obj) is None
+
+
+class ChangingView:
+    """View of entries whose changes are known."""
+
+    def __init__(self, *entries: Obj) -> None:
+        self.entries = {one["metadata"]["name"]: one for one in entries}
+        self.revision = 1
+        self.since: list[tuple[str, str]] = []
+
+    def get(self, name: str, namespace: str = "") -> Obj | None:
+        return self.entries.get(name)
+
+    def list(self, namespace: str = "") -> Sequence[Obj]:
+        return [*self.entries.values()]
+
+    def changed(self, since: int) -> Sequence[tuple[str, str]] | None:
+        return self.since
+
+
+def test_the_index_follows_the_entries() -> None:
+    view, index = ChangingView(machine("a"), machine("b"), machine("c", node="n*")), MachineIndex()
+
+    def found() -> list[str]:
+        return [one["metadata"]["name"] for one in index.candidates("n1", view)]
+
+    assert found() == found() == ["a", "b", "c"]
+    view.revision, view.since = 2, [("", "a"), ("", "b"), ("", "c"), ("", "d")]
+    view.entries = {"b": machine("b", node="n2"), "d": machine("d")}
+    assert found() == ["d"]
+    del view.entries["d"]
+    assert found() == [], "an entry that the view has lost meanwhile"
+
+
+# -- the approver --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FixedCheck:
+    finding: Finding | None
+    name: str = "fixed"
+    watches: tuple[str, ...] = ("secrets",)
+
+    def check(self, issuance: Issuance, views: Views) -> Finding | None:
+        return self.finding
+
+
+AUTHORIZED = machine(keyFingerprint=PIN)
+
+
+def planned(approver: InventoryApprover | CsrApprover, obj: Obj | None, *machines: Obj) -> Sequence[Action]:
+    seen = views(certificatesigningrequests=[obj] if obj else [], authorizedmachines=machines)
+    return plan(approver, ("", "join"), seen, NOW)
+
+
+def conditions(action: Action) -> list[tuple[str, str]]:
+    assert isinstance(action, Update)
+    assert action.subresource == "approval"
+    return [(one["type"], one["reason"]) for one in action.obj["status"]["conditions"]]
+
+
+def test_an_authorized_machine_is_approved_after_its_entry_was_claimed() -> None:
+    approver = InventoryApprover((MachineInventory(),))
+    assert approver.watches == ("certificatesigningrequests", "authorizedmachines")
+    claim, requeue = planned(approver, csr(), AUTHORIZED)
+    assert requeue == Requeue(NOW)
+    assert isinstance(claim, Update)
+    (update,) = planned(approver, csr(), claim.obj)
+    assert conditions(update) == [("Approved", "AutoApprovedMachine")]
+
+
+def test_a_name_alone_authorizes_nobody_and_a_new_entry_plans_again() -> None:
+    approver = InventoryApprover()
+    assert planned(approver, csr(), machine()) == []
+    assert list(approver.keys("authorizedmachines", machine(), True, views())) == []
+    assert list(approver.keys("authorizedmachines", machine(used=PIN), False, views())) == []
+    assert list(approver.keys("authorizedmachines", machine(), False, views())) == [("", "join")]
+    assert list(approver.keys("authorizedmachines", machine(), False, views())) == []
+    planned(approver, csr())
+    assert list(approver.keys("certificatesigningrequests", csr(), True, views())) == []
+    assert list(approver.keys("authorizedmachines", machine(), False, views())) == []
+
+
+def test_an_objection_of_another_check_holds_the_request() -> None:
+    approver = InventoryApprover((FixedCheck(Objection("NameTaken", "by another key")),))
+    update, requeue = planned(approver, csr(), AUTHORIZED)
+    assert conditions(update) == [("NeedsApproval", "NameTaken")]
+    assert requeue == Requeue(NOW + HELD_FOR)
+
+
+def test_the_approver_of_rbac_keeps_the_reason_of_the_other_approver() -> None:
+    held = {**csr(), "status": {"conditions": [{"type": "NeedsApproval", "reason": "NameTaken", "message": "x"}]}}
+    (ask,) = planned(CsrApprover(), held)
+    assert isinstance(ask, CheckAccess)
+    (retry,) = ask.then(False)
+    assert isinstance(retry, Retry)
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        pytest.param(None, id="a deleted request"),
+        pytest.param({**csr(), "status": {"conditions": [{"type": "Denied"}]}}, id="a denied one"),
+        pytest.param(csr(username="system:node:n1"), id="one of the node itself"),
+        pytest.param(csr(usages=["server auth"]), id="one that the signer would refuse"),
+        pytest.param(csr(request="abcde"), id="one that is no request"),
+    ],
+)
+def test_other_requests_are_left_alone(obj: Obj | None) -> None:
+    assert planned(InventoryApprover(), obj, AUTHORIZED) == []
+
+
+def test_only_undecided_requests_of_the_signer_are_planned() -> None:
+    approver = InventoryApprover((FixedCheck(None),))
+    assert list(approver.keys("certificatesigningrequests", csr(), False, views())) == [("", "join")]
+    assert list(approver.keys("certificatesigningrequests", csr(signerName="x.y/z"), False, views())) == []
+    assert list(approver.keys("secrets", thing("x"), False, views())) == []
+
+
+def test_the_setting() -> None:
+    assert not configured()[ApprovalSettings].inventory_required
+    assert configured(machine_inventory="required")[ApprovalSettings].inventory_required

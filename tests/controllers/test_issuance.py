@@ -1,0 +1,154 @@
+"""Checks before a certificate is issued: the approver and the signer run the same table."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
+from mooring.controllers.actions import Action, CheckAccess, Create, Requeue, Update
+from mooring.controllers.certificates.approver import CsrApprover
+from mooring.controllers.certificates.cleaner import CsrCleaner
+from mooring.controllers.certificates.issuance import HELD_FOR, Finding, Issuance, Objection, Preparation, watched
+from mooring.controllers.certificates.signer import CsrSigner
+from mooring.pki.keys import generate_key
+from mooring.pki.x509.requests import build_request
+from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
+from tests.support.plans import HOUR, NOW, moment, plan, thing, views
+from tests.support.testca import ThrowawayCA
+
+CA = ThrowawayCA(now=NOW)
+PEM = build_request(generate_key(), "system:node:n1", ("system:nodes",))
+CLAIM = Create("configmaps", thing("claim"))
+OTHER_CLAIM = Create("configmaps", thing("other"))
+HELD = Objection("NameTaken", "the name n1 belongs to another key; delete the Node")
+DENIED = Objection("TokenUsedUp", "the token has made all its joins; create another", denies=True)
+
+
+@dataclass(frozen=True)
+class FixedCheck:
+    """A check with one answer, which it gives to automatic approvals, or to all."""
+
+    finding: Finding | None
+    name: str = "fixed"
+    watches: tuple[str, ...] = ("nodes",)
+    automatic_only: bool = False
+
+    def check(self, issuance: Issuance, views: Views) -> Finding | None:
+        assert issuance.signer_name == KUBE_APISERVER_CLIENT_KUBELET
+        assert issuance.username == "system:bootstrap:abcdef"
+        return None if self.automatic_only and not issuance.automatic else self.finding
+
+
+def csr(*conditions: Obj) -> Obj:
+    spec = {
+        "request": base64.b64encode(PEM).decode(),
+        "signerName": KUBE_APISERVER_CLIENT_KUBELET,
+        "usages": ["digital signature", "client auth"],
+        "username": "system:bootstrap:abcdef",
+    }
+    status = {"conditions": list(conditions)} if conditions else {}
+    return thing("join", spec=spec, status=status, metadata={"creationTimestamp": moment(0 * HOUR)})
+
+
+def condition(kind: str, reason: str = "", message: str = "") -> Obj:
+    return {"type": kind, "status": "True", "reason": reason, "message": message, "lastUpdateTime": moment(0 * HOUR)}
+
+
+def approved(obj: Obj, *findings: Finding | None) -> Sequence[Action]:
+    """Return the actions of the approver after RBAC allowed the request."""
+    approver = CsrApprover(tuple(map(FixedCheck, findings)))
+    (ask,) = plan(approver, ("", "join"), views(certificatesigningrequests=[obj]), NOW)
+    assert isinstance(ask, CheckAccess)
+    return ask.then(True)
+
+
+def signed(obj: Obj, check: FixedCheck) -> Sequence[Action]:
+    return plan(
+        CsrSigner(CA.cluster_ca.for_signer, checks=(check,)), ("", "join"), views(certificatesigningrequests=[obj]), NOW
+    )
+
+
+def conditions(action: Action) -> list[tuple[str, str]]:
+    assert isinstance(action, Update)
+    return [(one["type"], one["reason"]) for one in action.obj["status"]["conditions"]]
+
+
+def test_a_request_without_findings_is_approved() -> None:
+    (update,) = approved(csr(), None, None)
+    assert conditions(update) == [("Approved", "AutoApproved")]
+
+
+def test_an_objection_holds_the_request_for_a_person_and_says_why() -> None:
+    update, requeue = approved(csr(), HELD)
+    assert conditions(update) == [("NeedsApproval", "NameTaken")]
+    assert isinstance(update, Update)
+    assert update.subresource == "approval"
+    assert requeue == Requeue(NOW + HELD_FOR)
+
+
+def test_a_held_request_is_not_written_again_for_the_same_reason() -> None:
+    held = csr(condition("NeedsApproval", HELD.reason, HELD.message))
+    assert approved(held, HELD) == (Requeue(NOW + HELD_FOR),)
+
+
+def test_a_held_request_is_approved_when_the_objection_is_gone() -> None:
+    (update,) = approved(csr(condition("Reviewed"), condition("NeedsApproval", HELD.reason, HELD.message)), None)
+    assert conditions(update) == [("Reviewed", ""), ("Approved", "AutoApproved")]
+
+
+def test_an_objection_that_denies_denies_with_its_reason() -> None:
+    (update,) = approved(csr(), DENIED)
+    assert conditions(update) == [("Denied", "TokenUsedUp")]
+
+
+def test_all_claims_are_made_before_the_approval() -> None:
+    findings = (Preparation((CLAIM,)), None, Preparation((OTHER_CLAIM,)))
+    *claims, approval = approved(csr(), *findings)
+    assert claims == [CLAIM, OTHER_CLAIM]
+    assert conditions(approval) == [("Approved", "AutoApproved")]
+
+
+def test_a_refused_request_claims_nothing() -> None:
+    update, _ = approved(csr(), Preparation((CLAIM,)), HELD)
+    assert conditions(update) == [("NeedsApproval", "NameTaken")]
+
+
+@pytest.mark.parametrize(
+    ("reason", "outcome"),
+    [
+        pytest.param("AutoApproved", "Failed", id="fails a request that was approved automatically"),
+        pytest.param("KubectlApprove", "certificate", id="leaves the decision of a person alone"),
+    ],
+)
+def test_an_objection_to_automatic_approvals_at_signing(reason: str, outcome: str) -> None:
+    *_, update = signed(csr(condition("Approved", reason)), FixedCheck(HELD, automatic_only=True))
+    assert isinstance(update, Update)
+    status = update.obj["status"]
+    assert outcome in status or (status["conditions"][-1]["type"], status["conditions"][-1]["reason"]) == (
+        outcome,
+        HELD.reason,
+    )
+
+
+def test_the_signer_makes_missing_claims_before_it_signs() -> None:
+    actions = signed(csr(condition("Approved", "KubectlApprove")), FixedCheck(Preparation((CLAIM,))))
+    assert actions == [CLAIM, Requeue(NOW)]
+
+
+def test_controllers_watch_the_kinds_of_their_checks_and_plan_requests_only() -> None:
+    checks = (FixedCheck(None), FixedCheck(None, watches=("nodes", "secrets")))
+    assert watched(checks) == ("certificatesigningrequests", "nodes", "secrets")
+    for controller in (CsrApprover(checks), CsrSigner(CA.cluster_ca.for_signer, checks=checks)):
+        assert controller.watches == watched(checks)
+        assert controller.keys("nodes", thing("n1"), False, views()) == ()
+
+
+def test_a_request_that_nobody_decides_is_deleted_like_one_without_conditions() -> None:
+    held = csr(condition("NeedsApproval", HELD.reason, HELD.message))
+    actions = plan(CsrCleaner(), ("", "join"), views(certificatesigningrequests=[held]), NOW)
+    assert actions == [Requeue(NOW + 24 * HOUR)]

@@ -1,0 +1,258 @@
+"""Issuance check of names: who gets the name of a node, what is recorded, and which requests are held or denied."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from mooring.api.mooring.nodeidentity import KIND, MAX_KEYS
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
+from mooring.controllers.actions import Create, Update
+from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
+from mooring.controllers.certificates.nameownership import NameOwnership
+from mooring.pki.keys import generate_key, public_key_fingerprint
+from mooring.pki.x509.authority import request_serial_number
+from mooring.pki.x509.requests import build_request, parse_request
+from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
+from tests.support.plans import HOUR, NOW, moment, thing, token_secret, views
+from tests.support.testca import ThrowawayCA
+
+CA = ThrowawayCA(now=NOW)
+CHECK = NameOwnership(CA.cluster_ca.for_signer)
+KEY = generate_key()
+YEAR = timedelta(days=365)
+TOKEN, NODE, RECOVERING = "system:bootstrap:abcdef", "system:node:n1", "system:recovering-node:n1"
+CERTIFICATE = "sha256:" + "c" * 64
+PRESENTED = {"authentication.kubernetes.io/credential-id": ["JTI=1", "X509SHA256=" + "c" * 64]}
+
+
+def issuance(
+    username: str = TOKEN,
+    *,
+    common_name: str = "system:node:n1",
+    automatic: bool = True,
+    signer: str = KUBE_APISERVER_CLIENT_KUBELET,
+    usage: str = "client auth",
+    now: datetime = NOW,
+    source: str = "192.0.2.9",
+    **spec: Any,
+) -> Issuance:
+    pem = build_request(KEY, common_name, ("system:nodes",))
+    spec |= {"signerName": signer, "username": username, "usages": ["digital signature", usage]}
+    csr = thing("join", spec=spec, metadata={"annotations": {"mooring.dev/source-address": source}})
+    return Issuance(csr=csr, request=parse_request(pem), now=now, automatic=automatic)
+
+
+ENTRY = {
+    "publicKey": f"sha256:{public_key_fingerprint(KEY)}",
+    "serialNumber": f"{request_serial_number('uid-of-join'):x}",
+    "issuer": f"sha256:{public_key_fingerprint(CA.certificate.public_key())}",  # type: ignore[arg-type]  # an ECDSA key
+    "notAfter": moment(YEAR),
+}
+OLD = {"publicKey": "sha256:" + "0" * 64, "notAfter": moment(HOUR)}
+PROVEN = {"recovery.mooring.dev/public-key": [OLD["publicKey"]]}
+NODES = [thing("n1", metadata={"uid": "u1"})]
+
+
+def seen(spec: Obj | None = None, *, node: bool = False, token: str | None = None) -> Views:
+    secret = token_secret()
+    if token is not None:
+        secret["metadata"]["annotations"] = {"mooring.dev/node-name": token}
+    return views(
+        nodeidentities=[thing("n1", spec=spec)] if spec is not None else [],
+        nodes=NODES if node else [],
+        secrets=[secret],
+    )
+
+
+def written(finding: Finding | None) -> tuple[type, Obj]:
+    """Return the kind of the only action, and the spec that it writes."""
+    assert isinstance(finding, Preparation)
+    (action,) = finding.actions
+    assert isinstance(action, Create | Update)
+    assert action.plural == "nodeidentities"
+    assert action.obj["metadata"]["name"] == "n1"
+    assert KIND.validate(action.obj) == []
+    return type(action), action.obj["spec"]
+
+
+FIRST = {"keys": [ENTRY], "token": "abcdef", "sourceAddress": "192.0.2.9"}
+BY_A_PERSON = {"keys": [ENTRY], "sourceAddress": "192.0.2.9"}
+
+
+@pytest.mark.parametrize(
+    ("found", "asked", "action", "spec"),
+    [
+        pytest.param(seen(), issuance(), Create, FIRST, id="the first machine gets a free name"),
+        pytest.param(seen({}), issuance(), Update, FIRST, id="a name whose owner was removed is free"),
+        pytest.param(
+            seen(), issuance(NODE, extra=PRESENTED), Create,
+            {"keys": [ENTRY], "sourceAddress": "192.0.2.9", "formerCertificate": CERTIFICATE},
+            id="a node from before its identity keeps the certificate that it has",
+        ),
+        pytest.param(
+            seen({"keys": [OLD], "formerCertificate": CERTIFICATE}), issuance(NODE, extra=PRESENTED), Update,
+            {"keys": [OLD, ENTRY], "sourceAddress": "192.0.2.9", "formerCertificate": CERTIFICATE},
+            id="and keeps it until it renews with a recorded one",
+        ),
+        pytest.param(
+            seen({"keys": [OLD], "token": "fedcba", "formerCertificate": CERTIFICATE}), issuance(NODE), Update,
+            {"keys": [OLD, ENTRY], "token": "fedcba", "sourceAddress": "192.0.2.9"}, id="a renewal adds a key",
+        ),
+        pytest.param(
+            seen({"keys": [OLD]}), issuance(NODE, now=NOW + 2 * HOUR, source="unknown"), Update,
+            {"keys": [{**ENTRY, "notAfter": moment(YEAR + 2 * HOUR)}]}, id="and drops those that expired",
+        ),
+        pytest.param(
+            seen({"keys": [OLD] * MAX_KEYS}), issuance(NODE), Update,
+            {"keys": [*[OLD] * (MAX_KEYS - 1), ENTRY], "sourceAddress": "192.0.2.9"}, id="and the oldest of many",
+        ),
+        pytest.param(
+            seen({"keys": [{**ENTRY, "serialNumber": "1"}]}),
+            issuance(),
+            Update,
+            {"keys": [{**ENTRY, "serialNumber": "1"}, ENTRY], "sourceAddress": "192.0.2.9"},
+            id="a token repeats the request of the same key",
+        ),
+        pytest.param(
+            seen({"keys": [OLD]}), issuance(RECOVERING), Update,
+            {"keys": [OLD, ENTRY], "sourceAddress": "192.0.2.9"}, id="a machine on its way back adds a key",
+        ),
+        pytest.param(
+            seen({"keys": [{**OLD, "publicKey": f"sha256:{'9' * 64}"}, OLD]}),
+            issuance(RECOVERING, now=NOW + 2 * HOUR, extra=PROVEN), Update,
+            {"keys": [OLD, {**ENTRY, "notAfter": moment(YEAR + 2 * HOUR)}], "sourceAddress": "192.0.2.9"},
+            id="and keeps the expired key that it proved, alone",
+        ),
+        pytest.param(
+            seen({"keys": [OLD], "nodeUID": "u0", "formerCertificate": CERTIFICATE}), issuance(), Update, FIRST,
+            id="a deleted Node frees its name",
+        ),
+        pytest.param(
+            seen({"keys": [ENTRY], "nodeUID": "u0"}), issuance(), Update, FIRST, id="for the same key, too",
+        ),
+        pytest.param(
+            seen({"keys": [OLD]}, node=True, token="n1"), issuance(), Update, FIRST, id="a token for this name replaces",
+        ),
+        pytest.param(seen(node=True, token="n1"), issuance(), Create, FIRST, id="also where no key is recorded"),
+        pytest.param(
+            seen({"keys": [OLD]}, node=True), issuance("jane", automatic=False), Update, BY_A_PERSON,
+            id="an approval of a person replaces",
+        ),
+        pytest.param(
+            seen({"keys": [OLD], "nodeUID": "u0"}), issuance(NODE, automatic=False), Update, BY_A_PERSON,
+            id="and lets a machine back whose Node was deleted",
+        ),
+        pytest.param(
+            seen(), issuance(expirationSeconds=3600), Create,
+            {**FIRST, "keys": [{**ENTRY, "notAfter": moment(timedelta(minutes=65))}]}, id="a short certificate, and five minutes",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_recorded(found: Views, asked: Issuance, action: type, spec: Obj) -> None:
+    assert written(CHECK.check(asked, found)) == (action, spec)
+
+
+@pytest.mark.parametrize(
+    ("found", "asked"),
+    [
+        pytest.param(seen(FIRST), issuance(), id="the approver's claim is enough for the signer"),
+        pytest.param(seen(FIRST), issuance(now=NOW + timedelta(minutes=5)), id="five minutes later, too"),
+        pytest.param(seen({"keys": [ENTRY, OLD]}), issuance(NODE), id="a key that is not the newest"),
+        pytest.param(seen({"keys": [OLD]}), issuance(common_name="jane"), id="a user who is no node"),
+        pytest.param(
+            seen({"keys": [OLD]}), issuance(usage="server auth", signer="kubernetes.io/legacy-unknown"), id="no client"
+        ),
+        pytest.param(
+            seen({"keys": [OLD]}), issuance(NODE, signer=KUBELET_SERVING, usage="server auth"), id="a serving key"
+        ),
+    ],
+)
+def test_what_needs_no_record(found: Views, asked: Issuance) -> None:
+    assert CHECK.check(asked, found) is None
+
+
+RETURNING = {"keys": [OLD], "nodeUID": "u0", "reregisters": True}
+
+
+def test_a_deleted_node_that_may_return_frees_its_name_until_it_does() -> None:
+    """--node-deletion=reregisters: the machine renews as before, and another one may have the name while there is no Node."""
+    assert written(CHECK.check(issuance(), seen(RETURNING))) == (Update, FIRST)
+    assert isinstance(CHECK.check(issuance(), seen(RETURNING, node=True)), Objection)
+    _, spec = written(CHECK.check(issuance(NODE), seen(RETURNING)))
+    assert spec["keys"] == [OLD, ENTRY]
+
+
+def test_a_certificate_of_another_program_has_no_recorded_number() -> None:
+    _, spec = written(NameOwnership(lambda signer: None).check(issuance(), seen()))
+    assert spec["keys"] == [{"publicKey": ENTRY["publicKey"], "notAfter": ENTRY["notAfter"]}]
+    assert NameOwnership(lambda signer: None).check(issuance(), seen(spec)) is None
+
+
+def test_a_late_signature_extends_the_record() -> None:
+    asked = issuance(now=NOW + timedelta(minutes=6), automatic=False)
+    _, spec = written(CHECK.check(asked, seen(FIRST)))
+    assert spec["keys"] == [{**ENTRY, "notAfter": moment(YEAR + timedelta(minutes=6))}]
+
+
+def serving(username: str, name: str = "n1", *, automatic: bool = True) -> Issuance:
+    return issuance(
+        username, common_name=f"system:node:{name}", automatic=automatic, signer=KUBELET_SERVING, usage="server auth"
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "asked", "reason", "denies", "words"),
+    [
+        pytest.param(
+            seen({"keys": [OLD]}, node=True), issuance(), "NodeNameTaken", False,
+            [OLD["publicKey"], ENTRY["publicKey"], "192.0.2.9", "kubectl delete node n1", "--node-name n1", "csr approve join"],
+            id="another key with a token",
+        ),
+        pytest.param(
+            seen({"keys": [OLD]}), issuance(source=""), "NodeNameTaken", False, ["kubectl delete nodeidentity n1", "request has"],
+            id="another key for a machine that has not registered",
+        ),
+        pytest.param(seen(node=True), issuance(), "NodeNameTaken", False, ["not recorded"], id="a Node without a record"),
+        pytest.param(seen({}, node=True), issuance(), "NodeNameTaken", False, ["not recorded"], id="or with an empty one"),
+        pytest.param(seen({"keys": [OLD]}, token="n*"), issuance(), "NodeNameTaken", False, [], id="a token for a pattern"),
+        pytest.param(seen({"keys": [OLD]}, token="n1"), issuance("system:bootstrap:fedcba"), "NodeNameTaken", False, [],
+                     id="another token"),
+        pytest.param(seen({"keys": [OLD]}, token="n1"), issuance("jane"), "NodeNameTaken", False, [], id="a user of any name"),
+        pytest.param(seen({"keys": [OLD]}), issuance("system:node:n2"), "NodeNameTaken", False, [], id="another node"),
+        pytest.param(seen({"keys": [OLD], "nodeUID": "u0"}), issuance(NODE), "NodeDeleted", False, ["mooring join"],
+                     id="a renewal after the Node was deleted"),
+        pytest.param(seen({"keys": [OLD], "nodeUID": "u0"}), issuance(RECOVERING), "NodeDeleted", False, [],
+                     id="the way back after the Node was deleted"),
+        pytest.param(seen({"nodeUID": "u0"}), serving(NODE), "NodeDeleted", False, [], id="its serving certificate"),
+        pytest.param(seen(), issuance(common_name="system:node:N1"), "NodeNameInvalid", True, ["N1"], id="upper case"),
+        pytest.param(seen(), issuance(common_name="system:node:"), "NodeNameInvalid", True, [], id="no name"),
+        pytest.param(seen(), issuance(common_name="system:node:n1 "), "NodeNameInvalid", True, [], id="a space"),
+        pytest.param(seen(), serving("jane", automatic=False), None, True, [],
+                     id="no objection to a serving certificate that a person approved"),
+        pytest.param(seen(), serving("jane", "N1", automatic=False), "NodeNameInvalid", True, [],
+                     id="the name of a serving certificate"),
+    ],
+)  # fmt: skip
+def test_what_is_held_or_denied(
+    found: Views, asked: Issuance, reason: str | None, denies: bool, words: list[str]
+) -> None:
+    finding = CHECK.check(asked, found)
+    if reason is None:
+        assert finding is None
+        return
+    assert isinstance(finding, Objection)
+    assert (finding.reason, finding.denies) == (reason, denies)
+    for word in words:
+        assert word in finding.message
+
+
+def test_a_date_that_another_server_wrote_wrongly_drops_no_key() -> None:
+    finding = CHECK.check(issuance(NODE), seen({"keys": [{**OLD, "notAfter": "junk"}]}))
+    assert isinstance(finding, Preparation)
+    (update,) = finding.actions
+    assert isinstance(update, Update)
+    assert len(update.obj["spec"]["keys"]) == 2

@@ -1,0 +1,105 @@
+"""node-identity-controller: when a NodeIdentity is deleted, and when the end of a membership is taken back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from mooring.apimachinery.schema import Obj
+from mooring.controllers.actions import Action, Delete, Requeue, Update
+from mooring.controllers.node.identity import KEPT_FOR, NodeIdentityController
+from tests.support.plans import HOUR, NOW, moment, plan, thing, views
+
+CONTROLLER = NodeIdentityController(timedelta(hours=2))
+REREGISTERING = NodeIdentityController(timedelta(hours=2), deletion_ends_membership=False)
+ELSEWHERE = NodeIdentityController(timedelta(hours=2), records_nodes=True)
+KEY = ("", "n1")
+
+
+def identity(*ends: str, **spec: object) -> Obj:
+    spec |= {"keys": [{"notAfter": end} for end in ends]} if ends else {}
+    return thing("n1", spec=spec, metadata={"creationTimestamp": moment(-HOUR)})
+
+
+EXPIRED = identity(moment(HOUR), moment(-KEPT_FOR))
+YOUNG = identity(moment(-KEPT_FOR), moment(HOUR))
+ENDED = identity(moment(HOUR), nodeUID="u1", token="abcdef")
+KEYLESS = identity(nodeUID="u1")
+
+
+@pytest.mark.parametrize(
+    ("obj", "node", "actions"),
+    [
+        pytest.param(EXPIRED, False, [Delete.of("nodeidentities", EXPIRED)], id="long after its newest certificate"),
+        pytest.param(EXPIRED, True, [], id="not while there is a Node"),
+        pytest.param(YOUNG, False, [Requeue(NOW + HOUR + KEPT_FOR)], id="later"),
+        pytest.param(KEYLESS, False, [Requeue(NOW + HOUR)], id="without keys after the longest life of a certificate"),
+        pytest.param(identity("junk"), False, [], id="never, when the end cannot be read"),
+        pytest.param(ENDED, False, [Requeue(NOW + HOUR + KEPT_FOR)], id="an ended membership as late"),
+    ],
+)
+def test_when_an_identity_is_deleted(obj: Obj, node: bool, actions: list[Action]) -> None:
+    assert plan(CONTROLLER, KEY, views(nodeidentities=[obj], nodes=[thing("n1")] if node else [])) == actions
+
+
+def test_a_missing_identity_needs_nothing() -> None:
+    assert plan(CONTROLLER, KEY, views()) == []
+
+
+NODE = thing("n1", metadata={"uid": "u2"})
+MAY_RETURN = identity(moment(HOUR), nodeUID="u1", reregisters=True)
+
+
+@pytest.mark.parametrize(
+    ("controller", "before", "nodes", "spec"),
+    [
+        pytest.param(CONTROLLER, ENDED, [NODE], None, id="a Node that an administrator created again changes nothing"),
+        pytest.param(
+            CONTROLLER, MAY_RETURN, [], {"nodeUID": "u1"}, id="after a change of the setting a deletion counts"
+        ),
+        pytest.param(CONTROLLER, MAY_RETURN, [NODE], {}, id="not for a machine that returned before"),
+        pytest.param(
+            REREGISTERING, ENDED, [], {"nodeUID": "u1", "reregisters": True, "token": "abcdef"}, id="or no longer"
+        ),
+        pytest.param(REREGISTERING, MAY_RETURN, [NODE], {}, id="a machine that returned has no record"),
+        pytest.param(REREGISTERING, YOUNG, [NODE], None, id="a Node that was never deleted needs none"),
+        pytest.param(
+            ELSEWHERE, YOUNG, [NODE], {"nodeUID": "u2", "reregisters": True}, id="elsewhere every Node is recorded"
+        ),
+        pytest.param(ELSEWHERE, MAY_RETURN, [NODE], {"nodeUID": "u2", "reregisters": True}, id="and the next one"),
+    ],
+)
+def test_the_record_of_a_node(
+    controller: NodeIdentityController, before: Obj, nodes: list[Obj], spec: Obj | None
+) -> None:
+    actions = plan(controller, KEY, views(nodeidentities=[before], nodes=nodes))
+    if spec is None:
+        assert not any(isinstance(action, Update) for action in actions)
+        return
+    (update,) = actions
+    assert isinstance(update, Update)
+    assert update.obj["spec"] == {**spec, "keys": before["spec"]["keys"]}
+
+
+def test_elsewhere_a_missing_node_needs_no_record() -> None:
+    assert plan(ELSEWHERE, KEY, views(nodeidentities=[MAY_RETURN])) == [Requeue(NOW + HOUR + KEPT_FOR)]
+
+
+@pytest.mark.parametrize(
+    ("plural", "deleted", "keys"),
+    [
+        ("nodeidentities", False, [KEY]),
+        ("nodeidentities", True, []),
+        ("nodes", False, []),
+        ("nodes", True, [KEY]),
+    ],
+)
+def test_which_events_plan_for_an_identity(plural: str, deleted: bool, keys: list[tuple[str, str]]) -> None:
+    assert list(CONTROLLER.keys(plural, thing("n1"), deleted, views())) == keys
+
+
+def test_a_node_that_may_need_a_record_plans_for_it() -> None:
+    assert list(ELSEWHERE.keys("nodes", NODE, False, views())) == [KEY]
+    assert list(REREGISTERING.keys("nodes", NODE, False, views(nodeidentities=[MAY_RETURN]))) == [KEY]
+    assert list(REREGISTERING.keys("nodes", NODE, False, views(nodeidentities=[YOUNG]))) == []

@@ -1,0 +1,453 @@
+"""Signing policy: what its file may say, whom each rule is for, and what it refuses."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from datetime import timedelta
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+
+from mooring.apimachinery.schema import Obj
+from mooring.controllers.actions import Update
+from mooring.controllers.certificates.issuance import Finding, Issuance, Objection
+from mooring.controllers.certificates.requeststate import parsed_request
+from mooring.controllers.certificates.signer import CsrSigner
+from mooring.controllers.certificates.signerpolicy import SignerPolicy
+from mooring.controllers.certificates.signingpolicy import MAX_NAMES, NO_POLICY, SigningPolicy
+from mooring.controllers.certificates.signingpolicyfile import (
+    MAX_BYTES,
+    MAX_NETWORKS,
+    MAX_RULES,
+    MAX_SIGNERS,
+    MAX_WILDCARDS,
+    parse_policy,
+)
+from mooring.errors import ConfigError
+from mooring.pki.keys import generate_key, public_key_fingerprint
+from mooring.pki.pem import certificates
+from mooring.pki.x509.authority import request_serial_number
+from mooring.pki.x509.names import AlternativeNames
+from mooring.pki.x509.requests import CertificateRequest, build_request
+from tests.support.plans import NOW, plan, thing, views
+from tests.support.testca import ThrowawayCA
+
+KEY = generate_key()
+SIGNER = "example.com/web"
+HEAD = "apiVersion: mooring.dev/v1alpha1\nkind: SigningPolicy\n"
+
+
+def policy(rules: str, signer: str = SIGNER) -> SigningPolicy:
+    """Return the policy with these rules of one signer, in YAML."""
+    return parse_policy(f"{HEAD}signers:\n- name: {signer}\n  rules: {rules}\n".encode(), "policy")
+
+
+def csr(
+    *,
+    key: Any = KEY,
+    name: str = "web-1",
+    groups: Sequence[str] = (),
+    dns: Sequence[str] = (),
+    ips: Sequence[str] = (),
+    user: str = "alice",
+    user_groups: Sequence[str] = ("staff",),
+    usages: Sequence[str] = ("server auth",),
+    signer: str = SIGNER,
+    object_name: str = "request",
+    certificate: str = "",
+    **spec: Any,
+) -> Obj:
+    pem = build_request(key, name, groups, dns, [ip_address(one) for one in ips])
+    status: Obj = {"conditions": [{"type": "Approved", "status": "True"}]}
+    if certificate:
+        status["certificate"] = certificate
+    asked = {
+        "request": base64.b64encode(pem).decode(),
+        "signerName": signer,
+        "usages": list(usages),
+        "username": user,
+        "groups": list(user_groups),
+    }
+    return thing(object_name, spec={**asked, **spec}, status=status)
+
+
+def found(used: SigningPolicy, obj: Obj, **others: Sequence[Obj]) -> Finding | None:
+    request = parsed_request(obj["spec"]["request"])
+    issuance = Issuance(csr=obj, request=request, now=NOW, automatic=False)
+    return SignerPolicy(lambda: used).check(issuance, views(**others))
+
+
+def refusal(rules: str, **asked: Any) -> str:
+    """Return the refusal of a request, without the name of the signer; empty when there is none."""
+    finding = found(policy(rules), csr(**asked))
+    if finding is None:
+        return ""
+    assert isinstance(finding, Objection)
+    assert (finding.reason, finding.denies) == ("SigningPolicy", True)
+    return finding.message.removeprefix(f"the signing policy of {SIGNER}: ")
+
+
+@pytest.mark.parametrize(
+    ("rule", "asked", "message"),
+    [
+        pytest.param("", {}, "", id="nothing is demanded"),
+        pytest.param("commonNames: ['web-*']", {}, "", id="a name by pattern"),
+        pytest.param(
+            "commonNames: ['db-*', web]",
+            {"name": 'we"b'},
+            r'the common name "we\"b" matches none of commonNames',
+            id="another name",
+        ),
+        pytest.param("commonNames: ['*-*-1']", {"name": "a-b-1"}, "", id="several stars"),
+        pytest.param("commonNames: ['a*b*c']", {"name": "acb"}, 'the common name "acb" matches none', id="in another order"),
+        pytest.param("commonNames: ['ab*bc']", {"name": "abc"}, 'the common name "abc" matches none', id="parts that overlap"),
+        pytest.param("commonNames: ['a*b*c']", {"name": "aXc"}, 'the common name "aXc" matches none', id="a part is missing"),
+        pytest.param("organizations: []", {"groups": ["x"]}, 'the organization "x" matches none', id="an empty list"),
+        pytest.param("organizations: [x, 'y*']", {"groups": ["x", "yy"]}, "", id="each organization"),
+        pytest.param("dnsNames: ['*.example.com']", {"dns": ["A.EXAMPLE.com"]}, "", id="a DNS name in any case"),
+        pytest.param(
+            "dnsNames: ['*.example.com']",
+            {"dns": ["a.b.example.com"]},
+            'the DNS name "a.b.example.com" matches none of dnsNames',
+            id="a star is no dot",
+        ),
+        pytest.param(
+            "dnsNames: ['web.*.com', 'b.example.com']",
+            {"dns": ["db.example.com"]},
+            'the DNS name "db.example.com" matches none',
+            id="another label",
+        ),
+        pytest.param(
+            "dnsNames: ['*.example.com']",
+            {"dns": ["*.example.com"]},
+            'the DNS name "*.example.com" is a wildcard, and allowWildcards is not true',
+            id="a wildcard by a pattern",
+        ),
+        pytest.param("", {"dns": ["*.x.org"]}, 'the DNS name "*.x.org" is a wildcard', id="a wildcard without patterns"),
+        pytest.param(
+            "{dnsNames: ['*.example.com'], allowWildcards: true}"[1:-1].replace(", allow", "\n    allow"),
+            {"dns": ["*.example.com"]},
+            "",
+            id="a wildcard that is allowed",
+        ),
+        pytest.param("ipAddresses: [10.0.0.0/8, 'fd00::/8']", {"ips": ["10.1.2.3", "fd00::1"]}, "", id="addresses"),
+        pytest.param(
+            "ipAddresses: [10.0.0.0/8]",
+            {"ips": ["::ffff:10.1.2.3"]},
+            "the IP address ::ffff:a01:203 is in none of ipAddresses",
+            id="an address in disguise",
+        ),
+        pytest.param("usages: [server auth]", {}, "", id="a usage"),
+        pytest.param(
+            "usages: [server auth]",
+            {"usages": ["server auth", "client auth"]},
+            'the usage "client auth" is none of usages',
+            id="another usage",
+        ),
+        pytest.param("keyAlgorithms: [ECDSA-P256]", {}, "", id="the key"),
+        pytest.param(
+            "keyAlgorithms: [ECDSA-P384, RSA]", {}, "the key is ECDSA-P256, which is none of keyAlgorithms", id="another key"
+        ),
+        pytest.param("minRSABits: 3072", {}, "", id="bits of RSA for another key"),
+        pytest.param(
+            "minRSABits: 3072",
+            {"key": generate_key("RSA-2048")},
+            "the key is RSA-2048, and minRSABits is 3072",
+            id="a short key",
+        ),
+        pytest.param("keyAlgorithms: [RSA]", {"key": generate_key("RSA-2048")}, "", id="RSA of any size"),
+        pytest.param(
+            "maxLifetime: 24h", {"expirationSeconds": 86400 * 300}, "", id="a long life is shortened, not refused"
+        ),
+        pytest.param(
+            "commonNames: [x]", {"name": "y" * 300}, f'the common name "{"y" * 100}…" matches none', id="a long name is cut"
+        ),
+        pytest.param(
+            "dnsNames: ['*']",
+            {"dns": [f"d{n}" for n in range(MAX_NAMES + 1)]},
+            f"{MAX_NAMES + 1} values for dnsNames are more than {MAX_NAMES}",
+            id="many names",
+        ),
+        pytest.param(
+            "",
+            {"ips": [f"10.0.0.{n}" for n in range(MAX_NAMES + 1)]},
+            f"{MAX_NAMES + 1} IP addresses are more than {MAX_NAMES}",
+            id="many addresses",
+        ),
+    ],
+)  # fmt: skip
+def test_a_rule_names_what_it_refuses(rule: str, asked: dict[str, Any], message: str) -> None:
+    refused = refusal(f"\n  - name: web\n    {rule}", **asked)
+    assert refused.startswith(f'rule "web": {message}' if message else "")
+    assert bool(refused) == bool(message)
+
+
+@pytest.mark.parametrize(
+    ("rule", "names", "message"),
+    [
+        ("emailAddresses: ['*@example.com']", AlternativeNames(emails=("a@example.com",)), ""),
+        (
+            "emailAddresses: ['*@example.com']",
+            AlternativeNames(emails=("a@x",)),
+            'the email address "a@x" matches none of',
+        ),
+        (
+            "uris: ['spiffe://example.com/*']",
+            AlternativeNames(uris=("spiffe://x/y",)),
+            'the URI "spiffe://x/y" matches none',
+        ),
+    ],
+)
+def test_other_alternative_names_have_patterns_too(rule: str, names: AlternativeNames, message: str) -> None:
+    (only,) = policy(f"[{{name: web, {rule}}}]").signers[SIGNER]
+    request = parsed_request(csr()["spec"]["request"])
+    with_names = CertificateRequest(request.subject, request.public_key, names)
+    assert only.refusal(with_names, ()).startswith(message)
+    assert bool(only.refusal(with_names, ())) == bool(message)
+
+
+RULES = """
+  - {name: robots, requesters: {users: ['system:serviceaccount:web:*', bob], groups: [robots]}, commonNames: ['r-*']}
+  - {name: staff, requesters: {groups: [staff]}, commonNames: ['s-*']}
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        pytest.param({"user": "system:serviceaccount:web:a"}, 'rule "robots": the common name', id="a user by pattern"),
+        pytest.param({"user": "bob", "user_groups": []}, 'rule "robots": the common name', id="a user by name"),
+        pytest.param(
+            {"user_groups": ["robots", "staff"]}, 'rule "robots": the common name', id="the first rule decides"
+        ),
+        pytest.param({"user_groups": ["staff"]}, 'rule "staff": the common name', id="a group"),
+        pytest.param({"user_groups": []}, "no rule is for requests of alice", id="somebody else"),
+        pytest.param({"user_groups": [], "user": ""}, "no rule is for requests of an unknown user", id="no user"),
+    ],
+)
+def test_the_first_rule_for_the_requester_decides(asked: dict[str, Any], message: str) -> None:
+    assert refusal(RULES, **asked).startswith(message)
+
+
+def test_a_signer_without_rules_refuses_and_one_that_is_not_named_is_free() -> None:
+    assert refusal("[]") == "no rule is for requests of alice"
+    assert found(policy("[]", "example.com/other"), csr()) is None
+    assert found(NO_POLICY, csr()) is None
+    assert SignerPolicy(lambda: NO_POLICY).watches == ("nodeidentities",)
+
+
+# -- lifetimes and the signer --------------------------------------------------------------------------------------------
+
+CA = ThrowawayCA(now=NOW)
+
+
+def signed(used: SigningPolicy, obj: Obj) -> Obj:
+    signer = CsrSigner(lambda name: CA.authority, checks=(SignerPolicy(lambda: used),), policy=lambda: used)
+    *_, update = plan(signer, ("", "request"), views(certificatesigningrequests=[obj]), NOW)
+    assert isinstance(update, Update)
+    status: Obj = update.obj["status"]
+    return status
+
+
+@pytest.mark.parametrize(
+    ("rule", "seconds", "life"),
+    [
+        ("maxLifetime: 2h", None, timedelta(hours=2)),
+        ("maxLifetime: 2h", 3600, timedelta(hours=1)),
+        ("maxLifetime: 2h", 86400, timedelta(hours=2)),
+        ("maxLifetime: 20000h", None, timedelta(hours=8760, minutes=-5)),
+        ("freshKey: false", None, timedelta(hours=8760, minutes=-5)),
+    ],
+)
+def test_the_maximum_lifetime_shortens_a_certificate(rule: str, seconds: int | None, life: timedelta) -> None:
+    more: dict[str, Any] = {} if seconds is None else {"expirationSeconds": seconds}
+    status = signed(policy(f"[{{name: web, {rule}}}]"), csr(**more))
+    assert certificates(base64.b64decode(status["certificate"]))[0].not_valid_after_utc - NOW == life
+
+
+def test_what_a_person_approved_is_refused_all_the_same() -> None:
+    status = signed(policy("[{name: web, commonNames: [db]}]"), csr())
+    assert "certificate" not in status
+    assert status["conditions"][-1] == {
+        "type": "Failed",
+        "status": "True",
+        "reason": "SigningPolicy",
+        "message": f'the signing policy of {SIGNER}: rule "web": the common name "web-1" matches none of commonNames',
+    }
+
+
+# -- fresh keys ----------------------------------------------------------------------------------------------------------
+
+FRESH = policy("[{name: web, freshKey: true}]")
+OTHER_KEY = generate_key()
+
+
+def identity(serial: int, key: Any = KEY, name: str = "n1") -> Obj:
+    entry = {"publicKey": f"sha256:{public_key_fingerprint(key)}", "serialNumber": f"{serial:x}", "notAfter": "x"}
+    return thing(name, spec={"keys": [entry]})
+
+
+@pytest.mark.parametrize(
+    ("others", "is_fresh"),
+    [
+        pytest.param({}, True, id="a new key"),
+        pytest.param({"certificatesigningrequests": [csr(object_name="b")]}, True, id="one that was only requested"),
+        pytest.param(
+            {"certificatesigningrequests": [csr(object_name="b", certificate="x", key=OTHER_KEY)]},
+            True,
+            id="another key was certified",
+        ),
+        pytest.param({"certificatesigningrequests": [csr(object_name="b", certificate="x")]}, False, id="one with a certificate"),
+        pytest.param({"certificatesigningrequests": [csr(certificate="x")]}, True, id="the request itself"),
+        pytest.param(
+            {"certificatesigningrequests": [csr(object_name="b", certificate="x", request="abcde")]},
+            True,
+            id="a request that cannot be read",
+        ),
+        pytest.param({"nodeidentities": [identity(7)]}, False, id="the key of a node"),
+        pytest.param({"nodeidentities": [identity(7, OTHER_KEY)]}, True, id="another key of a node"),
+        pytest.param(
+            {"nodeidentities": [identity(request_serial_number("uid-of-request"))]}, True, id="the claim of this request"
+        ),
+    ],
+)  # fmt: skip
+def test_a_key_that_was_certified_is_not_fresh(others: dict[str, Sequence[Obj]], is_fresh: bool) -> None:
+    finding = found(FRESH, csr(), **others)
+    assert (finding is None) == is_fresh
+    if isinstance(finding, Objection):
+        assert finding.message.endswith("freshKey is true: make a new key and ask again")
+
+
+class ChangingView:
+    """A view whose objects are replaced one at a time."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Obj] = {}
+        self.log: list[str] = []
+
+    @property
+    def revision(self) -> int:
+        return len(self.log)
+
+    def put(self, obj: Obj) -> None:
+        self.objects[obj["metadata"]["name"]] = obj
+        self.log.append(obj["metadata"]["name"])
+
+    def remove(self, name: str) -> None:
+        del self.objects[name]
+        self.log.append(name)
+
+    def get(self, name: str, namespace: str = "") -> Obj | None:
+        return self.objects.get(name)
+
+    def list(self, namespace: str = "") -> Sequence[Obj]:
+        return tuple(self.objects.values())
+
+    def changed(self, since: int) -> Sequence[tuple[str, str]] | None:
+        return [("", name) for name in dict.fromkeys(self.log[since:])] if since >= 0 else None
+
+
+def test_the_index_of_keys_follows_each_change() -> None:
+    seen = {**views(), "nodeidentities": ChangingView()}
+    identities = seen["nodeidentities"]
+    assert isinstance(identities, ChangingView)
+    check = SignerPolicy(lambda: FRESH)
+    obj = csr()
+    issuance = Issuance(csr=obj, request=parsed_request(obj["spec"]["request"]), now=NOW, automatic=False)
+
+    def is_fresh() -> bool:
+        return check.check(issuance, seen) is None
+
+    assert is_fresh()
+    identities.put(identity(7))
+    assert not is_fresh()
+    identities.put(identity(7, name="n2"))
+    identities.put(identity(8, name="n3"))
+    assert not is_fresh()
+    identities.remove("n1")
+    identities.remove("n3")
+    assert not is_fresh(), "n2 still has it"
+    identities.put(identity(7, OTHER_KEY, name="n2"))
+    assert is_fresh()
+    seen["nodeidentities"] = ChangingView()
+    assert is_fresh()
+
+
+# -- the file ------------------------------------------------------------------------------------------------------------
+
+
+def rules(text: str) -> str:
+    return f"{HEAD}signers: [{{name: a.b/c, rules: [{{name: r, {text}}}]}}]"
+
+
+MANY = [f"p{n}*" for n in range(MAX_WILDCARDS + 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param(b"\xff", "the file is not UTF-8 text", id="no text"),
+        pytest.param(" " * (MAX_BYTES + 1), f"a signing policy is at most {MAX_BYTES} bytes", id="too large"),
+        pytest.param("a: [", "yaml: ", id="no YAML"),
+        pytest.param("[]", "one SigningPolicy of mooring.dev/v1alpha1 is expected", id="no object"),
+        pytest.param("kind: Policy", "is expected; set apiVersion and kind", id="another kind"),
+        pytest.param(HEAD + "signers: []\nsigners: []", "signers", id="a repeated field"),
+        pytest.param(HEAD + "signers: []", f"signers: from 1 to {MAX_SIGNERS} signers are expected", id="no signers"),
+        pytest.param(HEAD + "signers: [{name: x, rules: []}]", "signers[0].name: give the name of a signer", id="no signer"),
+        pytest.param(HEAD + "signers: [{name: a.b/c, rules: []}]\nother: 1", 'unknown field "other"', id="an unknown field"),
+        pytest.param(HEAD + "signers: [{name: a.b/c}]", "signers[0].rules: give a list of rules", id="no rules"),
+        pytest.param(HEAD + "signers: [{name: a.b/c, rules: [], x: 1}]", 'signers[0]: unknown field "x"', id="in a signer"),
+        pytest.param(
+            HEAD + "signers: [{name: a.b/c, rules: []}, {name: a.b/c, rules: []}]",
+            "signers[1].name: a.b/c has rules already",
+            id="a signer twice",
+        ),
+        pytest.param(
+            HEAD + f"signers: [{{name: a.b/c, rules: [{', '.join(f'{{name: r{n}}}' for n in range(MAX_RULES + 1))}]}}]",
+            f"signers[0].rules: at most {MAX_RULES} rules are allowed",
+            id="many rules",
+        ),
+        pytest.param(
+            HEAD + "signers: [{name: a.b/c, rules: [{name: r}, {name: r}]}]",
+            "signers[0].rules: two rules have the same name",
+            id="two rules of one name",
+        ),
+        pytest.param(HEAD + "signers: [{name: a.b/c, rules: [{}]}]", "rules[0].name: give the rule a name", id="no name"),
+        pytest.param(rules("dnsName: [x]"), 'signers[0].rules[0]: unknown field "dnsName"', id="an unknown field of a rule"),
+        pytest.param(rules("requesters: {user: x}"), 'requesters: unknown field "user"', id="an unknown field of requesters"),
+        pytest.param(rules("dnsNames: "), "rules[0].dnsNames: it has no value; leave the field out", id="a field without a value"),
+        pytest.param(rules("requesters: {users: }"), "requesters.users: it has no value", id="requesters without a value"),
+        pytest.param(rules("dnsNames: x"), "dnsNames must be a list", id="no list"),
+        pytest.param(rules("dnsNames: ['']"), "a pattern has from 1 to 1024 characters", id="an empty pattern"),
+        pytest.param(rules(f"dnsNames: {MANY}"), f"a signer has at most {MAX_WILDCARDS} * in the patterns", id="many patterns"),
+        pytest.param(rules("ipAddresses: [10.0.0.1/8]"), '"10.0.0.1/8" is no network', id="bits of a host"),
+        pytest.param(
+            rules(f"ipAddresses: {[f'10.0.{n % 256}.{n // 256}/32' for n in range(MAX_NETWORKS + 1)]}"),
+            f"a signer has at most {MAX_NETWORKS} networks",
+            id="many networks",
+        ),
+        pytest.param(rules("requesters: {groups: ['a*']}"), "give whole names; * has no meaning in groups", id="a group pattern"),
+        pytest.param(rules("usages: [serving]"), "usages: give some of ", id="no usage"),
+        pytest.param(rules("keyAlgorithms: [RSA-2048]"), "keyAlgorithms: give some of RSA, ECDSA-P256", id="no algorithm"),
+        pytest.param(rules("minRSABits: 1024"), "minRSABits: give a number from 2048 to 8192", id="few bits"),
+        pytest.param(rules("minRSABits: true"), "minRSABits: give a number", id="no number"),
+        pytest.param(rules("maxLifetime: 5m"), "maxLifetime: give a duration of ten minutes or more", id="no life"),
+        pytest.param(rules("maxLifetime: long"), "maxLifetime: give a duration of ten minutes", id="no duration"),
+        pytest.param(rules("freshKey: 1"), "freshKey must be true or false", id="no truth value"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_refused_with_its_field(text: str | bytes, message: str) -> None:
+    with pytest.raises(ConfigError, match=r"^policy: ") as raised:
+        parse_policy(text if isinstance(text, bytes) else text.encode(), "policy")
+    assert message in str(raised.value)
+
+
+def test_a_policy_of_thousands_of_names_is_read() -> None:
+    names = [f"machine-{n}.rack-{n % 100}.example.com" for n in range(5_000)]
+    read = policy(f"[{{name: web, dnsNames: {names}}}]")
+    (rule,) = read.signers[SIGNER]
+    assert rule.dns_names is not None
+    assert rule.dns_names.match("MACHINE-4999.rack-99.example.com")
+    assert not rule.dns_names.match("machine-5000.rack-0.example.com")

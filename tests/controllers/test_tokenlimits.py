@@ -1,0 +1,167 @@
+"""Issuance check of bootstrap tokens: names, networks, and joins that are counted by compare-and-swap on the Secret."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any
+
+import pytest
+
+from mooring.apimachinery.schema import Obj
+from mooring.controllers.actions import Update
+from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
+from mooring.controllers.certificates.tokenlimits import BootstrapTokenLimits
+from mooring.pki.keys import generate_key
+from mooring.pki.x509.requests import build_request, parse_request
+from mooring.trust.bootstraptoken.restrictions import join_record, joined_keys
+from tests.support.plans import NOW, thing, views
+
+PEM = build_request(generate_key(), "system:node:worker-1", ("system:nodes",))
+REQUEST = parse_request(PEM)
+KEY = join_record(REQUEST.key_fingerprint, "system:node:worker-1")
+OTHER_KEYS = ("a" * 64, "b" * 64)
+USER = "system:bootstrap:abcdef"
+
+
+def token(of_type: str = "bootstrap.kubernetes.io/token", deleting: str = "", **annotations: str) -> Obj:
+    named = {f"mooring.dev/{name.replace('_', '-')}": value for name, value in annotations.items()}
+    metadata = {
+        "namespace": "kube-system",
+        "annotations": named,
+        **({"deletionTimestamp": deleting} if deleting else {}),
+    }
+    return thing("bootstrap-token-abcdef", type=of_type, metadata=metadata)
+
+
+def found(
+    *secrets: Obj,
+    source: str = "10.1.2.3",
+    user: str = USER,
+    pem: bytes = PEM,
+    trusts: bool = True,
+    person: bool = False,
+) -> Finding | None:
+    annotations = {"mooring.dev/source-address": source} if source else {}
+    csr = thing(
+        "join",
+        metadata={"annotations": annotations},
+        spec={"request": base64.b64encode(pem).decode(), "username": user, "signerName": "x.example/y"},
+    )
+    issuance = Issuance(csr=csr, request=parse_request(pem), now=NOW, automatic=not person)
+    check = BootstrapTokenLimits(trusts)
+    assert check.watches == ("secrets",)
+    return check.check(issuance, views(secrets=secrets))
+
+
+def counted(finding: Finding | None) -> tuple[str, ...]:
+    """Return the keys that a preparation records."""
+    assert isinstance(finding, Preparation)
+    (update,) = finding.actions
+    assert isinstance(update, Update)
+    assert update.plural == "secrets"
+    assert update.obj["metadata"]["resourceVersion"] == token()["metadata"]["resourceVersion"]
+    return joined_keys(update.obj)
+
+
+@pytest.mark.parametrize(
+    ("secrets", "changes"),
+    [
+        pytest.param([], {"user": "jane"}, id="another user"),
+        pytest.param([token()], {}, id="a token without restrictions"),
+        pytest.param([token(node_name="worker-*")], {}, id="a name that matches"),
+        pytest.param([token(allowed_cidrs="10.0.0.0/8")], {}, id="a network that matches"),
+        pytest.param([token(max_joins="1", joined_keys=KEY)], {}, id="a key that is counted already"),
+        pytest.param([token(max_joins="1", joined_keys=OTHER_KEYS[0])], {"person": True}, id="a person goes beyond"),
+        pytest.param([token(node_name="master-*")], {"person": True}, id="a person takes another name"),
+        pytest.param([token(allowed_cidrs="192.0.2.0/24")], {"person": True}, id="a person takes another network"),
+        pytest.param([token(max_joins="x")], {"person": True}, id="a person overlooks an unreadable limit"),
+        pytest.param([], {"person": True}, id="a person overlooks that the token is gone"),
+    ],
+)
+def test_nothing_stands_in_the_way_of(secrets: list[Obj], changes: dict[str, Any]) -> None:
+    assert found(*secrets, **changes) is None
+
+
+@pytest.mark.parametrize(
+    ("secrets", "changes", "reason", "denies", "message"),
+    [
+        pytest.param([], {}, "TokenDeleted", False, "was deleted", id="the token is gone"),
+        pytest.param([token(deleting="x")], {}, "TokenDeleted", False, "was deleted", id="the token is being deleted"),
+        pytest.param([token(of_type="Opaque")], {}, "TokenDeleted", False, "was deleted", id="the Secret is no token"),
+        pytest.param([token(max_joins="x")], {}, "TokenUnreadable", False, "from 1 to", id="an unreadable limit"),
+        pytest.param(
+            [token(max_joins="1", joined_keys="x")],
+            {},
+            "TokenUnreadable",
+            False,
+            "delete the token",
+            id="unreadable keys",
+        ),
+        pytest.param([token(node_name="master-*")], {}, "NodeNameNotAllowed", True, '"master-\\*"', id="another name"),
+        pytest.param(
+            [token(node_name="*")],
+            {"pem": build_request(generate_key(), "jane")},
+            "NodeNameNotAllowed",
+            True,
+            "only for nodes",
+            id="no node",
+        ),
+        pytest.param(
+            [token(allowed_cidrs="192.0.2.0/24")],
+            {},
+            "NetworkNotAllowed",
+            True,
+            "came from 10.1.2.3",
+            id="another network",
+        ),
+        pytest.param(
+            [token(allowed_cidrs="10.0.0.0/8")], {"source": ""}, "SourceUnknown", False, "not known", id="no address"
+        ),
+        pytest.param(
+            [token(allowed_cidrs="10.0.0.0/8")],
+            {"trusts": False},
+            "SourceUnknown",
+            False,
+            "not known",
+            id="another server",
+        ),
+        pytest.param(
+            [token(max_joins="2", joined_keys=",".join(OTHER_KEYS))],
+            {},
+            "TokenUsedUp",
+            True,
+            "2 machines",
+            id="used up",
+        ),
+        pytest.param(
+            [token(max_joins="1", joined_keys=OTHER_KEYS[0])],
+            {},
+            "TokenUsedUp",
+            True,
+            "1 machine ",
+            id="used up by one",
+        ),
+    ],
+)
+def test_an_automatic_approval_meets_an_objection(
+    secrets: list[Obj], changes: dict[str, Any], reason: str, denies: bool, message: str
+) -> None:
+    finding = found(*secrets, **changes)
+    assert isinstance(finding, Objection)
+    assert (finding.reason, finding.denies) == (reason, denies)
+    assert re.search(message, finding.message)
+
+
+def test_a_second_name_for_a_key_is_another_join() -> None:
+    key = generate_key()
+    first, second = (build_request(key, f"system:node:{name}", ("system:nodes",)) for name in ("n1", "n2"))
+    (joined,) = counted(found(token(max_joins="1"), pem=first))
+    assert found(token(max_joins="1", joined_keys=joined), pem=first) is None
+    assert isinstance(found(token(max_joins="1", joined_keys=joined), pem=second), Objection)
+
+
+def test_a_new_key_is_counted_before_its_approval() -> None:
+    assert counted(found(token(max_joins="2"))) == (KEY,)
+    assert counted(found(token(max_joins="2", joined_keys=OTHER_KEYS[0]))) == (OTHER_KEYS[0], KEY)
+    assert counted(found(token(max_joins="1"), person=True)) == (KEY,)

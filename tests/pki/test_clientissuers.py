@@ -1,0 +1,42 @@
+"""CAs of client certificates: the cluster's own, then those of signers, each once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mooring.pki.pem import certificates_pem
+from mooring.pki.x509.clientissuers import ClientIssuers
+from mooring.pki.x509.clusterca import CaState, ClusterCa
+from tests.support.testca import ThrowawayCA
+
+OWN, SIGNER, OLD = ThrowawayCA("own"), ThrowawayCA("signer"), ThrowawayCA("old")
+
+
+def test_the_clusters_own_ca_stands_first_and_none_stands_twice() -> None:
+    state = replace(CaState.of(SIGNER.authority), trusted=(SIGNER.certificate, OWN.certificate, OLD.certificate))
+    issuers = ClientIssuers(OWN.cluster_ca, lambda: {"cluster-signing-cert-file": state})
+    assert issuers.trusted == (OWN.certificate, SIGNER.certificate, OLD.certificate)
+    assert issuers.trusted_pem == certificates_pem(issuers.trusted)
+    assert list(issuers.issuers.values()) == [OWN.certificate, SIGNER.certificate]
+    assert list(issuers.issuers)[1] == "cluster-signing-cert-file"
+
+
+def test_certificates_of_a_signer_are_not_to_be_renewed_for_a_rollover_of_the_cluster() -> None:
+    trusted = (OWN.certificate, SIGNER.certificate, OLD.certificate)
+    own = ClusterCa(replace(CaState.of(OWN.authority), trusted=trusted))
+    assert ClientIssuers(own, lambda: {"signer": CaState.of(SIGNER.authority)}).superseded == (OLD.certificate,)
+
+
+def test_a_retired_ca_of_the_cluster_that_a_signer_uses_is_trusted() -> None:
+    own = ClusterCa(replace(CaState.of(OWN.authority), retired=(OLD.certificate, SIGNER.certificate)))
+    assert ClientIssuers(own, lambda: {"signer": CaState.of(SIGNER.authority)}).retired == (OLD.certificate,)
+
+
+def test_a_change_of_the_cluster_or_of_a_signer_reaches_the_subscribers() -> None:
+    own = OWN.cluster_ca
+    issuers = ClientIssuers(own, dict)
+    calls: list[str] = []
+    issuers.subscribe(lambda: calls.append("changed"))
+    own.replace(CaState.of(OLD.authority))
+    issuers.changed()
+    assert calls == ["changed"] * 2

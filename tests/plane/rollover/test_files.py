@@ -1,0 +1,249 @@
+"""The files of a rollover: every phase, and a server that is killed between any two writes."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from mooring.api.mooring.certificateauthorityrollover import ABORTED, RETIRED
+from mooring.client.files import write_atomic
+from mooring.controllers.certificates.carollover import ABSENT, CLEANING, Step, next_step
+from mooring.errors import ConfigError
+from mooring.pki.keys import generate_key, private_key_pem
+from mooring.pki.pem import certificates, certificates_pem
+from mooring.plane.cafiles import read_ca
+from mooring.plane.configuration import ServerConfig, server_config
+from mooring.plane.keystore import prepare, renew
+from mooring.plane.rollover import files as rollover_files
+from mooring.plane.rollover.files import RolloverFiles
+from mooring.plane.serving.trust import anchor
+from mooring.trust.discovery.pins import pin_of
+from tests.support.testca import ThrowawayCA
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+FORWARD = (Step.PREPARE, Step.PUBLISH, Step.ISSUE, Step.DRAIN, Step.RETIRE, Step.CLEAN)
+PHASES = ("Prepared", "TrustBoth", "IssueNew", "Drain", "Retired", ABSENT)
+
+
+class Room:
+    """A data directory, its rollover, and the CA that it began with."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.pki = root, root / "pki"
+        self.config: ServerConfig = server_config(data_dir=str(root), detected_addresses=("192.0.2.1",))
+        prepare(self.config, NOW, secrets.token_bytes)
+        self.files = RolloverFiles(root)
+        self.old = read_ca(self.pki).authority.certificate
+
+    def apply(self, *steps: Step, **options: Any) -> None:
+        for step in steps:
+            self.files.apply(step, NOW, secrets.token_bytes, **options)
+
+    @property
+    def phase(self) -> str:
+        return self.files.read().phase
+
+    def chain(self) -> tuple[x509.Certificate, ...]:
+        """The serving chain of a server that starts now."""
+        return renew(self.config, NOW + timedelta(minutes=1), secrets.token_bytes).serving[0]
+
+    def verifies(self, *trusted: x509.Certificate) -> bool:
+        """Return whether a client that trusts these CAs verifies the server."""
+        return anchor(self.chain(), NOW + timedelta(minutes=1), trusted) is not None
+
+    def content(self) -> dict[str, bytes]:
+        return {str(path.relative_to(self.pki)): path.read_bytes() for path in self.pki.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Room:
+    return Room(tmp_path / "data")
+
+
+def test_the_phases_follow_one_another_and_no_client_is_lost_on_the_way(room: Room) -> None:
+    assert room.phase == ABSENT
+    room.apply(Step.PREPARE)
+    new = certificates((room.pki / "rollover/new.crt").read_bytes())[0]
+    assert read_ca(room.pki).trusted == (room.old,)
+    expected = {
+        "TrustBoth": (room.old, (room.old, new)),
+        "IssueNew": (new, (room.old, new)),
+        "Drain": (new, (new, room.old)),
+        "Retired": (new, (new,)),
+        ABSENT: (new, (new,)),
+    }
+    for step, phase in zip(FORWARD[1:], PHASES[1:], strict=True):
+        room.apply(step)
+        assert room.phase == phase
+        ca = read_ca(room.pki)
+        assert (ca.authority.certificate, ca.trusted) == expected[phase]
+        assert ca.superseded == {"Drain": (room.old,), "TrustBoth": (new,)}.get(phase, ())
+        assert room.verifies(room.old), "a client that missed the rollover"
+        assert room.verifies(new), "a client that has only the new pin"
+    assert read_ca(room.pki).retired == (room.old,)
+    assert new.subject != room.old.subject
+    assert set(room.content()) == {
+        "ca.crt", "ca.key", "cross-signed.crt", "retired-ca.crt", "apiserver.crt", "apiserver.key",
+        "lineage.key", "lineage.pub", "sa.key", "sa.pub",
+    }  # fmt: skip
+    assert all(path.stat().st_mode & 0o77 == 0 for path in room.pki.rglob("*"))
+
+
+@pytest.mark.parametrize("step", FORWARD)
+@pytest.mark.parametrize("reached", range(len(FORWARD) + 1))
+def test_a_step_out_of_turn_and_a_step_that_is_repeated_change_nothing(room: Room, step: Step, reached: int) -> None:
+    room.apply(*FORWARD[:reached])
+    before, phase = room.content(), room.phase
+    if step not in (next_step(phase, RETIRED), next_step(phase, ABORTED)):
+        if step is Step.PREPARE and phase not in (ABSENT, "Prepared"):
+            with pytest.raises(ConfigError, match="belongs to another rollover"):
+                room.apply(step)
+        else:
+            room.apply(step)
+        assert room.content() == before
+
+
+@pytest.mark.parametrize("reached", range(1, 5))
+def test_an_abort_leads_back_to_the_old_ca(room: Room, reached: int) -> None:
+    room.apply(*FORWARD[:reached])
+    while step := next_step(room.phase, ABORTED):
+        room.apply(step)
+        assert room.verifies(room.old)
+    ca = read_ca(room.pki)
+    assert (room.phase, ca.authority.certificate, ca.trusted, ca.cross_signed) == (ABSENT, room.old, (room.old,), ())
+    assert not (room.pki / "rollover").exists()
+
+
+class KilledError(BaseException):
+    """The server was killed."""
+
+
+def write_numbers(monkeypatch: pytest.MonkeyPatch, limit: int) -> Callable[[], int]:
+    """Kill the server before its change number `limit` of a file. Return a counter of the changes."""
+    count = 0
+
+    def counting(change: Callable[..., None]) -> Callable[..., None]:
+        def changed(*args: Any, **kwargs: Any) -> None:
+            nonlocal count
+            if count == limit:
+                raise KilledError
+            count += 1
+            change(*args, **kwargs)
+
+        return changed
+
+    monkeypatch.setattr(rollover_files, "write_atomic", counting(write_atomic))
+    monkeypatch.setattr(Path, "unlink", counting(Path.unlink))
+    return lambda: count
+
+
+@pytest.mark.parametrize(
+    ("reached", "wanted", "changes"),
+    [
+        pytest.param(0, RETIRED, 15, id="forward"),
+        pytest.param(1, ABORTED, 5, id="back from Prepared"),
+        pytest.param(4, ABORTED, 8, id="back from Drain"),
+    ],
+)
+def test_a_server_that_is_killed_between_two_writes_continues(
+    tmp_path: Path, reached: int, wanted: str, changes: int
+) -> None:
+    """Each prefix of the writes is a state that verifies clients and servers, and from which the rest is done."""
+    for limit in range(changes + 1):
+        room = Room(tmp_path / str(limit))
+        room.apply(*FORWARD[:reached])
+        with pytest.MonkeyPatch.context() as patch:
+            count = write_numbers(patch, limit)
+            try:
+                finish(room, wanted)
+            except KilledError:
+                pass
+            else:
+                assert (limit, count()) == (changes, changes), "the table has a row for each write"
+        assert room.verifies(room.old), f"after {limit} writes"
+        assert room.old in (*read_ca(room.pki).trusted, *read_ca(room.pki).retired), f"after {limit} writes"
+        finish(room, wanted)
+        ca = read_ca(room.pki)
+        assert (ca.authority.certificate == room.old) is (wanted == ABORTED), f"after {limit} writes"
+        assert len(ca.trusted) == 1
+        assert room.verifies(room.old)
+        assert not (room.pki / "rollover").exists(), f"after {limit} writes"
+
+
+def finish(room: Room, wanted: str) -> None:
+    """Take every step that is left."""
+    while True:
+        phase = room.phase
+        if phase == ABSENT and (wanted == ABORTED or room.files.read().issuing != str(pin_of(room.old))):
+            return
+        step = next_step(phase, wanted)
+        assert step is not None
+        room.apply(step)
+
+
+def test_a_compromised_ca_is_not_kept(room: Room) -> None:
+    room.apply(*FORWARD[:4])
+    room.apply(Step.RETIRE, Step.CLEAN, compromised=True)
+    assert read_ca(room.pki).retired == ()
+
+
+def test_a_ca_that_an_administrator_placed_is_used_and_further_cas_stay(room: Room) -> None:
+    company, other = ThrowawayCA("company", NOW), ThrowawayCA("other", NOW).certificate
+    (room.pki / "ca.crt").write_bytes(certificates_pem([room.old, other]))
+    folder = room.pki / "rollover"
+    folder.mkdir(mode=0o700)
+    for name, data in (("new.crt", company.certificate_pem), ("new.key", private_key_pem(company.key))):
+        (folder / name).write_bytes(data)
+        (folder / name).chmod(0o600)
+    room.apply(*FORWARD)
+    assert read_ca(room.pki).trusted == (company.certificate, other)
+    assert read_ca(room.pki).authority.certificate == company.certificate
+
+
+def test_two_rollovers_later_a_client_of_the_first_ca_verifies_the_server(room: Room) -> None:
+    room.apply(*FORWARD)
+    later = NOW + timedelta(seconds=5)
+    for step in FORWARD:
+        room.files.apply(step, later, secrets.token_bytes)
+    assert room.verifies(room.old)
+    assert [one.subject for one in read_ca(room.pki).retired][1:] == [room.old.subject]
+
+
+def test_a_rollover_of_another_ca_is_refused(room: Room) -> None:
+    room.apply(Step.PREPARE)
+    stranger = ThrowawayCA("stranger", NOW)
+    (room.pki / "ca.crt").write_bytes(stranger.certificate_pem)
+    (room.pki / "ca.key").write_bytes(private_key_pem(stranger.key))
+    with pytest.raises(ConfigError, match="belongs to another CA"):
+        room.files.read()
+    with pytest.raises(ConfigError, match="belongs to another rollover"):
+        room.apply(Step.PREPARE)
+
+
+def test_the_files_of_an_abort_that_are_left_are_removed(room: Room) -> None:
+    room.apply(Step.PREPARE)
+    (room.pki / "rollover/old.key").unlink()
+    assert room.phase == CLEANING
+    room.apply(Step.CLEAN)
+    assert room.phase == ABSENT
+    room.apply(Step.CLEAN)
+
+
+def test_a_file_that_cannot_be_read_is_named(room: Room) -> None:
+    room.apply(Step.PREPARE)
+    (room.pki / "rollover/new.crt").write_bytes(b"oops")
+    with pytest.raises(ConfigError, match=r"rollover/new\.crt"):
+        room.files.read()
+    (room.pki / "rollover/new.crt").write_bytes(
+        certificates((room.pki / "ca.crt").read_bytes())[0].public_bytes(Encoding.PEM)
+    )
+    (room.pki / "rollover/new.key").write_bytes(private_key_pem(generate_key()))
+    with pytest.raises(ConfigError, match="does not belong to its certificate"):
+        room.files.read()

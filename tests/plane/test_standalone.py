@@ -1,0 +1,108 @@
+"""The process of `mooring controllers`, on the event loop of the test, against a Mooring server."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from mooring.apimachinery.schema import Obj
+from mooring.client.cluster import ClusterClient
+from mooring.client.kubeconfigfiles import load
+from mooring.clock import SystemClock
+from mooring.errors import ConfigError
+from mooring.plane.standalone import ClockError, LeaseApi, StandaloneConfig, running
+from mooring.settings.approval import ApprovalSettings
+from mooring.settings.signing import SigningSettings
+from mooring.settings.standalone import StandaloneSettings
+from tests.support.liveserver import LiveServer
+from tests.support.manualclock import EPOCH
+from tests.support.ports import free_port
+
+SECONDS = 30.0
+
+
+def config(server: LiveServer, **values: Any) -> StandaloneConfig:
+    name = f"test-{secrets.token_hex(4)}"
+    settings = StandaloneSettings.read({"leader_elect_resource_name": name, "controllers": ("tokencleaner",)} | values)
+    return StandaloneConfig(
+        settings=settings, signing=SigningSettings(), approval=ApprovalSettings(), cluster=load(str(server.kubeconfig))
+    )
+
+
+async def fetched(port: int, path: str) -> str:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+    try:
+        return (await reader.read()).decode()
+    finally:
+        writer.close()
+
+
+def served(server: LiveServer, path: str, until: Callable[[str], bool], **values: Any) -> str:
+    """Run the process until the health endpoint answers as expected; return the answer."""
+
+    async def run() -> str:
+        port = free_port()
+        async with running(config(server, healthz_port=port, **values), SystemClock(), secrets.token_bytes):
+            while not until(answer := await fetched(port, path)):
+                await asyncio.sleep(0.02)
+            return answer
+
+    return asyncio.run(asyncio.wait_for(run(), SECONDS))
+
+
+@pytest.mark.parametrize("elected", [True, False], ids=["with a Lease", "without one"])
+def test_health_and_metrics_of_a_process_that_works(live_server: LiveServer, elected: bool) -> None:
+    running_line = 'mooring_controller_running{controller="token-cleaner-controller"} 1.0'
+    text = served(live_server, "/metrics", lambda answer: running_line in answer, leader_elect=elected)
+    assert f"leader_election_master_status {float(elected)}" in text
+
+
+class Answering:
+    """A client of a server that tells its time with every response, as kube-apiserver does."""
+
+    def __init__(self, ahead: timedelta | None) -> None:
+        self.server_time = None if ahead is None else (EPOCH, EPOCH + ahead)
+
+    async def get(self, *arguments: str) -> Obj:
+        return {"kind": "Lease"}
+
+
+@pytest.mark.parametrize(
+    ("ahead", "failure"),
+    [
+        (timedelta(hours=2), "this machine's clock is 7200 s ahead of the server's: set it by NTP; "),
+        (-timedelta(seconds=61), "this machine's clock is 61 s behind the server's: set it by NTP; "),
+        (timedelta(seconds=60), ""),
+        (None, ""),
+    ],
+    ids=["ahead", "behind", "a little", "a server that does not tell its time"],
+)
+def test_a_process_with_a_wrong_clock_does_not_lead(ahead: timedelta | None, failure: str) -> None:
+    async def run() -> str:
+        try:
+            await LeaseApi(cast(ClusterClient, Answering(ahead))).get("leases", "kube-system", "x")
+        except ClockError as error:
+            return str(error)
+        return ""
+
+    found = asyncio.run(run())
+    assert found.startswith(failure)
+    assert bool(found) is bool(failure)
+
+
+def test_a_port_in_use_is_named(live_server: LiveServer) -> None:
+    async def run() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            with pytest.raises(ConfigError, match=f"healthz-port: cannot listen on 127.0.0.1:{port}: "):
+                async with running(config(live_server, healthz_port=port), SystemClock(), secrets.token_bytes):
+                    pass
+
+    asyncio.run(run())

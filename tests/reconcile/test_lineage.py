@@ -1,0 +1,156 @@
+"""Writer of the lineage: entries share records, no two writers fork the chain, and nothing is published without its entry."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
+from mooring.errors import ForbiddenError, NotFoundError, StorageError
+from mooring.reconcile import lineage
+from mooring.reconcile.lineage import LineageWriter
+from mooring.reconcile.registryapi import RegistryApi
+from mooring.trust.discovery.errors import NotKubernetesError
+from mooring.trust.lineage.chain import Checkpoint, new_record
+from mooring.trust.lineage.verification import Verified, verify
+from tests.support.loops import api_of
+from tests.support.registryroom import Room, in_room, masters_only
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+def entry(number: int) -> Obj:
+    return {"time": "2026-01-01T00:00:00Z", "event": "Issued", "serialNumber": f"{number:x}"}
+
+
+def verified(room: Room) -> Verified:
+    result = verify(room.registry.views["lineagerecords"].list())
+    assert result.faults == []
+    return result
+
+
+@in_room
+async def test_entries_of_one_moment_share_a_record(room: Room) -> None:
+    heads: list[Checkpoint] = []
+    writer = LineageWriter(api_of(room), on_head=heads.append)
+    await asyncio.gather(*(writer.append(entry(number)) for number in range(100)))
+    result = verified(room)
+    assert [one["serialNumber"] for one in result.entries] == [f"{number:x}" for number in range(100)]
+    assert result.records == 2
+    assert heads[-1] == result.head
+
+
+@in_room
+async def test_two_writers_never_fork_the_chain(room: Room) -> None:
+    writers = [LineageWriter(api_of(room)) for _ in range(3)]
+    for turn in range(4):
+        await asyncio.gather(*(writer.append(entry(10 * turn + number)) for number, writer in enumerate(writers)))
+    result = verified(room)
+    assert (result.records, len(result.entries)) == (12, 12)
+
+
+@in_room
+async def test_a_new_writer_goes_on_where_the_last_one_ended(room: Room) -> None:
+    first, heads = LineageWriter(api_of(room)), list[Checkpoint]()
+    for number in range(13):
+        await first.append(entry(number))
+
+    class Blind(RegistryApi):
+        """Without a view of the records, as a client of another cluster."""
+
+        @property
+        def views(self) -> Views:
+            return {}
+
+    writer = LineageWriter(Blind(room.registry, masters_only, room.clock), on_head=heads.append)
+    await writer.append(entry(99))
+    assert verified(room).records == 14
+    assert [head.sequence for head in heads] == [13, 14]
+
+
+class Failing(RegistryApi):
+    """Cluster whose creates fail as told."""
+
+    failures: list[Exception]
+
+    async def create(self, plural: str, obj: Obj) -> Obj:
+        if self.failures:
+            raise self.failures.pop(0)
+        return await super().create(plural, obj)
+
+
+def failing(room: Room, *failures: Exception) -> Failing:
+    api = Failing(room.registry, masters_only, room.clock)
+    api.failures = list(failures)
+    return api
+
+
+@in_room
+async def test_a_failure_reaches_every_caller_and_the_next_entry_is_written(room: Room) -> None:
+    writer = LineageWriter(failing(room, StorageError("disk full")))
+    outcomes = await asyncio.gather(writer.append(entry(1)), writer.append(entry(2)), return_exceptions=True)
+    assert [str(one) for one in outcomes] == ["disk full", "disk full"]
+    await writer.append(entry(3))
+    assert [one["serialNumber"] for one in verified(room).entries] == ["3"]
+
+
+@in_room
+async def test_a_caller_that_was_cancelled_is_left_alone(room: Room) -> None:
+    writer = LineageWriter(api_of(room))
+    waiting = [asyncio.create_task(writer.append(entry(number))) for number in range(2)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    await waiting[1]
+    assert len(verified(room).entries) == 2
+
+
+@in_room
+async def test_a_refusal_that_no_other_writer_caused_is_final(room: Room) -> None:
+    writer = LineageWriter(failing(room, ForbiddenError("no")))
+    with pytest.raises(ForbiddenError):
+        await writer.append(entry(1))
+
+
+@in_room
+async def test_a_writer_that_never_comes_first_gives_up(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lineage, "APPEND_TRIES", 2)
+
+    class Beaten(RegistryApi):
+        async def create(self, plural: str, obj: Obj) -> Obj:
+            spec, name = obj["spec"], obj["metadata"]["name"]
+            other, _ = new_record(Checkpoint(int(name) - 1, spec["previous"]), [entry(7)], None)
+            await super().create(plural, other)
+            return await super().create(plural, obj)
+
+    with pytest.raises(StorageError, match="only one process may write"):
+        await LineageWriter(Beaten(room.registry, masters_only, room.clock)).append(entry(1))
+
+
+@in_room
+async def test_a_cluster_without_the_kind_records_nothing_and_says_so_once(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    missing = NotKubernetesError("POST /apis/mooring.dev", "status 404 without a Kubernetes Status")
+    unknown = NotFoundError("the server could not find the requested resource")
+    down = NotKubernetesError("POST /apis/mooring.dev", "status 502 without a Kubernetes Status")
+    writer = LineageWriter(failing(room, missing, unknown, down))
+    await writer.append(entry(1))
+    await writer.append(entry(2))
+    assert verified(room).records == 0
+    assert len([record for record in caplog.records if "not recorded" in record.message]) == 1
+    with pytest.raises(NotKubernetesError, match="502"):
+        await writer.append(entry(3))
+    await writer.append(entry(4))
+    assert [one["serialNumber"] for one in verified(room).entries] == ["4"]
+
+
+@in_room
+async def test_a_read_of_a_kind_that_is_not_there_is_the_same(room: Room) -> None:
+    class Without(RegistryApi):
+        async def get(self, plural: str, namespace: str, name: str) -> Obj:
+            raise NotKubernetesError("GET /apis/mooring.dev", "status 404 without a Kubernetes Status")
+
+    await LineageWriter(Without(room.registry, masters_only, room.clock)).append(entry(1))
+    assert verified(room).records == 0

@@ -1,0 +1,135 @@
+"""Resolution of names for plans: as written, bounded in time and number, with answers that are kept for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import wraps
+from ipaddress import ip_address
+from typing import Any, ParamSpec
+
+import pytest
+
+from mooring.controllers.actions import Action, Key, Resolve
+from mooring.pki.x509.names import IPAddress
+from mooring.reconcile import resolver
+from mooring.reconcile.resolver import KEPT, Resolver, look_up
+from tests.reconcile.test_loop import Scripted, config_map, marker
+from tests.support.loops import api_of, exists, running, until
+from tests.support.manualclock import ManualClock
+from tests.support.registryroom import Room, in_room
+
+ADDRESS = ip_address("192.0.2.1")
+
+
+P = ParamSpec("P")
+
+
+def asynchronous(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run a test in an event loop of its own."""
+
+    @wraps(test)
+    def run(*arguments: P.args, **options: P.kwargs) -> None:
+        asyncio.run(test(*arguments, **options))
+
+    return run
+
+
+class Names:
+    """A name server that counts, and that can be stopped."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.open = threading.Event()
+        self.open.set()
+
+    def look_up(self, name: str) -> frozenset[IPAddress]:
+        self.asked.append(name)
+        self.open.wait()
+        if name == "broken":
+            raise RuntimeError
+        return frozenset() if name == "unknown" else frozenset({ADDRESS})
+
+
+@pytest.fixture
+def names() -> Iterator[Names]:
+    served = Names()
+    yield served
+    served.open.set()
+
+
+@asynchronous
+async def test_answers_are_kept_for_a_while(names: Names) -> None:
+    clock = ManualClock()
+    asking = Resolver(clock, names.look_up)
+    expected = {"a": frozenset({ADDRESS}), "unknown": frozenset[IPAddress]()}
+    assert await asking.resolve(("a", "unknown")) == expected
+    assert await asking.resolve(("a", "unknown")) == expected
+    assert sorted(names.asked) == ["a", "unknown"]
+    await clock.advance(KEPT)
+    assert await asking.resolve(("a",)) == {"a": frozenset({ADDRESS})}
+    assert sorted(names.asked) == ["a", "a", "unknown"]
+
+
+@asynchronous
+async def test_a_failed_lookup_is_no_answer_and_is_not_kept(names: Names) -> None:
+    asking = Resolver(ManualClock(), names.look_up)
+    for _ in range(2):
+        assert await asking.resolve(("broken",)) == {"broken": frozenset()}
+    assert names.asked == ["broken", "broken"]
+
+
+@asynchronous
+async def test_a_name_server_that_does_not_answer_is_waited_for_until_the_deadline(
+    names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resolver, "MAX_WAITING", 1)
+    names.open.clear()
+    asking = Resolver(ManualClock(), names.look_up, deadline=0.01)
+    assert await asking.resolve(("slow", "beyond the limit")) == {"slow": frozenset(), "beyond the limit": frozenset()}
+    waiting = asyncio.ensure_future(asking.resolve(("slow",)))
+    names.open.set()
+    assert (await waiting) in ({"slow": frozenset({ADDRESS})}, {"slow": frozenset()})
+    assert names.asked == ["slow"], "one lookup serves all that wait for it"
+
+
+@asynchronous
+async def test_kept_answers_are_bounded(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolver, "MAX_KEPT", 1)
+    asking = Resolver(ManualClock(), names.look_up)
+    for name in ("a", "b", "a"):
+        await asking.resolve((name,))
+    assert names.asked == ["a", "b", "a"]
+
+
+def test_a_name_is_looked_up_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def getaddrinfo(host: str, port: None, **options: Any) -> list[tuple[Any, ...]]:
+        asked.append(host)
+        if host == "missing.":
+            raise socket.gaierror
+        return [(0, 0, 0, "", ("192.0.2.1", 0)), (0, 0, 0, "", ("fe80::1%eth0", 0, 0, 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    assert look_up("a.example.com") == {ADDRESS, ip_address("fe80::1")}
+    assert look_up("missing") == frozenset()
+    assert asked == ["a.example.com.", "missing."]
+
+
+@in_room
+async def test_the_loop_resolves_names_for_a_plan(room: Room) -> None:
+    def then(found: Any) -> Sequence[Action]:
+        return (marker(str(next(iter(found["a.example.com"]))).replace(".", "-")),)
+
+    def ask(key: Key, views: Any, now: Any) -> Sequence[Action]:
+        return (Resolve(("a.example.com",), then),)
+
+    async def resolve(names: Sequence[str]) -> dict[str, frozenset[IPAddress]]:
+        return dict.fromkeys(names, frozenset({ADDRESS}))
+
+    await room.create("configmaps", config_map("a"))
+    async with running(room, [Scripted(ask)], api_of(room), resolve=resolve):
+        await until(lambda: exists(room, "secrets", "192-0-2-1", "default"))

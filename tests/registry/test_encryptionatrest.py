@@ -1,0 +1,188 @@
+"""Encryption at rest above the store: stale values are written again, and an unreadable object hides no other."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from mooring.apimachinery.schema import Obj
+from mooring.errors import AlreadyExistsError, InternalServerError
+from mooring.plane.encryption import stored_resources
+from mooring.storage.encryption.providers import Providers
+from mooring.storage.encryption.storage import EncryptedStorage
+from mooring.storage.memory import MemoryStorage
+from mooring.trust.encryption.configuration import NOTHING, parse
+from tests.support.encryption import IDENTITY, entry, file, local
+from tests.support.manualclock import ManualClock, settle
+from tests.support.registryroom import Room, counting_entropy, open_room, secret
+
+KEY = "/registry/secrets/default/a"
+
+
+class Plane:
+    """A registry over an encrypting store, and the bytes below."""
+
+    def __init__(self, room: Room, inner: MemoryStorage, providers: Providers) -> None:
+        self.room = room
+        self.inner = inner
+        self.providers = providers
+
+    async def raw(self, key: str = KEY) -> bytes:
+        found = await self.inner.get(key)
+        assert found is not None
+        return found.value
+
+    async def use(self, *providers: Obj, resources: str = "secrets") -> None:
+        """Bring another configuration into force."""
+        await self.providers.replace(parse(file(entry(resources, *providers)), "f") if providers else NOTHING)
+        for _ in range(3):
+            await self.room.clock.advance(1)
+            await settle()
+
+    async def problem(self, verb: Awaitable[Any]) -> str:
+        with pytest.raises(InternalServerError) as caught:
+            await verb
+        return caught.value.message
+
+
+@asynccontextmanager
+async def open_plane() -> AsyncIterator[Plane]:
+    clock, inner = ManualClock(), MemoryStorage()
+    providers = Providers(NOTHING, clock, counting_entropy())
+    storage = EncryptedStorage(inner, providers, stored_resources())
+    await storage.open()
+    async with open_room(storage, clock=clock) as room:
+        providers.subscribe(room.registry.relist_soon)
+        for name in ("default", "other"):
+            await room.create("namespaces", {"metadata": {"name": name}})
+        yield Plane(room, inner, providers)
+    await storage.close()
+
+
+def in_plane(test: Callable[[Plane], Awaitable[None]]) -> Callable[[], None]:
+    @functools.wraps(test)
+    def run() -> None:
+        async def body() -> None:
+            async with open_plane() as plane:
+                await test(plane)
+
+        asyncio.run(body())
+
+    del run.__wrapped__  # pytest would see the plane as a fixture
+    return run
+
+
+@in_plane
+async def test_only_configured_resources_are_encrypted_and_every_reader_sees_plain_objects(plane: Plane) -> None:
+    await plane.use(local("aesgcm", "one"))
+    await plane.room.create("secrets", secret("a"))
+    await plane.room.create("configmaps", {"metadata": {"name": "a"}})
+    assert (await plane.raw()).startswith(b"k8s:enc:aesgcm:v1:one:")
+    assert (await plane.raw("/registry/configmaps/default/a")).startswith(b'{"kind":"ConfigMap"')
+    assert (await plane.room.get("secrets", "a")).obj["data"] == {"key": "dmFsdWU="}
+    assert await plane.room.names("secrets") == ["a"]
+
+
+@in_plane
+async def test_an_update_that_changes_nothing_is_stored_only_when_the_value_is_stale(plane: Plane) -> None:
+    first = await plane.room.create("secrets", secret("a"))
+    assert (await plane.room.patch("secrets", "a", {})).revision == first.revision
+    await plane.use(local("secretbox", "one"), IDENTITY)
+    second = await plane.room.patch("secrets", "a", {})
+    assert second.revision > first.revision
+    assert (await plane.raw()).startswith(b"k8s:enc:secretbox:v1:one:")
+    assert (await plane.room.patch("secrets", "a", {})).revision == second.revision
+    await plane.use(local("secretbox", "two", "one"))
+    updated, _ = await plane.room.update("secrets", dict((await plane.room.get("secrets", "a")).obj))
+    assert updated.revision > second.revision
+    assert (await plane.raw()).startswith(b"k8s:enc:secretbox:v1:two:")
+
+
+@in_plane
+async def test_a_dry_run_stores_nothing_again(plane: Plane) -> None:
+    first = await plane.room.create("secrets", secret("a"))
+    await plane.use(local("secretbox", "one"), IDENTITY)
+    await plane.room.update("secrets", dict(first.obj), dry_run=True)
+    assert (await plane.raw()).startswith(b"{")
+
+
+UNREADABLE = (
+    f'Internal error occurred: unable to transform key "{KEY}": it was encrypted by aesgcm lost, which is not configured '
+    "for this resource"
+)
+
+
+async def lose_the_key(plane: Plane) -> None:
+    """Write one Secret with a key, and another without one; restart the cache without the key."""
+    await plane.use(local("aesgcm", "lost"), IDENTITY)
+    await plane.room.create("secrets", secret("a"))
+    await plane.use(IDENTITY)
+    await plane.room.create("secrets", secret("b"))
+    await plane.room.create("secrets", secret("c"), namespace="other")
+
+
+@in_plane
+async def test_an_object_that_no_key_decrypts_hides_no_other(plane: Plane) -> None:
+    await lose_the_key(plane)
+    async with open_room(plane.room.storage, clock=plane.room.clock) as restarted:
+        assert await plane.problem(restarted.get("secrets", "a")) == UNREADABLE
+        assert await plane.problem(restarted.get("secrets", "a", resource_version="0")) == UNREADABLE
+        assert await plane.problem(restarted.list("secrets")) == UNREADABLE
+        assert (
+            await plane.problem(restarted.list("secrets", fieldSelector="metadata.name=a", namespace="default"))
+            == UNREADABLE
+        )
+        assert await plane.problem(restarted.watch("secrets")) == UNREADABLE
+        assert await plane.problem(restarted.delete("secrets", "a")) == UNREADABLE
+        assert (await restarted.get("secrets", "b")).name == "b"
+        assert await restarted.names("secrets", "other") == ["c"]
+        with pytest.raises(AlreadyExistsError):
+            await restarted.create("secrets", secret("a"))
+
+
+@in_plane
+async def test_the_key_that_comes_back_makes_the_object_readable_again(plane: Plane) -> None:
+    await lose_the_key(plane)
+    async with open_room(plane.room.storage, clock=plane.room.clock) as restarted:
+        plane.providers.subscribe(restarted.registry.relist_soon)
+        await restarted.watch("secrets", "other")
+        await plane.use(IDENTITY, local("aesgcm", "lost"))
+        assert restarted.registry.ready
+        assert await restarted.names("secrets") == ["a", "b", "c"]
+        await restarted.create("secrets", secret("d"), namespace="other")
+        assert restarted.seen == ["ADDED c", "ADDED d"]
+
+
+@in_plane
+async def test_an_object_that_becomes_unreadable_keeps_its_last_state_in_views(plane: Plane) -> None:
+    await lose_the_key(plane)
+    await plane.room.watch("secrets", resourceVersion=str(plane.room.registry.revision))
+    found = await plane.inner.get(KEY)
+    assert found is not None
+    await plane.inner.update(KEY, b"k8s:enc:aesgcm:v1:lost:damaged", expected=found.revision)
+    await settle()
+    assert plane.room.seen == []
+    assert await plane.problem(plane.room.get("secrets", "a")) == UNREADABLE
+    assert plane.room.registry.views["secrets"].get("a", "default") is not None
+    changed = await plane.inner.get(KEY)
+    assert changed is not None
+    await plane.inner.delete(KEY, expected=changed.revision)
+    await settle()
+    assert plane.room.seen == ["DELETED a"]
+    assert await plane.room.names("secrets", "default") == ["b"]
+
+
+@in_plane
+async def test_usage_counts_values_by_key(plane: Plane) -> None:
+    await lose_the_key(plane)
+    await plane.use(local("secretbox", "new"), IDENTITY)
+    await plane.room.patch("secrets", "b", {})
+    (usage,) = await plane.room.storage.usage()  # type: ignore[attr-defined]  # an EncryptedStorage
+    assert (str(usage.resource), usage.writes) == ("secrets", "secretbox new")
+    assert usage.values == {"aesgcm lost": 1, "secretbox new": 1, "identity": 1}
+    assert (usage.stale, usage.unreadable) == (1, 1)

@@ -1,0 +1,180 @@
+"""Accepting from sockets that several workers share (`mooring.server.transport.sharedlistener`)."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+
+from mooring.plane.workers.listening import bound_port, listen
+from mooring.server.transport import sharedlistener
+from mooring.server.transport.sharedlistener import ConnectionCounts, SharedListener
+
+
+class Worker:
+    """One worker, in the loop of the test."""
+
+    def __init__(self, sockets: tuple[socket.socket, ...], counts: ConnectionCounts, seat: int) -> None:
+        self.held: list[asyncio.BaseTransport] = []
+        duplicates = tuple(one.dup() for one in sockets)
+        for one in duplicates:
+            one.setblocking(False)
+        self.listener = SharedListener(duplicates, lambda: Accepted(self), counts, seat, lambda: len(self.held))
+
+
+class Accepted(asyncio.Protocol):
+    """A connection that its worker holds."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._worker.held.append(transport)
+
+
+@asynccontextmanager
+async def workers(
+    count: int,
+) -> AsyncIterator[tuple[list[Worker], ConnectionCounts, Callable[[], Coroutine[Any, Any, None]]]]:
+    """Yield workers that do not accept yet, their counts, and a function that opens a connection."""
+    sockets = listen("127.0.0.1", 0)
+    counts = ConnectionCounts(count + 1)
+    made = [Worker(sockets, counts, seat) for seat in range(count)]
+    clients: list[asyncio.StreamWriter] = []
+
+    async def connect() -> None:
+        clients.append((await asyncio.open_connection("127.0.0.1", bound_port(sockets)))[1])
+
+    try:
+        yield made, counts, connect
+    finally:
+        for worker in made:
+            worker.listener.close()
+            for transport in worker.held:
+                transport.close()
+        for client in clients:
+            client.close()
+            await client.wait_closed()
+        for one in sockets:
+            one.close()
+
+
+def holds(made: list[Worker], connections: int) -> bool:
+    return sum(len(worker.held) for worker in made) == connections
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def test_workers_share_the_connections_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharedlistener, "YIELD_SECONDS", 30.0)  # a worker with more accepts nothing here
+
+    async def scenario() -> None:
+        async with workers(2) as (made, counts, connect):
+            for worker in made:
+                worker.listener.start()
+            for n in range(1, 9):
+                await connect()
+                await until(partial(holds, made, n))
+                for worker in made:
+                    worker.listener.changed()
+                    if worker.listener._resting is not None:  # the next connection finds it awake
+                        worker.listener._resting.cancel()
+                        worker.listener._rested()
+                assert counts.least() == n // 2
+            assert [len(worker.held) for worker in made] == [4, 4]
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_that_does_not_accept_delays_a_connection_only_shortly() -> None:
+    async def scenario() -> None:
+        async with workers(2) as (made, counts, connect):
+            counts.put(1, 0)  # it serves and is busy
+            made[0].listener.start()
+            for _ in range(3):
+                await connect()
+            await until(lambda: len(made[0].held) == 3)
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_that_has_ended_counts_no_more() -> None:
+    counts = ConnectionCounts(3)
+    assert counts.least() == 0
+    counts.put(0, 7)
+    counts.put(2, 3)
+    assert counts.least() == 3
+    counts.clear(2)
+    assert counts.least() == 7
+
+
+def test_a_closed_listener_leaves_connections_to_the_others() -> None:
+    async def scenario() -> None:
+        async with workers(2) as (made, counts, connect):
+            for worker in made:
+                worker.listener.start()
+            made[0].listener.close()
+            made[0].listener.changed()
+            assert counts.least() == 0
+            for _ in range(3):
+                await connect()
+            await until(lambda: len(made[1].held) == 3)
+            assert not made[0].held
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_without_descriptors_pauses_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sharedlistener, "PAUSE_SECONDS", 0.01)
+
+    class Failing:
+        """A listening socket whose first calls of accept fail."""
+
+        def __init__(self, real: socket.socket) -> None:
+            self._real = real
+            self.errors = [errno.EMFILE, errno.ECONNABORTED, errno.EPERM]
+
+        def fileno(self) -> int:
+            return self._real.fileno()
+
+        def close(self) -> None:
+            self._real.close()
+
+        def accept(self) -> tuple[socket.socket, Any]:
+            if self.errors:
+                raise OSError(self.errors.pop(0), "no")
+            return self._real.accept()
+
+    async def scenario() -> None:
+        async with workers(1) as ((worker,), _, connect):
+            failing = Failing(worker.listener.sockets[0])
+            worker.listener.sockets = (failing,)  # type: ignore[assignment]  # as much of a socket as is used
+            worker.listener.start()
+            await connect()
+            await until(lambda: len(worker.held) == 1)
+            assert not failing.errors
+
+    asyncio.run(scenario())
+    assert [record.getMessage() for record in caplog.records] == ["connections cannot be accepted: no"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_every_address_of_a_host_listens_on_one_port(host: str) -> None:
+    sockets = listen(host, 0)
+    assert len({one.getsockname()[1] for one in sockets}) == 1
+    with pytest.raises(OSError, match=r"(?i)in use"):
+        listen(host, bound_port(sockets))
+    for one in sockets:
+        one.close()

@@ -1,0 +1,40 @@
+"""Certificates of members with other times, signed by the CA of a running server: nearly at their end, or expired."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from cryptography import x509
+
+from mooring.agent.certificates.pairfiles import Pair
+from mooring.agent.state import NodeState
+from mooring.clock import SystemClock
+from mooring.pki import pem
+from mooring.pki.keys import load_private_key, signature_hash
+from tests.support.liveserver import LiveServer
+
+
+def place(server: LiveServer, state: NodeState, begin: timedelta, end: timedelta) -> Pair:
+    """Replace the client certificate on disk by one of the same key and name, valid from and until then, counted from now."""
+    pair, now = state.client.read_pair(), SystemClock().now()
+    assert pair is not None
+    reissued = Pair((_signed(server, pair.leaf, now + begin, now + end),), pair.key)
+    state.client.write_pair(reissued, now)
+    return reissued
+
+
+def _signed(server: LiveServer, leaf: x509.Certificate, begin: datetime, end: datetime) -> x509.Certificate:
+    (ca,) = pem.certificates(server.ca_pem)
+    key = load_private_key((server.data_dir / "pki/ca.key").read_bytes())
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(leaf.subject)
+        .issuer_name(ca.subject)
+        .public_key(leaf.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(end)
+    )
+    for extension in leaf.extensions:
+        builder = builder.add_extension(extension.value, extension.critical)
+    return builder.sign(key, signature_hash(key))

@@ -1,0 +1,285 @@
+"""Sealed keys: what opens a row, what each change of it does, and what a row may ask of its reader."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+import msgspec
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from mooring.errors import ConfigError
+from mooring.pki.keys import generate_key, private_key_pem, public_key_pem
+from mooring.pki.pem import certificates_pem
+from mooring.pki.x509.authority import Authority, self_signed_ca
+from mooring.secret import Secret
+from mooring.trust.sharedkeys import envelope
+from mooring.trust.sharedkeys.envelope import DamagedKeysError, Row, WrongTokenError
+from mooring.trust.sharedkeys.keyset import MAX_BYTES, KeySet, are_related, authorities_of
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+CLUSTER = "8f2b1c9e-0000-4000-8000-000000000001"
+TOKEN, OTHER = Secret("0123456789abcdef"), Secret("fedcba9876543210")
+
+
+REAL_N = envelope.N
+
+
+@cache
+def ca(number: int) -> tuple[Authority, bytes]:
+    key = generate_key()
+    return self_signed_ca(key, "kubernetes", NOW, number), private_key_pem(key)
+
+
+def authority(number: int = 1) -> Authority:
+    return ca(number)[0]
+
+
+def files(number: int = 1, **more: bytes) -> dict[str, Secret]:
+    one, key = ca(number)
+    given = {name.replace("_", "."): Secret(data) for name, data in more.items()}
+    return {"ca.crt": Secret(one.certificate_pem), "ca.key": Secret(key), **given}
+
+
+def keys(number: int = 1, **more: bytes) -> KeySet:
+    return KeySet.of(files(number, **more))
+
+
+@pytest.fixture(autouse=True)
+def _cheap_scrypt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(envelope, "N", 16)
+
+
+def sealed(*tokens: Secret) -> tuple[Row, Secret]:
+    content = keys()
+    return envelope.seal(envelope.claim(CLUSTER, content), content, tokens or (TOKEN,), os.urandom)
+
+
+# ── the set ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_set_names_the_ca_that_issues_first() -> None:
+    bundle = certificates_pem([authority(2).certificate, authority(1).certificate])
+    found = KeySet.of({**files(1), "ca.crt": Secret(bundle), "retired-ca.crt": Secret(authority(3).certificate_pem)})
+    by_number = {number: authorities_of(authority(number).certificate_pem)[0] for number in (1, 2, 3)}
+    assert found.authorities == (by_number[1], by_number[2], by_number[3])
+    assert authorities_of(bundle, authority(3).certificate_pem) == (by_number[2], by_number[1], by_number[3])
+
+
+def test_sets_with_a_ca_in_common_belong_to_one_cluster() -> None:
+    both = KeySet.of(
+        {**files(1), "ca.crt": Secret(certificates_pem([authority(1).certificate, authority(2).certificate]))}
+    )
+    assert are_related(both.authorities, keys(2).authorities)
+    assert not are_related(keys(1).authorities, keys(2).authorities)
+
+
+def test_the_fingerprint_follows_every_file_and_not_the_form_of_a_key() -> None:
+    public = public_key_pem(authority(2).public_key)
+    found = {
+        keys().fingerprint,
+        keys(2).fingerprint,
+        keys(sa_pub=public).fingerprint,
+        keys(lineage_pub=public).fingerprint,
+    }
+    assert len(found) == 4
+    reworded = {**files(), "ca.key": Secret(b"a comment\n" + files()["ca.key"].reveal())}
+    assert KeySet.of(reworded).fingerprint == keys().fingerprint
+
+
+BAD_SETS: dict[str, tuple[Any, str]] = {
+    "an unknown file": (lambda: {**files(), "../x": Secret(b"")}, "no file '../x'"),
+    "no certificate": (lambda: {"ca.key": files()["ca.key"]}, "ca.crt is missing"),
+    "no key": (lambda: {"ca.crt": files()["ca.crt"]}, "ca.key is missing"),
+    "the key of another CA": (lambda: {**files(), "ca.key": files(2)["ca.key"]}, "ca.crt: "),
+    "a certificate that is none": (lambda: {**files(), "cross-signed.crt": Secret(b"x")}, "cross-signed.crt: "),
+    "a key that is none": (lambda: {**files(), "sa.key": Secret(b"x")}, "sa.key: "),
+    "more than a set needs": (lambda: {**files(), "sa.pub": Secret(b"x" * MAX_BYTES)}, "larger than 256 KiB"),
+}
+
+
+@pytest.mark.parametrize(("make", "reason"), BAD_SETS.values(), ids=BAD_SETS)
+def test_refused_sets(make: Any, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        KeySet.of(make())
+
+
+# ── sealing ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_row_that_was_stored_is_opened_by_its_token() -> None:
+    row, data_key = sealed()
+    stored = envelope.decode(envelope.encode(row))
+    assert stored == row
+    assert stored.is_sealed
+    assert envelope.unlock(stored, TOKEN) == data_key
+    assert envelope.open_keys(stored, data_key) == keys()
+
+
+def test_no_private_key_and_no_token_stands_in_a_row() -> None:
+    value = envelope.encode(sealed()[0])
+    for line in files()["ca.key"].reveal().splitlines():
+        assert line not in value
+    assert TOKEN.reveal() not in value
+
+
+def test_another_token_opens_nothing() -> None:
+    row, _ = sealed()
+    with pytest.raises(WrongTokenError, match="this server token does not open them"):
+        envelope.unlock(row, OTHER)
+
+
+def test_an_added_token_opens_the_same_keys() -> None:
+    row, data_key = sealed()
+    both = envelope.add_token(row, data_key, OTHER, os.urandom)
+    assert [envelope.unlock(both, token) for token in (TOKEN, OTHER)] == [data_key, data_key]
+
+
+def test_a_removed_token_opens_neither_the_row_nor_with_its_old_wrap_what_comes_later() -> None:
+    before, old_key = sealed(TOKEN, OTHER)
+    after, new_key = envelope.seal(before, keys(), (OTHER,), os.urandom)
+    with pytest.raises(WrongTokenError):
+        envelope.unlock(after, TOKEN)
+    assert envelope.unlock(replace(after, wraps=before.wraps), TOKEN) == old_key
+    with pytest.raises(WrongTokenError, match="of another data key"):
+        envelope.open_keys(after, old_key)
+    assert envelope.open_keys(after, new_key) == keys()
+
+
+def test_no_more_tokens_than_a_reader_tries() -> None:
+    tokens = [Secret(f"token-number-{number:04}") for number in range(envelope.MAX_WRAPS)]
+    row, data_key = sealed(*tokens)
+    with pytest.raises(ConfigError, match="remove one first"):
+        envelope.add_token(row, data_key, OTHER, os.urandom)
+    for wrong in ([], [*tokens, OTHER]):
+        with pytest.raises(ConfigError, match="one to 4"):
+            envelope.seal(row, keys(), wrong, os.urandom)
+
+
+def test_each_generation_has_a_nonce_of_its_own_and_the_same_tokens() -> None:
+    row, data_key = sealed()
+    following = envelope.reseal(row, keys(2), data_key, os.urandom)
+    assert (following.generation, following.wraps) == (row.generation + 1, row.wraps)
+    assert following.nonce != row.nonce
+    assert envelope.open_keys(following, data_key) == keys(2)
+
+
+CHANGES: dict[str, Any] = {
+    "another cluster": lambda row: replace(row, cluster="other"),
+    "an earlier generation": lambda row: replace(row, generation=row.generation - 1),
+    "another fingerprint": lambda row: replace(row, fingerprint="00"),
+    "other authorities": lambda row: replace(row, authorities=("sha256:00",)),
+    "another nonce": lambda row: replace(row, nonce=bytes(12)),
+    "other content": lambda row: replace(row, data=row.data[:-1] + bytes([row.data[-1] ^ 1])),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_what_was_changed_outside_of_the_servers_is_not_opened(change: Any) -> None:
+    row, data_key = sealed()
+    with pytest.raises(WrongTokenError):
+        envelope.open_keys(change(row), data_key)
+
+
+WRAP_CHANGES: dict[str, Any] = {
+    "another identifier": lambda wrap: replace(wrap, id="00"),
+    "other costs": lambda wrap: replace(wrap, n=wrap.n * 2),
+    "another salt": lambda wrap: replace(wrap, salt=bytes(16)),
+}
+
+
+@pytest.mark.parametrize("change", WRAP_CHANGES.values(), ids=WRAP_CHANGES)
+def test_a_changed_wrap_opens_nothing(change: Any) -> None:
+    row, _ = sealed()
+    with pytest.raises(WrongTokenError):
+        envelope.unlock(replace(row, wraps=(change(row.wraps[0]),)), TOKEN)
+
+
+def test_a_wrap_of_another_cluster_opens_nothing() -> None:
+    row, _ = sealed()
+    with pytest.raises(WrongTokenError):
+        envelope.unlock(replace(row, cluster="other"), TOKEN)
+
+
+CONTENT: dict[str, tuple[Any, str]] = {
+    "no JSON": (b"x", "they cannot be read"),
+    "no set of keys": (msgspec.json.encode({"ca.crt": b"x"}), "ca.key is missing"),
+    "other keys than the row names": (None, "the fingerprint is of others"),
+}
+
+
+@pytest.mark.parametrize(("text", "reason"), CONTENT.values(), ids=CONTENT)
+def test_content_that_a_holder_of_the_data_key_spoilt(text: bytes | None, reason: str) -> None:
+    row, data_key = sealed()
+    plain = msgspec.json.encode({name: one.reveal() for name, one in files(2).items()}) if text is None else text
+    cipher = AESGCM(data_key.reveal())
+    spoilt = replace(row, data=cipher.encrypt(row.nonce, plain, envelope._header(row)))
+    with pytest.raises(DamagedKeysError, match=reason):
+        envelope.open_keys(spoilt, data_key)
+
+
+# ── reading rows ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_claim_holds_no_keys() -> None:
+    row = envelope.decode(envelope.encode(envelope.claim(CLUSTER, keys())))
+    assert not row.is_sealed
+    assert row.authorities == keys().authorities
+
+
+def _wrapped(**change: Any) -> Any:
+    def changed(row: dict[str, Any]) -> None:
+        row["wraps"][0].update(change)
+
+    return changed
+
+
+BAD_ROWS: dict[str, Any] = {
+    "a wrap that asks for gigabytes": _wrapped(n=1 << 24),
+    "a wrap whose cost is no power of two": _wrapped(n=(1 << 16) + 1),
+    "a wrap that costs nothing": _wrapped(n=1),
+    "a wrap of wide blocks": _wrapped(r=1 << 10),
+    "a wrap that takes minutes": _wrapped(p=1 << 10),
+    "a wrap without parallelism": _wrapped(p=0),
+    "a wrap with a short salt": _wrapped(salt="AA=="),
+    "a wrap with a short nonce": _wrapped(nonce="AA=="),
+    "a wrap with a short key": _wrapped(key="AA=="),
+    "a wrap of a text": _wrapped(n="many"),
+    "too many wraps": lambda row: row.update(wraps=row["wraps"] * 5),
+    "keys that nothing opens": lambda row: row.pop("wraps"),
+    "wraps of nothing": lambda row: row.pop("sealed"),
+    "a nonce of another length": lambda row: row["sealed"].update(nonce="AA=="),
+    "content that is not base64": lambda row: row["sealed"].update(data="?"),
+    "generation 0": lambda row: row.update(generation=0),
+    "no CA": lambda row: row.update(authorities=[]),
+    "more CAs than a set has": lambda row: row.update(authorities=["x"] * 257),
+    "a member that nobody knows": lambda row: row.update(more=1),
+    "no cluster": lambda row: row.pop("cluster"),
+    "a version of a later program": lambda row: row.update(version=2),
+}
+
+
+@pytest.mark.parametrize("change", BAD_ROWS.values(), ids=BAD_ROWS)
+def test_refused_rows(change: Any) -> None:
+    row = msgspec.json.decode(envelope.encode(sealed()[0]))
+    change(row)
+    with pytest.raises(DamagedKeysError) as raised:
+        envelope.decode(msgspec.json.encode(row))
+    assert ("update it" in str(raised.value)) == (row.get("version") == 2)
+
+
+@pytest.mark.parametrize("value", [b"", b"x", b"[]", b"{}", b" " * (envelope.MAX_ROW + 1)])
+def test_values_that_are_no_row(value: bytes) -> None:
+    with pytest.raises(DamagedKeysError, match="restore it from a backup"):
+        envelope.decode(value)
+
+
+def test_a_row_is_written_with_costs_that_a_reader_accepts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(envelope, "N", REAL_N)
+    row, data_key = sealed()
+    assert row.wraps[0].n * row.wraps[0].r * 128 == 64 << 20
+    assert envelope.unlock(envelope.decode(envelope.encode(row)), TOKEN) == data_key

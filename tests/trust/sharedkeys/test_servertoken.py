@@ -1,0 +1,52 @@
+"""Server tokens: which texts are one, and which are refused, with what reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from mooring.errors import ConfigError
+from mooring.trust.sharedkeys.servertoken import MAX_SECRET, generate_token, parse_token
+
+SECRET = "0123456789abcdef0123456789abcdef"
+HASH = "a" * 64
+
+ACCEPTED = {
+    "the secret alone": SECRET,
+    "the secret with a line end": f"{SECRET}\n",
+    "the whole form of k3s": f"K10{HASH}::server:{SECRET}",
+    "the form without a hash": f"K10::server:{SECRET}",
+}
+REFUSED = {
+    "an empty file": ("", "a server token is one line of 16 to 512"),
+    "a short secret": ("short", "a server token is one line of 16 to 512"),
+    "a secret that is too long": ("x" * (MAX_SECRET + 1), "a server token is one line of 16 to 512"),
+    "two lines": (f"{SECRET}\n{SECRET}", "a server token is one line of 16 to 512"),
+    "bytes that are no text": (b"\xff" * 20, "a server token is one line of 16 to 512"),
+    "a bootstrap token": ("abcdef.0123456789abcdef", "this is a bootstrap token"),
+    "a bootstrap token in the form of k3s": (f"K10{HASH}::abcdef.0123456789abcdef", "this is a bootstrap token"),
+    "the token of an agent": (f"K10{HASH}::node:{SECRET}", "must end with ::server:<secret>"),
+    "a form without a user": (f"K10{HASH}::{SECRET}", "must end with ::server:<secret>"),
+}
+
+
+@pytest.mark.parametrize("text", ACCEPTED.values(), ids=ACCEPTED)
+def test_accepted(text: str) -> None:
+    assert parse_token(text.encode()).reveal() == SECRET.encode()
+
+
+@pytest.mark.parametrize(("text", "reason"), REFUSED.values(), ids=REFUSED)
+def test_refused(text: str | bytes, reason: str) -> None:
+    data = text if isinstance(text, bytes) else text.encode()
+    with pytest.raises(ConfigError, match=reason) as raised:
+        parse_token(data)
+    assert SECRET not in str(raised.value)
+
+
+def test_a_secret_that_begins_like_a_whole_form_is_a_secret() -> None:
+    assert parse_token(b"K10-is-a-part-of-it").reveal() == b"K10-is-a-part-of-it"
+
+
+def test_generated_tokens_are_accepted() -> None:
+    token = generate_token(lambda size: bytes(range(size)))
+    assert token.reveal() == b"000102030405060708090a0b0c0d0e0f"
+    assert parse_token(token.reveal()) == token

@@ -1,0 +1,28 @@
+"""Settings of the shared keys, and their checks."""
+
+from __future__ import annotations
+
+import pytest
+
+from mooring.errors import ConfigError
+from mooring.trust.sharedkeys.settings import SharedKeysSettings
+
+TOKEN = "0123456789abcdef"
+REFUSED = {
+    "two tokens": ({"server_token_file": "/t", "server_token": TOKEN}, "server-token-file: give the file or"),
+    "another place": ({"shared_keys": "memory"}, "shared-keys: give store or files"),
+    "a text that is no token": ({"server_token": "short"}, "server-token: a server token is one line"),
+}
+
+
+@pytest.mark.parametrize(("values", "reason"), REFUSED.values(), ids=REFUSED)
+def test_refused(values: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{reason}"):
+        SharedKeysSettings.read(values)
+
+
+def test_the_token_is_not_printed() -> None:
+    settings = SharedKeysSettings.read({"server_token": TOKEN})
+    assert settings.server_token is not None
+    assert settings.server_token.reveal() == TOKEN.encode()
+    assert TOKEN not in repr(settings)
