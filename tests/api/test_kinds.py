@@ -10,10 +10,11 @@ import pytest
 
 from mooring.api.authentication.tokenrequest import TOKEN_REQUEST
 from mooring.api.kind import Kind
-from mooring.api.kinds import BY_PLURAL, KINDS, RESOURCES, by_resource
+from mooring.api.kinds import BY_PLURAL, KINDS, READ_ONLY, RESOURCES, by_resource
 from mooring.api.mooring.group import GROUP
+from mooring.api.readonly import READ_VERBS
 from mooring.apimachinery.resource import Resource
-from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Type
+from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Scalar, Type
 from tests.support.podnumbers import POD_NUMBERS
 from tests.support.servicenumbers import SERVICE_NUMBERS
 
@@ -102,6 +103,27 @@ def test_storage_prefixes_are_those_of_kube_apiserver() -> None:
     """kube-apiserver stores custom resources, which Mooring's own kinds are there, under their group and plural."""
     own = {plural: f"/registry/{GROUP}/{plural}" for plural in OWN}
     assert {plural: kind.storage for plural, kind in BY_PLURAL.items()} == STORAGE | own
+
+
+def test_the_read_only_kinds_are_those_that_are_stored_and_cannot_be_created() -> None:
+    assert {kind.resource.plural for kind in READ_ONLY} == {
+        kind.resource.plural for kind in KINDS if kind.stored and "create" not in kind.resource.verbs
+    }
+    assert {kind.resource.verbs for kind in READ_ONLY} == {READ_VERBS}
+
+
+def test_every_kind_that_kube_apiserver_stores_as_protobuf_has_its_fields() -> None:
+    """Test that a kind with free-form parts declares the fields below them, and that a client sees no name without a field."""
+    free_form = [
+        kind for kind in KINDS if kind.stored and any(f.type is Scalar.RAW for f in kind.resource.schema.fields)
+    ]
+    assert [kind.resource.plural for kind in free_form if kind.stored_fields is None] == ["customresourcedefinitions"]
+    assert {kind.resource.plural for kind in KINDS if kind.stored_fields} <= {k.resource.plural for k in free_form}
+    for kind in free_form:
+        if kind.stored_fields:
+            stored, shown = ({f.name for f in one.fields} for one in (kind.storage_schema, kind.resource.schema))
+            assert (kind.stored_fields.name, shown) == (kind.resource.schema.name, stored)
+            assert not any(f.type is Scalar.RAW for one in messages(kind.stored_fields) for f in one.fields)
 
 
 def test_only_keys_of_namespaced_kinds_have_a_namespace() -> None:
@@ -206,7 +228,7 @@ def test_the_response_to_a_delete_is_that_of_kubernetes() -> None:
     }  # fmt: skip
 
 
-READ_ONLY = {
+READ_ONLY_PLURALS = {
     "cronjobs", "csidrivers", "customresourcedefinitions", "daemonsets", "deployments", "ingresses", "jobs",
     "persistentvolumeclaims", "persistentvolumes", "replicasets", "replicationcontrollers",
     "runtimeclasses", "statefulsets",
@@ -215,12 +237,12 @@ READ_ONLY = {
 
 def test_namespaces_and_read_only_kinds_have_no_deletecollection() -> None:
     without = [p for p, kind in BY_PLURAL.items() if "deletecollection" not in kind.resource.verbs]
-    assert sorted(without) == sorted(["namespaces", *READ_ONLY])
+    assert sorted(without) == sorted(["namespaces", *READ_ONLY_PLURALS])
 
 
 def test_read_only_kinds() -> None:
     read_only = {r.plural for r in RESOURCES if set(r.verbs) <= {"get", "list", "watch"}}
-    assert read_only == READ_ONLY, "docs/adr/0015"
+    assert read_only == READ_ONLY_PLURALS, "docs/adr/0015"
 
 
 COLUMNS = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.api import readonly as absent
 from mooring.api.kind import Kind
+from mooring.api.kinds import READ_ONLY
 from mooring.apimachinery.codec.protobuf.decode import decode_message
 from mooring.apimachinery.codec.protobuf.envelope import decode_envelope
 from mooring.apimachinery.metav1 import list_of
@@ -22,7 +22,7 @@ FOO: Obj = {
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 IN_META = ";v=v1;g=meta.k8s.io"
 WATCH_LIST = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
-every_kind = pytest.mark.parametrize("kind", absent.KINDS, ids=lambda kind: kind.resource.plural)
+every_kind = pytest.mark.parametrize("kind", READ_ONLY, ids=lambda kind: kind.resource.plural)
 
 
 @every_kind
@@ -53,11 +53,11 @@ async def test_the_list_is_empty_as(server: Server, kind: Kind, form: str, rows:
     assert (reply.status, reply.obj["kind"], reply.obj[rows]) == (200, form, [])
 
 
-@pytest.mark.parametrize("plural", [kind.resource.plural for kind in absent.KINDS if kind.resource.namespaced])
+@pytest.mark.parametrize("plural", [kind.resource.plural for kind in READ_ONLY if kind.resource.namespaced])
 @in_server
 async def test_the_list_of_one_namespace_is_empty_too(server: Server, plural: str) -> None:
     """Test the list of kube-system, the only namespace that the e2e binary lists (docs/protocol/e2e-tests.md)."""
-    (kind,) = (kind for kind in absent.KINDS if kind.resource.plural == plural)
+    (kind,) = (kind for kind in READ_ONLY if kind.resource.plural == plural)
     assert (await server.get(kind.resource.path("kube-system"))).obj["items"] == []
 
 

@@ -1,17 +1,29 @@
 """`KINDS`: the table of all kinds, from which discovery, OpenAPI, storage and codecs are built (law 10).
 
-Rules kept here: a kind is one file and one row; read-only kinds share a file. A test proves that no file is missing, and that no
+Rules kept here: a kind is one file and one row. A test proves that no file is missing, and that no
 two kinds share a plural of a group version or, aliases apart, a storage prefix.
 """
 
 from __future__ import annotations
 
-from mooring.api import customresourcedefinition, readonly
+from mooring.api.apiextensions import customresourcedefinition
+from mooring.api.apps import daemonset, deployment, replicaset, statefulset
 from mooring.api.authentication import selfsubjectreview, tokenreview
 from mooring.api.authorization import accessreview
+from mooring.api.batch import cronjob, job
 from mooring.api.certificates import certificatesigningrequest, clustertrustbundle
 from mooring.api.coordination import lease
-from mooring.api.core import configmap, endpoints, event, namespace, secret, serviceaccount
+from mooring.api.core import (
+    configmap,
+    endpoints,
+    event,
+    namespace,
+    persistentvolume,
+    persistentvolumeclaim,
+    replicationcontroller,
+    secret,
+    serviceaccount,
+)
 from mooring.api.core.node import strategy as node
 from mooring.api.core.pod import podtemplate
 from mooring.api.core.pod import strategy as pod
@@ -26,12 +38,31 @@ from mooring.api.mooring import (
     lineagerecord,
     nodeidentity,
 )
+from mooring.api.networking import ingress
+from mooring.api.node import runtimeclass
 from mooring.api.rbac import clusterrole, clusterrolebinding, role, rolebinding
-from mooring.api.storage import csinode
+from mooring.api.storage import csidriver, csinode
 from mooring.apimachinery.resource import Resource
 
+READ_ONLY: tuple[Kind, ...] = (
+    customresourcedefinition.KIND,
+    replicationcontroller.KIND,
+    persistentvolume.KIND,
+    persistentvolumeclaim.KIND,
+    daemonset.KIND,
+    deployment.KIND,
+    replicaset.KIND,
+    statefulset.KIND,
+    cronjob.KIND,
+    job.KIND,
+    ingress.KIND,
+    runtimeclass.KIND,
+    csidriver.KIND,
+)
+"""Kinds that can be read and watched, and not written (`mooring.api.readonly`)."""
+
 _ROWS: tuple[Kind, ...] = (
-    *readonly.KINDS,
+    *READ_ONLY,
     configmap.KIND,
     endpoints.KIND,
     event.KIND,
@@ -78,7 +109,7 @@ def by_resource(group: str, version: str, plural: str) -> Kind | None:
     return _BY_RESOURCE.get((group, version, plural))
 
 
-STORED_FORMS = (customresourcedefinition.stored_form(BY_PLURAL["customresourcedefinitions"]),)
+STORED_FORMS = (customresourcedefinition.STORED_FORM,)
 """Forms in which kube-apiserver stores objects, and which no server serves."""
 _FORMS: dict[str, tuple[Kind, ...]] = {
     kind.storage: tuple(one for one in (*KINDS, *STORED_FORMS) if one.storage == kind.storage)

@@ -1,4 +1,4 @@
-"""CustomResourceDefinition in the form that kube-apiserver stores: JSON of apiextensions.k8s.io/v1beta1, also in 1.36.
+"""CustomResourceDefinition, a read-only kind, and the form in which kube-apiserver stores it: JSON of v1beta1, also in 1.36.
 
 Rules kept here (k8s.io/apiextensions-apiserver pkg/apis/apiextensions, conversions of v1 and v1beta1):
 * In v1beta1, `validation`, `subresources` and `additionalPrinterColumns` of the spec stand for those of every version. In v1 every
@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mooring.api.kind import Alias, Kind
-from mooring.apimachinery.schema import Obj
+from mooring.api.kind import Alias
+from mooring.api.meta.printcolumns import CREATED_AT, NAME
+from mooring.api.readonly import METADATA, read_only_kind
+from mooring.apimachinery.schema import Field, Message, Obj, Scalar
 
 _PER_VERSION = (("validation", "schema"), ("subresources", "subresources"), ("additionalPrinterColumns",) * 2)
 """Fields of the v1beta1 spec, and their names in a version of v1."""
@@ -48,7 +50,31 @@ def _version(version: Obj) -> Obj:
     return {**version, "additionalPrinterColumns": renamed}
 
 
-def stored_form(kind: Kind) -> Kind:
-    """Return the v1beta1 form of the kind CustomResourceDefinition."""
-    alias = Alias(of=kind, to_storage=from_v1beta1, from_storage=dict)
-    return replace(kind, resource=replace(kind.resource, version="v1beta1"), alias=alias)
+CUSTOM_RESOURCE_DEFINITION = Message(
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition",
+    (
+        METADATA,
+        Field("spec", 2, Scalar.RAW, "What the kind looks like.", required=True),
+        Field("status", 3, Scalar.RAW, "Whether the kind is served."),
+    ),
+    "A kind that is not built in. This server serves none.",
+)
+
+KIND = read_only_kind(
+    CUSTOM_RESOURCE_DEFINITION,
+    "apiextensions.k8s.io",
+    "crd",
+    "crds",
+    stored_fields=None,
+    storage="apiextensions.k8s.io/customresourcedefinitions",
+    namespaced=False,
+    categories=("api-extensions",),
+    columns=(NAME, CREATED_AT),
+)
+
+STORED_FORM = replace(
+    KIND,
+    resource=replace(KIND.resource, version="v1beta1"),
+    alias=Alias(of=KIND, to_storage=from_v1beta1, from_storage=dict),
+)
+"""The form in which kube-apiserver stores the kind."""

@@ -1,0 +1,1 @@
+"""apps/v1: DaemonSet, Deployment, ReplicaSet, StatefulSet, all read-only."""

@@ -1,0 +1,1 @@
+"""batch/v1: CronJob and Job, both read-only."""
