@@ -15,17 +15,30 @@ ACCEPTED = {
     "the secret with a line end": f"{SECRET}\n",
     "the whole form of k3s": f"K10{HASH}::server:{SECRET}",
     "the form without a hash": f"K10::server:{SECRET}",
+    "the form without a hash and a user": f"K10:::{SECRET}",
+    "the form with the password of no user": f"K10{HASH}:::{SECRET}",
+    "the form without the separator": f"K10server:{SECRET}",
 }
 REFUSED = {
-    "an empty file": ("", "a server token is one line of 16 to 512"),
+    "an empty file": ("", "token must not be empty: a server token is one line of 16 to 512"),
     "a short secret": ("short", "a server token is one line of 16 to 512"),
     "a secret that is too long": ("x" * (MAX_SECRET + 1), "a server token is one line of 16 to 512"),
     "two lines": (f"{SECRET}\n{SECRET}", "a server token is one line of 16 to 512"),
     "bytes that are no text": (b"\xff" * 20, "a server token is one line of 16 to 512"),
     "a bootstrap token": ("abcdef.0123456789abcdef", "this is a bootstrap token"),
     "a bootstrap token in the form of k3s": (f"K10{HASH}::abcdef.0123456789abcdef", "this is a bootstrap token"),
-    "the token of an agent": (f"K10{HASH}::node:{SECRET}", "must end with ::server:<secret>"),
-    "a form without a user": (f"K10{HASH}::{SECRET}", "must end with ::server:<secret>"),
+    "a bootstrap token in the form without a hash": ("K10::abcdef.0123456789abcdef", "this is a bootstrap token"),
+    "the token of an agent": (f"K10{HASH}::node:{SECRET}", "this is the token of an agent"),
+    "the token of another user": (f"K10{HASH}::jane:{SECRET}", "must end with ::server:<password>"),
+    "a form without a user": (
+        f"K10{HASH}::{SECRET}",
+        "invalid token format: a server token that begins with K10 is read",
+    ),
+    "a password that begins like the whole form": (f"K10-{SECRET}", "invalid token format: a server token that begins"),
+    "a hash that is too short": (
+        f"K10abc::server:{SECRET}",
+        "invalid token CA hash length: .* 64 digits of the hash or none",
+    ),
 }
 
 
@@ -42,8 +55,9 @@ def test_refused(text: str | bytes, reason: str) -> None:
     assert SECRET not in str(raised.value)
 
 
-def test_a_secret_that_begins_like_a_whole_form_is_a_secret() -> None:
-    assert parse_token(b"K10-is-a-part-of-it").reveal() == b"K10-is-a-part-of-it"
+def test_a_password_may_hold_what_separates_the_form() -> None:
+    assert parse_token(b"one:two::three:four:five").reveal() == b"one:two::three:four:five"
+    assert parse_token(b"K10::server:one:two::three:four").reveal() == b"one:two::three:four"
 
 
 def test_generated_tokens_are_accepted() -> None:

@@ -1,4 +1,4 @@
-"""Verification of client certificate chains, and the identity that they state.
+"""Verification of client certificate chains and the identity that they state, and of the path from a CA to its root.
 
 Rules kept here (docs/protocol/authentication.md#client-certificates; RFC 5280 6; Go's `x509.Verify`, which defines the chains
 that Kubernetes accepts):
@@ -11,6 +11,7 @@ that Kubernetes accepts):
 * A certificate of the bundle itself is trusted as a leaf too, as in Go. Version 1 roots are CAs because they are in the bundle.
 * Name constraints on a CA are honoured by refusing leaves that could violate them: any leaf with alternative names, and every
   leaf when constraints contain directory names. Partial support would be unsafe.
+* The path of a CA is searched by the same rules, for serverAuth, which Go's `x509.Verify` wants when no usage is given.
 * The result has the period in which the whole chain is valid, so that a connection verifies once and then compares times.
 
 `cryptography.x509.verification` is not used: it implements the profile of the web and refuses Ed25519 keys and version 1 roots
@@ -43,7 +44,17 @@ MAX_CHAIN = 10
 MAX_CERTIFICATE_BYTES = 64 * 1024  # real ones are rarely above 4 KiB; parsing is linear in size
 MAX_SIGNATURE_CHECKS = 32  # 80 µs each: bounds the cost of a chain of certificates with equal subjects
 
-_PURPOSES = frozenset({ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE})
+
+@dataclass(frozen=True, slots=True)
+class _Purpose:
+    """One extended key usage, which a certificate that limits its purposes must include."""
+
+    oid: x509.ObjectIdentifier
+    meaning: str
+
+
+_CLIENT = _Purpose(ExtendedKeyUsageOID.CLIENT_AUTH, "client authentication")
+_SERVER = _Purpose(ExtendedKeyUsageOID.SERVER_AUTH, "server authentication")
 _STRONG_HASHES = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
 _KNOWN_EXTENSIONS = frozenset(
     {
@@ -111,13 +122,13 @@ class ClientTrust:
         _check_strength(leaf)
         _check_critical_extensions(leaf)
         _check_time(leaf, now)
-        _check_purpose(leaf)
+        _check_purpose(leaf, _CLIENT)
 
         # (3) and (4) A path to a CA of the bundle.
         if chain[0] in self._root_encodings:
             path = [leaf]
         else:
-            path = _Search(self._roots, _by_subject(intermediates), now).path_from(leaf)
+            path = _Search(self._roots, _by_subject(intermediates), now, _CLIENT).path_from(leaf)
 
         # (5) The identity.
         issuer = _key_identity(path[1] if len(path) > 1 else leaf)
@@ -147,6 +158,21 @@ class ClientTrust:
         return self.verify(chain, _parse_chain(chain)[0].not_valid_after_utc)
 
 
+def path_to_root(
+    chain: Sequence[x509.Certificate], roots: Iterable[x509.Certificate], now: datetime
+) -> tuple[x509.Certificate, ...]:
+    """Return the path from the CA `chain[0]` to one of `roots`, through the rest of `chain`. Raises PeerCertificateError."""
+    first, *intermediates = chain
+    _check_strength(first)
+    _check_critical_extensions(first)
+    _check_time(first, now)
+    _check_purpose(first, _SERVER)
+    trusted = tuple(roots)
+    if first in trusted:
+        return (first,)
+    return tuple(_Search(_by_subject(trusted), _by_subject(intermediates), now, _SERVER).path_from(first))
+
+
 class _Search:
     """Depth-first search of one verification for a path, roots before intermediates, within a budget of signature checks."""
 
@@ -155,10 +181,12 @@ class _Search:
         roots: dict[x509.Name, list[x509.Certificate]],
         intermediates: dict[x509.Name, list[x509.Certificate]],
         now: datetime,
+        purpose: _Purpose,
     ) -> None:
         self._roots = roots
         self._intermediates = intermediates
         self._now = now
+        self._purpose = purpose
         self._checks_left = MAX_SIGNATURE_CHECKS
         self._refusal: PeerCertificateError | None = None
         self._unknown: x509.Name | None = None
@@ -193,6 +221,7 @@ class _Search:
                 _check_strength(issuer)
             _check_signature(path[-1], issuer)
             _check_issuer(issuer, path, self._now, is_root=is_root)
+            _check_purpose(issuer, self._purpose, "a CA of the chain")
         except PeerCertificateError as refusal:
             self._refusal = refusal
             return False
@@ -271,12 +300,10 @@ def _seconds_rounded_up(missed: timedelta) -> int:
     return -(-missed // timedelta(seconds=1))  # rounded up, so that a miss of half a second is not 0
 
 
-def _check_purpose(certificate: x509.Certificate, whose: str = "the certificate") -> None:
+def _check_purpose(certificate: x509.Certificate, wanted: _Purpose, whose: str = "the certificate") -> None:
     listed = _extension_value(certificate, x509.ExtendedKeyUsage)
-    if listed is not None and _PURPOSES.isdisjoint(listed):
-        raise PeerCertificateError(
-            "wrong-usage", f"{whose}'s extended key usage does not include client authentication"
-        )
+    if listed is not None and {wanted.oid, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}.isdisjoint(listed):
+        raise PeerCertificateError("wrong-usage", f"{whose}'s extended key usage does not include {wanted.meaning}")
 
 
 def _check_signature(certificate: x509.Certificate, issuer: x509.Certificate) -> None:
@@ -309,7 +336,6 @@ def _check_issuer(issuer: x509.Certificate, path: list[x509.Certificate], now: d
             "constrained-names", "a CA of the chain constrains names, and the certificate may violate it"
         )
     _check_time(issuer, now, "a CA of the chain")
-    _check_purpose(issuer, "a CA of the chain")
 
 
 def _constrain_subjects(limits: x509.NameConstraints) -> bool:

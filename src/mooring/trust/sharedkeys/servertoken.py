@@ -1,9 +1,11 @@
 """Server token: the passphrase that opens the sealed keys of a cluster.
 
 Rules kept here:
-* A token is one line of printable characters. Of the form `K10<hash>::server:<secret>`, which k3s writes, the secret alone counts.
-  The hash names a CA, and the sealed keys prove theirs by themselves.
+* A token is one line of printable characters, in the grammar of k3s (`mooring.trust.k3s.token`). Its password alone counts: the
+  hash names a CA, and the sealed keys prove theirs by themselves.
+* The user is `server`, or none. A token of another user, such as an agent's, is refused.
 * A bootstrap token is refused: it is made to be given away, and lives a day.
+* A password that begins with `K10` is refused, because k3s and Mooring read it as the whole form.
 * A token that is made here has 128 random bits. One that a person chose has MIN_SECRET characters at least; scrypt makes guesses of
   it expensive (`envelope`).
 """
@@ -15,14 +17,12 @@ from collections.abc import Callable
 
 from mooring.errors import ConfigError
 from mooring.secret import Secret
+from mooring.trust.k3s import token as k3s
 
 MIN_SECRET, MAX_SECRET = 16, 512
 """Characters. Whoever finds the secret has the key of the CA: 16 typed characters are the least that withstands guesses."""
 _RANDOM_BYTES = 16
-_PREFIX = "K10"
-_USER = "server"
-_BOOTSTRAP_TOKEN = re.compile(r"[a-z0-9]{6}\.[a-z0-9]{16}", re.ASCII)
-_PRINTABLE = re.compile(r"[\x21-\x7e]+", re.ASCII)
+_PRINTABLE = re.compile(rb"[\x21-\x7e]+")
 
 
 def generate_token(entropy: Callable[[int], bytes]) -> Secret:
@@ -31,18 +31,33 @@ def generate_token(entropy: Callable[[int], bytes]) -> Secret:
 
 
 def parse_token(data: bytes) -> Secret:
-    """Return the secret of a server token, as a file holds it. Raises ConfigError, which does not repeat it."""
-    text = data.decode("ascii", "replace").strip()
-    if text.startswith(_PREFIX) and "::" in text:
-        credential = text.partition("::")[2]
-        user, colon, secret = credential.partition(":")
-        if _BOOTSTRAP_TOKEN.fullmatch(credential) is None and (not colon or user != _USER):
-            raise ConfigError("the server token must end with ::server:<secret>, or be the secret alone")
-        text = secret if colon else credential
-    if _BOOTSTRAP_TOKEN.fullmatch(text):
+    """Return the password of a server token, as a file holds it. Raises ConfigError, which does not repeat it."""
+    text = data.strip()
+    try:
+        token = k3s.parse_token(text)
+    except k3s.TokenFormatError as error:
+        raise ConfigError(_malformed(text, error)) from None
+    if token.bootstrap is not None:
         raise ConfigError("this is a bootstrap token, with which machines join; a server needs the server token")
-    if not MIN_SECRET <= len(text) <= MAX_SECRET or _PRINTABLE.fullmatch(text) is None:
+    if token.username == k3s.NODE:
+        raise ConfigError(
+            "this is the token of an agent, with which machines join; a server needs the server token, which ends with "
+            "::server:<password>, or its password alone"
+        )
+    if token.username not in ("", k3s.SERVER):
+        raise ConfigError("the server token must end with ::server:<password>, or be the password alone")
+    password = token.password or Secret(b"")
+    if not MIN_SECRET <= len(password.reveal()) <= MAX_SECRET or _PRINTABLE.fullmatch(password.reveal()) is None:
         raise ConfigError(
             f"a server token is one line of {MIN_SECRET} to {MAX_SECRET} printable ASCII characters without spaces"
         )
-    return Secret(text)
+    return password
+
+
+def _malformed(text: bytes, error: k3s.TokenFormatError) -> str:
+    if not text:
+        return f"{error}: a server token is one line of {MIN_SECRET} to {MAX_SECRET} printable ASCII characters"
+    return (
+        f"{error}: a server token that begins with {k3s.PREFIX} is read as {k3s.PREFIX}<hash of the CA>::server:<password>, with "
+        f"{k3s.HASH_LENGTH} digits of the hash or none"
+    )

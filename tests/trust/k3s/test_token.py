@@ -1,0 +1,194 @@
+"""K10 tokens: a table of texts with what k3s reads in each, and random texts."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.secret import Secret
+from mooring.trust.bootstraptoken.token import BootstrapToken
+from mooring.trust.k3s.token import (
+    K3sToken,
+    TokenFormatError,
+    format_token,
+    has_prefix,
+    is_digest,
+    parse_token,
+    password_credential,
+)
+
+HASH = "0123456789abcdef" * 4
+BOOTSTRAP = "abcdef.0123456789abcdef"
+
+READ = {
+    "a short password": ("hunter2", ("", "", "hunter2", None)),
+    "a short password with colons": ("a:b::c", ("", "", "a:b::c", None)),
+    "a short password that ends with a colon": ("a:", ("", "", "a:", None)),
+    "a short password of one separator": ("::", ("", "", "::", None)),
+    "a short password that begins with a colon": (":a", ("", "", ":a", None)),
+    "a short bootstrap token": (BOOTSTRAP, ("", "", None, BOOTSTRAP)),
+    "a full password": (f"K10{HASH}::server:pass", (HASH, "server", "pass", None)),
+    "a full password of an agent": (f"K10{HASH}::node:pass", (HASH, "node", "pass", None)),
+    "a full password of any user": (f"K10{HASH}::jane:pass", (HASH, "jane", "pass", None)),
+    "a full password of no user": (f"K10{HASH}:::pass", (HASH, "", "pass", None)),
+    "a full password with colons": (f"K10{HASH}::server:a:b::c", (HASH, "server", "a:b::c", None)),
+    "a full password that looks like a bootstrap token": (
+        f"K10{HASH}::server:{BOOTSTRAP}",
+        (HASH, "server", BOOTSTRAP, None),
+    ),
+    "a full bootstrap token": (f"K10{HASH}::{BOOTSTRAP}", (HASH, "", None, BOOTSTRAP)),
+    "a full password without a hash": ("K10::server:pass", ("", "server", "pass", None)),
+    "a full bootstrap token without a hash": (f"K10::{BOOTSTRAP}", ("", "", None, BOOTSTRAP)),
+    "neither a hash nor a user": ("K10:::pass", ("", "", "pass", None)),
+    "no separator": ("K10user:pass", ("", "user", "pass", None)),
+    "no separator before a bootstrap token": (f"K10{BOOTSTRAP}", ("", "", None, BOOTSTRAP)),
+    "a hash that is not hexadecimal": (f"K10{'z' * 64}::server:pass", ("z" * 64, "server", "pass", None)),
+    "a hash in upper case": (f"K10{HASH.upper()}::server:pass", (HASH.upper(), "server", "pass", None)),
+    "a hash of 64 bytes of UTF-8": (f"K10{'ä' * 32}::server:pass", ("ä" * 32, "server", "pass", None)),
+    "the first of two separators": (f"K10{HASH}::a::b:c", (HASH, "a", ":b:c", None)),
+    "an upper-case id": ("ABCDEF.0123456789abcdef", ("", "", "ABCDEF.0123456789abcdef", None)),
+    "an upper-case secret": ("abcdef.0123456789ABCDEF", ("", "", "abcdef.0123456789ABCDEF", None)),
+    "a bootstrap token with a line end": (f"{BOOTSTRAP}\n", ("", "", f"{BOOTSTRAP}\n", None)),
+    "a prefix in lower case": ("k10::server:pass", ("", "", "k10::server:pass", None)),
+    "a prefix after a space": (" K10::server:pass", ("", "", " K10::server:pass", None)),
+    "a password of spaces": ("  ", ("", "", "  ", None)),
+    "the whole form twice": (f"K10::server:K10{HASH}::server:pass", ("", "server", f"K10{HASH}::server:pass", None)),
+}
+"""Text → hash, user, password, bootstrap token."""
+
+REFUSED = {
+    "no text": ("", "token must not be empty"),
+    "the prefix alone": ("K10", "invalid token format"),
+    "a short password that begins with K10": ("K10password", "invalid token format"),
+    "the prefix and a separator": ("K10::", "invalid token format"),
+    "a hash alone": (f"K10{HASH}", "invalid token format"),
+    "a hash and a separator": (f"K10{HASH}::", "invalid token format"),
+    "an empty password": (f"K10{HASH}::server:", "invalid token format"),
+    "an empty user and an empty password": (f"K10{HASH}:::", "invalid token format"),
+    "no colon after the hash": (f"K10{HASH}::password", "invalid token format"),
+    "an upper-case bootstrap token after the hash": (f"K10{HASH}::ABCDEF.0123456789abcdef", "invalid token format"),
+    "a bootstrap token with a line end after the hash": (f"K10{HASH}::{BOOTSTRAP}\n", "invalid token format"),
+    "an empty password without a separator": ("K10user:", "invalid token format"),
+    "a hash of 63 digits": (f"K10{HASH[1:]}::server:pass", "invalid token CA hash length"),
+    "a hash of 65 digits": (f"K10{HASH}0::server:pass", "invalid token CA hash length"),
+    "a hash of 64 characters and more bytes": (f"K10{'ä' * 64}::server:pass", "invalid token CA hash length"),
+    "a password with K10 before and a separator in it": ("K10secret::word", "invalid token CA hash length"),
+    "half a character": ("\ud800", "invalid token format"),
+}
+
+
+def told(token: K3sToken) -> tuple[str, str, str | None, str | None]:
+    return (
+        token.ca_hash,
+        token.username,
+        token.password.reveal().decode() if token.password is not None else None,
+        token.bootstrap.reveal() if token.bootstrap is not None else None,
+    )
+
+
+@pytest.mark.parametrize(("text", "wanted"), READ.values(), ids=READ)
+def test_read_as_k3s_reads(text: str, wanted: tuple[str, str, str | None, str | None]) -> None:
+    assert told(parse_token(text)) == wanted
+    assert told(parse_token(text.encode())) == wanted
+
+
+@pytest.mark.parametrize(("text", "message"), REFUSED.values(), ids=REFUSED)
+def test_refused_with_the_text_of_k3s(text: str, message: str) -> None:
+    with pytest.raises(TokenFormatError) as raised:
+        parse_token(text)
+    assert str(raised.value) == message
+
+
+def test_bytes_of_a_command_line_that_are_no_utf_8_survive() -> None:
+    token = parse_token("K10us\udcffer:pa\udcffss")
+    assert (token.username, token.password) == ("us\udcffer", Secret(b"pa\xffss"))
+    assert token.credential == Secret(b"us\xffer:pa\xffss")
+
+
+@given(st.text() | st.text(alphabet="K10:.abcdef", max_size=90) | st.binary())
+def test_any_text_is_a_token_or_refused(text: str | bytes) -> None:
+    try:
+        token = parse_token(text)
+    except TokenFormatError as error:
+        assert re.fullmatch(r"token must not be empty|invalid token (format|CA hash length)", str(error))  # noqa: PT017 - not always raised
+        return
+    assert (token.password is None) != (token.bootstrap is None)
+    assert len(token.ca_hash.encode("utf-8", "surrogateescape")) in (0, 64)
+
+
+HASHES = st.text(alphabet="0123456789abcdef", min_size=64, max_size=64)
+USERS = st.text(st.characters(codec="utf-8", exclude_characters=":"))
+PASSWORDS = st.text(st.characters(codec="utf-8"), min_size=1)
+TOKENS = st.builds(
+    BootstrapToken,
+    st.from_regex(r"[a-z0-9]{6}", fullmatch=True),
+    st.from_regex(r"[a-z0-9]{16}", fullmatch=True).map(Secret),
+)
+
+
+@given(HASHES, USERS, PASSWORDS)
+def test_a_password_survives_writing_and_reading(ca_hash: str, user: str, password: str) -> None:
+    written = format_token(ca_hash, password_credential(user, Secret(password)))
+    assert parse_token(written.reveal()) == K3sToken(ca_hash, user, Secret(password), None)
+    assert format_token(ca_hash, parse_token(written.reveal())) == written
+
+
+@given(HASHES, TOKENS)
+def test_a_bootstrap_token_survives_writing_and_reading(ca_hash: str, token: BootstrapToken) -> None:
+    written = format_token(ca_hash, token)
+    assert parse_token(written.reveal()) == K3sToken(ca_hash, "", None, token)
+    assert format_token(ca_hash, parse_token(written.reveal())) == written
+
+
+def test_an_empty_credential_gives_an_empty_token() -> None:
+    assert format_token(HASH, Secret("")) == Secret("")
+
+
+@pytest.mark.parametrize("ca_hash", ["", "abc", HASH.upper(), "z" * 64])
+def test_a_token_is_written_with_a_digest_only(ca_hash: str) -> None:
+    with pytest.raises(TokenFormatError, match="64 hexadecimal digits") as raised:
+        format_token(ca_hash, Secret("server:hunter2"))
+    assert "hunter2" not in str(raised.value)
+
+
+def test_servers_and_agents_replace_the_user() -> None:
+    token = parse_token(f"K10{HASH}::server:hunter2")
+    assert token.as_user("node") == parse_token(f"K10{HASH}::node:hunter2")
+    assert parse_token("hunter2").as_user("server").credential == Secret("server:hunter2")
+
+
+def test_a_bootstrap_token_has_no_user() -> None:
+    token = parse_token(BOOTSTRAP)
+    assert token.as_user("node") is token
+    assert token.credential == Secret(BOOTSTRAP)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (f"K10{HASH}::server:hunter2", f"K3sToken({HASH}::server:(redacted))"),
+        ("hunter2", "K3sToken(:::(redacted))"),
+        (f"K10{HASH}::{BOOTSTRAP}", f"K3sToken({HASH}::abcdef.(redacted))"),
+        ("K10hunter2:3", "K3sToken(::(other user):(redacted))"),
+        (f"K10hunter2{'x' * 57}::hunter2:3", "K3sToken((no digest)::(other user):(redacted))"),
+    ],
+)
+def test_nothing_that_may_be_a_password_is_printed(text: str, wanted: str) -> None:
+    token = parse_token(text)
+    assert repr(token) == str(token) == f"{token}" == wanted
+    assert "hunter2" not in repr(token)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"), [(HASH, True), (HASH.upper(), False), (HASH[1:], False), (f"{HASH}\n", False), ("", False)]
+)
+def test_digests(text: str, wanted: bool) -> None:
+    assert is_digest(text) is wanted
+
+
+def test_the_prefix_decides_how_a_text_is_read() -> None:
+    assert has_prefix("K10password")
+    assert not has_prefix("k10password")
