@@ -673,3 +673,8 @@ async def test_metrics_are_prometheus_text_with_names_of_ours_only(server: Serve
     expected = 'apiserver_request_total{code="200",group="",resource="secrets",subresource="",verb="list"} 1.0'
     assert expected in answer.text
     assert "made" not in answer.text
+    types = dict(line.split()[2:] for line in answer.text.splitlines() if line.startswith("# TYPE"))
+    assert {name for name, of in types.items() if name.endswith("_total")} == {
+        n for n, of in types.items() if of == "counter"
+    }
+    assert types["mooring_audit_dropped_total"] == "counter"

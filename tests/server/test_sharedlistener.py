@@ -13,19 +13,27 @@ from typing import Any
 import pytest
 
 from mooring.plane.workers.listening import bound_port, listen
+from mooring.server.hostshare.share import Counted, HostMemory
 from mooring.server.transport import sharedlistener
-from mooring.server.transport.sharedlistener import ConnectionCounts, SharedListener
+from mooring.server.transport.sharedlistener import SharedListener
 
 
 class Worker:
     """One worker, in the loop of the test."""
 
-    def __init__(self, sockets: tuple[socket.socket, ...], counts: ConnectionCounts, seat: int) -> None:
+    def __init__(self, sockets: tuple[socket.socket, ...], memory: HostMemory, number: int) -> None:
+        self.number = number
         self.held: list[asyncio.BaseTransport] = []
         duplicates = tuple(one.dup() for one in sockets)
         for one in duplicates:
             one.setblocking(False)
-        self.listener = SharedListener(duplicates, lambda: Accepted(self), counts, seat, lambda: len(self.held))
+        share = memory.share_of(number)
+        self.listener = SharedListener(duplicates, lambda: Accepted(self), share)
+        self._count = share.count(Counted.CONNECTIONS)
+
+    def admit(self, transport: asyncio.BaseTransport) -> None:
+        self.held.append(transport)
+        self._count.set(len(self.held))
 
 
 class Accepted(asyncio.Protocol):
@@ -35,24 +43,24 @@ class Accepted(asyncio.Protocol):
         self._worker = worker
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._worker.held.append(transport)
+        self._worker.admit(transport)
 
 
 @asynccontextmanager
 async def workers(
     count: int,
-) -> AsyncIterator[tuple[list[Worker], ConnectionCounts, Callable[[], Coroutine[Any, Any, None]]]]:
-    """Yield workers that do not accept yet, their counts, and a function that opens a connection."""
+) -> AsyncIterator[tuple[list[Worker], HostMemory, Callable[[], Coroutine[Any, Any, None]]]]:
+    """Yield workers that do not accept yet, their memory, and a function that opens a connection."""
     sockets = listen("127.0.0.1", 0)
-    counts = ConnectionCounts(count + 1)
-    made = [Worker(sockets, counts, seat) for seat in range(count)]
+    memory = HostMemory(count + 1)
+    made = [Worker(sockets, memory, seat) for seat in range(count)]
     clients: list[asyncio.StreamWriter] = []
 
     async def connect() -> None:
         clients.append((await asyncio.open_connection("127.0.0.1", bound_port(sockets)))[1])
 
     try:
-        yield made, counts, connect
+        yield made, memory, connect
     finally:
         for worker in made:
             worker.listener.close()
@@ -79,18 +87,17 @@ def test_workers_share_the_connections_evenly(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sharedlistener, "YIELD_SECONDS", 30.0)  # a worker with more accepts nothing here
 
     async def scenario() -> None:
-        async with workers(2) as (made, counts, connect):
+        async with workers(2) as (made, _, connect):
             for worker in made:
                 worker.listener.start()
             for n in range(1, 9):
                 await connect()
                 await until(partial(holds, made, n))
                 for worker in made:
-                    worker.listener.changed()
                     if worker.listener._resting is not None:  # the next connection finds it awake
                         worker.listener._resting.cancel()
                         worker.listener._rested()
-                assert counts.least() == n // 2
+                assert made[0].listener.least() == n // 2
             assert [len(worker.held) for worker in made] == [4, 4]
 
     asyncio.run(scenario())
@@ -98,8 +105,8 @@ def test_workers_share_the_connections_evenly(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_worker_that_does_not_accept_delays_a_connection_only_shortly() -> None:
     async def scenario() -> None:
-        async with workers(2) as (made, counts, connect):
-            counts.put(1, 0)  # it serves and is busy
+        async with workers(2) as (made, memory, connect):
+            memory.row(Counted.ACCEPTING)[1] = 1  # it serves and is busy
             made[0].listener.start()
             for _ in range(3):
                 await connect()
@@ -109,23 +116,29 @@ def test_a_worker_that_does_not_accept_delays_a_connection_only_shortly() -> Non
 
 
 def test_a_worker_that_has_ended_counts_no_more() -> None:
-    counts = ConnectionCounts(3)
-    assert counts.least() == 0
-    counts.put(0, 7)
-    counts.put(2, 3)
-    assert counts.least() == 3
-    counts.clear(2)
-    assert counts.least() == 7
+    async def scenario() -> None:
+        async with workers(2) as ((first, second), memory, _):
+            assert first.listener.least() == 0
+            for worker, connections in ((first, 7), (second, 3)):
+                worker.listener.start()
+                memory.row(Counted.CONNECTIONS)[worker.number] = connections
+            assert first.listener.least() == second.listener.least() == 3
+            memory.row(Counted.ACCEPTING)[second.number] = 6
+            assert first.listener.least() == 7, "five connections that it has accepted count too"
+            memory.clear(second.number)
+            assert first.listener.least() == 7
+
+    asyncio.run(scenario())
 
 
 def test_a_closed_listener_leaves_connections_to_the_others() -> None:
     async def scenario() -> None:
-        async with workers(2) as (made, counts, connect):
+        async with workers(2) as (made, memory, connect):
             for worker in made:
                 worker.listener.start()
             made[0].listener.close()
-            made[0].listener.changed()
-            assert counts.least() == 0
+            assert made[1].listener.least() == 0
+            assert memory.row(Counted.ACCEPTING).tolist() == [0, 1, 0]
             for _ in range(3):
                 await connect()
             await until(lambda: len(made[1].held) == 3)

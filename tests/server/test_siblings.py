@@ -137,7 +137,7 @@ class Worker:
         self.open, self.late, self.refused = 0.0, 0.0, 0.0
         self.metrics.gauge("open", "Added up.", lambda: self.open)
         self.metrics.gauge("late", "The greatest.", lambda: self.late, max)
-        self.metrics.gauge("refused_total", "Grows.", lambda: self.refused)
+        self.metrics.counter("refused_total", "Grows.", lambda: self.refused)
         self.host = HostMetrics(self.metrics, share)
         self.siblings = Siblings({hostmetrics.QUESTION: self.host.answer}, share)
         self.siblings.start()

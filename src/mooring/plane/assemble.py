@@ -37,7 +37,7 @@ from mooring.plane.configuration import ServerConfig
 from mooring.plane.encryption import EncryptionMetrics
 from mooring.plane.firstboot import FirstBoot
 from mooring.plane.keystore import KeyStore
-from mooring.plane.monitoring import add_gauges, health_checks, watch_snapshots
+from mooring.plane.monitoring import add_metrics, health_checks, watch_snapshots
 from mooring.plane.registry import RegistryParts
 from mooring.plane.reloading import Reloading
 from mooring.plane.rollover.files import RolloverFiles
@@ -296,7 +296,7 @@ def assemble(
         max_connections=affordable_connections(),
         share=share,
     )
-    add_gauges(
+    add_metrics(
         metrics,
         watches=watches,
         listener=listener,

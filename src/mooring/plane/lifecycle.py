@@ -76,7 +76,7 @@ async def running(
             network = config[NetworkSettings]
             port = await assembly.listener.start(network.bind_address, network.secure_port)
         else:
-            port = assembly.listener.start_shared(seat.sockets, seat.connections, seat.number)
+            port = assembly.listener.start_shared(seat.sockets)
         stack.callback(assembly.listener.stop_accepting)
         assembly.host_metrics.publish()
         assembly.siblings.start()

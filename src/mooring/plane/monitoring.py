@@ -1,4 +1,4 @@
-"""Health checks and gauges of one server process, under kube-apiserver's names where it has the same thing."""
+"""Health checks and metrics of one server process, under kube-apiserver's names where it has the same thing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def health_checks(
     return checks
 
 
-def add_gauges(
+def add_metrics(
     metrics: Metrics,
     *,
     watches: Watches,
@@ -62,22 +62,22 @@ def add_gauges(
     elector: LeaderElector,
     ca: ClusterCa,
 ) -> None:
-    """Add the gauges that read the parts of a server at each scrape."""
-    gauge = metrics.gauge
+    """Add the gauges and counters that read the parts of a server at each scrape."""
+    gauge, counter = metrics.gauge, metrics.counter
     gauge("apiserver_longrunning_requests", "Open watches.", lambda: watches.count)
     gauge("mooring_connections", "Open client connections.", lambda: len(listener.connections))
-    gauge("mooring_connections_refused_total", "Beyond the limits.", lambda: listener.refused)
-    gauge("mooring_connections_cut_off_total", "Readers too slow.", lambda: listener.held_bytes.cut_off)
+    counter("mooring_connections_refused_total", "Beyond the limits.", lambda: listener.refused)
+    counter("mooring_connections_cut_off_total", "Readers too slow.", lambda: listener.held_bytes.cut_off)
     gauge("mooring_held_bytes", "Unread replies and unfinished requests.", lambda: listener.held_bytes.size)
     gauge("mooring_event_loop_late_seconds", "Median of recent timers.", lambda: event_loop_lag.seconds, max)
-    gauge("mooring_failed_handshakes_total", "TLS handshakes.", lambda: listener.failed_handshakes)
-    gauge("mooring_requests_queued_total", "Requests that had to wait for a seat.", lambda: flow.queued)
-    gauge("mooring_requests_rejected_total", "Requests answered 429 by flow control.", lambda: flow.rejected)
-    gauge("mooring_failed_authentications_total", "Failed authentications.", lambda: guesses.counters.failures)
+    counter("mooring_failed_handshakes_total", "TLS handshakes.", lambda: listener.failed_handshakes)
+    counter("mooring_requests_queued_total", "Requests that had to wait for a seat.", lambda: flow.queued)
+    counter("mooring_requests_rejected_total", "Requests answered 429 by flow control.", lambda: flow.rejected)
+    counter("mooring_failed_authentications_total", "Failed authentications.", lambda: guesses.counters.failures)
     for running in authentication.running:
         for one in running.gauges:
             gauge(one.name, one.help, one.read, max)
-    gauge("mooring_audit_dropped_total", "Audit records lost.", lambda: audit.lost)
+    counter("mooring_audit_dropped_total", "Audit records lost.", lambda: audit.lost)
     gauge(
         "mooring_ca_expiry_timestamp_seconds",
         "End of the CA that issues.",
@@ -92,9 +92,9 @@ def add_gauges(
 
 
 def watch_snapshots(snapshots: ScheduledSnapshots, health: HealthChecks, metrics: Metrics) -> None:
-    """Add the warning and the gauges of scheduled snapshots."""
+    """Add the warning and the metrics of scheduled snapshots."""
     health.add_warning("snapshots", lambda: not snapshots.problem, "healthz", "readyz")
-    gauge = metrics.gauge
+    gauge, counter = metrics.gauge, metrics.counter
     gauge(
         "mooring_snapshot_last_success_timestamp_seconds",
         "Last scheduled snapshot of this server.",
@@ -102,4 +102,4 @@ def watch_snapshots(snapshots: ScheduledSnapshots, health: HealthChecks, metrics
         max,
     )
     gauge("mooring_snapshot_size_bytes", "Size of that snapshot.", lambda: snapshots.saved_bytes, max)
-    gauge("mooring_snapshot_failures_total", "Failed scheduled snapshots.", lambda: snapshots.failures)
+    counter("mooring_snapshot_failures_total", "Failed scheduled snapshots.", lambda: snapshots.failures)

@@ -6,7 +6,6 @@ import socket
 from dataclasses import dataclass
 
 from mooring.server.hostshare.share import Counted, HostMemory, HostShare
-from mooring.server.transport.sharedlistener import ConnectionCounts
 from mooring.storage import commitsignal
 from mooring.storage.commitsignal import CommitSignal
 
@@ -18,7 +17,6 @@ class Seat:
     number: int
     """Index among the workers that live at the same time."""
     sockets: tuple[socket.socket, ...]
-    connections: ConnectionCounts
     commits: CommitSignal
     share: HostShare
 
@@ -30,7 +28,6 @@ class Seats:
         """`workers`: how many serve, except during a restart."""
         self._sockets = sockets
         self._memory = HostMemory(number, workers)
-        self._connections = ConnectionCounts(number)
         self._descriptors = commitsignal.descriptors(number)
 
     def of(self, number: int) -> Seat:
@@ -38,7 +35,6 @@ class Seats:
         return Seat(
             number=number,
             sockets=self._sockets,
-            connections=self._connections,
             commits=CommitSignal(self._descriptors, number),
             share=self._memory.share_of(number),
         )
@@ -50,4 +46,3 @@ class Seats:
     def clear(self, number: int) -> None:
         """Forget what a worker that has ended counted. Called before another one takes its place."""
         self._memory.clear(number)
-        self._connections.clear(number)

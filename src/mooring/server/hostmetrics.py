@@ -37,12 +37,10 @@ class _Sum(Collector):
         self._combine = combine
         self._families: dict[str, tuple[str, str, dict[Key, float]]] = {}
 
-    def add(self, family: Metric, keeps: Callable[[str, str], bool] = lambda kind, name: True) -> None:
-        """Add the samples of one worker; only those that `keeps` accepts by type and name."""
+    def add(self, family: Metric, keeps: Callable[[str], bool] = lambda kind: True) -> None:
+        """Add the samples of one worker; only those of a type that `keeps` accepts."""
         _, _, samples = self._families.setdefault(family.name, (family.documentation, family.type, {}))
-        for sample in family.samples:
-            if not keeps(family.type, sample.name):
-                continue
+        for sample in family.samples if keeps(family.type) else ():
             key = (sample.name, tuple(sample.labels.items()))
             combine = min if sample.name.endswith("_created") else self._combine(family.name)
             samples[key] = combine((samples[key], sample.value)) if key in samples else sample.value
@@ -67,7 +65,7 @@ class HostMetrics:
         self._share = share
         self._before: list[Metric] = []
         if share.memory is not None:
-            self._before = [family for family in _read(share, share.worker) if _lasting(family)]
+            self._before = [family for family in _read(share, share.worker) if _is_lasting(family.type)]
 
     def publish(self) -> None:
         """Publish the metrics of this worker for the others."""
@@ -105,17 +103,13 @@ class HostMetrics:
         return own
 
 
-def _any(kind: str, name: str) -> bool:
+def _any(kind: str) -> bool:
     return True
 
 
-def _is_lasting(kind: str, name: str) -> bool:
-    """Return True for a sample that only grows."""
-    return kind in ("counter", "histogram") or name.endswith("_total")
-
-
-def _lasting(family: Metric) -> bool:
-    return any(_is_lasting(family.type, sample.name) for sample in family.samples)
+def _is_lasting(kind: str) -> bool:
+    """Return True for a type whose samples only grow."""
+    return kind in ("counter", "histogram")
 
 
 def _encode(families: Iterable[Metric]) -> bytes:

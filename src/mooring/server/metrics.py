@@ -2,8 +2,10 @@
 
 Source: docs/protocol/rbac.md#default-roles.
 
-Rules kept here: labels come from closed sets (verbs, resources, codes, reason codes), never from text that a client sent. So the
-number of series is bounded, and no secret can become a label.
+Rules kept here:
+* Labels come from closed sets (verbs, resources, codes, reason codes), never from text that a client sent. So the number of series
+  is bounded, and no secret can become a label.
+* A name ends in `_total` exactly when its metric is a counter (prometheus.io, Metric and label naming).
 """
 
 from __future__ import annotations
@@ -12,11 +14,26 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 Combine = Callable[[Iterable[float]], float]
+
+
+class _ReadCounter(Collector):
+    """A number that only grows and that another part counts."""
+
+    def __init__(self, name: str, text: str, read: Callable[[], float]) -> None:
+        self._name = name
+        self._text = text
+        self._read = read
+
+    def collect(self) -> list[Metric]:
+        """Return the number as it is now."""
+        return [CounterMetricFamily(self._name, self._text, value=self._read())]
 
 
 class Metrics:
@@ -66,6 +83,10 @@ class Metrics:
         """Add a gauge whose value is read at each scrape. `combine`: the value of several workers, from that of each."""
         Gauge(name, text, registry=self.registry).set_function(read)
         self._combined[name] = combine
+
+    def counter(self, name: str, text: str, read: Callable[[], float]) -> None:
+        """Add a counter whose value is read at each scrape."""
+        self.registry.register(_ReadCounter(name, text, read))
 
     def combine(self, name: str) -> Combine:
         """Return the function that makes one value of those of several workers."""

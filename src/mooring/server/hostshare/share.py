@@ -45,13 +45,15 @@ class Counted(IntEnum):
     QUEUED_ANONYMOUS = 3
     """Anonymous requests that wait."""
     CONNECTIONS = 4
-    """Client connections."""
+    """Client connections that were admitted."""
     HELD_BYTES = 5
     """Bytes held for clients."""
     PRESENT = 6
     """1 while the worker answers questions of the others."""
     BEATS = 7
     """Heartbeats of the worker. The supervisor reads them, and nobody adds them up."""
+    ACCEPTING = 8
+    """0 while the worker accepts no connections, else 1 and the connections that it has accepted and not admitted yet."""
 
 
 class Shared(IntEnum):

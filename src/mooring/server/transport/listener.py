@@ -20,7 +20,7 @@ from OpenSSL import SSL
 from mooring.server.hostshare.share import ALONE, Counted, HostShare
 from mooring.server.transport.heldbytes import HeldBytes, Source
 from mooring.server.transport.progress import CHECK_SECONDS
-from mooring.server.transport.sharedlistener import ConnectionCounts, SharedListener
+from mooring.server.transport.sharedlistener import SharedListener
 from mooring.server.transport.tlsconnection import ApplicationProtocol, TlsProtocol
 
 MAX_CONNECTIONS = 20_000
@@ -67,6 +67,7 @@ class Listener:
         self.refused = 0
         self.failed_handshakes = 0
         self.held_bytes = HeldBytes(share=share)
+        self._share = share
         self._everywhere = None if share.alone else share.count(Counted.CONNECTIONS)
         """Connections to all workers; None while this process is alone."""
         self._most_everywhere = min(MAX_CONNECTIONS, max_connections * share.workers)
@@ -86,10 +87,10 @@ class Listener:
         bound = self._server.sockets[0].getsockname()
         return int(bound[1])
 
-    def start_shared(self, sockets: Sequence[socket.socket], counts: ConnectionCounts, worker: int) -> int:
-        """Accept from sockets that other workers share, as the worker with this index, and return their port."""
+    def start_shared(self, sockets: Sequence[socket.socket]) -> int:
+        """Accept from sockets that other workers share, and return their port."""
         self.loop = asyncio.get_running_loop()
-        shared = SharedListener(sockets, lambda: TlsProtocol(self), counts, worker, lambda: len(self.connections))
+        shared = SharedListener(sockets, lambda: TlsProtocol(self), self._share)
         shared.start()
         self._server = self._shared = shared
         return int(sockets[0].getsockname()[1])
@@ -126,8 +127,6 @@ class Listener:
             self._behind.discard(protocol)
             if self._everywhere is not None:
                 self._everywhere.set(len(self.connections))
-            if self._shared is not None:
-                self._shared.changed()
 
     def count(self, protocol: TlsProtocol, size: int) -> None:
         """Set the bytes that a connection holds."""

@@ -1,9 +1,9 @@
 """Accepts connections from listening sockets that several processes share, so that each takes its part.
 
 Rules kept here:
-* Each worker publishes the number of its connections in shared memory. A worker that has more than another waits a moment before it
-  accepts, so that the other one is faster. It then accepts, whether the other one did or not: one that is busy or stopped delays a
-  new connection by no more than `YIELD_SECONDS`.
+* The numbers of connections of all workers are in shared memory (`mooring.server.hostshare`). A worker that has more than another
+  waits a moment before it accepts, so that the other one is faster. It then accepts, whether the other one did or not:
+  one that is busy or stopped delays a new connection by no more than `YIELD_SECONDS`.
 * Few connections are accepted in a turn of the loop, so that a burst is shared out.
 """
 
@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import mmap
 import socket
-import struct
 from collections.abc import Callable, Sequence
+
+from mooring.server.hostshare.share import Counted, HostShare
 
 log = logging.getLogger("mooring.server")
 
@@ -27,32 +27,7 @@ SLACK_PART = 8
 """A worker may have one part in so many more than another before it yields: nothing of few connections, a little of many."""
 PAUSE_SECONDS = 1.0
 """Time without accepting after the process or the system ran out of descriptors or memory."""
-_COUNT = struct.Struct("=i")
-_ABSENT = -1
 _OUT_OF_MEANS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-
-
-class ConnectionCounts:
-    """Connections of each worker, in memory that all share. Each worker writes its own cell, one aligned word."""
-
-    def __init__(self, seats: int) -> None:
-        self._seats = seats
-        self._cells = mmap.mmap(-1, seats * _COUNT.size)
-        for seat in range(seats):
-            self.clear(seat)
-
-    def put(self, seat: int, count: int) -> None:
-        """Publish the connections of a worker that accepts."""
-        _COUNT.pack_into(self._cells, seat * _COUNT.size, count)
-
-    def clear(self, seat: int) -> None:
-        """Note that the worker accepts no connections, or has ended."""
-        self.put(seat, _ABSENT)
-
-    def least(self) -> int:
-        """Return the least number of connections of a worker that accepts; 0 without one."""
-        found = (_COUNT.unpack_from(self._cells, seat * _COUNT.size)[0] for seat in range(self._seats))
-        return min((count for count in found if count != _ABSENT), default=0)
 
 
 class SharedListener:
@@ -62,17 +37,15 @@ class SharedListener:
         self,
         sockets: Sequence[socket.socket],
         make_protocol: Callable[[], asyncio.Protocol],
-        counts: ConnectionCounts,
-        seat: int,
-        connections: Callable[[], int],
+        share: HostShare,
     ) -> None:
-        """`connections` returns the number of connections of this process."""
+        """`make_protocol` makes a protocol that counts its connection in `Counted.CONNECTIONS` of `share`."""
+        assert share.memory is not None
         self._loop = asyncio.get_running_loop()
         self.sockets = tuple(sockets)
         self._make_protocol = make_protocol
-        self._counts = counts
-        self._seat = seat
-        self._connections = connections
+        self._worker = share.worker
+        self._admitted, self._accepting = (share.memory.row(one) for one in (Counted.CONNECTIONS, Counted.ACCEPTING))
         self._connecting: set[asyncio.Task[object]] = set()
         self._resting: asyncio.TimerHandle | None = None
         self._closed = False
@@ -88,7 +61,7 @@ class SharedListener:
         if self._closed:
             return
         self._closed = True
-        self._counts.clear(self._seat)
+        self._accepting[self._worker] = 0
         if self._resting is not None:
             self._resting.cancel()
         for one in self.sockets:
@@ -100,17 +73,18 @@ class SharedListener:
         """True while an accepted connection has no protocol yet."""
         return bool(self._connecting)
 
-    def changed(self) -> None:
-        """Publish the number of connections, after it has changed."""
-        if not self._closed:
-            self._publish()
+    def least(self) -> int:
+        """Return the least number of connections of a worker that accepts; 0 without one."""
+        pairs = zip(self._admitted, self._accepting, strict=True)
+        return min((admitted + accepting - 1 for admitted, accepting in pairs if accepting), default=0)
 
     def _publish(self) -> None:
-        self._counts.put(self._seat, self._connections() + len(self._connecting))
+        if not self._closed:
+            self._accepting[self._worker] = 1 + len(self._connecting)
 
     def _readable(self, listening: socket.socket) -> None:
-        least = self._counts.least()
-        if self._connections() + len(self._connecting) > least + least // SLACK_PART:
+        least = self.least()
+        if self._admitted[self._worker] + len(self._connecting) > least + least // SLACK_PART:
             self._rest(YIELD_SECONDS)
         else:
             self._accept(listening, ACCEPTS_PER_TURN)
@@ -141,7 +115,11 @@ class SharedListener:
             accepted.setblocking(False)
             task = self._loop.create_task(self._connect(accepted))
             self._connecting.add(task)
-            task.add_done_callback(self._connecting.discard)
+            task.add_done_callback(self._connected)
+        self._publish()
+
+    def _connected(self, task: asyncio.Task[object]) -> None:
+        self._connecting.discard(task)
         self._publish()
 
     async def _connect(self, accepted: socket.socket) -> object:
