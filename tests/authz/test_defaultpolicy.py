@@ -22,6 +22,7 @@ from mooring.authz.rbac.bootstrappolicy.builders import (
     service_account,
     user,
 )
+from mooring.authz.rbac.bootstrappolicy.k3s import k3s_policy
 from mooring.authz.rbac.bootstrappolicy.kubeadm import kubeadm_policy
 from mooring.authz.rbac.bootstrappolicy.policy import default_policy
 from mooring.authz.rbac.reconciliation import reconcile
@@ -30,7 +31,7 @@ from mooring.identity import ANONYMOUS_USER, UserInfo, service_account_groups, s
 from tests.support.rbac import rbac_views
 
 POLICY = default_policy()
-EVERYTHING = (*POLICY, *kubeadm_policy())
+EVERYTHING = (*POLICY, *kubeadm_policy(), *k3s_policy())
 CSR = {"group": "certificates.k8s.io", "resource": "certificatesigningrequests"}
 SIGNERS = {"group": "certificates.k8s.io", "resource": "signers"}
 
@@ -40,6 +41,10 @@ ADMIN = UserInfo("kubernetes-admin", groups=("kubeadm:cluster-admins", "system:a
 JOINER = UserInfo(
     "system:bootstrap:abcdef",
     groups=("system:bootstrappers", "system:bootstrappers:kubeadm:default-node-token", "system:authenticated"),
+)
+K3S_JOINER = UserInfo(
+    "system:bootstrap:abcdef",
+    groups=("system:bootstrappers", "system:bootstrappers:k3s:default-node-token", "system:authenticated"),
 )
 BARE = UserInfo("system:bootstrap:abcdef", groups=("system:bootstrappers", "system:authenticated"))
 NODE = UserInfo("system:node:n1", groups=("system:nodes", "system:authenticated"))
@@ -368,6 +373,36 @@ def test_objects_come_in_the_order_they_can_be_written_in() -> None:
     assert kinds == ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]
 
 
+KUBE_SYSTEM_SECRET = {"resource": "secrets", "namespace": "kube-system", "name": "kubeadm-certs"}
+
+
+@pytest.mark.parametrize(
+    ("verb", "what", "of_k3s", "of_kubeadm"),
+    [
+        pytest.param("create", CSR, True, True, id="asks for a certificate"),
+        pytest.param("create", {**CSR, "subresource": "nodeclient"}, True, True, id="its certificate is approved"),
+        pytest.param("create", {**CSR, "subresource": "selfnodeclient"}, False, False, id="renews nothing"),
+        pytest.param("get", {"resource": "nodes", "name": "n1"}, True, True, id="looks for its Node"),
+        *(
+            pytest.param(
+                "get",
+                {"resource": "configmaps", "namespace": "kube-system", "name": name},
+                True,
+                True,
+                id=f"reads {name}",
+            )
+            for name in ("kubeadm-config", "kubelet-config", "kube-proxy")
+        ),
+        pytest.param("get", KUBE_SYSTEM_SECRET, False, True, id="reads the certificates of a control plane"),
+    ],
+)
+def test_a_token_of_k3s_joins_a_machine_as_one_of_kubeadm_does(
+    verb: str, what: dict[str, str], of_k3s: bool, of_kubeadm: bool
+) -> None:
+    assert RBAC.authorize(Attributes(user=K3S_JOINER, verb=verb, **what), VIEWS).allowed is of_k3s
+    assert RBAC.authorize(Attributes(user=JOINER, verb=verb, **what), VIEWS).allowed is of_kubeadm
+
+
 def test_no_object_is_declared_twice() -> None:
     places = [(o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]) for o in EVERYTHING]
     assert len(places) == len(set(places))
@@ -376,8 +411,10 @@ def test_no_object_is_declared_twice() -> None:
 def test_each_call_returns_new_copies() -> None:
     default_policy()[0]["rules"].clear()
     kubeadm_policy()[0]["rules"].clear()
+    k3s_policy()[0]["subjects"].clear()
     assert default_policy()[0]["rules"]
     assert kubeadm_policy()[0]["rules"]
+    assert k3s_policy()[0]["subjects"]
 
 
 def test_kubeadm_objects_carry_no_default_policy_mark() -> None:

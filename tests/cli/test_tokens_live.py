@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from mooring.clock import SystemClock
 from mooring.errors import NotFoundError
 from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.bootstraptoken.token import parse_token
+from mooring.trust.k3s.token import parse_token as parse_k3s_token
 from mooring.trust.kubeconfig.model import user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
 from tests.support.commandline import CommandLine, mooring
@@ -48,6 +50,82 @@ def test_create_prints_the_token_alone_and_stores_what_kubeadm_would(
     assert record.expires is not None
     left = record.expires - SystemClock().now()
     assert tokensecret.DEFAULT_TTL * 0.99 < left <= tokensecret.DEFAULT_TTL
+
+
+def test_create_in_the_format_of_k3s_adds_the_hash_of_the_ca(live_server: LiveServer, tokens: CommandLine) -> None:
+    token = parse_k3s_token(tokens.done("token", "create", "--format", "k3s").removesuffix("\n"))
+    assert token.ca_hash == hashlib.sha256(live_server.ca_pem).hexdigest()
+    assert token.bootstrap is not None
+    record = tokensecret.from_secret(secret_of(live_server, token.bootstrap.id))
+    assert record.token == token.bootstrap
+    assert record.usages == ("authentication", "signing")
+    assert record.groups == ("system:bootstrappers:k3s:default-node-token",)
+    assert record.expires is not None
+    left = record.expires - SystemClock().now()
+    assert tokensecret.DEFAULT_TTL * 0.99 < left <= tokensecret.DEFAULT_TTL
+
+
+def test_groups_that_are_given_win_over_those_of_the_format(live_server: LiveServer, tokens: CommandLine) -> None:
+    group = "system:bootstrappers:kubeadm:default-node-token"
+    output = tokens.done("token", "create", "k3sgrp.0123456789abcdef", "--format", "k3s", "--groups", group)
+    assert output.endswith("::k3sgrp.0123456789abcdef\n")
+    assert listed(tokens)["k3sgrp"]["groups"] == [group]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["k3sdup.fedcba9876543210"], 1, 'a token with id "k3sdup" already exists'),
+        (["--print-join-command"], 2, "--print-join-command prints a line of kubeadm's way of joining"),
+        (["--config", "init.yaml"], 2, "--config cannot be mixed with --format"),
+        (["abcdef.short"], 2, "the bootstrap token is not of the form"),
+    ],
+)
+def test_create_in_the_format_of_k3s_is_refused(
+    tokens: CommandLine, arguments: list[str], code: int, message: str
+) -> None:
+    if code == 1:
+        tokens("token", "create", "k3sdup.0123456789abcdef")
+    before = listed(tokens)
+    outcome = tokens("token", "create", "--format", "k3s", *arguments)
+    assert (outcome.code, outcome.out) == (code, "")
+    assert message in outcome.err
+    assert "fedcba9876543210" not in outcome.err
+    assert listed(tokens).keys() == before.keys()
+
+
+def test_list_in_the_format_of_k3s(tokens: CommandLine) -> None:
+    tokens.done(
+        "token", "create", "k3slst.k3m8x1c5v0b6n4z2", "--format", "k3s", "--ttl", "0", "--usages", "authentication"
+    )
+    header, *rows = tokens.done("token", "list", "--format", "k3s").splitlines()
+    assert header.split("  ")[0] == "TOKEN"
+    assert header.split() == ["TOKEN", "TTL", "EXPIRES", "USAGES", "DESCRIPTION", "EXTRA", "GROUPS"]
+    row = next(line for line in rows if line.startswith("k3slst "))
+    assert row.split() == [
+        "k3slst", "<forever>", "<never>", "authentication", "<none>", "system:bootstrappers:k3s:default-node-token"
+    ]  # fmt: skip
+    assert {line.index("system:") for line in rows if "system:" in line} == {header.index("EXTRA")}
+    ids = tokens.done("token", "list", "--format", "k3s", "-o", "name").split()
+    for form, load in (("json", json.loads), ("yaml", yaml.safe_load)):
+        documents = load(tokens.done("token", "list", "--format", "k3s", "-o", form))
+        assert [one["id"] for one in documents] == ids
+        assert {one["kind"] for one in documents} == {"BootstrapToken"}
+        assert all(one["apiVersion"] and "token" not in one for one in documents)
+    for form in ("text", "wide", "json", "yaml", "name"):
+        output = tokens.done("token", "list", "--format", "k3s", "-o", form)
+        assert "k3slst" in output
+        assert "k3m8x1c5v0b6n4z2" not in output
+
+
+def test_delete_takes_whole_tokens_of_k3s(tokens: CommandLine) -> None:
+    whole = tokens.done("token", "create", "k3sdel.0123456789abcdef", "--format", "k3s").strip()
+    assert tokens.done("token", "delete", "--format", "k3s", whole) == 'bootstrap token "k3sdel" deleted\n'
+    assert "k3sdel" not in listed(tokens)
+    outcome = tokens("token", "delete", f"K10{'a' * 64}::server:hunter2")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "not a bootstrap token but a password" in outcome.err
+    assert "hunter2" not in outcome.err
 
 
 def test_create_takes_every_flag(live_server: LiveServer, tokens: CommandLine) -> None:

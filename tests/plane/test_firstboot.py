@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from mooring.authz.rbac.bootstrappolicy.k3s import k3s_policy
 from mooring.authz.rbac.bootstrappolicy.kubeadm import kubeadm_policy
 from mooring.authz.rbac.bootstrappolicy.policy import default_policy
 from mooring.pki.rootca import RootCa
@@ -77,6 +78,10 @@ async def test_the_objects_of_kubeadm_and_the_default_policy_are_there(room: Roo
     info = (await room.get("configmaps", "cluster-info", "kube-public")).obj
     assert info["data"] == clusterinfo.config_map("https://192.0.2.1:6443", CA)["data"]
     assert len(KUBEADM) == len(kubeadm_policy())
+    for wanted in k3s_policy():
+        metadata = wanted["metadata"]
+        found = await room.get(wanted["kind"].lower() + "s", metadata["name"], metadata.get("namespace", ""))
+        assert found.obj["roleRef"] == wanted["roleRef"]
 
 
 @in_empty_room

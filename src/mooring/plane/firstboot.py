@@ -19,6 +19,7 @@ from mooring.api.kind import Change, Kind
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.options import DeleteOptions, WriteOptions
 from mooring.apimachinery.schema import Obj
+from mooring.authz.rbac.bootstrappolicy.k3s import k3s_policy
 from mooring.authz.rbac.bootstrappolicy.kubeadm import kubeadm_policy
 from mooring.authz.rbac.bootstrappolicy.policy import default_policy
 from mooring.authz.rbac.reconciliation import reconcile
@@ -64,7 +65,7 @@ class FirstBoot:
         await _concurrently(self._reconcile(wanted) for wanted in default_policy())
         await _concurrently(
             self._create(kind, wanted)
-            for wanted in kubeadm_policy()
+            for wanted in (*kubeadm_policy(), *k3s_policy())
             if self._existing(kind := _PLURALS[wanted["kind"]], wanted) is None
         )
         await _concurrently(self._config_maps())

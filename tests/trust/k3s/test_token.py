@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.k3s.token import (
     K3sToken,
     TokenFormatError,
+    bootstrap_token_id,
     format_token,
     has_prefix,
     is_digest,
@@ -141,6 +143,26 @@ def test_a_bootstrap_token_survives_writing_and_reading(ca_hash: str, token: Boo
     written = format_token(ca_hash, token)
     assert parse_token(written.reveal()) == K3sToken(ca_hash, "", None, token)
     assert format_token(ca_hash, parse_token(written.reveal())) == written
+
+
+@pytest.mark.parametrize("text", ["abcdef", BOOTSTRAP, f"K10{HASH}::{BOOTSTRAP}", f"K10::{BOOTSTRAP}"])
+def test_the_id_of_a_bootstrap_token_in_any_form(text: str) -> None:
+    assert bootstrap_token_id(text) == "abcdef"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"K10{HASH}::server:hunter2", "not a bootstrap token but a password, which is no object"),
+        ("K10hunter2", "invalid token format"),
+        ("hunter2", "not a bootstrap token id"),
+        ("", "not a bootstrap token id"),
+    ],
+)
+def test_what_has_no_id_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as raised:
+        bootstrap_token_id(text)
+    assert "hunter2" not in str(raised.value)
 
 
 def test_an_empty_credential_gives_an_empty_token() -> None:

@@ -4,6 +4,9 @@ Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands):
 * A token whose id exists is refused: GET first, then POST. One that was created in between is replaced by PUT, as in kubeadm.
 * All arguments are checked before a request is sent. Unlike kubeadm, `--certificate-key` without `--print-join-command` is refused
   before a token is created, and so is a token beside `--config`.
+* With `--format k3s` the token is printed with the hash of the CA, as `k3s token create` does
+  (docs/protocol/k3s.md#token-commands). The hash covers the bundle that the server serves at `/cacerts`; a server without that path
+  gets the CA of the kubeconfig hashed, with a warning. The hash is known before a token is created.
 * Each token, or its join command, is printed as soon as it exists, so that a failure hides none. What it allows is said on stderr.
   kubeadm's line keeps the trailing space that scripts know.
 """
@@ -28,6 +31,7 @@ from mooring.cli.options.flags import DURATION, usage
 from mooring.cli.printing.output import echo
 from mooring.cli.token.allowance import print_allowance
 from mooring.cli.token.initconfiguration import token_records
+from mooring.cli.token.tokenformat import K3S, format_option
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.clock import Clock, SystemClock
@@ -43,12 +47,18 @@ from mooring.trust.bootstraptoken.restrictions import (
 from mooring.trust.bootstraptoken.token import DEFAULT_GROUPS, USAGES, generate_token, parse_token
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, TokenRecord, new_record, secret_name, to_secret
 from mooring.trust.discovery import clusterinfo
+from mooring.trust.discovery.errors import NotKubernetesError
 from mooring.trust.discovery.jws import KUBECONFIG_KEY
 from mooring.trust.discovery.pins import pins_of
+from mooring.trust.k3s.cahash import ca_hash
+from mooring.trust.k3s.token import DEFAULT_GROUPS as K3S_GROUPS
+from mooring.trust.k3s.token import format_token
 from mooring.trust.kubeconfig.model import KubeconfigError, Selected, discovery_cluster
 from mooring.trust.kubeconfig.text import parse_kubeconfig
 
 PROGRAMS = ("mooring", "kubeadm")
+CACERTS = "/cacerts"
+"""Path of the bundle whose hash stands in a token of k3s's format."""
 _CERTIFICATE_KEY = re.compile(r"[0-9a-fA-F]{64}")
 _NOT_WITH_CONFIG = (
     "allow_cidr",
@@ -57,6 +67,7 @@ _NOT_WITH_CONFIG = (
     "groups",
     "max_joins",
     "node_name",
+    "token_format",
     "ttl",
     "usages",
 )
@@ -91,7 +102,7 @@ _NOT_WITH_CONFIG = (
     "--groups",
     multiple=True,
     default=DEFAULT_GROUPS,
-    show_default=True,
+    show_default=f"{DEFAULT_GROUPS[0]}; with --format k3s: {K3S_GROUPS[0]}",
     metavar="GROUP,...",
     help="Additional groups of a client with the token; repeatable, or with commas.",
 )
@@ -129,6 +140,7 @@ _NOT_WITH_CONFIG = (
     help="With --print-join-command: print kubeadm's command for a control plane that fetches certificates with this key.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the output without creating a token.")
+@format_option
 @kubeconfig_option
 @cluster.timeout_option
 @click.pass_context
@@ -147,6 +159,7 @@ def create(
     join_program: str,
     certificate_key: str,
     dry_run: bool,
+    token_format: str,
     kubeconfig: str,
     context_name: str,
     timeout: timedelta,
@@ -155,10 +168,18 @@ def create(
 
     Without TOKEN a new one is generated. It can also be given as $MOORING_TOKEN, which other users do not see. A machine with
     the token can request its certificate. stderr says what the token allows. --max-joins, --allow-cidr and --node-name are kept
-    in annotations of the Secret: Mooring enforces them, kube-apiserver does not.
+    in annotations of the Secret: Mooring enforces them, kube-apiserver does not. Machines join with the token kubeadm's way and
+    k3s's way, in whichever format it was printed.
     """
     clock = SystemClock()
     _check_certificate_key(certificate_key, print_join_command)
+    is_k3s = token_format == K3S
+    if is_k3s and print_join_command:
+        raise click.UsageError(
+            "--print-join-command prints a line of kubeadm's way of joining, which --format k3s is not"
+        )
+    if is_k3s and ctx.get_parameter_source("groups") is ParameterSource.DEFAULT:
+        groups = K3S_GROUPS
     if config_file:
         _refuse_flags_with_config(ctx, token)
         records = token_records(read_limited(Path(config_file)), config_file, clock.now())
@@ -181,6 +202,9 @@ def create(
     if print_join_command:
         pins = _pins(chosen, clock, timeout)
         lines = [_join_command(chosen, record, program, pins, certificate_key) for record in records]
+    if is_k3s:
+        digest = ca_hash(_served_ca(chosen, clock, timeout), clock.now())
+        lines = [format_token(digest, record.token).reveal().decode() for record in records]
     if dry_run:
         for record, line in zip(records, lines, strict=True):
             echo(f"[dry-run] would create the Secret {NAMESPACE}/{secret_name(record.token.id)}", err=True)
@@ -208,7 +232,7 @@ def _check_certificate_key(key: str, print_join_command: bool) -> None:
 
 def _refuse_flags_with_config(ctx: click.Context, token: str | None) -> None:
     mixed = [
-        "--" + name.replace("_", "-")
+        "--" + name.removeprefix("token_").replace("_", "-")
         for name in _NOT_WITH_CONFIG
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
@@ -219,7 +243,12 @@ def _refuse_flags_with_config(ctx: click.Context, token: str | None) -> None:
 
 
 def _pins(chosen: Selected, clock: Clock, limit: timedelta) -> list[str]:
-    """Return the pins of the CAs that verify the server, from the kubeconfig, else from cluster-info."""
+    """Return the pins of the CAs that verify the server."""
+    return [str(pin) for pin in pins_of(_known_ca(chosen, clock, limit))]
+
+
+def _known_ca(chosen: Selected, clock: Clock, limit: timedelta) -> bytes:
+    """Return the CAs that verify the server, from the kubeconfig, else from cluster-info. Raises ConfigError."""
     ca_pem = chosen.cluster.ca_pem or (read_limited(Path(chosen.cluster.ca_file)) if chosen.cluster.ca_file else b"")
     if not ca_pem:
         ca_pem = cluster.run(chosen, clock, lambda client: _published_ca(client, clock, limit))
@@ -228,7 +257,24 @@ def _pins(chosen: Selected, clock: Clock, limit: timedelta) -> list[str]:
             "neither the kubeconfig nor cluster-info names a CA that verifies the server, so there is no hash to print; let "
             "machines join with --discovery-file"
         )
-    return [str(pin) for pin in pins_of(ca_pem)]
+    return ca_pem
+
+
+def _served_ca(chosen: Selected, clock: Clock, limit: timedelta) -> bytes:
+    """Return the CA bundle as the server serves it to machines that join k3s's way, else as the kubeconfig has it."""
+
+    async def fetch(client: ClusterClient) -> bytes:
+        return await cluster.retry(lambda: client.read(CACERTS), clock, limit)
+
+    try:
+        return cluster.run(chosen, clock, fetch)
+    except (NotFoundError, ForbiddenError, NotKubernetesError):  # the last for a 404 that is no Status
+        echo(
+            f"Warning: {chosen.cluster.server} does not serve {CACERTS}, so machines cannot join it k3s's way; a Mooring server "
+            "serves it with --k3s-supervisor. The hash is that of the CA in the kubeconfig",
+            err=True,
+        )
+        return _known_ca(chosen, clock, limit)
 
 
 async def _published_ca(client: ClusterClient, clock: Clock, limit: timedelta) -> bytes:

@@ -1,7 +1,8 @@
 """`mooring token delete`: delete bootstrap tokens.
 
-Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands): a token is given as its id or as a whole. Messages
-contain the id only. All arguments are checked before the first token is deleted. The first failure stops.
+Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands, docs/protocol/k3s.md#token-commands): a token is
+given as its id, as a whole, or as a whole in k3s's form. Messages contain the id only. All arguments are checked before the first
+token is deleted. The first failure stops.
 """
 
 from __future__ import annotations
@@ -15,25 +16,29 @@ from mooring.cli import cluster
 from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.options.flags import usage
 from mooring.cli.printing.output import echo
+from mooring.cli.token.tokenformat import format_option
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ApiError, ConfigError, NotFoundError
-from mooring.trust.bootstraptoken.token import parse_token_id
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
+from mooring.trust.k3s.token import bootstrap_token_id
 
 
 @click.command("delete")
 @click.argument("token", nargs=-1, required=True)
 @click.option("--dry-run", is_flag=True, help="Print the output without deleting a token.")
+@format_option
 @kubeconfig_option
 @cluster.timeout_option
-def delete(token: Sequence[str], dry_run: bool, kubeconfig: str, context_name: str, timeout: timedelta) -> None:
-    """Delete bootstrap tokens, each given as its id or as a whole.
+def delete(
+    token: Sequence[str], dry_run: bool, token_format: str, kubeconfig: str, context_name: str, timeout: timedelta
+) -> None:
+    """Delete bootstrap tokens, each given as its id, as a whole, or as a whole K10 token.
 
-    Machines that have joined with a token stay members.
+    The form of the arguments decides, whatever --format says. Machines that have joined with a token stay members.
     """
     with usage():
-        ids = [parse_token_id(text) for text in token]
+        ids = [bootstrap_token_id(text) for text in token]
     chosen = cluster.selected(kubeconfig, context_name)
     if dry_run:
         for token_id in ids:

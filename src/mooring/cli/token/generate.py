@@ -11,13 +11,15 @@ import secrets
 import click
 
 from mooring.cli.printing.output import echo
+from mooring.cli.token.tokenformat import format_option
 from mooring.trust.bootstraptoken.token import generate_token
 
 
 @click.command("generate")
-def generate() -> None:
+@format_option
+def generate(token_format: str) -> None:
     """Print a new bootstrap token.
 
-    No server is involved: give the token to `mooring init --token` or to `mooring token create`.
+    No server is involved: give the token to `mooring init --token` or to `mooring token create`. It looks the same in both formats.
     """
     echo(generate_token(secrets.token_bytes).reveal())

@@ -31,8 +31,8 @@ from mooring.clock import Clock, SystemClock, parse_rfc3339
 from mooring.controllers.certificates.requeststate import is_undecided
 from mooring.errors import AlreadyExistsError, ConfigError, NotFoundError
 from mooring.identity import BOOTSTRAP_USER_PREFIX
-from mooring.trust.bootstraptoken.token import parse_token_id
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
+from mooring.trust.k3s.token import bootstrap_token_id
 from mooring.trust.lineage.descent import descendants
 from mooring.trust.lineage.verification import verify
 
@@ -58,7 +58,7 @@ def impact(
     """
     clock = SystemClock()
     with usage():
-        token_id = parse_token_id(token)
+        token_id = bootstrap_token_id(token)
     if dry_run and not revoke:
         raise click.UsageError("--dry-run is only of use with --revoke")
     chosen = cluster.selected(kubeconfig, context_name)

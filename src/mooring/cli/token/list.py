@@ -5,6 +5,8 @@ Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands):
   blanks). Every later row has widths of its own; blanks inside the cells keep the columns aligned.
 * `-o json|yaml` is one document: a List of kubeadm's BootstrapToken with the token's id, remaining seconds, restrictions, joins and
   last use added.
+* `--format k3s` prints the columns of `k3s token list`, and the same documents as an array (docs/protocol/k3s.md#token-commands).
+  It prints no secrets, and ids in every output.
 * The last use is the time in an annotation that the server writes once an hour at most.
 * A Secret that cannot be read as a token is reported on stderr and skipped. Whole tokens are printed, as in kubeadm; `--redact`
   prints ids only.
@@ -27,6 +29,7 @@ from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.cli.printing.redaction import redacted
 from mooring.cli.token.allowance import joins_cell, limits_cell
+from mooring.cli.token.tokenformat import K3S, format_option
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock, human_duration, parse_rfc3339, rfc3339
 from mooring.trust.bootstraptoken.restrictions import joined_keys
@@ -35,6 +38,8 @@ from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, SECRET_TYPE, Tok
 
 HEADERS = ("TOKEN", "TTL", "EXPIRES", "USAGES", "DESCRIPTION", "EXTRA GROUPS", "JOINS", "LAST USE", "LIMITS")
 OUTPUT_VERSION = "output.kubeadm.k8s.io/v1alpha3"
+_K3S_COLUMNS = 6
+"""The columns that k3s has: the first of HEADERS."""
 _PADDED = (0, 9, 0, 22, 56, 0, 0, 0, 0)
 """Widths of the cells before alignment, by column."""
 _MIN_WIDTH = 10
@@ -45,14 +50,21 @@ _PADDING = 3
 @output_option("text", "wide", "json", "yaml", "name")
 @click.option("--redact", is_flag=True, help="Print ids only, not whole tokens.")
 @click.option("--dry-run", is_flag=True, help="Accepted as in kubeadm, without effect.")
+@format_option
 @kubeconfig_option
 @cluster.timeout_option
 def list_tokens(
-    output: str, redact: bool, dry_run: bool, kubeconfig: str, context_name: str, timeout: timedelta
+    output: str,
+    redact: bool,
+    dry_run: bool,
+    token_format: str,
+    kubeconfig: str,
+    context_name: str,
+    timeout: timedelta,
 ) -> None:
     """List bootstrap tokens.
 
-    Whole tokens are printed: keep the output private, or use --redact.
+    Whole tokens are printed: keep the output private, or use --redact or --format k3s, which print ids.
     """
     clock = SystemClock()
 
@@ -70,7 +82,10 @@ def list_tokens(
             found.append((from_secret(secret), secret))
         except TokenError as error:
             echo(f"Warning: {redacted(str(error))}", err=True)
-    _print(found, output, redact, clock.now())
+    if token_format == K3S:
+        _print_as_k3s(found, output, clock.now())
+    else:
+        _print(found, output, redact, clock.now())
 
 
 def _print(found: Sequence[tuple[TokenRecord, Obj]], form: str, redact: bool, now: datetime) -> None:
@@ -93,6 +108,20 @@ def _print(found: Sequence[tuple[TokenRecord, Obj]], form: str, redact: bool, no
     else:
         for line in text_lines([cells(record, secret, redact, now) for record, secret in found]):
             echo(line)
+
+
+def _print_as_k3s(found: Sequence[tuple[TokenRecord, Obj]], form: str, now: datetime) -> None:
+    if form in ("json", "yaml"):
+        items = [document(record, secret, True, now) for record, secret in found]
+        for item in items:
+            del item["token"]
+        output.print_document(items, form)
+    elif form == "text":
+        rows = [(record.token.id, *cells(record, secret, True, now)[1:_K3S_COLUMNS]) for record, secret in found]
+        for line in _align([HEADERS[:_K3S_COLUMNS], *rows]):
+            echo(line)
+    else:
+        _print(found, form, True, now)
 
 
 def document(record: TokenRecord, secret: Obj, redact: bool, now: datetime) -> dict[str, Any]:

@@ -5,8 +5,8 @@ Rules kept here (docs/protocol/k3s.md#hash-of-the-ca):
 * A bundle of several: the first certificate is verified against the others. Those without an authority key identifier, or with that
   of themselves, are roots, and the rest intermediates. The digest is that of the root's DER, and survives a new intermediate.
 * When that verification fails, the digest is that of the file's bytes.
-* A check also accepts the digest of the DER of a lone certificate, because a line end more is the same certificate, and that of the
-  bytes of a file of several.
+* A check also accepts, for a lone certificate, the digests of its DER and of its PEM as Go writes it, because a line end more is
+  the same certificate. For several certificates it also accepts the digest of the bytes of the file.
 * A digest vouches for what it covers and for nothing beside it. Anybody can add a CA of his own to a bundle whose root is pinned,
   and k3s then trusts it. `check_ca_hash` therefore returns the certificates to trust: when the root is pinned, the verified path.
 """
@@ -62,9 +62,11 @@ def check_ca_hash(bundle_pem: bytes, wanted: str, now: datetime | None = None) -
 def _vouched(bundle_pem: bytes, now: datetime | None) -> dict[str, bytes]:
     """Return for each accepted digest the certificates that it covers."""
     found = _certificates(bundle_pem)
-    covered = {_digest(bundle_pem): certificates_pem(found)}
-    path = _path(found, now) if len(found) > 1 else found
-    if path:
+    written = certificates_pem(found)
+    covered = {_digest(bundle_pem): written}
+    if len(found) == 1:
+        covered.setdefault(_digest(written), written)
+    if path := _path(found, now) if len(found) > 1 else found:
         covered.setdefault(_digest(_der(path[-1])), certificates_pem(path))
     return covered
 

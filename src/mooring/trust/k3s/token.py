@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.bootstraptoken.token import BootstrapToken, TokenError
+from mooring.trust.bootstraptoken.token import BootstrapToken, TokenError, parse_token_id
 from mooring.trust.bootstraptoken.token import parse_token as parse_bootstrap_token
 
 PREFIX = "K10"
@@ -25,6 +25,9 @@ HASH_LENGTH = 64
 """Hexadecimal digits of a SHA-256."""
 SERVER, NODE = "server", "node"
 """User names that k3s gives to the two static passwords: servers replace the user of a token by the first, agents by the second."""
+
+DEFAULT_GROUPS = ("system:bootstrappers:k3s:default-node-token",)
+"""Groups of a bootstrap token of k3s's format for which none are given."""
 
 _PREFIX = PREFIX.encode()
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -97,6 +100,16 @@ def parse_token(text: str | bytes) -> K3sToken:
     if not password:
         raise TokenFormatError("invalid token format")
     return K3sToken(digest, username.decode("utf-8", "surrogateescape"), Secret(password), None)
+
+
+def bootstrap_token_id(text: str) -> str:
+    """Return the id in a text: an id, a bootstrap token, or the whole form of one. Raises ConfigError."""
+    if not has_prefix(text):
+        return parse_token_id(text)
+    token = parse_token(text)
+    if token.bootstrap is None:
+        raise TokenFormatError("not a bootstrap token but a password, which is no object of the cluster and has no id")
+    return token.bootstrap.id
 
 
 def format_token(ca_hash: str, credential: Secret | BootstrapToken | K3sToken) -> Secret:

@@ -1,1 +1,1 @@
-"""Default RBAC objects as data, by holder. Import `policy.default_policy` and `kubeadm.kubeadm_policy`."""
+"""Default RBAC objects as data, by holder. Import `default_policy`, `kubeadm_policy` and `k3s_policy` of their modules."""

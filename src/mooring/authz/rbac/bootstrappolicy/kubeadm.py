@@ -27,33 +27,36 @@ from mooring.trust.bootstraptoken.token import DEFAULT_GROUPS
 
 KUBELET_CLIENT_USER = "kube-apiserver-kubelet-client"
 
+GET_NODES = "kubeadm:get-nodes"
+BOOTSTRAPPER = "system:node-bootstrapper"
+KUBEADM_CONFIG = "kubeadm:nodes-kubeadm-config"
+KUBELET_CONFIG = "kubeadm:kubelet-config"
+KUBE_PROXY = "kube-proxy"
+
 _JOINERS = group(*DEFAULT_GROUPS)
 _MEMBERS = group(NODES)
 _CLUSTER_INFO = "kubeadm:bootstrap-signer-clusterinfo"
-_KUBEADM_CONFIG = "kubeadm:nodes-kubeadm-config"
-_KUBELET_CONFIG = "kubeadm:kubelet-config"
 _CERTIFICATES = "kubeadm:kubeadm-certs"
-_KUBE_PROXY = "kube-proxy"
 
 _OBJECTS: tuple[Obj, ...] = (
-    cluster_role("kubeadm:get-nodes", rule("get", "", "nodes")),
-    cluster_binding("kubeadm:get-nodes", "kubeadm:get-nodes", _JOINERS),
-    cluster_binding("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", _JOINERS),
+    cluster_role(GET_NODES, rule("get", "", "nodes")),
+    cluster_binding(GET_NODES, GET_NODES, _JOINERS),
+    cluster_binding("kubeadm:kubelet-bootstrap", BOOTSTRAPPER, _JOINERS),
     cluster_binding("kubeadm:node-autoapprove-bootstrap", NODE_CLIENT, _JOINERS),
     cluster_binding("kubeadm:node-autoapprove-certificate-rotation", SELF_NODE_CLIENT, _MEMBERS),
     cluster_binding("kubeadm:apiserver-kubelet-client", "system:kubelet-api-admin", user(KUBELET_CLIENT_USER)),
     cluster_binding("kubeadm:cluster-admins", "cluster-admin", group(CLUSTER_ADMINS)),
     role(PUBLIC, _CLUSTER_INFO, rule("get", "", "configmaps", "cluster-info")),
     binding(PUBLIC, _CLUSTER_INFO, _CLUSTER_INFO, user(ANONYMOUS)),
-    role(SYSTEM, _KUBEADM_CONFIG, rule("get", "", "configmaps", "kubeadm-config")),
-    binding(SYSTEM, _KUBEADM_CONFIG, _KUBEADM_CONFIG, _JOINERS, _MEMBERS),
-    role(SYSTEM, _KUBELET_CONFIG, rule("get", "", "configmaps", "kubelet-config")),
-    binding(SYSTEM, _KUBELET_CONFIG, _KUBELET_CONFIG, _JOINERS, _MEMBERS),
+    role(SYSTEM, KUBEADM_CONFIG, rule("get", "", "configmaps", "kubeadm-config")),
+    binding(SYSTEM, KUBEADM_CONFIG, KUBEADM_CONFIG, _JOINERS, _MEMBERS),
+    role(SYSTEM, KUBELET_CONFIG, rule("get", "", "configmaps", "kubelet-config")),
+    binding(SYSTEM, KUBELET_CONFIG, KUBELET_CONFIG, _JOINERS, _MEMBERS),
     role(SYSTEM, _CERTIFICATES, rule("get", "", "secrets", "kubeadm-certs")),
     binding(SYSTEM, _CERTIFICATES, _CERTIFICATES, _JOINERS),
-    cluster_binding("kubeadm:node-proxier", "system:node-proxier", service_account(SYSTEM, _KUBE_PROXY)),
-    role(SYSTEM, _KUBE_PROXY, rule("get", "", "configmaps", "kube-proxy")),
-    binding(SYSTEM, _KUBE_PROXY, _KUBE_PROXY, _JOINERS),
+    cluster_binding("kubeadm:node-proxier", "system:node-proxier", service_account(SYSTEM, KUBE_PROXY)),
+    role(SYSTEM, KUBE_PROXY, rule("get", "", "configmaps", "kube-proxy")),
+    binding(SYSTEM, KUBE_PROXY, KUBE_PROXY, _JOINERS),
 )
 
 
