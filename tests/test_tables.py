@@ -29,6 +29,7 @@ from mooring.pki.x509.signers import SIGNERS
 from mooring.plane.configuration import SUBJECTS, declared_settings
 from mooring.registry.admission.table import ADMISSION
 from mooring.server.endpoints.reviews import REVIEWS, review
+from mooring.server.endpoints.supervisor.table import ROUTES
 from mooring.server.endpoints.table import ENDPOINTS, Endpoint, find
 from mooring.server.endpoints.tokenrequest import service_account_token
 from mooring.settings.declaration import Settings
@@ -119,9 +120,14 @@ TABLES: dict[str, tuple[Collect, Collect]] = {
         lambda folder: (type(make(CONTROLLER_SETTINGS)) for make in CONTROLLERS.values()),
     ),
     "signers": (lambda folder: signer_names(), lambda folder: SIGNERS),
-    "endpoints; the router calls two handlers itself": (
+    "endpoints, and routes of the supervisor; the router calls two handlers itself": (
         lambda folder: handlers(),
-        lambda folder: (*(endpoint.serve for endpoint in ENDPOINTS), review, service_account_token),
+        lambda folder: (
+            *(endpoint.serve for endpoint in ENDPOINTS),
+            *(route.serve for route in ROUTES),
+            review,
+            service_account_token,
+        ),
     ),
     "storage drivers": (
         lambda folder: classes("mooring.storage", "compact"),
@@ -132,7 +138,9 @@ TABLES: dict[str, tuple[Collect, Collect]] = {
         lambda folder: (entry.load() for entry in COMMANDS.values()),
     ),
     "subjects of settings; those of mooring controllers are of its own": (
-        lambda folder: subclasses(Settings, "mooring.settings", "mooring.authn", "mooring.trust.sharedkeys"),
+        lambda folder: subclasses(
+            Settings, "mooring.settings", "mooring.authn", "mooring.trust.sharedkeys", "mooring.trust.k3s"
+        ),
         lambda folder: (*SUBJECTS, StandaloneSettings),
     ),
 }

@@ -192,15 +192,15 @@ class BadRequestError(ApiError):
 
 
 class UnauthorizedError(ApiError):
-    """Failed authentication. The message is always `Unauthorized`: the client learns no reason (law 11).
+    """Failed authentication. The message is `Unauthorized`, or k3s's `not authorized`: the client learns no reason (law 11).
 
     `audit_id`: the id under which the server's operator finds the reason; "" when unknown.
     """
 
     reason = "Unauthorized"
 
-    def __init__(self, audit_id: str = "") -> None:
-        super().__init__("Unauthorized")
+    def __init__(self, audit_id: str = "", message: str = "Unauthorized") -> None:
+        super().__init__(message)
         self.audit_id = audit_id
 
 

@@ -48,6 +48,9 @@ def everything(directory: Path) -> dict[str, Any]:
             kubeconfig(directory / "hook", {"server": "https://hook.example"}, {})
         ),
         "keystone_url": "https://keystone.example",
+        "storage": "memory:",
+        "k3s_supervisor": True,
+        "server_token": "0123456789abcdef",
         "authenticators": [
             {"name": "guest", "class": f"{__name__}:Guest"},
             {"name": "second", "class": f"{__name__}:Guest"},
@@ -74,6 +77,7 @@ def test_everything_is_built_in_order_under_its_name(tmp_path: Path) -> None:
         "user-token",
         "oidc",
         "webhook",
+        "k3s-token",
         "password-file",
         "keystone",
         "guest",

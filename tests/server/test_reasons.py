@@ -158,6 +158,8 @@ ELSEWHERE: Mapping[str, str] = {
     "too-many-guesses": "tests/server/test_secondstage.py",
     "wrong-issuer": "tests/pki/test_jwt.py: a token of another issuer is nobody's here, which is unknown-token",
     "bound-object-unknown-kind": "tests/authn/test_serviceaccount.py: every kind that a claim can name is kept here",
+    "wrong-join-token": "tests/server/test_supervisor.py: on paths of the supervisor only",
+    "rotated-token": "tests/server/test_supervisor.py",
     "token-not-text": "tests/authn/test_webhook.py: what a header holds is read as text in any case",
 }
 

@@ -6,7 +6,7 @@ them: it gets a `Host`, and returns the `Running` authenticator.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -40,6 +40,12 @@ class Files(Protocol):
 
     def follow_prepared(self, path: str, prepare: Callable[[bytes], Callable[[], None]]) -> bytes:
         """Likewise. `prepare` runs in a thread and changes nothing; the function that it returns runs on the event loop."""
+
+    def follow_files(self, paths: Sequence[str], prepare: Callable[[], Callable[[], None]]) -> None:
+        """Call `prepare` in a thread after each change of one of `paths`, some of which may be missing.
+
+        The function that `prepare` returns runs on the event loop.
+        """
 
     def read(self, path: str) -> bytes:
         """Return the content of `path`. Raises ConfigError."""
@@ -190,6 +196,8 @@ class Running:
     turned_on_by: str = ALWAYS
     """Key of the setting that turns them on."""
     schemes: Mapping[str, str] = field(default_factory=dict)
+    supervisor: bool = False
+    """True when they judge requests to the supervisor API only, beside all others."""
     gauges: tuple[Gauge, ...] = ()
     start: Callable[[], None] = _nothing
     """Begins background work, in the event loop."""

@@ -18,6 +18,7 @@ from mooring.authn.anonymous.settings import AnonymousSettings
 from mooring.authn.bootstraptoken.reasons import REASONS as BOOTSTRAP_TOKEN_REASONS
 from mooring.authn.bootstraptoken.settings import BootstrapTokenSettings
 from mooring.authn.custom.settings import CustomSettings
+from mooring.authn.k3stoken.reasons import REASONS as K3S_TOKEN_REASONS
 from mooring.authn.keystone.reasons import REASONS as KEYSTONE_REASONS
 from mooring.authn.keystone.settings import KeystoneSettings
 from mooring.authn.login.settings import LoginSettings
@@ -92,6 +93,7 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider("user-token", "mooring.authn.login.runtime:build", (LoginSettings,)),
     Provider("oidc", "mooring.authn.oidc.runtime:build", (OidcSettings,), OIDC_REASONS),
     Provider("webhook", "mooring.authn.webhook.runtime:build", (WebhookSettings,), WEBHOOK_REASONS),
+    Provider("k3s-token", "mooring.authn.k3stoken.runtime:build", reasons=K3S_TOKEN_REASONS),
     Provider(
         "password-file",
         "mooring.authn.passwordfile.runtime:build",

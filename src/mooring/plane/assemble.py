@@ -48,6 +48,7 @@ from mooring.plane.sharedkeys.share import SharedKeys, shares_keys
 from mooring.plane.signing.authorities import SignerAuthorities
 from mooring.plane.signing.policy import FollowedPolicy
 from mooring.plane.snapshots.schedule import ScheduledSnapshots
+from mooring.plane.supervisor import SupervisorParts, build_supervisor
 from mooring.plane.trustpublisher import TrustPublisher
 from mooring.reconcile.fencing import FencedApi
 from mooring.reconcile.leaderelection import LeaderElector
@@ -270,6 +271,17 @@ def assemble(
         partial(host_metrics.text, siblings),
         revocation_list,
     )
+    supervisor = build_supervisor(
+        SupervisorParts(
+            config=config,
+            authentication=authentication,
+            serving=serving,
+            registry=registry,
+            addresses=addresses,
+            ready=lambda: health.report("readyz")[0],
+        ),
+        share,
+    )
     pipeline = Pipeline(
         authenticators=authentication.authenticators,
         second_stage=authentication.second_stage,
@@ -287,6 +299,7 @@ def assemble(
         guesses=guesses,
         audit=Auditor(audit, read_policy(config[AuditSettings].audit_policy_file), clock),
         metrics=metrics,
+        supervisor=supervisor,
     )
     application = Application(pipeline, Compression().applied)
     listener = Listener(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mooring.authn import table
-from mooring.authn.authenticator import Authenticator
+from mooring.authn.authenticator import NOTHING, Authenticator
 from mooring.authn.clientcas.runtime import FollowedClientCas
 from mooring.authn.host import Host, Target
 from mooring.authn.lastuses import LastUses
@@ -76,12 +76,25 @@ class Authentication:
         )
         self.running = table.build(config, self.host)
         self.authenticators: tuple[Authenticator, ...] = tuple(
-            authenticator for running in self.running for authenticator in running.authenticators
+            authenticator
+            for running in self.running
+            if not running.supervisor
+            for authenticator in running.authenticators
         )
+        self.supervisor_authenticators: tuple[Authenticator, ...] = tuple(
+            authenticator
+            for running in self.running
+            for authenticator in running.authenticators
+            if authenticator.judges != NOTHING
+        )
+        """Those of requests to the supervisor API: all but anonymous access, which has no group there."""
         self.schemes: dict[str, str] = {}
         """HTTP authentication schemes beside Bearer that an authenticator judges, those of custom authenticators first."""
+        self.supervisor_schemes: dict[str, str] = {}
         for running in reversed(self.running):
-            self.schemes |= running.schemes
+            self.supervisor_schemes |= running.schemes
+            if not running.supervisor:
+                self.schemes |= running.schemes
 
     def start(self) -> None:
         """Begin the background work of the authenticators, such as fetching keys."""

@@ -29,6 +29,7 @@ from mooring.settings.signing import SigningSettings
 from mooring.settings.snapshots import SnapshotSettings
 from mooring.settings.storage import StorageSettings
 from mooring.settings.workers import WorkersSettings
+from mooring.trust.k3s.settings import K3sSettings
 from mooring.trust.sharedkeys.settings import SharedKeysSettings
 
 S = TypeVar("S", bound=Settings)
@@ -38,6 +39,7 @@ SUBJECTS: tuple[type[Settings], ...] = (
     SnapshotSettings,
     EncryptionSettings,
     SharedKeysSettings,
+    K3sSettings,
     NetworkSettings,
     WorkersSettings,
     ServingSettings,

@@ -71,13 +71,14 @@ class Reloading:
         self._files.append(_Followed((file,), lambda: prepare(read_limited(file)), (state,), (state,)))
         return data
 
-    def follow_files(self, paths: Sequence[Path], prepare: Callable[[], Callable[[], None]]) -> None:
+    def follow_files(self, paths: Sequence[str | Path], prepare: Callable[[], Callable[[], None]]) -> None:
         """Call `prepare` in a thread after each change of one of `paths`, some of which may be missing.
 
         The function that `prepare` returns is then called on the event loop.
         """
-        state = _states(paths)
-        self._files.append(_Followed(tuple(paths), prepare, state, state))
+        files = tuple(map(Path, paths))
+        state = _states(files)
+        self._files.append(_Followed(files, prepare, state, state))
 
     def read(self, path: str) -> bytes:
         """Return the content of `path`. Raises ConfigError."""

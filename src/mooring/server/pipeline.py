@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -45,6 +46,7 @@ from mooring.errors import (
     ApiError,
     ForbiddenError,
     InternalServerError,
+    MethodNotAllowedError,
     MooringError,
     RequestTimeoutError,
     TooManyRequestsError,
@@ -61,8 +63,10 @@ from mooring.server.refusedrequests import Refusal, Refusals
 from mooring.server.requestcontext import Context
 from mooring.server.response.headers import challenges, reply_headers
 from mooring.server.response.render import error_response
+from mooring.server.supervised import Supervised, Supervisor
 from mooring.server.transport.http import Request, Response, header_text
 from mooring.server.transport.responsewriter import ResponseWriter, Streamer
+from mooring.trust.k3s.identity import Access, access_refusal
 
 log = logging.getLogger("mooring.server")
 
@@ -71,6 +75,8 @@ TARPIT_SECONDS = 1.0
 """Delay of a failed authentication beyond the budget: a sequential scan of 10 000 tokens then takes hours."""
 TARPIT_PLACES = 512
 """Requests that may be delayed at a time. Beyond it the 429 is immediate, because waiting connections take memory too."""
+SUPERVISED_SECONDS = 60.0
+"""Time for a request to the supervisor API, as for one to the Kubernetes API."""
 MAX_AUDIT_ID = 64
 """Characters of an Audit-ID of the client. A longer one is replaced, because it would fill the server's log."""
 
@@ -110,6 +116,7 @@ class Pipeline:
         guesses: GuessLimiter,
         audit: Auditor,
         metrics: Metrics,
+        supervisor: Supervisor | None = None,
     ) -> None:
         self._authenticators = authenticators
         self._second_stage = second_stage
@@ -129,6 +136,7 @@ class Pipeline:
         self._guesses = guesses
         self._audit = audit
         self._metrics = metrics
+        self._supervisor = supervisor
         self._delayed = 0
 
     async def __call__(self, request: Request) -> Response:
@@ -169,25 +177,15 @@ class Pipeline:
 
     async def _answer(self, context: Context) -> Response:
         request = context.request
-        cache = request.connection.cache
-        memo = cache.get("peer")
-        if memo is None:
-            memo = cache["peer"] = PeerMemo()
-        credentials = read_credentials(
-            lambda name: request.header_values(name.encode()),
-            request.connection.chain,
-            memo,
-            path=request.path,
-            schemes=self._schemes,
-            header_names=lambda: (name.decode("latin-1") for name, _ in request.headers),
-            source=request.connection.address,
-        )
-        outcome = await self._authenticate(context, credentials)
+        if self._supervisor is not None and (route := self._supervisor.find(request.path)) is not None:
+            return await self._answer_supervised(context, self._supervisor, route)
+        credentials = _credentials(request, self._schemes)
+        outcome = await self._authenticate(context, credentials, self._authenticators)
         if outcome.user is None and credentials.other is None and await self._refresh_views():
-            outcome = await self._authenticate(context, credentials)
+            outcome = await self._authenticate(context, credentials, self._authenticators)
         context.outcome = outcome
         if outcome.user is None:
-            raise await self._refuse(context, outcome)
+            raise await self._refuse(context, outcome, UnauthorizedError())
         context.user = outcome.user
         info = context.info = parse_request(request.method, request.path, request.query)
         kept = self._stripping.left(request.headers)
@@ -225,9 +223,66 @@ class Pipeline:
         response.at_once = self.flow.shared  # not after the work for other users
         return response
 
-    async def _authenticate(self, context: Context, credentials: Credentials) -> Outcome:
+    async def _answer_supervised(self, context: Context, supervisor: Supervisor, route: Supervised) -> Response:
+        """Answer a request to the supervisor API: authentication, the groups of the route, the body, places, and its handler.
+
+        The groups come from the credential, so that waiting changes nothing about the decision.
+        """
+        request = context.request
+        context.info = parse_request(request.method, request.path, {})
+        context.routed = context.confidential = True
+        if route.access is not Access.PUBLIC:
+            await self._admit(context, supervisor, route)
+        if request.method not in route.methods:
+            raise MethodNotAllowedError()
+        if route.access is Access.PUBLIC:
+            await self.flow.enter_anonymous()
+            try:
+                return await route.serve(context)
+            finally:
+                self.flow.leave_anonymous()
+        await request.load(route.max_body)
+        places = supervisor.in_flight.place(request.method) if route.access is Access.AGENT else nullcontext()
+        await self.flow.enter(context.user.username)
+        try:
+            with places:
+                async with asyncio.timeout(SUPERVISED_SECONDS):
+                    return await route.serve(context)
+        except TimeoutError as error:
+            raise RequestTimeoutError(f"the server did not answer within {SUPERVISED_SECONDS:.0f} seconds") from error
+        finally:
+            self.flow.leave()
+
+    async def _admit(self, context: Context, supervisor: Supervisor, route: Supervised) -> None:
+        """Authenticate a request to the supervisor API. Raises UnauthorizedError, ForbiddenError, TooManyRequestsError."""
+        request = context.request
+        credentials = _credentials(request, supervisor.schemes)
+        outcome = await self._authenticate(context, credentials, supervisor.authenticators)
+        if outcome.user is None and await self._refresh_views():
+            outcome = await self._authenticate(context, credentials, supervisor.authenticators)
+        context.outcome = outcome
+        if outcome.refusals and outcome.user is None:
+            raise await self._refuse(context, outcome, UnauthorizedError(message="not authorized"))
+        if outcome.user is not None:
+            context.user = outcome.user
+            context.warnings += (*credentials.warnings, *outcome.warnings)
+            context.annotations.update(outcome.annotations)
+            self._metrics.attempt(outcome.authenticator).inc()
+        impersonates = any(name.startswith(b"impersonate-") for name, _ in request.headers)
+        reason = access_refusal(route.access, outcome.authenticator, context.user.groups, impersonates=impersonates)
+        context.annotations["authorization.k8s.io/decision"] = "forbid" if reason else "allow"
+        context.annotations["authorization.k8s.io/reason"] = reason or f"supervisor: {route.access.value} level"
+        if reason:
+            context.why = reason
+            source = request.connection.network
+            log.info("%s: supervisor: %s is forbidden for %s: %s", context.audit_id, route.path, source, reason)
+            raise ForbiddenError("forbidden")
+
+    async def _authenticate(
+        self, context: Context, credentials: Credentials, authenticators: Sequence[Authenticator]
+    ) -> Outcome:
         """Run the chain of authenticators. Waits only for deferred verdicts."""
-        chain = judge(credentials, self._authenticators, self._views, context.received, self._audiences)
+        chain = judge(credentials, authenticators, self._views, context.received, self._audiences)
         if credentials.basic is None:
             return await self._second_stage.run(chain)
         source = context.request.connection.network
@@ -291,8 +346,8 @@ class Pipeline:
         await self._registry.fresh()
         return self._registry.revision != before
 
-    async def _refuse(self, context: Context, outcome: Outcome) -> ApiError:
-        """Record a refusal. Return 401, or 429 beyond the budget of failures.
+    async def _refuse(self, context: Context, outcome: Outcome, unauthorized: ApiError) -> ApiError:
+        """Record a refusal. Return `unauthorized`, or 429 beyond the budget of failures.
 
         A request without credentials does not count as a failure: some clients send a password only after a 401.
         """
@@ -307,7 +362,7 @@ class Pipeline:
         seconds = self._guesses.failed(source, self._clock.monotonic()) if outcome.refusals else 0.0
         if not seconds:
             log.info("%s: authentication refused for %s: %s", context.audit_id, source, reasons or outcome.why)
-            return UnauthorizedError()
+            return unauthorized
         self._metrics.refused_guesses.inc()
         if self._delayed < TARPIT_PLACES:
             self._delayed += 1
@@ -374,6 +429,23 @@ class Pipeline:
         self._metrics.request(info.verb if known else "", group, resource, subresource, str(status)).inc()
         if info.verb != "watch" and known:
             self._metrics.duration(info.verb, group, resource).observe(self._clock.monotonic() - started)
+
+
+def _credentials(request: Request, schemes: Mapping[str, str]) -> Credentials:
+    """Return the credentials of a request. `schemes`: those beside Bearer that an authenticator judges."""
+    cache = request.connection.cache
+    memo = cache.get("peer")
+    if memo is None:
+        memo = cache["peer"] = PeerMemo()
+    return read_credentials(
+        lambda name: request.header_values(name.encode()),
+        request.connection.chain,
+        memo,
+        path=request.path,
+        schemes=schemes,
+        header_names=lambda: (name.decode("latin-1") for name, _ in request.headers),
+        source=request.connection.address,
+    )
 
 
 def _body_limit(user: UserInfo) -> int:

@@ -38,5 +38,7 @@ class Context:
     """Request body, kept only when an audit policy may record it."""
     audit: Decision | None = None
     """Decision of the audit policy; None until the policy is evaluated."""
+    confidential: bool = False
+    """True when no policy may record the bodies: requests to the supervisor API carry tokens and keys."""
     routed: bool = False
     """True once the path is known to be served: verb and resource then come from closed sets and may become metric labels."""

@@ -28,6 +28,7 @@ from mooring.plane.sharedkeys.tokenfile import ServerTokenFile
 from mooring.secret import Secret
 from mooring.settings.storage import StorageSettings
 from mooring.storage.contract import Entry, KeyExistsError, RevisionMismatchError, Storage
+from mooring.trust.k3s.settings import K3sSettings
 from mooring.trust.sharedkeys import envelope
 from mooring.trust.sharedkeys.envelope import KEY, Row, WrongTokenError
 from mooring.trust.sharedkeys.keyset import KeySet
@@ -53,7 +54,8 @@ def shares_keys(config: ServerConfig) -> bool:
     if storage.in_memory or config[SharedKeysSettings].shared_keys == FILES:
         return False
     token = ServerTokenFile(config)
-    return token.is_given or token.path.exists() or not storage.is_in_data_dir
+    supervised = config[K3sSettings].k3s_supervisor  # its server token seals the keys, as with k3s
+    return supervised or token.is_given or token.path.exists() or not storage.is_in_data_dir
 
 
 class SharedKeys:

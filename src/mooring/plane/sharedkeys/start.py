@@ -17,11 +17,14 @@ from typing import Any
 from mooring.clock import Clock
 from mooring.errors import ConfigError, MooringError
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.keystore import Prepared, make_shared_keys, prepare
+from mooring.plane.keystore import Prepared, exclusive, make_shared_keys, prepare
 from mooring.plane.sharedkeys.share import SharedKeys, shares_keys
+from mooring.plane.sharedkeys.tokenfile import ServerTokenFile
 from mooring.settings.storage import StorageSettings
 from mooring.storage.copying import refuse_incomplete
 from mooring.storage.table import open_storage
+from mooring.trust.k3s.settings import K3sSettings
+from mooring.trust.sharedkeys.servertoken import generate_token
 
 log = logging.getLogger("mooring.plane")
 
@@ -39,7 +42,16 @@ def prepare_keys(
     """
     if shares_keys(config):
         run(_settle(config, clock, entropy))
+    elif config[K3sSettings].k3s_supervisor and not config[StorageSettings].in_memory:
+        _make_token(config, entropy)
     return prepare(config, clock.now(), entropy)
+
+
+def _make_token(config: ServerConfig, entropy: Callable[[int], bytes]) -> None:
+    """Keep the server token of a server whose keys an operator copies; make one when there is none."""
+    token = ServerTokenFile(config)
+    with exclusive(Path(config.data_dir)):
+        token.keep(token.given() or token.kept() or generate_token(entropy))
 
 
 def in_child(work: Coroutine[Any, Any, None]) -> None:

@@ -111,7 +111,9 @@ class Auditor:
         level = decision.level
         annotations = context.annotations
         plain = decision is METADATA or level is Level.METADATA  # the common case, without bodies
-        if not plain and (info.group, info.resource, info.subresource) in _RESOURCES_WITH_SECRETS:
+        if not plain and (
+            context.confidential or (info.group, info.resource, info.subresource) in _RESOURCES_WITH_SECRETS
+        ):
             level, plain = Level.METADATA, True
             annotations = {**annotations, OMITTED: "bodies of this kind hold secrets"}
         event = audit_event(

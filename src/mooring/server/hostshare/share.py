@@ -54,6 +54,10 @@ class Counted(IntEnum):
     """Heartbeats of the worker. The supervisor reads them, and nobody adds them up."""
     ACCEPTING = 8
     """0 while the worker accepts no connections, else 1 and the connections that it has accepted and not admitted yet."""
+    SUPERVISOR_READING = 9
+    """Requests at agent level of the supervisor API that run: those that change nothing."""
+    SUPERVISOR_CHANGING = 10
+    """Others of them."""
 
 
 class Shared(IntEnum):

@@ -1,0 +1,92 @@
+"""Runs the authenticator of the server token and the agent token, whose files are followed while the server runs.
+
+Rules kept here: each worker follows the files of the data directory by itself, so that a rotated token is in force in all of them
+within two looks. A store in memory has no such files: there the settings give the token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from mooring.authn.chain import BASIC
+from mooring.authn.host import Configured, Host, Running
+from mooring.authn.k3stoken.authenticator import K3sTokenAuthenticator
+from mooring.errors import ConfigError
+from mooring.secret import Secret
+from mooring.settings.storage import StorageSettings
+from mooring.trust.k3s.acceptedtokens import AcceptedTokens, decode_former, digest
+from mooring.trust.k3s.agenttoken import parse_agent_token
+from mooring.trust.k3s.settings import K3sSettings
+from mooring.trust.sharedkeys.servertoken import parse_token
+from mooring.trust.sharedkeys.settings import SharedKeysSettings
+
+KEY = "k3s-supervisor"
+FOLDER, TOKEN, FORMER = "server", "token", "former-tokens.json"
+
+
+def build(config: Configured, host: Host) -> Running | None:
+    """Return the authenticator; None without the supervisor API. Raises ConfigError."""
+    if not config[K3sSettings].k3s_supervisor:
+        return None
+    sources = _Sources(config, host)
+    authenticator = K3sTokenAuthenticator(sources.read())
+
+    def prepare() -> Callable[[], None]:
+        accepted = sources.read()
+
+        def use() -> None:
+            authenticator.accepted = accepted
+
+        return use
+
+    host.files.follow_files(sources.paths, prepare)
+    return Running(authenticators=(authenticator,), turned_on_by=KEY, schemes={BASIC: "Basic"}, supervisor=True)
+
+
+class _Sources:
+    """Files and settings that hold the tokens."""
+
+    def __init__(self, config: Configured, host: Host) -> None:
+        self._settings, self._shared = config[K3sSettings], config[SharedKeysSettings]
+        self._host = host
+        storage = config[StorageSettings]
+        folder = None if storage.in_memory else Path(storage.data_dir) / FOLDER
+        given = self._shared.server_token_file
+        self._server = Path(given) if folder is None and given else folder and folder / TOKEN
+        self._former = folder and folder / FORMER
+        self._agent = Path(self._settings.agent_token_file) if self._settings.agent_token_file else None
+        for path in (self._server, self._agent):
+            if path is not None and path.exists():
+                host.files.warn_if_exposed(str(path))
+
+    @property
+    def paths(self) -> list[str]:
+        return [str(path) for path in (self._server, self._former, self._agent) if path is not None]
+
+    def read(self) -> AcceptedTokens:
+        """Return what is accepted now. Raises ConfigError."""
+        former = self._former
+        return AcceptedTokens(
+            digest(self._server_token()),
+            self._agent_digest(),
+            decode_former(self._host.files.read(str(former))) if former is not None and former.exists() else (),
+        )
+
+    def _server_token(self) -> Secret:
+        if self._server is not None:
+            try:
+                return parse_token(self._host.files.read(str(self._server)))
+            except ConfigError as error:
+                raise ConfigError(f"{self._server}: {error}") from None
+        if self._shared.server_token is None:
+            raise ConfigError(f"{KEY}: a store in memory keeps no server token; give --server-token-file")
+        return self._shared.server_token
+
+    def _agent_digest(self) -> bytes | None:
+        if self._agent is not None:
+            return digest(
+                parse_agent_token(self._host.files.read(str(self._agent)), f"agent-token-file: {self._agent}")
+            )
+        token = self._settings.agent_token
+        return None if token is None else digest(token)

@@ -1,0 +1,61 @@
+"""Table of the supervisor API: every path that `--k3s-supervisor` adds. Without it none of them exists.
+
+Rules kept here (docs/protocol/k3s.md#supervisor):
+* A path matches exactly, and is not cleaned. What no row names belongs to the Kubernetes API.
+* A row names the level that opens it. A method that it does not name is 405, after authentication.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from mooring.server.endpoints.supervisor.agents import agent_config, apiservers, ca_bundle, ping, readiness
+from mooring.server.endpoints.supervisor.services import SupervisorServices
+from mooring.server.requestcontext import Context
+from mooring.server.supervised import Supervised
+from mooring.server.transport.http import Response
+from mooring.trust.k3s import headers as paths
+from mooring.trust.k3s.identity import Access
+
+N = TypeVar("N")
+
+MAX_AGENT_BODY = 64 << 10
+"""Bytes of a request body. A certificate request takes 10 kB at most, and many machines have the token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route(Generic[N]):
+    """One path of the supervisor API."""
+
+    path: str
+    access: Access
+    serve: Callable[[Context, N], Awaitable[Response]]
+    needs: Callable[[SupervisorServices], N]
+    """Returns the parts that `serve` gets."""
+    methods: tuple[str, ...] = ("GET", "HEAD")
+    max_body: int = MAX_AGENT_BODY
+
+
+ROUTES: tuple[Route[Any], ...] = (
+    Route(paths.CACERTS, Access.PUBLIC, ca_bundle, lambda services: services.server_ca),
+    Route(paths.PING, Access.PUBLIC, ping, lambda services: None),
+    Route(paths.CONFIG, Access.AGENT, agent_config, lambda services: services.config),
+    Route(paths.CLIENT_CA, Access.AGENT, ca_bundle, lambda services: services.client_ca),
+    Route(paths.SERVER_CA, Access.AGENT, ca_bundle, lambda services: services.server_ca),
+    Route(paths.APISERVERS, Access.AGENT, apiservers, lambda services: services.apiservers),
+    Route(paths.READYZ, Access.AGENT, readiness, lambda services: services.ready),
+)
+
+
+def routes(services: SupervisorServices) -> Callable[[str], Supervised | None]:
+    """Return the function that finds the route of a path."""
+    found = {
+        row.path: Supervised(row.path, row.access, row.methods, _handler(row, services), row.max_body) for row in ROUTES
+    }
+    return found.get
+
+
+def _handler(row: Route[Any], services: SupervisorServices) -> Callable[[Context], Awaitable[Response]]:
+    return lambda context: row.serve(context, row.needs(services))

@@ -1,0 +1,94 @@
+"""Passwords that the supervisor accepts now: the server token, the agent token, and server tokens that were rotated away.
+
+    server/token                 the server token in force
+    server/former-tokens.json    {"formerTokens": [{"sha256": "<hex>", "until": "<RFC 3339>"}]}: digests of former ones, each with
+                                 the end of its grace
+
+Rules kept here (docs/protocol/k3s.md#authentication-of-the-supervisor, docs/adr/0051-the-supervisor-api.md):
+* Tokens are kept as SHA-256 digests. They are random, or as long as a server token must be, and guesses are limited: a slow hash
+  for each request would let a stranger occupy the processor.
+* All accepted digests are compared, each in constant time. How long a refusal takes tells nothing about them.
+* A former token is accepted before the end of its grace, which is checked at each use. Afterwards it is refused as `rotated-token`.
+* Without an agent token, user `node` has the passwords of user `server`.
+* Values are immutable. A rotation replaces the whole object.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from mooring.apimachinery.codec.json import decode_json, encode_json
+from mooring.clock import parse_rfc3339, rfc3339
+from mooring.errors import ConfigError, MooringError
+from mooring.secret import Secret
+from mooring.trust.k3s.identity import AGENT_USER, SERVER_USER
+
+ACCEPTED, UNKNOWN, WRONG, ROTATED = "accepted", "unknown-user", "wrong-join-token", "rotated-token"
+"""Judgements of a user and a password."""
+
+MAX_FORMER = 16
+"""Former tokens that are kept: more rotations than fall into the longest grace."""
+_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class FormerToken:
+    """A server token that was rotated away: the digest of its password, and the end of its grace."""
+
+    sha256: bytes = field(repr=False)
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedTokens:
+    """Passwords of users `server` and `node`, as digests. `agent` is None when the server token is the agent token, too."""
+
+    server: bytes = field(repr=False)
+    agent: bytes | None = field(default=None, repr=False)
+    former: tuple[FormerToken, ...] = ()
+
+    def judge(self, user: str, password: Secret, now: datetime) -> str:
+        """Return the judgement: ACCEPTED, UNKNOWN for another user name, WRONG, or ROTATED for a token after its grace."""
+        if user not in (SERVER_USER, AGENT_USER):
+            return UNKNOWN
+        given = digest(password)
+        if user == AGENT_USER and self.agent is not None:
+            return ACCEPTED if hmac.compare_digest(given, self.agent) else WRONG
+        is_current = hmac.compare_digest(given, self.server)
+        matching = [one for one in self.former if hmac.compare_digest(given, one.sha256)]
+        if is_current or any(now < one.until for one in matching):
+            return ACCEPTED
+        return ROTATED if matching else WRONG
+
+
+def digest(password: Secret) -> bytes:
+    """Return the form in which a password is kept."""
+    return hashlib.sha256(password.reveal()).digest()
+
+
+def encode_former(tokens: Sequence[FormerToken]) -> bytes:
+    """Return the content of `former-tokens.json`; the newest MAX_FORMER are kept."""
+    kept = sorted(tokens, key=lambda one: one.until)[-MAX_FORMER:]
+    return encode_json({"formerTokens": [{"sha256": one.sha256.hex(), "until": rfc3339(one.until)} for one in kept]})
+
+
+def decode_former(data: bytes) -> tuple[FormerToken, ...]:
+    """Return the former tokens in a file; an empty one has none. Raises ConfigError."""
+    if not data:
+        return ()
+    try:
+        rows = decode_json(data)["formerTokens"]
+        return tuple(FormerToken(_digest_of(row["sha256"]), parse_rfc3339(row["until"])) for row in rows)
+    except (MooringError, ValueError, LookupError, TypeError, AttributeError):
+        raise ConfigError("former-tokens.json is damaged; without it rotated tokens have no grace") from None
+
+
+def _digest_of(text: str) -> bytes:
+    if _DIGEST.fullmatch(text) is None:
+        raise ValueError
+    return bytes.fromhex(text)
