@@ -104,6 +104,18 @@ def test_of_many_field_errors_the_first_are_listed() -> None:
     assert len(error.details.causes) == errors.MAX_FIELD_ERRORS
 
 
+def test_of_many_objects_that_cannot_be_read_the_first_are_listed() -> None:
+    problems = [(f"/registry/secrets/{number}", "no key") for number in range(errors.MAX_READ_ERRORS + 1)]
+    error = errors.StorageReadError.of("", "secrets", problems)
+    assert error.message == (
+        'failed to read one or more secrets from the storage: unable to transform key "/registry/secrets/0": no key, '
+        f"and {errors.MAX_READ_ERRORS} more"
+    )
+    *listed, last = error.details.causes
+    assert [cause.field for cause in listed] == [key for key, _ in problems[:-1]]
+    assert (last.reason, last.field) == ("FieldValueTooMany", "")
+
+
 def test_a_long_value_is_truncated_in_an_error() -> None:
     body = errors.invalid("x", ["y" * errors.MAX_QUOTED], "is too much").body
     assert body.endswith("yyy...: is too much")

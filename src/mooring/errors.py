@@ -250,6 +250,8 @@ STALE = "the object has been modified; please apply your changes to the latest v
 
 MAX_FIELD_ERRORS = 100
 """Field errors in one response: a body of 3 MiB can have a hundred thousand, and each quotes a value."""
+MAX_READ_ERRORS = 100
+"""Objects that cannot be read of which one response tells; kube-apiserver's limit."""
 MAX_QUOTED = 16_384
 """Characters of a value that an error quotes; the largest readable value is a long list of names."""
 
@@ -322,6 +324,26 @@ class ExpiredError(ApiError):
 
 class InternalServerError(ApiError):
     reason = "InternalError"
+
+
+class StorageReadError(InternalServerError):
+    """500: a list would contain objects that cannot be read. Each cause names the storage key of one."""
+
+    reason = "StorageReadError"
+
+    @classmethod
+    def of(cls, group: str, resource: str, problems: Sequence[tuple[str, str]]) -> StorageReadError:
+        """Return the error for `problems`: storage keys and why their values cannot be read."""
+        listed = problems[:MAX_READ_ERRORS]
+        causes = [Cause("UnexpectedServerResponse", f"{key}: {problem}", key) for key, problem in listed]
+        if len(problems) > MAX_READ_ERRORS:
+            causes.append(Cause("FieldValueTooMany", "too many errors, the list is truncated"))
+        (first, problem), others = listed[0], len(problems) - 1
+        return cls(
+            f'failed to read one or more {qualified(resource, group)} from the storage: unable to transform key "{first}": '
+            + (f"{problem}, and {others} more" if others else problem),
+            Details(name="list", group=group, kind=resource, causes=tuple(causes)),
+        )
 
 
 class ServiceUnavailableError(ApiError):

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mooring.apimachinery.options import IGNORE_STORE_READ_ERROR as IGNORE
 from mooring.apimachinery.options import (
     INCONSISTENT,
     MAX_CONTINUE,
@@ -250,6 +251,9 @@ def test_a_nameless_manager_is_named_after_its_user_agent(agent: str, manager: s
         ("", {"orphanDependents": False}, DeleteOptions(propagation="Background")),
         ("", {"preconditions": {"uid": "u", "resourceVersion": "7"}}, DeleteOptions(uid="u", resource_version="7")),
         ("", {"preconditions": {"uid": "", "resourceVersion": ""}}, DeleteOptions(uid="", resource_version="")),
+        (f"{IGNORE}=true", None, DeleteOptions(ignore_store_read_error=True)),
+        ("", {IGNORE: True, "preconditions": {}, "dryRun": []}, DeleteOptions(ignore_store_read_error=True)),
+        ("gracePeriodSeconds=1", {IGNORE: False, "orphanDependents": True}, DeleteOptions(propagation="Orphan")),
         ("gracePeriodSeconds=-1", None, DeleteOptions(grace_period_seconds=1)),
         ("", {"gracePeriodSeconds": -5}, DeleteOptions(grace_period_seconds=1)),
         ("", {"dryRun": ["All"]}, DeleteOptions(dry_run=True)),
@@ -283,6 +287,21 @@ def test_delete_options_come_from_the_body_or_else_the_query(
         ),
         ("dryRun=x", None, 'dryRun: Unsupported value: ["x"]: supported values: "All"'),
         ("dryRun=x", {"gracePeriodSeconds": 1}, 'dryRun: Unsupported value: ["x"]: supported values: "All"'),
+        *(
+            (
+                text,
+                {IGNORE: True, **body},
+                f"{IGNORE}: Invalid value: true: cannot be set together with .{name}",
+            )
+            for text, body, name in (
+                ("dryRun=All", {}, "dryRun"),
+                ("", {"dryRun": ["All"]}, "dryRun"),
+                ("", {"propagationPolicy": "Orphan"}, "propagationPolicy"),
+                ("", {"orphanDependents": False}, "orphanDependents"),
+                ("", {"gracePeriodSeconds": 0}, "gracePeriodSeconds"),
+                ("", {"preconditions": {"uid": ""}}, "preconditions"),
+            )
+        ),
     ],
 )
 def test_delete_options_outside_the_rules_are_invalid(text: str, body: dict[str, Any] | None, message: str) -> None:
@@ -300,6 +319,7 @@ def test_delete_options_outside_the_rules_are_invalid(text: str, body: dict[str,
         ("", {"gracePeriodSeconds": True}, "gracePeriodSeconds of DeleteOptions has the wrong type"),
         ("", {"preconditions": []}, "preconditions of DeleteOptions has the wrong type"),
         ("", {"preconditions": {"uid": 1}}, "uid of DeleteOptions has the wrong type"),
+        ("", {IGNORE: "true"}, f"{IGNORE} of DeleteOptions has the wrong type"),
         ("", {"dryRun": "All"}, "dryRun of DeleteOptions has the wrong type"),
         ("", {"dryRun": [{}]}, "dryRun of DeleteOptions has the wrong type"),
     ],
@@ -374,7 +394,7 @@ def test_a_junk_token_is_never_more_than_a_bad_request(text: str) -> None:
 PARAMETERS = [
     "limit", "continue", "resourceVersion", "resourceVersionMatch", "labelSelector", "fieldSelector", "watch", "timeoutSeconds",
     "sendInitialEvents", "timeout", "dryRun", "fieldManager", "fieldValidation", "force", "gracePeriodSeconds",
-    "propagationPolicy", "orphanDependents",
+    "propagationPolicy", "orphanDependents", IGNORE,
 ]  # fmt: skip
 
 

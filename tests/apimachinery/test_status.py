@@ -35,6 +35,7 @@ from mooring.errors import (
     RequestTimeoutError,
     ServiceUnavailableError,
     StorageError,
+    StorageReadError,
     TooManyRequestsError,
     UnauthorizedError,
     UnknownOutcomeError,
@@ -58,6 +59,23 @@ def test_every_reason_of_an_error_has_a_code() -> None:
         (UnauthorizedError(), 401, "Unauthorized", None),
         (TooManyRequestsError(), 429, "TooManyRequests", {"retryAfterSeconds": 1}),
         (ExpiredError("x"), 410, "Expired", None),
+        (
+            StorageReadError.of("g", "roles", [("/registry/roles/a", "no key")]),
+            500,
+            "StorageReadError",
+            {
+                "name": "list",
+                "group": "g",
+                "kind": "roles",
+                "causes": [
+                    {
+                        "reason": "UnexpectedServerResponse",
+                        "message": "/registry/roles/a: no key",
+                        "field": "/registry/roles/a",
+                    }
+                ],
+            },
+        ),
         (
             InvalidError.of("", "Secret", "a", [required("type", "say it")]),
             422,
@@ -133,6 +151,7 @@ def test_a_finished_deletion_is_a_success() -> None:
         ConflictError("c", Details("n", "g", "k", "u", (Cause("r", "m", "f"),), 3)),
         TooManyRequestsError("slow down", 7),
         UnauthorizedError(),
+        StorageReadError.of("g", "roles", [("/registry/roles/a", "no key")]),
         resource_version_too_large(9, 5),
     ],
     ids=lambda error: type(error).__name__,

@@ -6,20 +6,25 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.errors import AlreadyExistsError, InternalServerError
+from mooring.errors import AlreadyExistsError, ConflictError, InternalServerError, InvalidError
 from mooring.plane.encryption import stored_resources
+from mooring.registry.cache.stored import encoded
+from mooring.registry.write.writer import WRITE_TRIES
+from mooring.storage.contract import Entry, Storage
 from mooring.storage.encryption.providers import Providers
 from mooring.storage.encryption.storage import EncryptedStorage
 from mooring.storage.memory import MemoryStorage
 from mooring.trust.encryption.configuration import NOTHING, parse
 from tests.support.encryption import IDENTITY, entry, file, local
 from tests.support.manualclock import ManualClock, settle
-from tests.support.registryroom import Room, counting_entropy, open_room, secret
+from tests.support.registryroom import Room, counting_entropy, kind, open_room, secret
+from tests.support.storagedrivers import MAKERS
 
 KEY = "/registry/secrets/default/a"
 
@@ -27,7 +32,7 @@ KEY = "/registry/secrets/default/a"
 class Plane:
     """A registry over an encrypting store, and the bytes below."""
 
-    def __init__(self, room: Room, inner: MemoryStorage, providers: Providers) -> None:
+    def __init__(self, room: Room, inner: Storage, providers: Providers) -> None:
         self.room = room
         self.inner = inner
         self.providers = providers
@@ -51,8 +56,8 @@ class Plane:
 
 
 @asynccontextmanager
-async def open_plane() -> AsyncIterator[Plane]:
-    clock, inner = ManualClock(), MemoryStorage()
+async def open_plane(inner: Storage | None = None) -> AsyncIterator[Plane]:
+    clock, inner = ManualClock(), inner or MemoryStorage()
     providers = Providers(NOTHING, clock, counting_entropy())
     storage = EncryptedStorage(inner, providers, stored_resources())
     await storage.open()
@@ -116,6 +121,8 @@ UNREADABLE = (
     "for this resource"
 )
 
+UNREADABLE_LIST = UNREADABLE.replace("Internal error occurred", "failed to read one or more secrets from the storage")
+
 
 async def lose_the_key(plane: Plane) -> None:
     """Write one Secret with a key, and another without one; restart the cache without the key."""
@@ -132,17 +139,71 @@ async def test_an_object_that_no_key_decrypts_hides_no_other(plane: Plane) -> No
     async with open_room(plane.room.storage, clock=plane.room.clock) as restarted:
         assert await plane.problem(restarted.get("secrets", "a")) == UNREADABLE
         assert await plane.problem(restarted.get("secrets", "a", resource_version="0")) == UNREADABLE
-        assert await plane.problem(restarted.list("secrets")) == UNREADABLE
+        for selection in ({}, {"fieldSelector": "metadata.name=a", "namespace": "default"}, {"limit": 2}):
+            assert await plane.problem(restarted.list("secrets", **selection)) == UNREADABLE_LIST
+        first = await restarted.list("secrets", "other", limit=1)
         assert (
-            await plane.problem(restarted.list("secrets", fieldSelector="metadata.name=a", namespace="default"))
-            == UNREADABLE
+            await plane.problem(
+                restarted.list("secrets", resourceVersionMatch="Exact", resourceVersion=str(first.revision))
+            )
+            == UNREADABLE_LIST
         )
-        assert await plane.problem(restarted.watch("secrets")) == UNREADABLE
+        assert await plane.problem(restarted.watch("secrets")) == UNREADABLE_LIST
         assert await plane.problem(restarted.delete("secrets", "a")) == UNREADABLE
         assert (await restarted.get("secrets", "b")).name == "b"
         assert await restarted.names("secrets", "other") == ["c"]
         with pytest.raises(AlreadyExistsError):
             await restarted.create("secrets", secret("a"))
+
+
+@pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"])
+def test_an_unsafe_delete_removes_what_cannot_be_read_and_nothing_else(driver: str, tmp_path: Path) -> None:
+    async def run() -> None:
+        async with open_plane(MAKERS[driver](tmp_path)) as plane:
+            await unsafe_delete_removes_what_cannot_be_read_and_nothing_else(plane)
+
+    asyncio.run(run())
+
+
+async def unsafe_delete_removes_what_cannot_be_read_and_nothing_else(plane: Plane) -> None:
+    await lose_the_key(plane)
+    await plane.inner.create("/registry/secrets/default/garbage", b"no object")
+    async with open_room(plane.room.storage, clock=plane.room.clock) as restarted:
+        registry, secrets = restarted.registry, kind("secrets")
+        for name in ("b", "missing"):
+            with pytest.raises(InvalidError, match="is exclusively used to delete corrupt object"):
+                await registry.delete_unreadable(secrets, "default", name)
+        for name in ("a", "garbage"):
+            await registry.delete_unreadable(secrets, "default", name)
+            assert await plane.inner.get(f"/registry/secrets/default/{name}") is None
+        assert await restarted.names("secrets") == ["b", "c"]
+        await restarted.watch("secrets", "default")
+        await restarted.create("secrets", secret("a"))
+        assert restarted.seen == ["ADDED b", "ADDED a"]
+    assert await plane.room.names("secrets", "default") == ["a", "b"], "the other server has followed"
+
+
+@in_plane
+async def test_an_unsafe_delete_judges_the_value_that_it_removes(plane: Plane) -> None:
+    """Test with an object that another server writes between the read and the delete: each time, and once as a readable one."""
+    await lose_the_key(plane)
+    read, writes = plane.room.storage.get, [b"k8s:enc:aesgcm:v1:lost:again"] * WRITE_TRIES
+
+    async def read_and_lose(key: str, *, revision: int = 0) -> Entry | None:
+        found = await read(key, revision=revision)
+        if found is not None and writes:
+            await plane.inner.update(key, writes.pop(), expected=found.revision)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plane.room.storage, "get", read_and_lose)
+        with pytest.raises(ConflictError, match="has been modified"):
+            await plane.room.registry.delete_unreadable(kind("secrets"), "default", "a")
+        writes.append(encoded(kind("secrets").resource, secret("a", metadata={"namespace": "default"})))
+        with pytest.raises(InvalidError, match="exclusively"):
+            await plane.room.registry.delete_unreadable(kind("secrets"), "default", "a")
+    await settle()
+    assert await plane.room.names("secrets", "default") == ["a", "b"]
 
 
 @in_plane

@@ -1,11 +1,18 @@
-"""Test the reply of a DELETE that removes the object at once.
+"""Test the reply of a DELETE that removes the object at once, also one that cannot be read.
 
-Source: docs/protocol/errors.md#successful-deletions.
+Source: docs/protocol/errors.md#successful-deletions, docs/protocol/requests.md#objects-that-cannot-be-read.
 """
 
 from __future__ import annotations
 
+import pytest
+
+from mooring.apimachinery.options import IGNORE_STORE_READ_ERROR
 from tests.support.serverroom import Server, in_server
+
+SECRETS = "/api/v1/namespaces/default/secrets"
+UNSAFE = f"{IGNORE_STORE_READ_ERROR}=true"
+VERB = "unsafe-delete-ignore-read-errors"
 
 
 @in_server
@@ -28,3 +35,81 @@ async def test_a_namespace_is_told_by_itself_even_when_nothing_holds_it(server: 
         made.obj["metadata"]["uid"],
     )
     assert (await server.get("/api/v1/namespaces/a")).status == 404
+
+
+async def lose_the_key(server: Server) -> None:
+    """Store a Secret that no key decrypts."""
+    sealed = b"k8s:enc:aesgcm:v1:lost:x"
+    await server.storage.create("/registry/secrets/default/a", sealed)
+    await server.registry.fresh()
+
+
+@in_server
+async def test_an_object_that_cannot_be_read_is_deleted_on_request(server: Server) -> None:
+    await lose_the_key(server)
+    listed = await server.get(SECRETS)
+    assert (listed.status, listed.obj["reason"]) == (500, "StorageReadError")
+    assert [cause["field"] for cause in listed.obj["details"]["causes"]] == ["/registry/secrets/default/a"]
+    assert (await server.call("DELETE", f"{SECRETS}/a")).status == 500
+    gone = await server.call("DELETE", f"{SECRETS}/a?{UNSAFE}")
+    assert gone.obj == {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": {"name": "a", "kind": "Secret"},
+        "code": 200,
+    }
+    assert (await server.get(SECRETS)).obj["items"] == []
+
+
+@pytest.mark.parametrize("method", ["body", "query"])
+@in_server
+async def test_that_needs_a_verb_of_its_own(server: Server, method: str) -> None:
+    await lose_the_key(server)
+    rules = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["delete", "list"]}]
+    role = (
+        await server.post(
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles", {"metadata": {"name": "r"}, "rules": rules}
+        )
+    ).obj
+    subject = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "jane"}
+    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r"}
+    bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
+    await server.post(bindings, {"metadata": {"name": "r"}, "subjects": [subject], "roleRef": ref})
+    jane = server.user("jane")
+
+    async def delete() -> tuple[int, str]:
+        how = {"body": {IGNORE_STORE_READ_ERROR: True}} if method == "body" else {}
+        reply = await server.call("DELETE", f"{SECRETS}/a" + ("" if how else f"?{UNSAFE}"), via=jane, **how)
+        return reply.status, reply.obj.get("message", "")
+
+    assert await delete() == (403, f'secrets "a" is forbidden: not permitted to do "{VERB}", reason: ')
+    rules[0]["verbs"].append(VERB)
+    await server.call("PUT", "/apis/rbac.authorization.k8s.io/v1/clusterroles/r", body={**role, "rules": rules})
+    assert await delete() == (200, "")
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        pytest.param(
+            f"{SECRETS}/b?{UNSAFE}",
+            f'secrets "b" is invalid: {IGNORE_STORE_READ_ERROR}: Invalid value: true: is exclusively used to delete corrupt '
+            "object(s), try again by removing this option",
+            id="an object that can be read",
+        ),
+        pytest.param(
+            f"{SECRETS}?{UNSAFE}",
+            f'DeleteOptions.meta.k8s.io "" is invalid: {IGNORE_STORE_READ_ERROR}: Invalid value: true: is not allowed with '
+            "DELETECOLLECTION, try again after removing the option",
+            id="a collection",
+        ),
+    ],
+)
+@in_server
+async def test_it_is_refused_for(server: Server, target: str, message: str) -> None:
+    await server.post(SECRETS, {"metadata": {"name": "b"}})
+    refused = await server.call("DELETE", target)
+    assert (refused.status, refused.message) == (422, message)
+    assert (await server.get(f"{SECRETS}/b")).status == 200

@@ -10,6 +10,7 @@ Rules kept here:
 * resourceVersionMatch needs a resourceVersion and no continue, and Exact excludes "0"; on watch it goes only with
   sendInitialEvents, which needs NotOlderThan; sendInitialEvents never goes with list.
 * Options of DELETE come from the body, or from the query without a body. dryRun counts in both, so that a dry run never deletes.
+* `ignoreStoreReadErrorWithClusterBreakingPotential` excludes every other option of DELETE.
 * A continue token is base64url JSON {v, rv, start}; rv -1 marks an inconsistent continuation. Clients may send any token: it is
   checked and never trusted.
 
@@ -270,6 +271,9 @@ def default_field_manager(user_agent: str) -> str:
     return "".join(character for character in name if character.isprintable())[:MAX_FIELD_MANAGER]
 
 
+IGNORE_STORE_READ_ERROR = "ignoreStoreReadErrorWithClusterBreakingPotential"
+_NOT_WITH_IT = ("dryRun", "propagationPolicy", "orphanDependents", "gracePeriodSeconds", "preconditions")
+"""Options that exclude it, in the order of kube-apiserver's errors. Empty lists and objects do not count."""
 NEGATIVE_GRACE = 1
 """Seconds used for a negative gracePeriodSeconds, as in kube-apiserver."""
 
@@ -279,6 +283,7 @@ class DeleteOptions:
     """Options of delete. `propagation` is "" (the kind's default), Background, Foreground or Orphan.
 
     `uid` and `resource_version` are preconditions, None when absent. No object has an empty one.
+    `ignore_store_read_error` deletes an object that cannot be read, and no other.
     """
 
     grace_period_seconds: int | None = None
@@ -286,6 +291,7 @@ class DeleteOptions:
     uid: str | None = None
     resource_version: str | None = None
     dry_run: bool = False
+    ignore_store_read_error: bool = False
 
 
 def parse_delete_options(query: Query, body: Obj | None = None) -> DeleteOptions:
@@ -300,9 +306,9 @@ def parse_delete_options(query: Query, body: Obj | None = None) -> DeleteOptions
     if "propagationPolicy" in query:
         options["propagationPolicy"] = _first(query, "propagationPolicy")
     options["preconditions"] = {name: _first(query, name) for name in ("uid", "resourceVersion") if name in query}
-    orphan = _optional_truth(query, "orphanDependents")
-    if orphan is not None:
-        options["orphanDependents"] = orphan
+    for name in ("orphanDependents", IGNORE_STORE_READ_ERROR):
+        if (given := _optional_truth(query, name)) is not None:
+            options[name] = given
     return _delete_options(options, [])
 
 
@@ -326,6 +332,14 @@ def _delete_options(options: Obj, query_dry_run: list[str]) -> DeleteOptions:
     elif policy is not None and policy not in (BACKGROUND, FOREGROUND, ORPHAN):
         errors.append(not_supported("propagationPolicy", policy[:64], (FOREGROUND, BACKGROUND, ORPHAN, "nil")))
     errors += _dry_run_errors([*dry_run, *query_dry_run])
+    ignore = bool(_delete_option(options, IGNORE_STORE_READ_ERROR, bool))
+    if ignore:
+        given = {**options, "dryRun": [*dry_run, *query_dry_run], "preconditions": preconditions}
+        errors += [
+            invalid(IGNORE_STORE_READ_ERROR, True, f"cannot be set together with .{name}")
+            for name in _NOT_WITH_IT
+            if given.get(name) not in (None, [], {})
+        ]
     _refuse("DeleteOptions", errors)
     if orphan is not None:
         policy = ORPHAN if orphan else BACKGROUND
@@ -335,6 +349,7 @@ def _delete_options(options: Obj, query_dry_run: list[str]) -> DeleteOptions:
         _delete_option(preconditions, "uid", str),
         _delete_option(preconditions, "resourceVersion", str),
         bool(dry_run or query_dry_run),
+        ignore,
     )
 
 

@@ -35,6 +35,7 @@ from mooring.errors import (
     RequestTimeoutError,
     ServiceUnavailableError,
     StorageError,
+    StorageReadError,
     TooManyRequestsError,
     UnauthorizedError,
     UnknownOutcomeError,
@@ -59,6 +60,7 @@ CODES: dict[str, int] = {
     "TooManyRequests": 429,
     "InternalError": 500,
     "ServerTimeout": 500,
+    "StorageReadError": 500,
     "ServiceUnavailable": 503,
     "Timeout": 504,
 }
@@ -78,14 +80,15 @@ _CLASSES: tuple[type[ApiError], ...] = (
     RequestEntityTooLargeError,
     RequestTimeoutError,
     ServiceUnavailableError,
+    StorageReadError,
     TooManyRequestsError,
     UnauthorizedError,
     UnsupportedMediaTypeError,
 )
 _ERRORS = {error.reason: error for error in _CLASSES} | {"Gone": ExpiredError, "ServerTimeout": RequestTimeoutError}
-_BY_CODE = {
-    CODES[reason]: error for reason, error in _ERRORS.items() if reason not in ("AlreadyExists", "ServerTimeout")
-}
+_NOT_BY_CODE = ("AlreadyExists", "ServerTimeout", "StorageReadError")
+"""Reasons that share their code with a more general one."""
+_BY_CODE = {CODES[reason]: error for reason, error in _ERRORS.items() if reason not in _NOT_BY_CODE}
 
 INTERNAL = "Internal error occurred: the request could not be completed"
 UNKNOWN_OUTCOME = "the store did not confirm the write in time: it may or may not have been carried out"

@@ -31,7 +31,7 @@ from mooring.apimachinery.options import (
     parse_resource_version,
 )
 from mooring.apimachinery.status import resource_version_too_large
-from mooring.errors import ExpiredError, InternalServerError, NotFoundError
+from mooring.errors import ExpiredError, InternalServerError, NotFoundError, StorageReadError
 from mooring.registry.cache.kindcache import KindCache, Replay, Sink, Watch
 from mooring.registry.cache.selection import Selection
 from mooring.registry.cache.slices import slices
@@ -100,14 +100,17 @@ class Reader:
             raise _unreadable(key, problem)
 
     def _check_all_readable(self, selection: Selection) -> None:
-        """Raise InternalServerError when a list would contain an object that no key decrypts."""
-        if selection.key:
-            self._check_readable(selection.key)
-        elif self._cache.unreadable:
-            prefix = selection.kind.key_prefix(selection.namespace)
-            for key, problem in self._cache.unreadable.items():
-                if key.startswith(prefix):
-                    raise _unreadable(key, problem)
+        """Raise StorageReadError when a list would contain an object that no key decrypts."""
+        if self._cache.unreadable:
+            place = selection.key or selection.kind.key_prefix(selection.namespace)
+            _refuse_unreadable(
+                selection.kind,
+                [
+                    (key, problem)
+                    for key, problem in self._cache.unreadable.items()
+                    if (key == place if selection.key else key.startswith(place))
+                ],
+            )
 
     async def get(self, kind: Kind, namespace: str, name: str, resource_version: str = "") -> Stored:
         """Return one object. Raises NotFoundError."""
@@ -208,9 +211,10 @@ class Reader:
             except FutureRevisionError as error:
                 raise resource_version_too_large(revision, error.current) from error
             revision = page.revision
+            _refuse_unreadable(
+                selection.kind, [(one.key, one.problem) for one in page.entries if isinstance(one, UnreadableEntry)]
+            )
             for place, entry in enumerate(page.entries):
-                if isinstance(entry, UnreadableEntry):
-                    raise _unreadable(entry.key, entry.problem)
                 stored = self._cache.stored(entry)
                 if stored is None or not selection.matches(stored):
                     continue
@@ -249,6 +253,11 @@ class Reader:
         watch = Watch(cache, selection, since, sink, lambda: self._cache.revision, past)
         cache.subscribe(watch)
         return watch
+
+
+def _refuse_unreadable(kind: Kind, problems: list[tuple[str, str]]) -> None:
+    if problems:
+        raise StorageReadError.of(kind.resource.group, kind.resource.plural, problems)
 
 
 def _unreadable(key: str, problem: str) -> InternalServerError:

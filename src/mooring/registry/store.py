@@ -192,6 +192,10 @@ class Registry:
         deleted = await self._writer.delete(kind, namespace, name, options, change)
         return replace(deleted, stored=deleted.stored.converted_to(kind))
 
+    async def delete_unreadable(self, kind: Kind, namespace: str, name: str) -> None:
+        """Delete an object that cannot be read, whatever holds it. Raises InvalidError for any other."""
+        await self._writer.delete_unreadable(kind, namespace, name)
+
     async def delete_collection(
         self, kind: Kind, namespace: str, list_options: ListOptions, delete_options: DeleteOptions, change: Change
     ) -> Listed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from mooring.api.kind import Kind
 from mooring.apimachinery.codec.limits import MAX_VALUES, count_values
 from mooring.apimachinery.codec.unknownfields import has_unknown_fields
+from mooring.apimachinery.options import IGNORE_STORE_READ_ERROR
 from mooring.apimachinery.schema import Obj
 from mooring.errors import (
     STALE,
@@ -21,6 +22,7 @@ from mooring.errors import (
     InvalidError,
     NotFoundError,
     RequestEntityTooLargeError,
+    invalid,
 )
 from mooring.registry.cache.stored import Stored
 
@@ -95,6 +97,13 @@ def no_unique_name(error: AlreadyExistsError) -> AlreadyExistsError:
 def invalid_value(kind: Kind, name: str, error: FieldError) -> InvalidError:
     """Return 422 for one field."""
     return InvalidError.of(kind.resource.group, kind.resource.kind, name, [error])
+
+
+def not_corrupt(kind: Kind, name: str) -> InvalidError:
+    """Return 422 for an unsafe delete of an object that can be read, or does not exist."""
+    why = "is exclusively used to delete corrupt object(s), try again by removing this option"
+    error = invalid(IGNORE_STORE_READ_ERROR, True, why)
+    return InvalidError.of(kind.resource.group, kind.resource.plural, name, [error])
 
 
 def stale(kind: Kind, name: str) -> ConflictError:

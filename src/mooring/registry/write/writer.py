@@ -14,6 +14,7 @@ Rules kept here (docs/protocol/objects.md, docs/protocol/patches.md):
   request contains is 422; a taken value that admission chose is chosen again.
 * `mooring.registry.write.deletion` decides whether finalizers or a grace period hold an object. The update that removes the last of
   them deletes it. `mooring.registry.write.deletionrecords` says which deletions are recorded first.
+* An object that cannot be read is deleted by a method of its own, at the revision at which it could not be read.
 * Large objects are computed beside the event loop, in steps between which admission runs on the loop, because plugins read views.
 * Stored objects stay below etcd's request limit with every driver, so that data can move between drivers.
 """
@@ -498,6 +499,25 @@ class Writer:
         except RevisionMismatchError:
             return None
         return Deleted(await self._wait_for_cache(kind, old.namespace, old.name, entry.revision, value), False)
+
+    async def delete_unreadable(self, kind: Kind, namespace: str, name: str) -> None:
+        """Delete an object that cannot be decrypted or decoded, whatever holds it. Raises InvalidError for any other.
+
+        Nothing is known of it: finalizers, admission, claims, deletion records and companions are left out.
+        """
+        key = kind.key(namespace, name)
+        for _ in range(WRITE_TRIES):
+            entry = await self._storage.get(key)
+            if entry is None or self._cache.stored(entry) is not None:
+                raise errors.not_corrupt(kind, name)
+            try:
+                revision = await self._storage.delete(key, expected=entry.revision)
+            except RevisionMismatchError:
+                continue
+            log.warning("%s could not be read, and was deleted", key)
+            await self._cache.reach(revision)
+            return
+        raise errors.stale(kind, name)
 
     async def _record_deletion(self, kind: Kind, old: Stored, change: Change) -> bool:
         """Record the deletion of `old`, where deletions of its kind are recorded. Return False when `old` is no longer the stored

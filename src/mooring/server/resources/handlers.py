@@ -20,7 +20,9 @@ from mooring.apimachinery.codec.requestbody import cannot_be_handled, decode_bod
 from mooring.apimachinery.codec.unmarshal import unmarshal
 from mooring.apimachinery.metav1 import DELETE_OPTIONS, STATUS
 from mooring.apimachinery.negotiation import TRANSFORMS
+from mooring.apimachinery.options import GROUP as OPTIONS_GROUP
 from mooring.apimachinery.options import (
+    IGNORE_STORE_READ_ERROR,
     DeleteOptions,
     ListOptions,
     WriteOptions,
@@ -42,6 +44,7 @@ from mooring.clock import Clock
 from mooring.errors import (
     BadRequestError,
     Details,
+    ForbiddenError,
     InvalidError,
     MethodNotAllowedError,
     UnsupportedMediaTypeError,
@@ -65,6 +68,10 @@ from mooring.server.transport.http import MAX_REMEMBERED_QUERY, Request, Respons
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+UNSAFE_DELETE = "unsafe-delete-ignore-read-errors"
+"""Verb that a user needs, besides delete, to delete an object that cannot be read."""
+UNSAFE_DELETE_ANNOTATION = "apiserver.k8s.io/unsafe-delete-ignore-read-error"
+"""Audit annotation of such a request."""
 UNKNOWN = "unknown"
 """Field manager of a client without a User-Agent."""
 _VERB_METHODS = {
@@ -262,15 +269,45 @@ class Resources:
     async def _delete(self, context: Context, kind: Kind) -> Response:
         info, request = context.info, context.request
         options = await self._delete_options(context)
+        if options.ignore_store_read_error:
+            return await self._delete_unreadable(context, kind)
         deleted = await self._registry.delete(kind, info.namespace, info.name, options, self._change(context))
         if deleted.gone and not (kind.resource.returns_deleted or is_namespace(kind)):
             return object_response(request, _deleted_status(kind, deleted.stored), STATUS)
         return await self._response(context, deleted.stored)
 
+    async def _delete_unreadable(self, context: Context, kind: Kind) -> Response:
+        """Delete an object that cannot be read, for a user who may do that to it."""
+        info = context.info
+        context.annotations[UNSAFE_DELETE_ANNOTATION] = ""
+        decision = self._authorize(
+            Attributes(
+                user=context.user,
+                verb=UNSAFE_DELETE,
+                group=info.group,
+                version=info.version,
+                resource=info.resource,
+                namespace=info.namespace,
+                name=info.name,
+            )
+        )
+        if not decision.allowed:
+            why = f'not permitted to do "{UNSAFE_DELETE}", reason: {decision.reason}'
+            refusal = ForbiddenError.of(info.group, info.resource, info.name, why)
+            context.why = refusal.message
+            raise refusal
+        await self._registry.delete_unreadable(kind, info.namespace, info.name)
+        status = success_status(Details(name=info.name, kind=kind.resource.kind))
+        return object_response(context.request, {**status, "code": 200}, STATUS)
+
     async def _delete_collection(self, context: Context, kind: Kind) -> Response:
         request = context.request
         listing = parse_list_options(request.query)
         options = await self._delete_options(context)
+        if options.ignore_store_read_error:
+            why = "is not allowed with DELETECOLLECTION, try again after removing the option"
+            error = invalid(IGNORE_STORE_READ_ERROR, True, why)
+            raise InvalidError.of(OPTIONS_GROUP, "DeleteOptions", "", [error])
         listed = await self._registry.delete_collection(
             kind, context.info.namespace, listing, options, self._change(context)
         )
