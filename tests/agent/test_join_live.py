@@ -27,6 +27,9 @@ from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.joinconfiguration import JoinInput, JoinPlan, validate_join_input
+from mooring.trust.k3s.cahash import ca_hash
+from mooring.trust.k3s.token import DEFAULT_GROUPS as K3S_GROUPS
+from mooring.trust.k3s.token import format_token
 from mooring.trust.kubeconfig.model import User, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig
 from tests.support.liveserver import LiveServer
@@ -83,6 +86,22 @@ def test_a_machine_that_knows_an_address_a_token_and_a_pin_becomes_a_member(
     node = asyncio.run(as_the_node())
     assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "m1"
     assert [one["status"] for one in node["status"]["conditions"] if one["type"] == "Ready"] == ["True"]
+
+
+def test_a_token_of_k3s_format_joins_kubeadms_way(live_server: LiveServer, tmp_path: Path) -> None:
+    """Its group has the rights that kubeadm's has, and its hash is the pin."""
+    token = live_server.create_token(groups=K3S_GROUPS)
+    whole = format_token(ca_hash(live_server.ca_pem), token)
+    plan = validate_join_input(JoinInput("k3s-1", (live_server.endpoint,), whole))
+    assert not joined(plan, tmp_path).already_member
+    assert joined(plan, tmp_path).already_member
+    assert get(live_server, "nodes", "k3s-1")["metadata"]["name"] == "k3s-1"
+
+    other = format_token("ab" * 32, token)
+    with pytest.raises(
+        JoinError, match=f"token CA hash does not match .*: {'ab' * 32} != {ca_hash(live_server.ca_pem)}; "
+    ):
+        joined(validate_join_input(JoinInput("k3s-2", (live_server.endpoint,), other)), tmp_path / "other")
 
 
 def test_a_lifetime_that_was_chosen_is_asked_for_and_remembered(live_server: LiveServer, tmp_path: Path) -> None:

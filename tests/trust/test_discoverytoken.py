@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
+from hashlib import sha256
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509 import load_pem_x509_certificate
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +40,7 @@ from mooring.trust.httpexchange import (
     Trust,
     send,
 )
+from mooring.trust.k3s.cahash import check_ca_hash
 from mooring.trust.kubeconfig.model import (
     Cluster,
     Kubeconfig,
@@ -455,6 +460,50 @@ def test_the_server_is_not_trusted(server: Server | None, error: type[errors.Dis
     assert str(caught.value).startswith(message)
     assert str(caught.value) not in network.notices  # an error that is raised is not told before
     assert "1111111111111111" not in "".join(network.notices)
+
+
+HASH = sha256(CA).hexdigest()
+HASHED = f"comparing the CA from {A} with the hash in the token (step 4): "
+
+
+def discover_by_hash(network: Network, ca_hash: str, pins: tuple[Pin, ...] = ()) -> TrustedCluster:
+    vouched = partial(check_ca_hash, wanted=ca_hash)
+    return network.drive(discover_by_token(tuple(network.servers), TOKEN, pins, vouched=vouched, polling=ONCE))
+
+
+@pytest.mark.parametrize("pins", [(), PINS], ids=["alone", "beside a pin"])
+def test_the_hash_in_a_token_of_k3s_takes_the_place_of_a_pin(pins: tuple[Pin, ...]) -> None:
+    server = Server(signed_cluster_info(TOKEN))
+    assert discover_by_hash(Network({A: server}), HASH, pins).via == "token+pins"
+    assert server.requests[1] == cluster_info_request(f"https://{A}", Trust(CA))
+
+
+def test_another_hash_ends_discovery_with_both_digests() -> None:
+    with pytest.raises(errors.CaHashMismatchError) as caught:
+        discover_by_hash(Network({A: Server(signed_cluster_info(TOKEN, ca=OTHER_CA))}), HASH)
+    found = sha256(OTHER_CA).hexdigest()
+    mismatch = f"token CA hash does not match the Cluster CA certificate hash: {HASH} != {found}; "
+    assert str(caught.value).startswith(HASHED + mismatch)
+    assert caught.value.final
+
+
+def test_the_right_hash_does_not_make_up_for_another_pin() -> None:
+    with pytest.raises(errors.PinMismatchError):
+        discover_by_hash(Network({A: Server(signed_cluster_info(TOKEN))}), HASH, pins_of(OTHER_CA))
+
+
+def test_a_hash_needs_a_ca_to_be_compared_with() -> None:
+    with pytest.raises(errors.UnusableClusterInfoError, match="it names no CA"):
+        discover_by_hash(Network({A: Server(publishing(cluster_info_kubeconfig(f"https://{A}", b"")))}), HASH)
+
+
+def test_a_thief_of_the_token_cannot_put_his_own_ca_beside_a_root_that_is_hashed() -> None:
+    """The first certificate is its own root in the bundle, so the hash fits; a server of the other CA is not trusted for that."""
+    server = Server(signed_cluster_info(TOKEN, ca=CA + CA + OTHER_CA), serving_ca=OTHER_CA)
+    root = sha256(load_pem_x509_certificate(CA).public_bytes(Encoding.DER)).hexdigest()
+    with pytest.raises(errors.CertificateError):
+        discover_by_hash(Network({A: server}), root)
+    assert server.requests[1].target == Trust(CA)
 
 
 def test_every_failure_has_a_code_of_its_own() -> None:

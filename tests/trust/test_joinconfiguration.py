@@ -5,6 +5,8 @@ Source: docs/protocol/discovery-and-join.md#inputs; docs/differences.md#super-si
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -12,7 +14,8 @@ import pytest
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import parse_token
-from mooring.trust.discovery.pins import parse_pin
+from mooring.trust.discovery.errors import PinMismatchError
+from mooring.trust.discovery.pins import Pin, parse_pin, pins_of
 from mooring.trust.joinconfiguration import (
     ByFile,
     ByToken,
@@ -22,11 +25,16 @@ from mooring.trust.joinconfiguration import (
     parse_endpoint,
     validate_join_input,
 )
+from mooring.trust.k3s.cahash import CaHashError
+from tests.support.discoverypeer import CA, OTHER_CA
 
 T1 = "aaaaaa.1111111111111111"
 T2 = "bbbbbb.2222222222222222"
 PIN = "sha256:" + "ab" * 32
 HOST = "192.0.2.1:6443"
+CA_HASH = "ab" * 32
+K10_T1 = f"K10{CA_HASH}::{T1}"
+DIGEST = sha256(CA).hexdigest()
 
 
 def given(**fields: Any) -> JoinInput:
@@ -74,6 +82,31 @@ BY_T1 = ByToken((HOST,), parse_token(T1), (parse_pin(PIN),))
             given(endpoints=(HOST, f"https://{HOST}/", "b.test:1"), token=T1, ca_cert_hashes=(PIN, PIN.upper())),
             JoinPlan(ByToken((HOST, "b.test:1"), parse_token(T1), (parse_pin(PIN),)), parse_token(T1), "node-1", False),
             id="several addresses and pins, none twice",
+        ),
+        pytest.param(
+            given(endpoints=(HOST,), token=K10_T1),
+            JoinPlan(ByToken((HOST,), parse_token(T1), (), CA_HASH), parse_token(T1), "node-1", False),
+            id="a token of k3s's form: its hash takes the place of a pin",
+        ),
+        pytest.param(
+            given(endpoints=(HOST,), token=K10_T1, ca_cert_hashes=(PIN,)),
+            JoinPlan(ByToken((HOST,), parse_token(T1), (parse_pin(PIN),), CA_HASH), parse_token(T1), "node-1", False),
+            id="a hash in the token and a pin",
+        ),
+        pytest.param(
+            given(endpoints=(HOST,), discovery_token=T1, tls_bootstrap_token=f"K10{CA_HASH}::{T2}"),
+            JoinPlan(ByToken((HOST,), parse_token(T1), (), CA_HASH), parse_token(T2), "node-1", False),
+            id="the hash in the TLS token",
+        ),
+        pytest.param(
+            given(endpoints=(HOST,), token=f"K10::{T1}", ca_cert_hashes=(PIN,)),
+            JoinPlan(BY_T1, parse_token(T1), "node-1", False),
+            id="k3s's form without a hash",
+        ),
+        pytest.param(
+            given(discovery_file="f", token=f"K10::{T1}"),
+            JoinPlan(ByFile("f"), parse_token(T1), "node-1", False),
+            id="k3s's form without a hash beside a file",
         ),
         pytest.param(
             given(discovery_file="/etc/cluster.yaml", token=T1),
@@ -160,6 +193,31 @@ def test_a_join_may_be(typed: JoinInput, plan: JoinPlan) -> None:
             given(endpoints=(HOST,), tls_bootstrap_token="x", token=T1, ca_cert_hashes=(PIN,)),
             "--tls-bootstrap-token: the bootstrap token is not of the form",
             id="a bad TLS token",
+        ),
+        pytest.param(
+            given(endpoints=(HOST,), token=f"K10{CA_HASH}::node:1111111111111111"),
+            "--token: this token holds a password, with which machines join k3s's way only (mooring agent --server)",
+            id="a password in k3s's form",
+        ),
+        pytest.param(
+            given(endpoints=(HOST,), token="K10abc::1111111111111111"),
+            "--token: invalid token CA hash length",
+            id="a bad hash in the token",
+        ),
+        pytest.param(
+            given(endpoints=(HOST,), token=f"K10::{T1}"),
+            "discovery by token without --discovery-token-ca-cert-hash can be unsafe",
+            id="k3s's form without a hash, and no pins",
+        ),
+        pytest.param(
+            given(endpoints=(HOST,), discovery_token=K10_T1, tls_bootstrap_token=f"K10{'cd' * 32}::{T2}"),
+            "--discovery-token and --tls-bootstrap-token hold the hashes of two CAs",
+            id="two hashes",
+        ),
+        pytest.param(
+            given(discovery_file="f", token=K10_T1),
+            "--token: the hash in the token is compared in discovery by token only: give id.secret",
+            id="a hash in the token beside a file",
         ),
         pytest.param(
             given(discovery_file="f", tls_bootstrap_token="x"),
@@ -252,9 +310,31 @@ def test_no_address_is_read_from(text: str) -> None:
         parse_endpoint(text)
 
 
-def test_a_token_in_place_of_the_address_is_neither_asked_for_by_name_nor_repeated() -> None:
+@pytest.mark.parametrize("text", [T1, f"https://{T1}", K10_T1, f"K10{CA_HASH}::server:1111", "K10::a:b"])
+def test_a_token_in_place_of_the_address_is_neither_asked_for_by_name_nor_repeated(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        parse_endpoint(T1)
+        parse_endpoint(text)
     assert str(caught.value) == (
         "a bootstrap token stands where the address of the API server is expected: give it with --token"
     )
+
+
+@pytest.mark.parametrize(
+    ("pins", "ca_hash", "accepted"),
+    [
+        pytest.param(pins_of(CA), "", True, id="a pin"),
+        pytest.param((), DIGEST, True, id="a hash"),
+        pytest.param(pins_of(CA), DIGEST, True, id="both"),
+        pytest.param(pins_of(OTHER_CA), DIGEST, False, id="another pin"),
+        pytest.param(pins_of(CA), "ab" * 32, False, id="another hash"),
+    ],
+)
+def test_a_ca_must_be_the_one_of_every_pin_and_hash(pins: tuple[Pin, ...], ca_hash: str, accepted: bool) -> None:
+    discovery = ByToken((HOST,), parse_token(T1), pins, ca_hash)
+    assert discovery.is_pinned
+    with nullcontext() if accepted else pytest.raises((PinMismatchError, CaHashError)):
+        discovery.check_ca(CA)
+
+
+def test_a_join_without_pins_and_hash_is_not_pinned() -> None:
+    assert not ByToken((HOST,), parse_token(T1), ()).is_pinned

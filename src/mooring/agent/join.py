@@ -30,6 +30,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -59,12 +60,12 @@ from mooring.trust.discovery.errors import ClockSkewError, DiscoveryError
 from mooring.trust.discovery.file import discover_by_file
 from mooring.trust.discovery.https import discover_by_url
 from mooring.trust.discovery.notices import DiscoveryExchange, Notice
-from mooring.trust.discovery.pins import PinError, check_pins
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.discovery.token import SIGNATURE_ALONE, discover_by_token
 from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.joinconfiguration import STDIN, ByFile, ByToken, JoinPlan
+from mooring.trust.k3s.cahash import check_ca_hash
 from mooring.trust.kubeconfig.model import Cluster, Read, User
 
 CERTIFICATE_TIMEOUT = 300.0
@@ -197,13 +198,13 @@ class _Join:
         with self.steps.step(steps.EXISTING) as summary:
             clusters = self.state.read_clusters()
             pair = self._valid_pair()
-            if not clusters or pair is None or not isinstance(discovery, ByToken) or not discovery.pins:
+            if not clusters or pair is None or not isinstance(discovery, ByToken) or not discovery.is_pinned:
                 summary.append("no certificate yet" if pair is None else "a certificate exists; its cluster is checked")
                 return None
             cluster = clusters[0]
             try:
-                check_pins(cluster.ca_pem, discovery.pins)
-            except (DiscoveryError, PinError):
+                discovery.check_ca(cluster.ca_pem)
+            except (DiscoveryError, ConfigError):
                 summary.append("the certificate here is of a cluster whose CA is not pinned")
                 return None
             self._check_issuer(pair, self.state.read_ca())
@@ -299,7 +300,8 @@ class _Join:
                 discovery.endpoints,
                 discovery.token,
                 discovery.pins,
-                unsafe_skip_ca_verification=not discovery.pins,
+                vouched=partial(check_ca_hash, wanted=discovery.ca_hash) if discovery.ca_hash else None,
+                unsafe_skip_ca_verification=not discovery.is_pinned,
                 polling=polling,
             )
         allow = self.plan.allow_credentials

@@ -5,6 +5,8 @@ Rules kept here (docs/protocol/discovery-and-join.md#inputs, docs/differences.md
   dropped, so that `--discovery-file F --token T` means: trust F, ask for the certificate with T.
 * Exactly one way of discovery. By token: an address `host` or `host:port`, a valid token, and pins or the flag named unsafe.
   By document: a path, `file://`, `-` for standard input, or https. The caller checks that a path exists.
+* A token may have k3s's form with the hash of the CA. The hash takes the place of a pin, and beside pins both must match. A
+  password in that form is refused: it joins k3s's way only (docs/protocol/k3s.md#tokens).
 * A credential for the certificate request is needed before anything is sent: a token, or a document whose credentials are allowed.
 * Messages name the flag and never repeat a token.
 """
@@ -20,7 +22,9 @@ from mooring.secret import Secret
 from mooring.settings import addresses
 from mooring.settings.addresses import DEFAULT_PORT
 from mooring.trust.bootstraptoken.token import BootstrapToken, TokenError, looks_like_token, parse_token
-from mooring.trust.discovery.pins import Pin, PinError, parse_pin
+from mooring.trust.discovery.pins import Pin, PinError, check_pins, parse_pin
+from mooring.trust.k3s import token as k3s
+from mooring.trust.k3s.cahash import check_ca_hash
 
 STDIN = "-"
 MAX_ENDPOINTS = 64
@@ -47,11 +51,24 @@ class JoinInput:
 
 @dataclass(frozen=True, slots=True)
 class ByToken:
-    """Discovery by token from `endpoints`, without pins only when the unsafe flag is set."""
+    """Discovery by token from `endpoints`, without pins and the hash of a CA only when the unsafe flag is set."""
 
     endpoints: tuple[str, ...]
     token: BootstrapToken
     pins: tuple[Pin, ...]
+    ca_hash: str = ""
+
+    @property
+    def is_pinned(self) -> bool:
+        """Return True when the CA of the cluster is compared with something that was given."""
+        return bool(self.pins or self.ca_hash)
+
+    def check_ca(self, ca_pem: bytes) -> None:
+        """Raise DiscoveryError or ConfigError when the CA of a cluster is not the one that was given."""
+        if self.ca_hash:
+            ca_pem = check_ca_hash(ca_pem, self.ca_hash)
+        if self.pins:
+            check_pins(ca_pem, self.pins)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +101,14 @@ def parse_endpoint(text: str) -> str:
     A host without a port gets port 6443, and an IPv6 address may stand without brackets. A URL `https://host` gets port 443.
     """
     address, default = (text[8:].rstrip("/"), HTTPS_PORT) if text.startswith("https://") else (text, DEFAULT_PORT)
+    misplaced = "a bootstrap token stands where the address of the API server is expected: give it with --token"
     if looks_like_token(address):
-        raise ConfigError(
-            "a bootstrap token stands where the address of the API server is expected: give it with --token"
-        )
+        raise ConfigError(misplaced)
     try:
         return str(addresses.parse_endpoint(address, "", default, zones=True))
     except ConfigError:
+        if k3s.has_prefix(address):
+            raise ConfigError(misplaced) from None
         raise ConfigError(
             f'the API server address "{text}" must be host or host:port, such as 192.0.2.1, 192.0.2.1:6443 or '
             "[2001:db8::1]:6443"
@@ -106,7 +124,12 @@ def validate_join_input(given: JoinInput) -> JoinPlan:
         what = "--discovery-token" if given.discovery_token else "an API server address"
         raise ConfigError(f"{what} and --discovery-file cannot both be given: choose one way of discovery")
     discovery: ByToken | ByFile | ByUrl
+    token, tls_hash = _parse_token(tls_flag, tls_token) if tls_token is not None else (None, "")
     if given.discovery_file:
+        if tls_hash:
+            raise ConfigError(
+                f"{tls_flag}: the hash in the token is compared in discovery by token only: give id.secret, the part after ::"
+            )
         discovery = _by_document(given.discovery_file)
         if tls_token is None and not given.allow_discovery_credentials:
             raise ConfigError(
@@ -114,10 +137,9 @@ def validate_join_input(given: JoinInput) -> JoinPlan:
                 "or a --discovery-file with credentials and --allow-discovery-credentials"
             )
     else:
-        discovery = _by_token(given, discovery_token, discovery_flag)
+        discovery = _by_token(given, discovery_token, discovery_flag, tls_hash)
         if tls_token is None:
             raise ConfigError("--tls-bootstrap-token or --token is needed to ask for a certificate")
-    token = _parse_token(tls_flag, tls_token) if tls_token is not None else None
     return JoinPlan(discovery, token, given.node_name, given.allow_discovery_credentials)
 
 
@@ -133,14 +155,24 @@ def _check_node_name(name: str) -> None:
         raise ConfigError(f'--node-name "{name}" is invalid: {problems[0]}')
 
 
-def _parse_token(flag: str, token: Secret) -> BootstrapToken:
+def _parse_token(flag: str, token: Secret) -> tuple[BootstrapToken, str]:
+    """Return the token, and the hash of a CA that stands before it. Raises ConfigError."""
+    text = token.reveal().decode("utf-8", "replace")
     try:
-        return parse_token(token.reveal().decode("utf-8", "replace"))
-    except TokenError as error:
+        if not k3s.has_prefix(text):
+            return parse_token(text), ""
+        whole = k3s.parse_token(text)
+    except (TokenError, k3s.TokenFormatError) as error:
         raise ConfigError(f"{flag}: {error}") from None
+    if whole.bootstrap is None:
+        raise ConfigError(
+            f"{flag}: this token holds a password, with which machines join k3s's way only (mooring agent --server); here a "
+            "bootstrap token is needed, as mooring token create prints it"
+        )
+    return whole.bootstrap, whole.ca_hash
 
 
-def _by_token(given: JoinInput, token: Secret | None, flag: str) -> ByToken:
+def _by_token(given: JoinInput, token: Secret | None, flag: str, tls_hash: str) -> ByToken:
     if token is None:
         raise ConfigError(
             "no way of discovery: give an API server address with --discovery-token (or --token), or --discovery-file"
@@ -150,8 +182,13 @@ def _by_token(given: JoinInput, token: Secret | None, flag: str) -> ByToken:
     if len(given.endpoints) > MAX_ENDPOINTS:
         raise ConfigError(f"at most {MAX_ENDPOINTS} API server addresses can be given")
     endpoints = tuple(dict.fromkeys(parse_endpoint(text) for text in given.endpoints))
-    parsed = _parse_token(flag, token)
-    if not given.ca_cert_hashes and not given.unsafe_skip_ca_verification:
+    parsed, ca_hash = _parse_token(flag, token)
+    if ca_hash and tls_hash and ca_hash != tls_hash:
+        raise ConfigError(
+            "--discovery-token and --tls-bootstrap-token hold the hashes of two CAs: both must be of one cluster"
+        )
+    ca_hash = ca_hash or tls_hash
+    if not given.ca_cert_hashes and not ca_hash and not given.unsafe_skip_ca_verification:
         raise ConfigError(
             "discovery by token without --discovery-token-ca-cert-hash can be unsafe: give the hash, "
             "or pass --discovery-token-unsafe-skip-ca-verification to continue without it"
@@ -160,7 +197,7 @@ def _by_token(given: JoinInput, token: Secret | None, flag: str) -> ByToken:
         pins = tuple(dict.fromkeys(parse_pin(text) for text in given.ca_cert_hashes))
     except PinError as error:
         raise ConfigError(f"--discovery-token-ca-cert-hash: {error}") from None
-    return ByToken(endpoints, parsed, pins)
+    return ByToken(endpoints, parsed, pins, ca_hash)
 
 
 def _by_document(where: str) -> ByFile | ByUrl:

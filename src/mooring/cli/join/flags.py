@@ -41,7 +41,7 @@ _FLAGS = (
     click.option(
         "--token",
         envvar="MOORING_TOKEN",
-        help="Token for discovery and for the certificate request, where none of their own is given.",
+        help="Token for discovery and for the certificate request, where none of their own is given; k3s's form pins the CA.",
         **_TOKEN,
     ),
     click.option(

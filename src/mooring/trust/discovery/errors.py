@@ -173,6 +173,16 @@ class PinMismatchError(DiscoveryError):
         )
 
 
+class CaHashMismatchError(DiscoveryError):
+    """The CA is not the one that the hash in a token names."""
+
+    code = "ca-hash-mismatch"
+    final = True
+
+    def __init__(self, step: str, reason: str) -> None:
+        super().__init__(f"{step}: {reason}; this server is not trusted")
+
+
 class UnusableClusterInfoError(DiscoveryError):
     """The signed kubeconfig or the discovery document cannot be used."""
 

@@ -4,7 +4,8 @@ Steps (docs/protocol/discovery-and-join.md; the numbers in error messages are th
  1. fetch cluster-info without verification and without credentials, from each address in turn, until it holds what step 2 needs;
  2. verify its signature by the token: from here on the text is the cluster's own;
  3. read the kubeconfig in it and choose the cluster;
- 4. compare its CA with the pins; without pins, which needs a flag named unsafe, the signature is the only proof;
+ 4. compare its CA with the pins, and with the hash in a token of k3s's form; without either, which needs a flag named unsafe, the
+    signature is the only proof;
  5. fetch cluster-info again, TLS verified under the pinned certificates alone;
  6. both texts must be equal to the byte, and the second must be signed as well.
 
@@ -15,13 +16,19 @@ kubeadm trusts the whole bundle in step 5, which lets a thief of the token put a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
+from mooring.errors import ConfigError
 from mooring.pki import pem
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery import jws
-from mooring.trust.discovery.errors import ClusterInfoChangedError, DiscoveryError, UnusableClusterInfoError
+from mooring.trust.discovery.errors import (
+    CaHashMismatchError,
+    ClusterInfoChangedError,
+    DiscoveryError,
+    UnusableClusterInfoError,
+)
 from mooring.trust.discovery.fetch import cluster_info_request, read_cluster_info
 from mooring.trust.discovery.notices import DiscoveryExchange, Notice
 from mooring.trust.discovery.pins import Pin, check_pins
@@ -33,21 +40,26 @@ SIGNATURE_ALONE = "token"
 """`TrustedCluster.via` without pins."""
 
 
+VouchedCas = Callable[[bytes], bytes]
+"""Returns the CAs of a bundle that a hash vouches for, as PEM. Raises ConfigError (`mooring.trust.k3s.cahash.check_ca_hash`)."""
+
+
 def discover_by_token(
     endpoints: Sequence[str],
     token: BootstrapToken,
     pins: Collection[Pin],
     *,
+    vouched: VouchedCas | None = None,
     unsafe_skip_ca_verification: bool = False,
     polling: Polling = Polling(),
 ) -> DiscoveryExchange[TrustedCluster]:
-    """Discover a cluster by token. `endpoints` are `host:port`, tried in turn. Without pins the unsafe flag must be set.
+    """Discover a cluster by token. `endpoints` are `host:port`, tried in turn. With pins and `vouched` the CA must pass both.
 
-    Raises DiscoveryError; ValueError when called without endpoints, or without pins and without the flag.
+    Raises DiscoveryError; ValueError when called without endpoints, or without pins, `vouched` and the unsafe flag.
     """
     if not endpoints:
         raise ValueError("discovery by token needs the address of an API server")
-    if not pins and not unsafe_skip_ca_verification:
+    if not pins and vouched is None and not unsafe_skip_ca_verification:
         raise ValueError("discovery by token needs pins, or the flag unsafe_skip_ca_verification")
     rounds = Rounds(polling)
     left = list(dict.fromkeys(endpoints))
@@ -57,7 +69,7 @@ def discover_by_token(
             if last is not None:
                 yield rounds.report(last)
             try:
-                return (yield from _try_endpoint(endpoint, token, pins, rounds))
+                return (yield from _try_endpoint(endpoint, token, pins, vouched, rounds))
             except DiscoveryError as error:
                 last = error
             if last.final:
@@ -71,7 +83,7 @@ def discover_by_token(
 
 
 def _try_endpoint(
-    endpoint: str, token: BootstrapToken, pins: Collection[Pin], rounds: Rounds
+    endpoint: str, token: BootstrapToken, pins: Collection[Pin], vouched: VouchedCas | None, rounds: Rounds
 ) -> DiscoveryExchange[TrustedCluster]:
     server = f"https://{endpoint}"
 
@@ -88,20 +100,21 @@ def _try_endpoint(
     config, cluster = published_cluster(step, text)
     warnings = ("cluster-info carries users, which were ignored",) if config.users else ()
     found = trusted_cluster(step, config, cluster, SIGNATURE_ALONE, warnings=warnings).led_by_endpoint(endpoint)
-    if pins and not cluster.ca_pem:
+    is_pinned = bool(pins) or vouched is not None
+    if is_pinned and not cluster.ca_pem:
         raise UnusableClusterInfoError(
             step, "it names no CA, so its servers are verified with a machine's own roots and there is nothing to pin",
             "join with --discovery-file, or have the administrator name the CA in cluster-info",
         )  # fmt: skip
-    if not pins:
+    if not is_pinned:
         yield Notice("The CA was not compared with a pin: the token alone vouches for the cluster")
         return found
 
-    pinned = check_pins(cluster.ca_pem, pins, f"comparing the CA from {endpoint} with the pins (step 4)")
+    trusted = _pinned_cas(cluster.ca_pem, pins, vouched, endpoint)
     yield Notice("The CA of the cluster is pinned; fetching cluster-info again with TLS verified")
 
     step = f"fetching cluster-info from {endpoint} with TLS verified (step 5)"
-    reply = yield from send(cluster_info_request(server, Trust(pem.certificates_pem(pinned))))
+    reply = yield from send(cluster_info_request(server, Trust(trusted)))
     rounds.charge(reply)
     data = read_cluster_info(step, reply)
 
@@ -110,3 +123,17 @@ def _try_endpoint(
         raise ClusterInfoChangedError(step)
     jws.verify(data, token, step)
     return replace(found, via="token+pins")
+
+
+def _pinned_cas(ca_pem: bytes, pins: Collection[Pin], vouched: VouchedCas | None, endpoint: str) -> bytes:
+    """Return, as PEM, the certificates that both the hash and the pins name. Raises DiscoveryError."""
+    if vouched is not None:
+        try:
+            ca_pem = vouched(ca_pem)
+        except ConfigError as error:
+            step = f"comparing the CA from {endpoint} with the hash in the token (step 4)"
+            raise CaHashMismatchError(step, str(error)) from None
+    if pins:
+        pinned = check_pins(ca_pem, pins, f"comparing the CA from {endpoint} with the pins (step 4)")
+        ca_pem = pem.certificates_pem(pinned)
+    return ca_pem
