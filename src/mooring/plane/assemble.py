@@ -231,7 +231,7 @@ def assemble(
     ca_rollover = shared_keys = None
     if key_store.pki is not None:
         if not config[StorageSettings].in_memory:
-            shared_keys = SharedKeys(config, parts.stored, entropy)
+            shared_keys = SharedKeys(config, parts.stored, entropy, clock)
         ca_rollover = CaRollover(
             registry,
             RolloverFiles(key_store.pki.parent),

@@ -246,7 +246,7 @@ async def joined(room: Room, root: Path, leads: bool) -> Server:
     config = config_of(root)
     token = Secret("0123456789abcdef0123456789abcdef")
     settings = replace(config[SharedKeysSettings], server_token=token)
-    shared = SharedKeys(config.with_settings(settings), room.storage, secrets.token_bytes)
+    shared = SharedKeys(config.with_settings(settings), room.storage, secrets.token_bytes, room.clock)
     await shared.settle(lambda copy: make_shared_keys(config, copy, room.clock.now(), secrets.token_bytes))
     return Server(room, root, leads=leads, shared=shared)
 

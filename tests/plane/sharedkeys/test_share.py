@@ -8,19 +8,25 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, ParamSpec
 
+import msgspec
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from mooring.errors import ConfigError, StorageError
 from mooring.pki.keys import generate_key, private_key_pem, public_key_pem
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.keystore import make_shared_keys, prepare
+from mooring.plane.sharedkeys import files, tokenfile
 from mooring.plane.sharedkeys.share import FOLLOW_SECONDS, MAX_ATTEMPTS, SharedKeys, shares_keys
 from mooring.secret import Secret
 from mooring.storage.memory import MemoryStorage
 from mooring.trust.discovery.pins import pins_of
+from mooring.trust.k3s.acceptedtokens import AcceptedTokens, decode_former, digest
 from mooring.trust.sharedkeys import envelope
 from mooring.trust.sharedkeys.envelope import KEY, WrongTokenError
 from mooring.trust.sharedkeys.keyset import NAMES
@@ -45,12 +51,12 @@ def scenario(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 class Server:
     """The keys of one server. A server without a token of its own makes one, or is refused."""
 
-    def __init__(self, root: Path, storage: MemoryStorage, **settings: str) -> None:
+    def __init__(self, root: Path, storage: MemoryStorage, clock: ManualClock = CLOCK, **settings: str) -> None:
         self.root, self.storage = root, storage
         self.config: ServerConfig = server_config(
             data_dir=str(root), storage="sqlite:/elsewhere/mooring.db", detected_addresses=("192.0.2.1",), **settings
         )
-        self.keys = SharedKeys(self.config, storage, os.urandom)
+        self.keys = SharedKeys(self.config, storage, os.urandom, clock)
 
     def make_missing(self, root: Path) -> None:
         make_shared_keys(self.config, root, CLOCK.now(), os.urandom)
@@ -407,28 +413,187 @@ async def test_a_server_without_its_token_says_so_when_keys_change(
 # ── tokens ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+HOUR = timedelta(hours=1)
+NEW = Secret("fedcba9876543210fedcba9876543210")
+
+
+def judged(server: Server, token: str, at: datetime) -> str:
+    """Return what the authenticator of join tokens would say, from the files of the data directory."""
+    former = server.root / "server/former-tokens.json"
+    accepted = AcceptedTokens(
+        digest(Secret(server.token)), None, decode_former(former.read_bytes()) if former.exists() else ()
+    )
+    return accepted.judge("server", Secret(token), at)
+
+
 @scenario
-async def test_a_token_is_replaced_in_two_steps(tmp_path: Path, storage: MemoryStorage) -> None:
-    first = await first_of(tmp_path, storage)
-    old, new = first.token, Secret(TOKEN)
-    await first.keys.add_token(new)
-    await Server(tmp_path / "by-old", storage, server_token=old).start()
-    second = await Server(tmp_path / "by-new", storage, server_token=TOKEN).start()
-    await first.keys.replace_tokens((new,))
-    assert first.token == TOKEN
+async def test_the_former_token_works_until_the_end_of_its_grace(tmp_path: Path, storage: MemoryStorage) -> None:
+    first, second = await two(tmp_path, storage)
+    before, old = first.files(), first.token
+    rotated = await first.keys.rotate(NEW, HOUR)
+    end = CLOCK.now() + HOUR
+    assert (rotated.grace_ends, rotated.made) == (end, None)
+    assert first.token == NEW.reveal().decode()
+    assert not await second.keys.follow()  # no key changed
+    assert second.token == first.token
+    for server in (first, second):
+        assert server.files() == before
+        assert judged(server, server.token, CLOCK.now()) == "accepted"
+        assert judged(server, old, end - timedelta(seconds=1)) == "accepted"
+        assert judged(server, old, end) == "rotated-token"
+    late = await Server(tmp_path / "late", storage, server_token=old).start()
+    assert late.token == first.token
+    assert not await second.keys.remove_expired()
+
+    later = ManualClock(end)
+    third = Server(first.root, storage, clock=later)
+    assert await third.keys.remove_expired()
+    assert not await third.keys.remove_expired()
     with pytest.raises(WrongTokenError):
-        await Server(tmp_path / "late", storage, server_token=old).start()
-    await Server(tmp_path / "later", storage, server_token=TOKEN).start()
-    assert await second.keys.follow()
-    await first.again().start()
-    await Server(tmp_path / "by-old", storage).start()
+        await Server(tmp_path / "too-late", storage, server_token=old).start()
+    await Server(tmp_path / "new", storage, server_token=first.token).start()
+    assert not await second.keys.follow()
+    await second.again().start()
+
+
+@scenario
+async def test_of_servers_that_remove_a_token_at_once_one_does(tmp_path: Path, storage: MemoryStorage) -> None:
+    first, second = await two(tmp_path, storage)
+    await first.keys.rotate(NEW, HOUR)
+    await second.keys.follow()
+    clock = ManualClock(CLOCK.now() + HOUR)
+    both = [Server(one.root, storage, clock=clock).keys for one in (first, second)]
+    results = await asyncio.gather(*(one.remove_expired() for one in both), return_exceptions=True)
+    assert sum(one is True for one in results) == 1
+    for one in both:
+        assert not await one.remove_expired()
+    entry = await storage.get(KEY)
+    assert entry is not None
+    assert len(envelope.decode(entry.value).wraps) == 1
+
+
+@scenario
+async def test_a_given_token_is_refused_after_its_end_while_its_wrap_is_there(
+    tmp_path: Path, storage: MemoryStorage
+) -> None:
+    first = await first_of(tmp_path, storage)
+    old = first.token
+    await first.keys.rotate(NEW, HOUR)
+    clock = ManualClock(CLOCK.now() + HOUR)
+    with pytest.raises(WrongTokenError, match="its grace ended at 2026-01-02T04:04:05Z"):
+        await Server(tmp_path / "late", storage, clock=clock, server_token=old).start()
+    assert not (tmp_path / "late/server/token").exists()
+
+
+@scenario
+async def test_without_a_grace_the_former_token_ends_on_every_server(tmp_path: Path, storage: MemoryStorage) -> None:
+    first, second = await two(tmp_path, storage)
+    old = first.token
+    rotated = await first.keys.rotate(NEW, timedelta())
+    assert rotated.grace_ends is None
+    assert judged(first, old, CLOCK.now()) == "rotated-token"
+    assert judged(second, old, CLOCK.now()) == "accepted"
+    with pytest.raises(WrongTokenError, match="give --server-token-file"):
+        await second.keys.follow()
+    assert judged(second, old, CLOCK.now()) == "rotated-token"
+    with pytest.raises(WrongTokenError):  # it says so again at the next look
+        await second.keys.follow()
+    with pytest.raises(WrongTokenError):
+        await second.again().start()
+    (second.root / "server/token").write_bytes(NEW.reveal())  # by its operator, while it runs
+    assert not await second.keys.follow()
+    assert judged(second, first.token, CLOCK.now()) == "accepted"
+    assert judged(second, old, CLOCK.now()) == "rotated-token"
+
+
+@scenario
+async def test_a_token_that_is_made_here_is_told_once(tmp_path: Path, storage: MemoryStorage) -> None:
+    first = await first_of(tmp_path, storage)
+    rotated = await first.keys.rotate(None, HOUR)
+    assert rotated.made is not None
+    assert rotated.made.reveal().decode() == first.token
+
+
+@scenario
+async def test_a_claimed_store_is_sealed_by_a_rotation(tmp_path: Path, storage: MemoryStorage, kept: Server) -> None:
+    await storage.open()
+    await kept.keys.claim()
+    before = kept.files()
+    (kept.root / "server/token").write_text(TOKEN)
+    await kept.keys.rotate(NEW, HOUR)
+    assert kept.files() == before
+    for name, token in (("by-old", TOKEN), ("by-new", NEW.reveal().decode())):
+        assert (await Server(tmp_path / name, storage, server_token=token).start()).files() == before
+    await kept.again().keys.claim()
+
+
+@scenario
+async def test_a_claimed_store_without_a_token_gets_its_first(storage: MemoryStorage, kept: Server) -> None:
+    await storage.open()
+    await kept.keys.claim()
+    rotated = await kept.keys.rotate(None, HOUR)
+    assert rotated.grace_ends is None
+    assert not (kept.root / "server/former-tokens.json").exists()
+    await kept.again().start()
+
+
+@scenario
+async def test_servers_with_copied_keys_are_told_what_to_replace(storage: MemoryStorage, tmp_path: Path) -> None:
+    server = Server(tmp_path, storage, shared_keys="files")
+    with pytest.raises(ConfigError, match=r"replace .*/server/token on each"):
+        await server.keys.rotate(None, HOUR)
+
+
+async def write_first_version(server: Server) -> None:
+    """Replace the row by one that the first version of the program wrote."""
+    entry = await server.storage.get(KEY)
+    assert entry is not None
+    row, data_key, nonce = envelope.decode(entry.value), Secret(os.urandom(32)), os.urandom(12)
+    wrap = envelope._wrap(row.cluster, data_key, envelope.TokenTerm(Secret(server.token)), os.urandom)
+    old = replace(row, version=1, wraps=(wrap,), nonce=nonce)
+    files = msgspec.json.encode(server.files())
+    old = replace(old, data=AESGCM(data_key.reveal()).encrypt(nonce, files, envelope._header(old)))
+    await server.storage.update(KEY, envelope.encode(old), expected=entry.revision)
+
+
+@scenario
+async def test_a_row_of_the_first_version_is_rotated(tmp_path: Path, storage: MemoryStorage) -> None:
+    first = await first_of(tmp_path, storage)
+    old, before = first.token, first.files()
+    await write_first_version(first)
+    second = await Server(tmp_path / "second", storage, server_token=old).start()
+    assert second.token == old
+    await first.again().keys.rotate(NEW, HOUR)
+    assert not await second.keys.follow()
+    assert second.files() == before
+    assert second.token == first.token == NEW.reveal().decode()
+    assert (await Server(tmp_path / "third", storage, server_token=old).start()).files() == before
+
+
+@scenario
+async def test_a_rotation_that_loses_the_race_changes_nothing(
+    tmp_path: Path, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await first_of(tmp_path, storage)
+    old = first.token
+
+    async def lose(*ignored: object) -> bool:
+        return False
+
+    monkeypatch.setattr(SharedKeys, "_write_row", lose)
+    with pytest.raises(StorageError, match="try again"):
+        await first.keys.rotate(NEW, HOUR)
+    assert first.token == old
+    assert not (first.root / "server/former-tokens.json").exists()
 
 
 @scenario
 async def test_tokens_of_a_store_without_keys(tmp_path: Path, storage: MemoryStorage) -> None:
     await storage.open()
-    with pytest.raises(ConfigError, match="are not sealed"):
-        await Server(tmp_path / "first", storage).keys.add_token(Secret(TOKEN))
+    assert await Server(tmp_path / "first", storage).keys.row() is None
+    assert not await Server(tmp_path / "first", storage).keys.remove_expired()
+    with pytest.raises(ConfigError, match="start its server first"):
+        await Server(tmp_path / "first", storage).keys.rotate(None, HOUR)
 
 
 @scenario
@@ -436,9 +601,78 @@ async def test_tokens_are_changed_by_a_server_that_has_one(tmp_path: Path, stora
     first = await first_of(tmp_path, storage)
     (first.root / "server/token").unlink()
     with pytest.raises(ConfigError, match="give --server-token-file"):
-        await first.keys.add_token(Secret(TOKEN))
+        await first.keys.rotate(None, HOUR)
     with pytest.raises(ConfigError, match="give --server-token-file"):
         await first.keys.change(lambda copy: None)
+
+
+@scenario
+async def test_a_damaged_list_of_former_tokens_is_written_anew(tmp_path: Path, storage: MemoryStorage) -> None:
+    first = await first_of(tmp_path, storage)
+    old = first.token
+    (first.root / "server/former-tokens.json").write_bytes(b"half of")
+    await first.keys.rotate(NEW, HOUR)
+    assert judged(first, old, CLOCK.now()) == "accepted"
+
+
+class KilledError(BaseException):
+    """Plays `kill -9`."""
+
+
+@pytest.mark.parametrize("grace", [timedelta(), HOUR], ids=["without a grace", "with a grace"])
+@scenario
+async def test_a_rotation_that_is_killed_at_any_step_leaves_one_token_that_opens(
+    tmp_path: Path, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch, grace: timedelta
+) -> None:
+    steps = 0
+    for number in range(1, 20):
+        store = MemoryStorage()
+        first = await first_of(tmp_path / str(number), store)
+        before, old, count = first.files(), first.token, 0
+
+        def killed(write: Callable[..., None], number: int = number) -> Callable[..., None]:
+            def written(*arguments: Any) -> None:
+                nonlocal count
+                count += 1
+                if count == number:
+                    raise KilledError
+                write(*arguments)
+
+            return written
+
+        update = store.update
+
+        async def updated(key: str, value: bytes, expected: int, number: int = number, update: Any = update) -> Any:
+            nonlocal count
+            count += 1
+            if count == number:
+                raise KilledError
+            return await update(key, value, expected=expected)
+
+        with monkeypatch.context() as patched:
+            for module in (files, tokenfile):
+                patched.setattr(module, "write_atomic", killed(module.write_atomic))
+            patched.setattr(store, "update", updated)
+            try:
+                await first.keys.rotate(NEW, grace)
+                break
+            except KilledError:
+                steps += 1
+        opened = []
+        for token in (old, NEW.reveal().decode()):
+            try:
+                await Server(tmp_path / f"{number}-{token[:2]}", store, server_token=token).start()
+                opened.append(token)
+            except WrongTokenError:
+                pass
+        assert opened, number
+        again = await first.again().start()  # with what is in its data directory
+        assert again.files() == before
+        assert again.token == opened[-1]
+        assert judged(again, again.token, CLOCK.now()) == "accepted"
+        assert (judged(again, old, CLOCK.now()) == "accepted") == (old in opened)
+        assert not (again.root / "server/next-token").exists()
+    assert steps >= 4
 
 
 # ── servers that keep their keys ──────────────────────────────────────────────────────────────────────────────────

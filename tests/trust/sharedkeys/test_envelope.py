@@ -18,7 +18,7 @@ from mooring.pki.pem import certificates_pem
 from mooring.pki.x509.authority import Authority, self_signed_ca
 from mooring.secret import Secret
 from mooring.trust.sharedkeys import envelope
-from mooring.trust.sharedkeys.envelope import DamagedKeysError, Row, WrongTokenError
+from mooring.trust.sharedkeys.envelope import DamagedKeysError, Row, TokenTerm, WrongTokenError
 from mooring.trust.sharedkeys.keyset import MAX_BYTES, KeySet, are_related, authorities_of
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -56,7 +56,17 @@ def _cheap_scrypt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def sealed(*tokens: Secret) -> tuple[Row, Secret]:
     content = keys()
-    return envelope.seal(envelope.claim(CLUSTER, content), content, tokens or (TOKEN,), os.urandom)
+    terms = [TokenTerm(one, 100, 0 if number == 0 else 200) for number, one in enumerate(tokens or (TOKEN,))]
+    return envelope.seal(envelope.claim(CLUSTER, content), content, terms, os.urandom)
+
+
+def first_version() -> tuple[Row, Secret]:
+    """Return a row as the first version of the program wrote it."""
+    data_key, nonce, content = Secret(os.urandom(32)), os.urandom(12), keys()
+    wrap = envelope._wrap(CLUSTER, data_key, TokenTerm(TOKEN), os.urandom)
+    row = replace(envelope.claim(CLUSTER, content), generation=2, wraps=(wrap,), version=1, nonce=nonce)
+    plain = msgspec.json.encode({name: one.reveal() for name, one in content.files.items()})
+    return replace(row, data=AESGCM(data_key.reveal()).encrypt(nonce, plain, envelope._header(row))), data_key
 
 
 # ── the set ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -133,15 +143,30 @@ def test_another_token_opens_nothing() -> None:
         envelope.unlock(row, OTHER)
 
 
-def test_an_added_token_opens_the_same_keys() -> None:
-    row, data_key = sealed()
-    both = envelope.add_token(row, data_key, OTHER, os.urandom)
-    assert [envelope.unlock(both, token) for token in (TOKEN, OTHER)] == [data_key, data_key]
+def test_every_token_of_a_row_opens_the_keys_and_tells_the_others() -> None:
+    row, data_key = sealed(TOKEN, OTHER)
+    assert [envelope.unlock(row, token) for token in (TOKEN, OTHER)] == [data_key, data_key]
+    assert envelope.open_terms(row, data_key) == (TokenTerm(TOKEN, 100), TokenTerm(OTHER, 100, 200))
+    assert [one.is_over(200) for one in row.wraps] == [False, True]
+    assert not row.wraps[1].is_over(199)
+
+
+def test_a_row_of_the_first_version_is_read_and_written_back_as_it_was() -> None:
+    row, data_key = first_version()
+    stored = envelope.decode(envelope.encode(row))
+    assert b"until" not in envelope.encode(row)
+    assert envelope.unlock(stored, TOKEN) == data_key
+    assert envelope.open_keys(stored, data_key) == keys()
+    assert envelope.open_terms(stored, data_key) == ()
+    following = envelope.decode(envelope.encode(envelope.reseal(stored, keys(2), data_key, os.urandom)))
+    assert (following.version, envelope.open_keys(following, data_key)) == (1, keys(2))
+    after, new_key = envelope.seal(stored, keys(), [TokenTerm(OTHER, 5)], os.urandom)
+    assert (after.version, envelope.open_terms(after, new_key)) == (2, (TokenTerm(OTHER, 5),))
 
 
 def test_a_removed_token_opens_neither_the_row_nor_with_its_old_wrap_what_comes_later() -> None:
     before, old_key = sealed(TOKEN, OTHER)
-    after, new_key = envelope.seal(before, keys(), (OTHER,), os.urandom)
+    after, new_key = envelope.seal(before, keys(), [TokenTerm(OTHER)], os.urandom)
     with pytest.raises(WrongTokenError):
         envelope.unlock(after, TOKEN)
     assert envelope.unlock(replace(after, wraps=before.wraps), TOKEN) == old_key
@@ -152,12 +177,10 @@ def test_a_removed_token_opens_neither_the_row_nor_with_its_old_wrap_what_comes_
 
 def test_no_more_tokens_than_a_reader_tries() -> None:
     tokens = [Secret(f"token-number-{number:04}") for number in range(envelope.MAX_WRAPS)]
-    row, data_key = sealed(*tokens)
-    with pytest.raises(ConfigError, match="remove one first"):
-        envelope.add_token(row, data_key, OTHER, os.urandom)
+    row, _ = sealed(*tokens)
     for wrong in ([], [*tokens, OTHER]):
-        with pytest.raises(ConfigError, match="one to 4"):
-            envelope.seal(row, keys(), wrong, os.urandom)
+        with pytest.raises(ConfigError, match="one to 4 server"):
+            envelope.seal(row, keys(), [TokenTerm(one) for one in wrong], os.urandom)
 
 
 def test_each_generation_has_a_nonce_of_its_own_and_the_same_tokens() -> None:
@@ -166,6 +189,7 @@ def test_each_generation_has_a_nonce_of_its_own_and_the_same_tokens() -> None:
     assert (following.generation, following.wraps) == (row.generation + 1, row.wraps)
     assert following.nonce != row.nonce
     assert envelope.open_keys(following, data_key) == keys(2)
+    assert envelope.open_terms(following, data_key) == envelope.open_terms(row, data_key)
 
 
 CHANGES: dict[str, Any] = {
@@ -173,6 +197,10 @@ CHANGES: dict[str, Any] = {
     "an earlier generation": lambda row: replace(row, generation=row.generation - 1),
     "another fingerprint": lambda row: replace(row, fingerprint="00"),
     "other authorities": lambda row: replace(row, authorities=("sha256:00",)),
+    "another end of a token": lambda row: replace(row, wraps=(replace(row.wraps[0], until=1),)),
+    "another time at which a token was made": lambda row: replace(row, wraps=(replace(row.wraps[0], created=1),)),
+    "one wrap less": lambda row: replace(row, wraps=()),
+    "the first version": lambda row: replace(row, version=1),
     "another nonce": lambda row: replace(row, nonce=bytes(12)),
     "other content": lambda row: replace(row, data=row.data[:-1] + bytes([row.data[-1] ^ 1])),
 }
@@ -207,7 +235,8 @@ def test_a_wrap_of_another_cluster_opens_nothing() -> None:
 
 CONTENT: dict[str, tuple[Any, str]] = {
     "no JSON": (b"x", "they cannot be read"),
-    "no set of keys": (msgspec.json.encode({"ca.crt": b"x"}), "ca.key is missing"),
+    "the content of the first version": (msgspec.json.encode({"ca.crt": b"x"}), "they cannot be read"),
+    "no set of keys": (msgspec.json.encode({"files": {"ca.crt": b"x"}, "tokens": []}), "ca.key is missing"),
     "other keys than the row names": (None, "the fingerprint is of others"),
 }
 
@@ -215,11 +244,20 @@ CONTENT: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize(("text", "reason"), CONTENT.values(), ids=CONTENT)
 def test_content_that_a_holder_of_the_data_key_spoilt(text: bytes | None, reason: str) -> None:
     row, data_key = sealed()
-    plain = msgspec.json.encode({name: one.reveal() for name, one in files(2).items()}) if text is None else text
+    other = {"files": {name: one.reveal() for name, one in files(2).items()}, "tokens": []}
+    plain = msgspec.json.encode(other) if text is None else text
     cipher = AESGCM(data_key.reveal())
     spoilt = replace(row, data=cipher.encrypt(row.nonce, plain, envelope._header(row)))
     with pytest.raises(DamagedKeysError, match=reason):
         envelope.open_keys(spoilt, data_key)
+
+
+def test_tokens_that_are_of_other_wraps_are_damage() -> None:
+    row, data_key = sealed()
+    plain = msgspec.json.encode({"files": {}, "tokens": [{"token": "eA==", "created": 1, "until": 2}]})
+    spoilt = replace(row, data=AESGCM(data_key.reveal()).encrypt(row.nonce, plain, envelope._header(row)))
+    with pytest.raises(DamagedKeysError, match="of other wraps"):
+        envelope.open_terms(spoilt, data_key)
 
 
 # ── reading rows ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -259,7 +297,8 @@ BAD_ROWS: dict[str, Any] = {
     "more CAs than a set has": lambda row: row.update(authorities=["x"] * 257),
     "a member that nobody knows": lambda row: row.update(more=1),
     "no cluster": lambda row: row.pop("cluster"),
-    "a version of a later program": lambda row: row.update(version=2),
+    "a version of a later program": lambda row: row.update(version=3),
+    "times in the first version": lambda row: row.update(version=1),
 }
 
 
@@ -269,7 +308,7 @@ def test_refused_rows(change: Any) -> None:
     change(row)
     with pytest.raises(DamagedKeysError) as raised:
         envelope.decode(msgspec.json.encode(row))
-    assert ("update it" in str(raised.value)) == (row.get("version") == 2)
+    assert ("update it" in str(raised.value)) == (row.get("version") == 3)
 
 
 @pytest.mark.parametrize("value", [b"", b"x", b"[]", b"{}", b" " * (envelope.MAX_ROW + 1)])

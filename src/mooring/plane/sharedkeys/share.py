@@ -7,6 +7,12 @@ Rules kept here:
 * scrypt runs in a thread, and once: the data key is kept in memory until another one seals the row.
 * A store inside the data directory is claimed for its CA and holds no keys, unless a server token is there: whoever opens the store
   has the keys beside it. So such a server starts without scrypt.
+* A change of the server token is one compare-and-swap. The files that the authenticator of join tokens reads follow it: former
+  tokens first, then the present one, then the record. A process that is killed in between does the rest at its next start or look.
+* The new token is on disk before the row changes (`next-token`): otherwise a rotation without a grace could end with a row
+  that nothing opens.
+* A former token opens the row until one of the servers has removed its wrap. The server that finds it in its data directory takes
+  the present one; a server to which it is given after its end refuses it.
 """
 
 from __future__ import annotations
@@ -15,11 +21,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from mooring.apimachinery.uid import uuid4
-from mooring.clock import Clock
+from mooring.clock import Clock, rfc3339
 from mooring.errors import ConfigError, MooringError, StorageError
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.keystore import exclusive
@@ -30,9 +37,10 @@ from mooring.settings.storage import StorageSettings
 from mooring.storage.contract import Entry, KeyExistsError, RevisionMismatchError, Storage
 from mooring.trust.k3s.settings import K3sSettings
 from mooring.trust.sharedkeys import envelope
-from mooring.trust.sharedkeys.envelope import KEY, Row, WrongTokenError
+from mooring.trust.sharedkeys.envelope import KEY, Row, TokenTerm, WrongTokenError
 from mooring.trust.sharedkeys.keyset import KeySet
 from mooring.trust.sharedkeys.reconciliation import Action, Agreed, check_cluster, next_action
+from mooring.trust.sharedkeys.rotation import rotated, unexpired
 from mooring.trust.sharedkeys.servertoken import generate_token
 from mooring.trust.sharedkeys.settings import FILES, SharedKeysSettings
 
@@ -58,15 +66,27 @@ def shares_keys(config: ServerConfig) -> bool:
     return supervised or token.is_given or token.path.exists() or not storage.is_in_data_dir
 
 
+@dataclass(frozen=True, slots=True)
+class Rotated:
+    """A rotation of the server token: identifier of the new wrap, and the end of the former token; None without one."""
+
+    wrap: str
+    grace_ends: datetime | None
+    made: Secret | None
+    """The new token, when it was made here."""
+
+
 class SharedKeys:
     """The keys that one server shares through an open store."""
 
-    def __init__(self, config: ServerConfig, storage: Storage, entropy: Entropy) -> None:
+    def __init__(self, config: ServerConfig, storage: Storage, entropy: Entropy, clock: Clock) -> None:
         self._root = Path(config.data_dir)
         self._files = SharedKeyFiles(self._root)
         self._token = ServerTokenFile(config)
         self._storage = storage
+        self._keeps_files = config[SharedKeysSettings].shared_keys == FILES
         self._entropy = entropy
+        self._clock = clock
         self._data_key: Secret | None = None
         self._reported = ""
 
@@ -87,9 +107,17 @@ class SharedKeys:
                 if row is not None and row.is_sealed:
                     if token is None:
                         raise ConfigError(self._missing_token())
-                    if action is not Action.KEEP or given not in (None, kept):
-                        await self._unlock(row, token)
-                    self._token.keep(token)
+                    if (
+                        action is not Action.KEEP
+                        or given not in (None, kept)
+                        or self._files.record().agreed != _agreed(row)
+                    ):
+                        token = await self._unlock(row, token)
+                        self._refuse_former(row, given, kept)
+                        self._accept(row, token)
+                    else:
+                        self._token.keep(token)
+                        self._token.follow_with(None)
                 if await self._carry_out(action, entry, row, token, make_missing):
                     return
             raise StorageError("the keys of this cluster change all the time; start again")
@@ -115,7 +143,8 @@ class SharedKeys:
         self._token.keep(token)  # before the row: nothing else opens it
         keys = await asyncio.to_thread(self._edited, make_missing)
         before = row or envelope.claim(uuid4(self._entropy), keys, 0)
-        sealed, data_key = await asyncio.to_thread(envelope.seal, before, keys, (token,), self._entropy)
+        term = TokenTerm(token, self._seconds())
+        sealed, data_key = await asyncio.to_thread(envelope.seal, before, keys, (term,), self._entropy)
         if not await self._write_row(entry, sealed):
             if made:
                 self._token.forget()
@@ -126,6 +155,18 @@ class SharedKeys:
             "the keys of this cluster are sealed in the store; %s opens them for further servers", self._token.path
         )
         return True
+
+    def _refuse_former(self, row: Row, given: Secret | None, kept: Secret | None) -> None:
+        """Raise WrongTokenError for a given token whose end has passed. The token of the data directory is not refused."""
+        if given is None or given == kept:
+            return
+        assert self._data_key is not None  # the caller opened the row
+        for one in envelope.open_terms(row, self._data_key):
+            if one.token == given and 0 < one.until <= self._seconds():
+                raise WrongTokenError(
+                    f"this server token was replaced, and its grace ended at {_time(one.until)}: give --server-token-file with the "
+                    "present one, which stands in server/token in the data directory of every server"
+                )
 
     def _missing_token(self) -> str:
         return (
@@ -182,8 +223,16 @@ class SharedKeys:
             token = self._token.kept()
             if token is None:
                 raise ConfigError(self._missing_token())
-            await self._unlock(row, token)
+            try:
+                token = await self._unlock(row, token)
+            except WrongTokenError:
+                self._token.end(token, self._clock.now())
+                raise
+            self._accept(row, token)
             await self._take(row)
+        if disk.fingerprint == row.fingerprint:
+            log.info("the server token was changed by another server; %s has the present one", self._token.path)
+            return False
         log.info("the keys of this cluster were changed by another server and have been taken from the store")
         return True
 
@@ -209,6 +258,7 @@ class SharedKeys:
             await clock.sleep(FOLLOW_SECONDS)
             try:
                 await self.follow()
+                await self.remove_expired()
                 self._report("")
             except StorageError as error:
                 self._report(f"changes of the keys of this cluster cannot be read: {error}")
@@ -217,41 +267,78 @@ class SharedKeys:
 
     # ── tokens ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def add_token(self, token: Secret) -> None:
-        """Let one more server token open the keys. Raises MooringError."""
-        async with self._locked():
-            entry, row = await self._opened()
-            assert self._data_key is not None  # it has opened the row
-            added = await asyncio.to_thread(envelope.add_token, row, self._data_key, token, self._entropy)
-            await self._replace(entry, added)
+    async def rotate(self, new: Secret | None, grace: timedelta) -> Rotated:
+        """Replace the server token by `new`, or by one that is made here. The former one works until the end of the grace.
 
-    async def replace_tokens(self, tokens: tuple[Secret, ...]) -> None:
-        """Let exactly these server tokens open the keys, under a new data key, and keep the first. Raises MooringError."""
+        The row changes once. A claim becomes a sealed row. Raises MooringError; then nothing was changed.
+        """
+        if self._keeps_files:
+            raise ConfigError(
+                f"with --shared-keys files the servers share no token: replace {self._token.path} on each, which they follow"
+            )
         async with self._locked():
-            entry, row = await self._opened()
-            assert self._data_key is not None  # it has opened the row
-            keys = envelope.open_keys(row, self._data_key)
-            sealed, data_key = await asyncio.to_thread(envelope.seal, row, keys, tokens, self._entropy)
-            await self._replace(entry, sealed)
-            self._data_key = data_key
-            self._token.keep(tokens[0])
-            await asyncio.to_thread(self._files.write, keys, _agreed(sealed))
+            made = generate_token(self._entropy) if new is None else None
+            entry, row, keys, before = await self._present()
+            after = rotated(before, made or new or Secret(b""), grace, self._clock.now())
+            sealed = await self._reseal(entry, row, keys, before, after)
+        wrap, *former = sealed.wraps
+        ends = max((one.until for one in former), default=0)
+        log.info(
+            "the server token was replaced (%s); %s",
+            wrap.id,
+            f"the former one works until {_time(ends)}" if ends else "the former one works no more",
+        )
+        return Rotated(wrap.id, datetime.fromtimestamp(ends, UTC) if ends else None, made)
 
-    async def _opened(self) -> tuple[Entry, Row]:
-        """Return the row, opened with the token in the data directory. Raises ConfigError."""
+    async def remove_expired(self) -> bool:
+        """Remove the wraps of tokens whose grace has ended. Return whether there were any. Raises MooringError."""
+        row = await self._row()
+        if row is None or not any(one.is_over(self._seconds()) for one in row.wraps):
+            return False
+        async with self._locked():
+            entry, row, keys, before = await self._present()
+            after = unexpired(before, self._clock.now())
+            if len(after) == len(before):
+                return False  # another server was faster
+            await self._reseal(entry, row, keys, before, after)
+        log.info("the grace of a former server token has ended; it opens nothing any more")
+        return True
+
+    async def row(self) -> Row | None:
+        """Return the row as it stands in the store. Raises MooringError."""
+        return await self._row()
+
+    async def _present(self) -> tuple[Entry, Row, KeySet, tuple[TokenTerm, ...]]:
+        """Return the row with its keys and tokens; those of the data directory for a claim. Raises MooringError."""
         entry = await self._storage.get(KEY)
         row = envelope.decode(entry.value) if entry is not None else None
+        if entry is None or row is None:
+            raise ConfigError("this store has no keys of a cluster yet: start its server first")
         token = self._token.kept()
-        if entry is None or row is None or not row.is_sealed:
-            raise ConfigError("the keys of this cluster are not sealed in the store")
+        if not row.is_sealed:
+            check_cluster(self._files.on_disk(), row)
+            keys = await asyncio.to_thread(self._files.key_set)
+            return entry, row, keys, () if token is None else (TokenTerm(token),)
         if token is None:
             raise ConfigError(self._missing_token())
         await self._unlock(row, token)
-        return entry, row
+        assert self._data_key is not None  # it has opened the row
+        terms = envelope.open_terms(row, self._data_key) or (TokenTerm(token),)
+        return entry, row, envelope.open_keys(row, self._data_key), terms
 
-    async def _replace(self, entry: Entry, row: Row) -> None:
-        if not await self._write_row(entry, row):
+    async def _reseal(
+        self, entry: Entry, row: Row, keys: KeySet, before: tuple[TokenTerm, ...], after: tuple[TokenTerm, ...]
+    ) -> Row:
+        """Seal the keys for other tokens: the row first, then the files. Raises MooringError."""
+        sealed, data_key = await asyncio.to_thread(envelope.seal, row, keys, after, self._entropy)
+        self._token.follow_with(after[0].token)
+        if not await self._write_row(entry, sealed):
+            self._token.follow_with(None)
             raise StorageError("another server changed the keys of this cluster at the same time; try again")
+        self._data_key = data_key
+        self._token.accept(after, before, self._clock.now())  # removes what `follow_with` wrote
+        await asyncio.to_thread(self._files.write, keys, _agreed(sealed))
+        return sealed
 
     # ── parts ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -259,21 +346,38 @@ class SharedKeys:
         entry = await self._storage.get(KEY)
         return envelope.decode(entry.value) if entry is not None else None
 
-    async def _unlock(self, row: Row, token: Secret) -> None:
-        """Find the data key of a row. Raises WrongTokenError, DamagedKeysError."""
+    async def _unlock(self, row: Row, token: Secret) -> Secret:
+        """Find the data key of a row, and return the token that opens it: `token`, or that of a rotation that was not finished.
+
+        Raises WrongTokenError, DamagedKeysError.
+        """
         if self._data_key is not None:
             try:
                 envelope.open_keys(row, self._data_key)
             except WrongTokenError:
                 self._data_key = None  # sealed anew, after a change of tokens
             else:
-                return
-        try:
-            self._data_key = await asyncio.to_thread(envelope.unlock, row, token)
-        except WrongTokenError as error:
-            raise WrongTokenError(
-                f"{error}: give --server-token-file with the one that the first server keeps in server/token of its data directory"
-            ) from None
+                return token
+        following = self._token.following()
+        for candidate in (token, *([following] if following is not None else [])):
+            try:
+                self._data_key = await asyncio.to_thread(envelope.unlock, row, candidate)
+            except WrongTokenError:
+                continue
+            return candidate
+        raise WrongTokenError(
+            "the keys of this cluster are sealed in the store, and this server token does not open them: give --server-token-file "
+            "with the one that the other servers keep in server/token of their data directories"
+        )
+
+    def _accept(self, row: Row, token: Secret) -> None:
+        """Write the tokens of a row that `_unlock` opened into the data directory."""
+        assert self._data_key is not None  # see above
+        terms = envelope.open_terms(row, self._data_key) or (TokenTerm(token),)
+        self._token.accept(terms, (), self._clock.now())
+
+    def _seconds(self) -> int:
+        return int(self._clock.now().timestamp())
 
     async def _take(self, row: Row) -> None:
         """Write the keys of a row that `_unlock` opened."""
@@ -288,8 +392,8 @@ class SharedKeys:
 
     async def _store(self, entry: Entry | None, row: Row, keys: KeySet) -> bool:
         assert self._data_key is not None  # the caller opened the row
-        generation = max(row.generation, self._files.record().agreed.generation)
-        following = envelope.reseal(replace(row, generation=generation), keys, self._data_key, self._entropy)
+        generation = self._files.record().agreed.generation
+        following = envelope.reseal(row, keys, self._data_key, self._entropy, after=generation)
         if not await self._write_row(entry, following):
             return False
         await asyncio.to_thread(self._files.write, keys, _agreed(following))
@@ -325,3 +429,7 @@ class SharedKeys:
 
 def _agreed(row: Row) -> Agreed:
     return Agreed(row.cluster, row.generation, row.fingerprint)
+
+
+def _time(seconds: int) -> str:
+    return rfc3339(datetime.fromtimestamp(seconds, UTC))

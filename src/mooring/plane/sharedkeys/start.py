@@ -99,6 +99,6 @@ async def _settle(config: ServerConfig, clock: Clock, entropy: Callable[[int], b
     await storage.open()
     try:
         await refuse_incomplete(storage)
-        await SharedKeys(config, storage, entropy).settle(make_missing)
+        await SharedKeys(config, storage, entropy, clock).settle(make_missing)
     finally:
         await storage.close()

@@ -1,13 +1,22 @@
 """The server token of one server: as it was given, else as it stands in `<data-dir>/server/token`.
 
+    server/token                 the present one
+    server/next-token            the one that a rotation is about to put in its place
+    server/former-tokens.json    digests of former ones, with the end of each (mooring.trust.k3s.acceptedtokens)
+
 Rules kept here:
 * The first server of a cluster makes a token. It is durable before keys are sealed with it.
 * A token that opened the keys is kept, 0600, so that later starts need no flag.
+* Former tokens are written before the present one: a process that is killed in between accepts more, never less.
+* A server that finds the row sealed for tokens that it does not know ends its own token there.
 * No error and no log line repeats it.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from mooring.client.files import make_directory, read_limited, write_atomic
@@ -15,8 +24,12 @@ from mooring.errors import ConfigError
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.exposed import warn_if_exposed
 from mooring.secret import Secret
+from mooring.trust.k3s.acceptedtokens import FormerToken, decode_former, digest, encode_former
+from mooring.trust.sharedkeys.envelope import TokenTerm
 from mooring.trust.sharedkeys.servertoken import parse_token
 from mooring.trust.sharedkeys.settings import SharedKeysSettings
+
+log = logging.getLogger("mooring.plane")
 
 MAX_FILE = 4096
 """Bytes: the longest token, and whitespace around it."""
@@ -27,6 +40,8 @@ class ServerTokenFile:
 
     def __init__(self, config: ServerConfig) -> None:
         self.path = Path(config.data_dir) / "server" / "token"
+        self._next_path = self.path.with_name("next-token")
+        self.former_path = self.path.with_name("former-tokens.json")
         self._settings = config[SharedKeysSettings]
 
     @property
@@ -56,9 +71,67 @@ class ServerTokenFile:
             make_directory(self.path.parent)
             write_atomic(self.path, token.reveal() + b"\n")
 
+    def following(self) -> Secret | None:
+        """Return the token of a rotation that was not finished; None when there is none. Raises ConfigError."""
+        if not self._next_path.exists():
+            return None
+        return _parsed(str(self._next_path), read_limited(self._next_path, MAX_FILE))
+
+    def follow_with(self, token: Secret | None) -> None:
+        """Write the token of a rotation that is about to change the row, or remove it."""
+        if token is not None and token != self.kept():
+            make_directory(self.path.parent)
+            write_atomic(self._next_path, token.reveal() + b"\n")
+        else:
+            self._next_path.unlink(missing_ok=True)
+
+    def accept(self, terms: Iterable[TokenTerm], removed: Iterable[TokenTerm], now: datetime) -> None:
+        """Write the tokens of a row: the first is the present one. Tokens of `removed` that are not among them end now.
+
+        Writes nothing that is there already. Raises ConfigError.
+        """
+        present, *former = terms
+        ends = {one.sha256: one.until for one in self._former()}
+        for one in removed:
+            ends[digest(one.token)] = _end(one, now)
+        for one in former:
+            ends[digest(one.token)] = _end(one, now)
+        ends.pop(digest(present.token), None)
+        self._write_former(ends)
+        self.keep(present.token)
+        self.follow_with(None)
+
+    def end(self, token: Secret, now: datetime) -> None:
+        """Record that the present token is accepted no longer. Raises ConfigError."""
+        ends = {one.sha256: one.until for one in self._former()}
+        if digest(token) not in ends:
+            self._write_former({**ends, digest(token): now})
+
+    def _former(self) -> tuple[FormerToken, ...]:
+        if not self.former_path.exists():
+            return ()
+        try:
+            return decode_former(read_limited(self.former_path, MAX_FILE))
+        except ConfigError as error:
+            log.warning("%s: %s; it is written anew", self.former_path, error)
+            return ()
+
+    def _write_former(self, ends: dict[bytes, datetime]) -> None:
+        data = encode_former([FormerToken(sha256, until) for sha256, until in ends.items()])
+        if not (ends or self.former_path.exists()):
+            return
+        if not self.former_path.exists() or read_limited(self.former_path, MAX_FILE) != data:
+            make_directory(self.path.parent)
+            write_atomic(self.former_path, data)
+
     def forget(self) -> None:
         """Remove a token that was made in vain."""
         self.path.unlink(missing_ok=True)
+
+
+def _end(term: TokenTerm, now: datetime) -> datetime:
+    """Return the end of a former token; now for one that has none in the row."""
+    return datetime.fromtimestamp(term.until, UTC) if term.until else now
 
 
 def _parsed(place: str, data: bytes) -> Secret:

@@ -8,7 +8,8 @@ Rules kept here (docs/protocol/k3s.md#authentication-of-the-supervisor, docs/adr
 * Tokens are kept as SHA-256 digests. They are random, or as long as a server token must be, and guesses are limited: a slow hash
   for each request would let a stranger occupy the processor.
 * All accepted digests are compared, each in constant time. How long a refusal takes tells nothing about them.
-* A former token is accepted before the end of its grace, which is checked at each use. Afterwards it is refused as `rotated-token`.
+* A former token is accepted before the end of its grace, which is checked at each use. Afterwards it is refused as `rotated-token`,
+  even by a server in whose data directory it still stands as the present one: that one could not learn the new token.
 * Without an agent token, user `node` has the passwords of user `server`.
 * Values are immutable. A rotation replaces the whole object.
 """
@@ -61,9 +62,9 @@ class AcceptedTokens:
             return ACCEPTED if hmac.compare_digest(given, self.agent) else WRONG
         is_current = hmac.compare_digest(given, self.server)
         matching = [one for one in self.former if hmac.compare_digest(given, one.sha256)]
-        if is_current or any(now < one.until for one in matching):
-            return ACCEPTED
-        return ROTATED if matching else WRONG
+        if matching:  # even when it still is in server/token, on a server that could not learn the new one
+            return ACCEPTED if any(now < one.until for one in matching) else ROTATED
+        return ACCEPTED if is_current else WRONG
 
 
 def digest(password: Secret) -> bytes:

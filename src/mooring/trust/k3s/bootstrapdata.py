@@ -29,6 +29,7 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from mooring.clock import ZERO_TIME
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 
@@ -188,16 +189,12 @@ def encode_files(files: Mapping[str, BootstrapFile]) -> bytes:
     """Return the plaintext of a row. Raises ConfigError for a name that k3s does not know."""
     if unknown := sorted(files.keys() - set(NAMES)):
         raise ConfigError(f"bootstrap data of k3s has no file {unknown[0]!r}")
-    message = {name: _FileMessage(one.changed or _NO_TIME, one.content.reveal()) for name, one in files.items()}
+    message = {name: _FileMessage(one.changed or ZERO_TIME, one.content.reveal()) for name, one in files.items()}
     return msgspec.json.encode(message) + b"\n"
 
 
-_NO_TIME = datetime.fromisoformat("0001-01-01T00:00:00+00:00")
-"""Go's zero time."""
-
-
 def _known_time(found: datetime | None) -> datetime | None:
-    return None if found is None or found == _NO_TIME else found
+    return None if found is None or found == ZERO_TIME else found
 
 
 def _encryption_key(passphrase: Secret, salt: bytes) -> bytes:

@@ -1,7 +1,8 @@
 """Sealed keys: the form in which the keys of a cluster stand in the store.
 
-    {"version": 1, "cluster": UUID, "generation": N, "fingerprint": HEX, "authorities": [PIN, …],
-     "sealed": {"nonce": …, "data": …}, "wraps": [{"id": HEX, "n": N, "r": R, "p": P, "salt": …, "nonce": …, "key": …}, …]}
+    {"version": 2, "cluster": UUID, "generation": N, "fingerprint": HEX, "authorities": [PIN, …],
+     "sealed": {"nonce": …, "data": …},
+     "wraps": [{"id": HEX, "n": N, "r": R, "p": P, "salt": …, "nonce": …, "key": …, "created": SECONDS, "until": SECONDS}, …]}
 
 Rules kept here:
 * A random data key encrypts the set with AES-256-GCM. The additional data are everything that stands outside of it, and the key in
@@ -9,7 +10,11 @@ Rules kept here:
 * Each accepted server token wraps the data key: scrypt (RFC 7914) of the token, with a salt and parameters of the wrap, is the key
   of AES-256-GCM. Identifiers of wraps are random, so that nothing in the row tests a guess without scrypt.
 * Parameters are read from the row, within bounds that are checked before the first is used. Writers use N, R, P.
-* A token is removed by a new data key, so that an older wrap opens nothing later.
+* Tokens are added and removed by a new data key, so that an older wrap opens nothing later. The first wrap is that of the present
+  token; each other one has an end, `until`. The servers, not the cipher, keep to that end: one of them then removes the wrap.
+* The tokens stand in the sealed part as well, in the order of their wraps: a server that opens the row with a former token learns
+  the present one.
+* Version 1 has no times, and no tokens in the sealed part. It is read, and written back as it was until a token changes.
 * A row without `sealed` claims the store for one CA, whose keys are in the data directory of one server alone.
 * Every change of the keys counts `generation` up. The nonce is random: one data key serves for fewer than 2³² generations.
 """
@@ -31,7 +36,8 @@ from mooring.trust.sharedkeys.keyset import KeySet
 
 KEY = "/mooring/bootstrap/keys"
 """Key of the row. It is outside of /registry, which the API serves."""
-VERSION = 1
+VERSION = 2
+_WITHOUT_TOKENS = 1
 N, R, P = 1 << 16, 8, 1
 """scrypt over 64 MiB: 0.21 s of a core of 2024. A start needs it when the keys have changed, a guess always."""
 MAX_N, MAX_P = 1 << 17, 4
@@ -66,6 +72,23 @@ class Wrap:
     salt: bytes
     nonce: bytes
     key: bytes
+    created: int = 0
+    """Seconds since 1970; 0 when it is not known."""
+    until: int = 0
+    """End of the token in seconds since 1970; 0 for the present token."""
+
+    def is_over(self, now: float) -> bool:
+        """Return whether the token has an end, and that is past."""
+        return 0 < self.until <= now
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTerm:
+    """A server token, and the time for which it is accepted, as in its wrap."""
+
+    token: Secret
+    created: int = 0
+    until: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +102,7 @@ class Row:
     nonce: bytes = b""
     data: bytes = b""
     wraps: tuple[Wrap, ...] = ()
+    version: int = VERSION
 
     @property
     def is_sealed(self) -> bool:
@@ -91,29 +115,38 @@ def claim(cluster: str, keys: KeySet, generation: int = 1) -> Row:
     return Row(cluster, generation, keys.fingerprint, keys.authorities[:MAX_AUTHORITIES])
 
 
-def seal(claimed: Row, keys: KeySet, tokens: Sequence[Secret], entropy: Entropy) -> tuple[Row, Secret]:
-    """Return the next generation of a row with a new data key, wrapped for exactly these tokens, and the data key."""
-    if not 1 <= len(tokens) <= MAX_WRAPS:
-        raise ConfigError(f"sealed keys are opened by one to {MAX_WRAPS} server tokens")
+def seal(claimed: Row, keys: KeySet, terms: Sequence[TokenTerm], entropy: Entropy) -> tuple[Row, Secret]:
+    """Return the next generation of a row with a new data key, wrapped for exactly these tokens, and the data key.
+
+    The first token is the present one. Raises ConfigError for more tokens than a row may have.
+    """
+    if not 1 <= len(terms) <= MAX_WRAPS:
+        raise ConfigError(
+            f"one to {MAX_WRAPS} server tokens open sealed keys: wait until the grace of an earlier one ends, or end all with "
+            "--grace 0"
+        )
     data_key = Secret(entropy(_KEY_BYTES))
-    wraps = tuple(_wrap(claimed.cluster, data_key, token, entropy) for token in tokens)
-    return reseal(replace(claimed, wraps=wraps), keys, data_key, entropy), data_key
+    wraps = tuple(_wrap(claimed.cluster, data_key, one, entropy) for one in terms)
+    return _sealed(replace(claimed, wraps=wraps, version=VERSION), keys, terms, data_key, entropy), data_key
 
 
-def reseal(row: Row, keys: KeySet, data_key: Secret, entropy: Entropy) -> Row:
-    """Return the next generation of a row with other keys, for the same tokens."""
-    named = claim(row.cluster, keys, row.generation + 1)
+def reseal(row: Row, keys: KeySet, data_key: Secret, entropy: Entropy, after: int = 0) -> Row:
+    """Return a row with other keys, for the same tokens. Its generation is beyond that of the row, and beyond `after`.
+
+    Raises the errors of `open_terms`.
+    """
+    terms = open_terms(row, data_key)
+    return _sealed(replace(row, generation=max(row.generation, after)), keys, terms, data_key, entropy)
+
+
+def _sealed(row: Row, keys: KeySet, terms: Sequence[TokenTerm], data_key: Secret, entropy: Entropy) -> Row:
+    named = replace(claim(row.cluster, keys, row.generation + 1), wraps=row.wraps, version=row.version)
     nonce = entropy(_NONCE_BYTES)
     files = {name: one.reveal() for name, one in keys.files.items()}
-    data = AESGCM(data_key.reveal()).encrypt(nonce, msgspec.json.encode(files), _header(named))
-    return replace(named, nonce=nonce, data=data, wraps=row.wraps)
-
-
-def add_token(row: Row, data_key: Secret, token: Secret, entropy: Entropy) -> Row:
-    """Return the row that one more token opens. Raises ConfigError when it has as many as it may have."""
-    if len(row.wraps) >= MAX_WRAPS:
-        raise ConfigError(f"{MAX_WRAPS} server tokens open the keys of this cluster; remove one first")
-    return replace(row, wraps=(*row.wraps, _wrap(row.cluster, data_key, token, entropy)))
+    tokens = [_TermMessage(one.token.reveal(), one.created, one.until) for one in terms]
+    content = files if row.version == _WITHOUT_TOKENS else _ContentMessage(files, tokens)
+    data = AESGCM(data_key.reveal()).encrypt(nonce, msgspec.json.encode(content), _header(named))
+    return replace(named, nonce=nonce, data=data)
 
 
 def unlock(row: Row, token: Secret) -> Secret:
@@ -130,21 +163,50 @@ def unlock(row: Row, token: Secret) -> Secret:
 def open_keys(row: Row, data_key: Secret) -> KeySet:
     """Return the keys. Raises WrongTokenError for the data key of another row, DamagedKeysError for content that is no set."""
     try:
-        text = AESGCM(data_key.reveal()).decrypt(row.nonce, row.data, _header(row))
-    except InvalidTag:
-        raise WrongTokenError("the sealed keys are of another data key, or were changed") from None
-    try:
-        files = msgspec.json.decode(text, type=dict[str, bytes])
-        keys = KeySet.of({name: Secret(data) for name, data in files.items()})
-    except (msgspec.MsgspecError, ConfigError) as error:
-        reason = error if isinstance(error, ConfigError) else "they cannot be read"
-        raise DamagedKeysError(f"the sealed keys are damaged: {reason}") from None
+        keys = KeySet.of({name: Secret(data) for name, data in _content(row, data_key).files.items()})
+    except ConfigError as error:
+        if isinstance(error, WrongTokenError | DamagedKeysError):
+            raise
+        raise DamagedKeysError(f"the sealed keys are damaged: {error}") from None
     if keys.fingerprint != row.fingerprint:
         raise DamagedKeysError("the sealed keys are damaged: the fingerprint is of others")
     return keys
 
 
-class _WrapMessage(msgspec.Struct, forbid_unknown_fields=True):
+def open_terms(row: Row, data_key: Secret) -> tuple[TokenTerm, ...]:
+    """Return the tokens, the present one first; none for a row of version 1. Raises as `open_keys` does."""
+    tokens = _content(row, data_key).tokens
+    terms = tuple(TokenTerm(Secret(one.token), one.created, one.until) for one in tokens)
+    if row.version != _WITHOUT_TOKENS and [(one.created, one.until) for one in terms] != _times(row):
+        raise DamagedKeysError("the sealed keys are damaged: the tokens are of other wraps")
+    return terms
+
+
+def _content(row: Row, data_key: Secret) -> _ContentMessage:
+    try:
+        text = AESGCM(data_key.reveal()).decrypt(row.nonce, row.data, _header(row))
+    except InvalidTag:
+        raise WrongTokenError("the sealed keys are of another data key, or were changed") from None
+    try:
+        if row.version == _WITHOUT_TOKENS:
+            return _ContentMessage(msgspec.json.decode(text, type=dict[str, bytes]), [])
+        return msgspec.json.decode(text, type=_ContentMessage)
+    except msgspec.MsgspecError:
+        raise DamagedKeysError("the sealed keys are damaged: they cannot be read") from None
+
+
+class _TermMessage(msgspec.Struct, forbid_unknown_fields=True):
+    token: bytes
+    created: int
+    until: int
+
+
+class _ContentMessage(msgspec.Struct, forbid_unknown_fields=True):
+    files: dict[str, bytes]
+    tokens: list[_TermMessage]
+
+
+class _WrapMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     id: str
     n: int
     r: int
@@ -152,6 +214,8 @@ class _WrapMessage(msgspec.Struct, forbid_unknown_fields=True):
     salt: bytes
     nonce: bytes
     key: bytes
+    created: int = 0
+    until: int = 0
 
 
 class _SealedMessage(msgspec.Struct, forbid_unknown_fields=True):
@@ -171,10 +235,13 @@ class _RowMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
 
 def encode(row: Row) -> bytes:
     """Return the value in the store."""
-    wraps = [_WrapMessage(one.id, one.n, one.r, one.p, one.salt, one.nonce, one.key) for one in row.wraps]
+    wraps = [
+        _WrapMessage(one.id, one.n, one.r, one.p, one.salt, one.nonce, one.key, one.created, one.until)
+        for one in row.wraps
+    ]
     sealed = _SealedMessage(row.nonce, row.data) if row.is_sealed else None
     authorities = list(row.authorities)
-    message = _RowMessage(VERSION, row.cluster, row.generation, row.fingerprint, authorities, sealed, wraps)
+    message = _RowMessage(row.version, row.cluster, row.generation, row.fingerprint, authorities, sealed, wraps)
     return msgspec.json.encode(message)
 
 
@@ -185,14 +252,16 @@ def decode(value: bytes) -> Row:
         raise DamagedKeysError(problem)
     try:
         version = msgspec.json.decode(value, type=_Versioned).version
-        if version != VERSION:
+        if version not in (VERSION, _WITHOUT_TOKENS):
             raise DamagedKeysError(
                 f"{KEY} in the store has version {version}, and this program knows {VERSION}; update it"
             )
         message = msgspec.json.decode(value, type=_RowMessage)
     except msgspec.MsgspecError:
         raise DamagedKeysError(problem) from None
-    wraps = tuple(Wrap(one.id, one.n, one.r, one.p, one.salt, one.nonce, one.key) for one in message.wraps)
+    wraps = tuple(
+        Wrap(one.id, one.n, one.r, one.p, one.salt, one.nonce, one.key, one.created, one.until) for one in message.wraps
+    )
     sealed = message.sealed or _SealedMessage(b"", b"")
     row = Row(
         message.cluster,
@@ -202,6 +271,7 @@ def decode(value: bytes) -> Row:
         sealed.nonce,
         sealed.data,
         wraps,
+        version,
     )
     if not _is_within_bounds(row):
         raise DamagedKeysError(problem)
@@ -221,6 +291,7 @@ def _is_within_bounds(row: Row) -> bool:
         and row.is_sealed == bool(row.wraps)
         and (not row.is_sealed or len(row.nonce) == _NONCE_BYTES)
         and all(_is_affordable(one) for one in row.wraps)
+        and (row.version != _WITHOUT_TOKENS or not any(map(any, _times(row))))
     )
 
 
@@ -236,10 +307,10 @@ def _is_affordable(wrap: Wrap) -> bool:
     )
 
 
-def _wrap(cluster: str, data_key: Secret, token: Secret, entropy: Entropy) -> Wrap:
+def _wrap(cluster: str, data_key: Secret, term: TokenTerm, entropy: Entropy) -> Wrap:
     wrap_id, salt, nonce = entropy(_ID_BYTES).hex(), entropy(_SALT_BYTES), entropy(_NONCE_BYTES)
-    empty = Wrap(wrap_id, N, R, P, salt, nonce, b"")
-    key = AESGCM(_wrapping_key(token, empty)).encrypt(nonce, data_key.reveal(), _wrap_header(cluster, empty))
+    empty = Wrap(wrap_id, N, R, P, salt, nonce, b"", term.created, term.until)
+    key = AESGCM(_wrapping_key(term.token, empty)).encrypt(nonce, data_key.reveal(), _wrap_header(cluster, empty))
     return replace(empty, key=key)
 
 
@@ -248,8 +319,15 @@ def _wrapping_key(token: Secret, wrap: Wrap) -> bytes:
 
 
 def _header(row: Row) -> bytes:
-    """Return the additional data of the sealed set."""
-    return _framed(KEY, row.cluster, row.generation, row.fingerprint, row.authorities)
+    """Return the additional data of the sealed set: the times of the wraps are authenticated, too."""
+    parts = (KEY, row.cluster, row.generation, row.fingerprint, row.authorities)
+    if row.version == _WITHOUT_TOKENS:
+        return _framed(*parts)
+    return _framed(*parts, row.version, [(one.id, one.created, one.until) for one in row.wraps])
+
+
+def _times(row: Row) -> list[tuple[int, int]]:
+    return [(one.created, one.until) for one in row.wraps]
 
 
 def _wrap_header(cluster: str, wrap: Wrap) -> bytes:

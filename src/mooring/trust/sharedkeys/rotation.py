@@ -1,0 +1,49 @@
+"""Rotation of the server token: the tokens that a row is sealed for, before and after.
+
+Rules kept here (docs/adr/0047-keys-of-several-servers.md):
+* The new token comes first and has no end. The one before it gets an end, which no later rotation moves back.
+* Tokens whose end has passed are left out. Without a grace every former token is.
+* A token that the row knows already is refused: its end could not be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from mooring.errors import ConfigError
+from mooring.secret import Secret
+from mooring.trust.sharedkeys.envelope import TokenTerm
+
+DEFAULT_GRACE = timedelta(hours=24)
+"""Time for which the former token still works: a day of work to change what starts servers and joins machines."""
+MAX_GRACE = timedelta(days=30)
+"""A former token that works longer is a second server token, which nobody counts."""
+
+
+class KnownTokenError(ConfigError):
+    """The new token is the present one, or a former one."""
+
+
+def check_grace(grace: timedelta) -> timedelta:
+    """Return the grace. Raises ConfigError for one that is negative or too long."""
+    if not timedelta() <= grace <= MAX_GRACE:
+        raise ConfigError(f"the grace of the former token is 0 to {MAX_GRACE.days * 24} hours")
+    return grace
+
+
+def rotated(terms: Sequence[TokenTerm], new: Secret, grace: timedelta, now: datetime) -> tuple[TokenTerm, ...]:
+    """Return the tokens after a rotation. Raises KnownTokenError."""
+    if any(one.token == new for one in terms):
+        raise KnownTokenError(
+            "the new server token is the present one, or one that was replaced lately; give another one"
+        )
+    seconds = int(now.timestamp())
+    end = seconds + int(grace.total_seconds())
+    former = [TokenTerm(one.token, one.created, min(one.until or end, end)) for one in terms if end > seconds]
+    return (TokenTerm(new, seconds), *unexpired(former, now))
+
+
+def unexpired(terms: Iterable[TokenTerm], now: datetime) -> tuple[TokenTerm, ...]:
+    """Return the tokens that work now."""
+    return tuple(one for one in terms if not 0 < one.until <= now.timestamp())
