@@ -1,0 +1,1 @@
+"""Load balancer of an agent: one address on this machine for all servers of the cluster."""

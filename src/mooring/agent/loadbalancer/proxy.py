@@ -1,0 +1,282 @@
+"""TCP proxy on the loopback interface that passes the connections of this machine to a server that answers.
+
+Rules kept here (docs/protocol/k3s.md#load-balancer-of-an-agent):
+* TLS passes through unread: clients verify the server, and the proxy holds no key. `mooring.trust.k3s.serverlist` decides which
+  server is tried, and which connections are closed.
+* Health is checked every second. A server that sent something since the last check is healthy. Another one that has connections,
+  or that failed, must accept a TCP connection. Nothing is checked while there is only one server: there is no other to go to.
+* A connection that the client gives up after SILENT_SECONDS without one byte from the server counts as a failure of that server,
+  because the kernel accepts connections for a process that hangs.
+* Above MAX_CONNECTIONS the connection that was idle longest is closed, so that no program of this machine keeps the others out.
+* The learned list is saved atomically after each change. A list that is damaged, or of another `--server`, is replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import secrets
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from mooring.agent.loadbalancer.connection import Connection, Probe, Side
+from mooring.agent.steps import with_deadline
+from mooring.client.files import make_directory, read_limited, write_atomic
+from mooring.clock import Clock
+from mooring.errors import ConfigError
+from mooring.settings.addresses import parse_endpoint
+from mooring.trust.k3s.serverlist import ALL_FAILED, Change, ServerList, new_list
+
+log = logging.getLogger("mooring.agent")
+
+LOOPBACK = "127.0.0.1"
+DEFAULT_PORT = 6444
+"""k3s's `--lb-server-port`."""
+STATE_FILE = "agent/etc/k3s-agent-load-balancer.json"
+"""Path below the data directory, as in k3s."""
+CHECK_SECONDS = 1.0
+"""Seconds between two checks of the servers, as in k3s."""
+PROBE_SECONDS = 3.0
+"""Seconds for the TCP connection of a check: a SYN that was lost is repeated after one second."""
+DIAL_SECONDS = 5.0
+"""Seconds for a connection to one server. Clients wait 10 s (docs/protocol/k3s.md#requests-of-an-agent), enough for a second."""
+FAMILY_SECONDS = 0.25
+"""Seconds before the next address of a name is tried beside the first (RFC 8305 section 8)."""
+SILENT_SECONDS = 3.0
+"""Seconds after which a client may expect the first byte. A busy server answers a TLS handshake in a fraction of that."""
+HALF_CLOSED_SECONDS = 60.0
+"""Seconds without a byte after which a connection ends that one side has finished. Clients of a cluster end both at once."""
+MAX_CONNECTIONS = 256
+"""A kubelet, a proxy and an agent hold about a dozen. Each takes two of the 1024 file descriptors that a process may open."""
+MAX_STATE = 1 << 16
+"""Octets of the saved list: 64 addresses take 17 KiB."""
+
+
+class LoadBalancer:
+    """Proxy on 127.0.0.1 in front of the servers of a cluster."""
+
+    def __init__(
+        self,
+        listen_port: int,
+        server_url: str,
+        state_file: Path,
+        clock: Clock,
+        more_urls: Sequence[str] = (),
+        entropy: bytes | None = None,
+    ) -> None:
+        """`more_urls` are further seeds. `listen_port` 0 is a free port. Raises ConfigError for a URL that is none."""
+        self._servers = new_list((server_url, *more_urls), secrets.token_bytes(16) if entropy is None else entropy)
+        self._port = listen_port
+        self._state_file = state_file
+        self._clock = clock
+        self._listener: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._probes: dict[str, asyncio.Task[None]] = {}
+        self._connections: dict[Connection, None] = {}
+        self._reported_all_failed = False
+
+    @property
+    def address(self) -> str:
+        """Host and port to connect to."""
+        return f"{LOOPBACK}:{self._port}"
+
+    @property
+    def url(self) -> str:
+        return f"https://{self.address}"
+
+    @property
+    def servers(self) -> ServerList:
+        return self._servers
+
+    @property
+    def open_connections(self) -> tuple[Connection, ...]:
+        return tuple(self._connections)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Restore the learned list and listen. Raises ConfigError when the port is not free."""
+        loop = asyncio.get_running_loop()
+        try:
+            listener = await loop.create_server(
+                lambda: Connection(self._accepted, self._unanswered, self._ended).client_side(), LOOPBACK, self._port
+            )
+        except OSError as error:
+            raise ConfigError(self._listen_problem(error)) from error
+        self._listener = listener
+        self._port = listener.sockets[0].getsockname()[1]
+        if self.address in self._servers.seeds:
+            await self.stop()
+            raise ConfigError(f"--server: {self.address} is this machine's own load balancer; give the URL of a server")
+        self._restore()
+        self._spawn(self._check())
+
+    async def stop(self) -> None:
+        """Stop listening and close all connections."""
+        if self._listener is not None:
+            self._listener.close()
+        tasks = [*self._tasks, *self._probes.values()]
+        for task in tasks:
+            task.cancel()
+        for connection in [*self._connections]:
+            connection.abort()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._listener is not None:
+            await self._listener.wait_closed()
+            self._listener = None
+
+    def update(self, addresses: Sequence[str]) -> None:
+        """Learn the servers of the cluster, and save them. An empty list changes nothing."""
+        change = self._servers.with_learned(addresses, self.address)
+        if change.servers == self._servers:
+            return
+        log.info("load balancer: the servers are %s", ", ".join(change.servers.known))
+        self._apply(change)
+        self._save()
+
+    def _listen_problem(self, error: OSError) -> str:
+        if error.errno == errno.EADDRINUSE:
+            reason = "another program listens there; stop it"
+        else:
+            reason = (error.strerror or str(error)).lower()
+        return (
+            f"the load balancer cannot listen on {self.address}: {reason}, or choose another port with --lb-server-port"
+        )
+
+    # ── the saved list ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _restore(self) -> None:
+        restored = None
+        if os.path.lexists(self._state_file):
+            try:
+                restored = self._servers.restored(read_limited(self._state_file, MAX_STATE), self.address)
+            except ConfigError as error:
+                log.warning("load balancer: the saved list of servers does not count: %s", error)
+        if restored is None:
+            self._save()
+        else:
+            self._servers = restored
+
+    def _save(self) -> None:
+        try:
+            make_directory(self._state_file.parent)
+            write_atomic(self._state_file, self._servers.encode())
+        except ConfigError as error:
+            log.warning("load balancer: the list of servers is not saved: %s", error)
+
+    # ── health ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _check(self) -> None:
+        while True:
+            await self._clock.sleep(CHECK_SECONDS)
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Check each server that needs it, and close connections that one side ended long ago."""
+        now = self._clock.monotonic()
+        heard, in_use = set(), set()
+        for connection in [*self._connections]:
+            in_use.add(connection.server)
+            if connection.take_heard(now):
+                heard.add(connection.server)
+            if connection.is_half_closed and now - connection.idle_since(now) >= HALF_CLOSED_SECONDS:
+                connection.abort()
+        known = self._servers.known
+        if len(known) < 2:
+            return
+        for address in known:
+            if address in heard:
+                self._apply(self._servers.checked({address: True}))
+            elif address in in_use or address in self._servers.failed:
+                self._probe(address)
+
+    def _probe(self, address: str) -> None:
+        if address in self._probes:
+            return
+
+        async def probe() -> None:
+            try:
+                healthy = await self._dial(address, Probe(), PROBE_SECONDS)
+                self._apply(self._servers.checked({address: healthy}))
+            finally:
+                del self._probes[address]
+
+        self._probes[address] = asyncio.create_task(probe())
+
+    def _apply(self, change: Change) -> None:
+        self._set(change.servers)
+        for connection in [*self._connections]:
+            if connection.server in change.closing:
+                connection.abort()
+
+    def _set(self, servers: ServerList) -> None:
+        before, self._servers = self._servers.failed, servers
+        for address in sorted(servers.failed - before):
+            log.warning("load balancer: server %s does not answer", address)
+        for address in sorted((before - servers.failed) & {*servers.known}):
+            log.info("load balancer: server %s answers again", address)
+
+    # ── connections ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _accepted(self, connection: Connection) -> None:
+        now = self._clock.monotonic()
+        if len(self._connections) >= MAX_CONNECTIONS:
+            log.warning("load balancer: there are %d connections; the one idle longest is closed", MAX_CONNECTIONS)
+            min(self._connections, key=lambda one: one.idle_since(now)).abort()
+        connection.begin(now)
+        self._connections[connection] = None
+        self._spawn(self._connect(connection))
+
+    def _unanswered(self, connection: Connection) -> None:
+        if self._clock.monotonic() - connection.opened >= SILENT_SECONDS:
+            self._set(self._servers.dropped(connection.server))
+            connection.abort()
+
+    def _ended(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
+
+    async def _connect(self, connection: Connection) -> None:
+        """Continue `connection` to a server, or end it."""
+        tried: set[str] = set()
+        while not connection.has_ended:
+            address = next((one for one in self._servers.candidates() if one not in tried), "")
+            if not address:
+                self._report_all_failed(tried)
+                connection.abort()
+                return
+            tried.add(address)
+            if await self._dial(address, connection.server_side(address), DIAL_SECONDS):
+                self._set(self._servers.connected(address))
+                self._reported_all_failed = False
+                return
+            self._set(self._servers.dropped(address))
+
+    def _report_all_failed(self, tried: set[str]) -> None:
+        if not self._reported_all_failed:
+            self._reported_all_failed = True
+            log.error("load balancer: %s: %s", ALL_FAILED, ", ".join(sorted(tried)))
+
+    async def _dial(self, address: str, protocol: Side | Probe, seconds: float) -> bool:
+        """Connect `protocol` to `address`. Return False when no connection came about within `seconds`."""
+        endpoint = parse_endpoint(address, "", zones=True)
+        connecting = asyncio.get_running_loop().create_connection(
+            lambda: protocol, endpoint.host, endpoint.port, happy_eyeballs_delay=FAMILY_SECONDS
+        )
+        try:
+            await with_deadline(self._clock, seconds, connecting)
+        except (OSError, TimeoutError):
+            return False
+        return True
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
