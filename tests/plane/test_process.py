@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
+from mooring.plane import supervise
 from mooring.plane.assemble import Process
 from mooring.plane.background.compaction import INTERVAL_SECONDS, compact_forever
 from mooring.plane.configuration import ServerConfig, server_config
@@ -133,6 +135,37 @@ def test_an_audit_log_that_cannot_be_opened_is_told_by_its_flag(tmp_path: Path) 
         assert tasks_left() == []
 
     asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    "closed", [False, True], ids=["is ignored, with a word", "of a closed terminal is a signal to stop"]
+)
+def test_sighup(
+    closed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    terminal = [closed, False]
+    monkeypatch.setattr(supervise, "is_terminal", lambda: terminal.pop(0))
+
+    async def body() -> None:
+        loop = asyncio.get_running_loop()
+
+        def on_ready(server: RunningServer) -> None:
+            os.kill(os.getpid(), signal.SIGHUP)
+            if not closed:
+                loop.call_soon(wait_for_the_word)
+
+        def wait_for_the_word() -> None:
+            if supervise.HANGUP_IGNORED in caplog.messages:
+                os.kill(os.getpid(), signal.SIGTERM)
+            else:
+                loop.call_later(0.001, wait_for_the_word)
+
+        async with asyncio.timeout(60):
+            await serve_until_signal(*settings(tmp_path), on_ready)
+        assert tasks_left() == []
+
+    asyncio.run(body())
+    assert (supervise.HANGUP_IGNORED in caplog.messages) is not closed
 
 
 def test_the_past_is_forgotten_after_a_while_and_trouble_does_not_end_it() -> None:

@@ -1,6 +1,9 @@
 """A server from its key store to the signal that stops it: one process, or several workers (`mooring.plane.workers`).
 
-Rules kept here: SIGTERM and SIGINT drain, and a second one ends the process at once. One line is logged when the server is ready.
+Rules kept here:
+* SIGTERM and SIGINT drain, and a second one ends the process at once. One line is logged when the server is ready.
+* SIGHUP stops no server of one process, unless its terminal was closed, and does not reload: new connections would wait until the
+  running requests have ended, for up to a minute. Workers restart without that (`mooring.plane.workers.serve`).
 """
 
 from __future__ import annotations
@@ -25,9 +28,15 @@ from mooring.plane.sharedkeys.start import prepare_keys
 from mooring.plane.workers.available import worker_count
 from mooring.plane.workers.listening import cannot_listen
 from mooring.plane.workers.serve import ReadConfig, serve_with_workers
+from mooring.plane.workers.supervisor import is_terminal
 from mooring.settings.network import NetworkSettings
 
 log = logging.getLogger("mooring")
+
+HANGUP_IGNORED = (
+    "SIGHUP: one process does not read its flags and its configuration file anew; restart it, or run it with --workers 2, which "
+    "restarts its workers one after the other"
+)
 
 OnReady = Callable[[RunningServer], None]
 
@@ -54,8 +63,18 @@ async def serve_until_signal(config: ServerConfig, key_store: KeyStore, on_ready
             os._exit(130)  # a second signal: no drain
         signalled.set()
 
+    has_terminal = is_terminal()
+
+    def hang_up() -> None:
+        if has_terminal and not is_terminal():
+            signalled.set()
+        else:
+            log.warning(HANGUP_IGNORED)
+
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
+        loop.add_signal_handler(signal.SIGHUP, hang_up)
     network = config[NetworkSettings]
     async with AsyncExitStack() as stack:
         process = Process(identity=process_identity(), is_gone=is_gone)

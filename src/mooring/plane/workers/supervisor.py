@@ -159,7 +159,7 @@ class Supervisor:
         self._is_announced = False
         self._announcer: Worker | None = None
         self._stopping = False
-        self._has_terminal = _is_terminal()
+        self._has_terminal = is_terminal()
         self._failure = ""
         self._is_faulty = False
 
@@ -204,7 +204,7 @@ class Supervisor:
             yield self._may_start_at
 
     def _signal(self, number: int) -> None:
-        is_hangup = number == signal.SIGHUP and self._has_terminal and not _is_terminal()
+        is_hangup = number == signal.SIGHUP and self._has_terminal and not is_terminal()
         if number == signal.SIGHUP and not is_hangup:
             self._restart_wanted = True
         elif is_hangup or number in (signal.SIGTERM, signal.SIGINT):
@@ -426,7 +426,7 @@ def _kill(pid: int, number: int) -> None:
         return
 
 
-def _is_terminal() -> bool:
+def is_terminal() -> bool:
     """Return whether standard input is a terminal that is still there."""
     return os.isatty(0)
 
