@@ -380,13 +380,26 @@ def test_the_search_ends_after_a_fixed_number_of_checks() -> None:
     # Nine CAs of one name and key, each "issued" by any other: without a budget 9! paths would be tried.
     key = keys.generate_key()
     maze = [
-        CA.custom("maze", key=key, issuer=Pair(CA.custom("maze", key=key).certificate, key), extensions=[CA_BIT])
-        for _ in range(9)
+        CA.custom(
+            "maze",
+            key=key,
+            issuer=Pair(CA.custom("maze", key=key).certificate, key),
+            extensions=[CA_BIT, (x509.SubjectAlternativeName([x509.DNSName(f"{number}.test")]), False)],
+        )
+        for number in range(9)
     ]
     leaf = CA.custom("jane", issuer=maze[0])
     with counted_signature_checks() as checks:
         assert refused([leaf.der, *(pair.der for pair in maze)]).code == "unknown-ca"
     assert len(checks) == verify.MAX_SIGNATURE_CHECKS
+
+
+def test_a_renewed_ca_does_not_vouch_for_itself() -> None:
+    renewed = CA.custom("kubernetes", key=CA.key, extensions=[CA_BIT, CLIENT])
+    assert refused([renewed.der]).code == "unknown-ca"
+    named = (x509.SubjectAlternativeName([x509.DNSName("a.test")]), False)
+    other = CA.custom("kubernetes", key=CA.key, extensions=[CA_BIT, CLIENT, named])
+    assert TRUST.verify([other.der], NOW).common_name == "kubernetes", "another name makes it another certificate"
 
 
 def test_a_weak_or_huge_key_of_an_intermediate_is_refused_before_it_is_used() -> None:

@@ -68,6 +68,10 @@ CHAINS = {
 }
 """Bundles whose hash is that of the root's DER."""
 BROKEN = {
+    "a renewed root and the one before": (
+        ROOT.custom("root", key=ROOT.key, issuer=ROOT_PAIR, extensions=[CA_BIT]),
+        ROOT,
+    ),
     "two roots": (ROOT, OTHER),
     "an intermediate without its root": (LOW, MIDDLE),
     "an intermediate under another root": (MIDDLE, OTHER),

@@ -8,6 +8,7 @@ that Kubernetes accepts):
   bundle is searched through the presented intermediates, within a budget of signature checks; (4) each issuer of the path must
   be a CA that may sign certificates at that depth, valid now, for clients; (5) the identity is read from the leaf.
 * A certificate without ExtendedKeyUsage is valid for any purpose (RFC 5280 4.2.1.12): `openssl x509 -req` makes such certificates.
+* No two certificates of a path have the same subject, key and alternative names, as in Go: a renewed CA does not vouch for itself.
 * A certificate of the bundle itself is trusted as a leaf too, as in Go. Version 1 roots are CAs because they are in the bundle.
 * Name constraints on a CA are honoured by refusing leaves that could violate them: any leaf with alternative names, and every
   leaf when constraints contain directory names. Partial support would be unsafe.
@@ -208,13 +209,15 @@ class _Search:
             if self._may_have_issued(root, path, is_root=True):
                 yield [*path, root]
         for candidate in self._intermediates.get(issuer, ()):
-            if candidate not in path and self._may_have_issued(candidate, path, is_root=False):
+            if self._may_have_issued(candidate, path, is_root=False):
                 yield from self._extended_paths([*path, candidate])
 
     def _may_have_issued(self, issuer: x509.Certificate, path: list[x509.Certificate], *, is_root: bool) -> bool:
-        if self._checks_left == 0:
+        if issuer in path or self._checks_left == 0:
             return False
         self._checks_left -= 1
+        if _is_on(path, issuer):
+            return False
         try:
             if not is_root:
                 # before its key is used: with a 16384-bit key one check costs a hundred times as much
@@ -226,6 +229,17 @@ class _Search:
             self._refusal = refusal
             return False
         return True
+
+
+def _is_on(path: Sequence[x509.Certificate], candidate: x509.Certificate) -> bool:
+    """Return whether a path has a certificate of the candidate's subject, key and alternative names."""
+    return any(
+        candidate.subject == one.subject
+        and _key_identity(candidate) == _key_identity(one)
+        and _extension_value(candidate, x509.SubjectAlternativeName)
+        == _extension_value(one, x509.SubjectAlternativeName)
+        for one in path
+    )
 
 
 def _key_identity(certificate: x509.Certificate) -> str:
