@@ -97,7 +97,7 @@ def test_a_lone_certificate_is_hashed_as_the_bytes_of_its_file(text: bytes) -> N
     assert ca_hash(text) == ca_hash(text, NOW) == sha256(text)
     digest = sha256(certificates(text)[0].public_bytes(Encoding.DER))
     written = sha256(certificates_pem(certificates(text)))
-    assert accepted_hashes(text) == tuple(dict.fromkeys((sha256(text), written, digest)))
+    assert accepted_hashes(text) == tuple(dict.fromkeys((sha256(text), digest, written)))
     for wanted in (sha256(text), written, digest):
         assert check_ca_hash(text, wanted) == certificates_pem(certificates(text))
 
@@ -106,7 +106,7 @@ def test_a_lone_certificate_is_hashed_as_the_bytes_of_its_file(text: bytes) -> N
 def test_a_chain_is_hashed_as_the_der_of_its_root(chain: tuple[Pair | ThrowawayCA, ...]) -> None:
     text = bundle(*chain)
     assert ca_hash(text) == ca_hash(text, NOW) == ROOT_DIGEST
-    assert accepted_hashes(text) == (ROOT_DIGEST, sha256(text))
+    assert accepted_hashes(text)[:3] == (ROOT_DIGEST, sha256(text), sha256(ROOT.certificate_pem))
     assert check_ca_hash(text, sha256(text)) == text
 
 
@@ -114,7 +114,7 @@ def test_a_chain_is_hashed_as_the_der_of_its_root(chain: tuple[Pair | ThrowawayC
 def test_a_chain_that_does_not_verify_is_hashed_as_bytes(chain: tuple[Pair | ThrowawayCA, ...]) -> None:
     text = bundle(*chain)
     assert ca_hash(text, NOW) == sha256(text)
-    assert accepted_hashes(text, NOW) == (sha256(text),)
+    assert accepted_hashes(text, NOW)[0] == sha256(text)
     assert check_ca_hash(text, sha256(text), NOW) == text
 
 
@@ -122,7 +122,16 @@ def test_a_pinned_root_vouches_for_the_path_to_it_alone() -> None:
     """Whoever answers in the server's place adds a CA of his own to the public bundle, and k3s trusts a server of that CA."""
     text = bundle(LOW, OTHER, MIDDLE, ROOT)
     assert check_ca_hash(text, ROOT_DIGEST) == bundle(LOW, MIDDLE, ROOT)
+    assert check_ca_hash(text, sha256(ROOT.certificate_pem)) == bundle(LOW, MIDDLE, ROOT)
+    assert check_ca_hash(text, sha256(MIDDLE.certificate_pem)) == bundle(MIDDLE)
     assert check_ca_hash(bundle(ROOT, ROOT, OTHER), ROOT_DIGEST) == bundle(ROOT)
+
+
+def test_a_token_of_the_ca_before_a_rollover_vouches_for_that_ca_alone() -> None:
+    new = ThrowawayCA("root", now=NOW)
+    for digest in (sha256(ROOT.certificate_pem), ROOT_DIGEST):
+        assert check_ca_hash(bundle(new, ROOT, OTHER), digest) == bundle(ROOT)
+        assert digest in accepted_hashes(bundle(new, ROOT))
 
 
 def test_the_first_root_of_the_file_that_verifies_counts() -> None:

@@ -5,10 +5,11 @@ Rules kept here (docs/protocol/k3s.md#hash-of-the-ca):
 * A bundle of several: the first certificate is verified against the others. Those without an authority key identifier, or with that
   of themselves, are roots, and the rest intermediates. The digest is that of the root's DER, and survives a new intermediate.
 * When that verification fails, the digest is that of the file's bytes.
-* A check also accepts, for a lone certificate, the digests of its DER and of its PEM as Go writes it, because a line end more is
-  the same certificate. For several certificates it also accepts the digest of the bytes of the file.
+* A check also accepts the digest of the bytes of any file, and those of one certificate in it: of its DER, and of its PEM as Go
+  writes it. A line end more is the same certificate, and a token outlives the CA that comes beside its own in a rollover.
 * A digest vouches for what it covers and for nothing beside it. Anybody can add a CA of his own to a bundle whose root is pinned,
-  and k3s then trusts it. `check_ca_hash` therefore returns the certificates to trust: when the root is pinned, the verified path.
+  and k3s then trusts it. `check_ca_hash` therefore returns the certificates to trust: the verified path to a root, or the one
+  certificate that is named, or all of a file whose bytes are.
 """
 
 from __future__ import annotations
@@ -62,12 +63,12 @@ def check_ca_hash(bundle_pem: bytes, wanted: str, now: datetime | None = None) -
 def _vouched(bundle_pem: bytes, now: datetime | None) -> dict[str, bytes]:
     """Return for each accepted digest the certificates that it covers."""
     found = _certificates(bundle_pem)
-    written = certificates_pem(found)
-    covered = {_digest(bundle_pem): written}
-    if len(found) == 1:
-        covered.setdefault(_digest(written), written)
-    if path := _path(found, now) if len(found) > 1 else found:
-        covered.setdefault(_digest(_der(path[-1])), certificates_pem(path))
+    covered = {_digest(bundle_pem): certificates_pem(found)}
+    path = _path(found, now)
+    for certificate in (*path[-1:], *found):
+        trusted = certificates_pem(path if certificate in path[-1:] else (certificate,))
+        covered.setdefault(_digest(_der(certificate)), trusted)
+        covered.setdefault(_digest(certificates_pem((certificate,))), trusted)
     return covered
 
 
