@@ -48,7 +48,7 @@ from mooring.plane.sharedkeys.share import SharedKeys, shares_keys
 from mooring.plane.signing.authorities import SignerAuthorities
 from mooring.plane.signing.policy import FollowedPolicy
 from mooring.plane.snapshots.schedule import ScheduledSnapshots
-from mooring.plane.supervisor import SupervisorParts, build_supervisor
+from mooring.plane.supervisor import SupervisorApi, SupervisorParts, build_supervisor
 from mooring.plane.trustpublisher import TrustPublisher
 from mooring.reconcile.fencing import FencedApi
 from mooring.reconcile.leaderelection import LeaderElector
@@ -136,6 +136,8 @@ class Assembly:
     elector: LeaderElector
     snapshots: ScheduledSnapshots | None
     """None without a schedule."""
+    supervisor: SupervisorApi | None
+    """None unless the supervisor API of k3s is turned on."""
     watches: Watches
     certificate_watches: CertificateWatches
     revocation_list: RevocationListPublisher
@@ -277,7 +279,8 @@ def assemble(
             authentication=authentication,
             serving=serving,
             registry=registry,
-            addresses=addresses,
+            encryption=parts.encryption,
+            clock=clock,
             ready=lambda: health.report("readyz")[0],
         ),
         share,
@@ -299,7 +302,7 @@ def assemble(
         guesses=guesses,
         audit=Auditor(audit, read_policy(config[AuditSettings].audit_policy_file), clock),
         metrics=metrics,
-        supervisor=supervisor,
+        supervisor=None if supervisor is None else supervisor.supervisor,
     )
     application = Application(pipeline, Compression().applied)
     listener = Listener(
@@ -340,6 +343,7 @@ def assemble(
         lineage_head=lineage_head,
         elector=elector,
         snapshots=snapshots,
+        supervisor=supervisor,
         watches=watches,
         certificate_watches=certificate_watches,
         revocation_list=revocation_list,

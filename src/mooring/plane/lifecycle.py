@@ -72,6 +72,8 @@ async def running(
         stack.push_async_callback(_leave, assembly)
         stack.push_async_callback(_drain, assembly)
         stack.callback(assembly.watches.drain)
+        if assembly.supervisor is not None:
+            stack.callback(assembly.supervisor.tunnels.drain)
         if seat is None:
             network = config[NetworkSettings]
             port = await assembly.listener.start(network.bind_address, network.secure_port)
@@ -108,8 +110,12 @@ def _background_work(assembly: Assembly, clock: Clock) -> dict[str, Coroutine[An
         }
     head = {"lineage head": assembly.lineage_head.run()} if assembly.lineage_head is not None else {}
     snapshots = {"snapshots": assembly.snapshots.run()} if assembly.snapshots is not None else {}
+    tokens = {}
+    if assembly.supervisor is not None and assembly.supervisor.tokens is not None:
+        tokens = {"token files": assembly.supervisor.tokens.run(assembly.serving.root_ca, clock)}
     return {
         **head,
+        **tokens,
         **rollover,
         **snapshots,
         **shared,

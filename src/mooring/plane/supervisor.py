@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
+from mooring.api.core.service.allocation import NODE_PORT_RANGE
+from mooring.apimachinery.schema import Obj
+from mooring.clock import Clock
 from mooring.pki.pem import certificates_pem
 from mooring.plane.authentication import Authentication
 from mooring.plane.configuration import ServerConfig
+from mooring.plane.encryption import EncryptionAtRest
 from mooring.plane.serving.pair import ServingPair
+from mooring.plane.sharedkeys.jointokens import JoinTokenFiles
 from mooring.registry.store import Registry
+from mooring.server.endpoints.supervisor.addresses import api_server_addresses
 from mooring.server.endpoints.supervisor.services import SupervisorServices
 from mooring.server.endpoints.supervisor.table import routes
+from mooring.server.endpoints.supervisor.tunnel import Tunnels
 from mooring.server.hostshare.share import HostShare
 from mooring.server.supervised import InFlight, Supervisor
 from mooring.settings.network import NetworkSettings
+from mooring.settings.storage import StorageSettings
+from mooring.trust.encryption import keychange
+from mooring.trust.encryption.configuration import GroupResource
+from mooring.trust.k3s.agentconfig import AgentConfig
+from mooring.trust.k3s.encryptionstatus import encryption_status
 from mooring.trust.k3s.settings import K3sSettings
+
+SECRETS = GroupResource("", "secrets")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,38 +40,71 @@ class SupervisorParts:
     authentication: Authentication
     serving: ServingPair
     registry: Registry
-    addresses: Callable[[], tuple[str, ...]]
-    """Returns the addresses of the servers that live."""
+    encryption: EncryptionAtRest
+    clock: Clock
     ready: Callable[[], bool]
 
 
-def build_supervisor(parts: SupervisorParts, share: HostShare) -> Supervisor | None:
+class SupervisorApi:
+    """The supervisor API of one server process."""
+
+    def __init__(self, parts: SupervisorParts, share: HostShare) -> None:
+        self._parts = parts
+        self.tunnels = Tunnels(parts.clock)
+        self.tokens = None if parts.config[StorageSettings].in_memory else JoinTokenFiles(parts.config)
+        """None for a server without a data directory."""
+        self.supervisor = Supervisor(
+            find=routes(self._services()),
+            authenticators=parts.authentication.supervisor_authenticators,
+            schemes=parts.authentication.supervisor_schemes,
+            in_flight=InFlight(share),
+        )
+
+    def _services(self) -> SupervisorServices:
+        parts = self._parts
+        return SupervisorServices(
+            server_ca=lambda: parts.serving.root_ca.pem,
+            client_ca=lambda: certificates_pem(parts.authentication.client_cas.clients),
+            config=self._agent_config,
+            apiservers=lambda: api_server_addresses(parts.registry.views) or tuple(map(str, parts.config.endpoints)),
+            ready=parts.ready,
+            tunnels=self.tunnels,
+            encryption=self._encryption_status,
+        )
+
+    def _agent_config(self) -> Obj:
+        config = self._parts.config
+        k3s, network = config[K3sSettings], config[NetworkSettings]
+        return AgentConfig(
+            service_range=network.service_cluster_ip_range,
+            node_ports=NODE_PORT_RANGE,
+            pod_ranges=k3s.cluster_cidr,
+            dns=k3s.cluster_dns,
+            domain=k3s.cluster_domain,
+            port=network.secure_port,
+            address=config.advertise_address,
+            bind_address=network.bind_address,
+            encrypts_secrets=self._parts.encryption.providers.is_configured(SECRETS),
+        ).to_json()
+
+    async def _encryption_status(self) -> Obj:
+        encryption, registry = self._parts.encryption, self._parts.registry
+        usage = await encryption.storage.usage()
+        leases = keychange.live_servers(
+            [one for one in registry.views["leases"].list("kube-system") if _is_of_server(one)], self._parts.clock.now()
+        )
+        hashes = [(one["metadata"].get("annotations") or {}).get(keychange.HASH_ANNOTATION, "") for one in leases]
+        return encryption_status(
+            encryption.providers.transformers.configuration.providers_of(SECRETS),
+            sum(one.stale for one in usage if one.resource == SECRETS),
+            {encryption.config_hash, *hashes},
+        )
+
+
+def build_supervisor(parts: SupervisorParts, share: HostShare) -> SupervisorApi | None:
     """Return the supervisor API; None unless it is turned on."""
-    if not parts.config[K3sSettings].k3s_supervisor:
-        return None
-    return Supervisor(
-        find=routes(_services(parts)),
-        authenticators=parts.authentication.supervisor_authenticators,
-        schemes=parts.authentication.supervisor_schemes,
-        in_flight=InFlight(share),
-    )
+    return SupervisorApi(parts, share) if parts.config[K3sSettings].k3s_supervisor else None
 
 
-def _services(parts: SupervisorParts) -> SupervisorServices:
-    port = parts.config[NetworkSettings].secure_port
-    return SupervisorServices(
-        server_ca=lambda: parts.serving.root_ca.pem,
-        client_ca=lambda: certificates_pem(parts.authentication.client_cas.clients),
-        config=lambda: _agent_config(parts.config),
-        apiservers=lambda: tuple(_host_port(address, port) for address in parts.addresses()),
-        ready=parts.ready,
-    )
-
-
-def _host_port(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
-def _agent_config(config: ServerConfig) -> Mapping[str, Any]:
-    network = config[NetworkSettings]
-    return {"ClusterDomain": config[K3sSettings].cluster_domain, "HTTPSPort": network.secure_port}
+def _is_of_server(lease: Obj) -> bool:
+    return keychange.SERVER_LABEL in (lease["metadata"].get("labels") or {})

@@ -18,6 +18,7 @@ from mooring.clock import Clock
 from mooring.errors import ConfigError, MooringError
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.keystore import Prepared, exclusive, make_shared_keys, prepare
+from mooring.plane.sharedkeys.jointokens import JoinTokenFiles
 from mooring.plane.sharedkeys.share import SharedKeys, shares_keys
 from mooring.plane.sharedkeys.tokenfile import ServerTokenFile
 from mooring.settings.storage import StorageSettings
@@ -44,7 +45,10 @@ def prepare_keys(
         run(_settle(config, clock, entropy))
     elif config[K3sSettings].k3s_supervisor and not config[StorageSettings].in_memory:
         _make_token(config, entropy)
-    return prepare(config, clock.now(), entropy)
+    prepared = prepare(config, clock.now(), entropy)
+    if config[K3sSettings].k3s_supervisor and not config[StorageSettings].in_memory:
+        JoinTokenFiles(config).write(prepared.key_store.serving_ca_pem)
+    return prepared
 
 
 def _make_token(config: ServerConfig, entropy: Callable[[int], bytes]) -> None:

@@ -38,7 +38,7 @@ LENGTH_PREFIX = 4
 class WebSocketWriter(UpgradedWriter):
     """Writer of text messages on one connection that was upgraded to WebSocket."""
 
-    __slots__ = ("_closed", "_connection", "_frames", "_since", "_size")
+    __slots__ = ("_closed", "_connection", "_frames", "_since", "_size", "heard")
 
     def __init__(self, transport: TlsTransport) -> None:
         self._connection = Connection(ConnectionType.SERVER)
@@ -46,6 +46,8 @@ class WebSocketWriter(UpgradedWriter):
         self._since = asyncio.get_running_loop().time()
         self._frames = 0
         self._size = 0
+        self.heard = 0
+        """Number of times that bytes of the client came."""
         super().__init__(transport)
 
     def frame(self, data: bytes) -> bytes:
@@ -55,6 +57,7 @@ class WebSocketWriter(UpgradedWriter):
         """Process bytes of the client. Never raises."""
         if self._closed.done():
             return
+        self.heard += 1
         self._connection.receive_data(data)
         for event in self._connection.events():
             if isinstance(event, CloseConnection):
@@ -66,6 +69,11 @@ class WebSocketWriter(UpgradedWriter):
                 return
             if isinstance(event, Ping) and self._connection.state is ConnectionState.OPEN:
                 self.send(bytes(self._connection.send(event.response())))
+
+    def ping(self) -> None:
+        """Send a ping, unless the WebSocket is closing."""
+        if self._connection.state is ConnectionState.OPEN:
+            self.send(bytes(self._connection.send(Ping())))
 
     def _exceeded_limit(self, event: Event) -> CloseReason | None:
         """Return the close code when this event exceeds a limit, else None."""

@@ -9,6 +9,7 @@ PREFIX = "/v1-k3s"
 
 CACERTS = "/cacerts"
 PING = "/ping"
+STATIC = "/static/"
 CONFIG = f"{PREFIX}/config"
 CLIENT_CA = f"{PREFIX}/client-ca.crt"
 SERVER_CA = f"{PREFIX}/server-ca.crt"

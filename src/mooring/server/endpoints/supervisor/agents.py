@@ -8,10 +8,10 @@ Rules kept here (docs/protocol/k3s.md#supervisor):
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from mooring.apimachinery.codec.json import encode_json
+from mooring.apimachinery.schema import Obj
 from mooring.errors import ServiceUnavailableError
 from mooring.server.requestcontext import Context
 from mooring.server.response.render import content_type
@@ -30,9 +30,9 @@ async def ping(context: Context, nothing: None) -> Response:
     return Response(200, b"pong", (TEXT,))
 
 
-async def agent_config(context: Context, config: Callable[[], Mapping[str, Any]]) -> Response:
+async def agent_config(context: Context, config: Callable[[], Obj]) -> Response:
     """Answer with the settings of the cluster that an agent or a joining server reads."""
-    return Response(200, encode_json(dict(config())) + b"\n", (JSON,))
+    return Response(200, encode_json(config()) + b"\n", (JSON,))
 
 
 async def apiservers(context: Context, addresses: Callable[[], tuple[str, ...]]) -> Response:

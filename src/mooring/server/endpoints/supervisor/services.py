@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+
+from mooring.apimachinery.schema import Obj
+from mooring.server.endpoints.supervisor.tunnel import Tunnels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -15,9 +17,12 @@ class SupervisorServices:
     """Returns the bundle that verifies the serving certificate, as `/cacerts` serves it."""
     client_ca: Callable[[], bytes]
     """Returns the bundle that verifies clients."""
-    config: Callable[[], Mapping[str, Any]]
+    config: Callable[[], Obj]
     """Returns the document of `/v1-k3s/config`."""
     apiservers: Callable[[], tuple[str, ...]]
     """Returns `host:port` of the servers that live."""
     ready: Callable[[], bool]
     """Returns whether this server is ready."""
+    tunnels: Tunnels
+    encryption: Callable[[], Awaitable[Obj]]
+    """Returns the document of `/v1-k3s/encrypt/status`."""

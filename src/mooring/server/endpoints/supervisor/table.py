@@ -1,7 +1,8 @@
 """Table of the supervisor API: every path that `--k3s-supervisor` adds. Without it none of them exists.
 
 Rules kept here (docs/protocol/k3s.md#supervisor):
-* A path matches exactly, and is not cleaned. What no row names belongs to the Kubernetes API.
+* A path matches exactly, and is not cleaned; `/static/` stands for every path below it. What no row names belongs to the Kubernetes
+  API.
 * A row names the level that opens it. A method that it does not name is 405, after authentication.
 """
 
@@ -12,7 +13,14 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from mooring.server.endpoints.supervisor.agents import agent_config, apiservers, ca_bundle, ping, readiness
+from mooring.server.endpoints.supervisor.operators import (
+    ca_replacement,
+    encryption_change,
+    encryption_state,
+    static_file,
+)
 from mooring.server.endpoints.supervisor.services import SupervisorServices
+from mooring.server.endpoints.supervisor.tunnel import connect
 from mooring.server.requestcontext import Context
 from mooring.server.supervised import Supervised
 from mooring.server.transport.http import Response
@@ -46,15 +54,24 @@ ROUTES: tuple[Route[Any], ...] = (
     Route(paths.SERVER_CA, Access.AGENT, ca_bundle, lambda services: services.server_ca),
     Route(paths.APISERVERS, Access.AGENT, apiservers, lambda services: services.apiservers),
     Route(paths.READYZ, Access.AGENT, readiness, lambda services: services.ready),
+    Route(paths.CONNECT, Access.NODE, connect, lambda services: services.tunnels, methods=("GET",)),
+    Route(paths.ENCRYPT_STATUS, Access.SERVER, encryption_state, lambda services: services.encryption),
+    Route(paths.ENCRYPT_CONFIG, Access.SERVER, encryption_change, lambda services: None, methods=("PUT",)),
+    Route(paths.CERT_CACERTS, Access.SERVER, ca_replacement, lambda services: None, methods=("PUT",)),
+    Route(paths.STATIC, Access.PUBLIC, static_file, lambda services: None),
 )
 
 
 def routes(services: SupervisorServices) -> Callable[[str], Supervised | None]:
     """Return the function that finds the route of a path."""
-    found = {
+    exact = {
         row.path: Supervised(row.path, row.access, row.methods, _handler(row, services), row.max_body) for row in ROUTES
     }
-    return found.get
+
+    def find(path: str) -> Supervised | None:
+        return exact[paths.STATIC] if path.startswith(paths.STATIC) else exact.get(path)
+
+    return find
 
 
 def _handler(row: Route[Any], services: SupervisorServices) -> Callable[[Context], Awaitable[Response]]:
