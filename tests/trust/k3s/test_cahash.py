@@ -181,11 +181,11 @@ def test_what_is_no_bundle_is_refused(text: bytes) -> None:
 @pytest.mark.parametrize(
     ("wanted", "named"),
     [
-        (sha256(b""), sha256(b"")),
-        (sha256(OTHER.certificate_pem), sha256(OTHER.certificate_pem)),
-        (ROOT_DIGEST.upper(), "no SHA-256 in lower-case hexadecimal digits"),
-        ("", "no SHA-256 in lower-case hexadecimal digits"),
-        ("hunter2" * 9 + "x", "no SHA-256 in lower-case hexadecimal digits"),
+        pytest.param(sha256(b""), sha256(b""), id="of no bytes"),
+        pytest.param(sha256(OTHER.certificate_pem), sha256(OTHER.certificate_pem), id="of another CA"),
+        pytest.param(ROOT_DIGEST.upper(), "no SHA-256 in lower-case hexadecimal digits", id="in upper case"),
+        pytest.param("", "no SHA-256 in lower-case hexadecimal digits", id="empty"),
+        pytest.param("hunter2" * 9 + "x", "no SHA-256 in lower-case hexadecimal digits", id="a password"),
     ],
 )
 def test_another_hash_is_refused_by_an_error_with_both(wanted: str, named: str) -> None:
