@@ -282,6 +282,7 @@ def assemble(
             encryption=parts.encryption,
             clock=clock,
             ready=lambda: health.report("readyz")[0],
+            shared_keys=shared_keys,
         ),
         share,
     )

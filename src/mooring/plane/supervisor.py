@@ -14,6 +14,8 @@ from mooring.plane.configuration import ServerConfig
 from mooring.plane.encryption import EncryptionAtRest
 from mooring.plane.serving.pair import ServingPair
 from mooring.plane.sharedkeys.jointokens import JoinTokenFiles
+from mooring.plane.sharedkeys.served import server_keys
+from mooring.plane.sharedkeys.share import SharedKeys
 from mooring.registry.store import Registry
 from mooring.server.endpoints.supervisor.addresses import api_server_addresses
 from mooring.server.endpoints.supervisor.services import SupervisorServices
@@ -43,6 +45,8 @@ class SupervisorParts:
     encryption: EncryptionAtRest
     clock: Clock
     ready: Callable[[], bool]
+    shared_keys: SharedKeys | None
+    """None for a store in memory."""
 
 
 class SupervisorApi:
@@ -70,6 +74,7 @@ class SupervisorApi:
             ready=parts.ready,
             tunnels=self.tunnels,
             encryption=self._encryption_status,
+            server_keys=server_keys(parts.config, parts.shared_keys),
         )
 
     def _agent_config(self) -> Obj:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from mooring.apimachinery.schema import Obj
+from mooring.server.endpoints.supervisor.servers import ServerKeys
 from mooring.server.endpoints.supervisor.tunnel import Tunnels
 
 
@@ -26,3 +27,4 @@ class SupervisorServices:
     tunnels: Tunnels
     encryption: Callable[[], Awaitable[Obj]]
     """Returns the document of `/v1-k3s/encrypt/status`."""
+    server_keys: ServerKeys

@@ -19,6 +19,7 @@ from mooring.server.endpoints.supervisor.operators import (
     encryption_state,
     static_file,
 )
+from mooring.server.endpoints.supervisor.servers import rotate_token, server_bootstrap
 from mooring.server.endpoints.supervisor.services import SupervisorServices
 from mooring.server.endpoints.supervisor.tunnel import connect
 from mooring.server.requestcontext import Context
@@ -31,6 +32,8 @@ N = TypeVar("N")
 
 MAX_AGENT_BODY = 64 << 10
 """Bytes of a request body. A certificate request takes 10 kB at most, and many machines have the token."""
+MAX_TOKEN_BODY = 16 << 10
+"""Bytes of a rotation: the longest token, each of its characters escaped, and the grace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,8 @@ ROUTES: tuple[Route[Any], ...] = (
     Route(paths.ENCRYPT_CONFIG, Access.SERVER, encryption_change, lambda services: None, methods=("PUT",)),
     Route(paths.CERT_CACERTS, Access.SERVER, ca_replacement, lambda services: None, methods=("PUT",)),
     Route(paths.STATIC, Access.PUBLIC, static_file, lambda services: None),
+    Route(paths.SERVER_BOOTSTRAP, Access.SERVER, server_bootstrap, lambda services: services.server_keys),
+    Route(paths.TOKEN, Access.SERVER, rotate_token, lambda services: services.server_keys, ("PUT",), MAX_TOKEN_BODY),
 )
 
 

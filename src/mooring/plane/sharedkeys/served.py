@@ -1,0 +1,50 @@
+"""Sealed keys and the server token, as the supervisor API hands them to other servers.
+
+Rules kept here:
+* The row is served as it stands in the store. This server does not open it for the request.
+* The place of the store is its URLs and its prefix. Passwords, and the paths of client keys, stay here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from mooring.errors import ConfigError
+from mooring.plane.configuration import ServerConfig
+from mooring.plane.sharedkeys.share import Rotated, SharedKeys
+from mooring.secret import Secret
+from mooring.server.endpoints.supervisor.servers import ServerKeys
+from mooring.settings.storage import StorageSettings
+from mooring.trust.sharedkeys.envelope import encode
+
+SCHEME = "etcd:"
+
+
+def server_keys(config: ServerConfig, shared: SharedKeys | None) -> ServerKeys:
+    """Return what handlers use of the shared keys."""
+
+    async def sealed_row() -> Mapping[str, Any] | None:
+        row = await shared.row() if shared is not None else None
+        return json.loads(encode(row)) if row is not None and row.is_sealed else None
+
+    async def rotate(token: Secret | None, grace: timedelta) -> Rotated:
+        if shared is None:
+            raise ConfigError("a store in memory keeps no server token; start the server with another --server-token")
+        return await shared.rotate(token, grace)
+
+    return ServerKeys(sealed_row=sealed_row, datastore=_datastore(config[StorageSettings]), rotate=rotate)
+
+
+def _datastore(storage: StorageSettings) -> Mapping[str, Any] | None:
+    url = storage.storage_url
+    if not url.startswith(SCHEME):
+        return None
+    return {
+        "etcdServers": url.removeprefix(SCHEME).split(","),
+        "etcdPrefix": storage.etcd_prefix,
+        "needsClientCertificate": bool(storage.etcd_certfile),
+        "needsPassword": bool(storage.etcd_username),
+    }
