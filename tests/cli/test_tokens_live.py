@@ -76,7 +76,8 @@ def test_groups_that_are_given_win_over_those_of_the_format(live_server: LiveSer
     ("arguments", "code", "message"),
     [
         (["k3sdup.fedcba9876543210"], 1, 'a token with id "k3sdup" already exists'),
-        (["--print-join-command"], 2, "--print-join-command prints a line of kubeadm's way of joining"),
+        (["--print-join-command", "--join-program", "kubeadm"], 2, "does not join with a token of the format k3s"),
+        (["--print-join-command", "--certificate-key", "ab" * 32], 2, "--certificate-key is kubeadm's"),
         (["--config", "init.yaml"], 2, "--config cannot be mixed with --format"),
         (["abcdef.short"], 2, "the bootstrap token is not of the form"),
     ],
@@ -92,6 +93,19 @@ def test_create_in_the_format_of_k3s_is_refused(
     assert message in outcome.err
     assert "fedcba9876543210" not in outcome.err
     assert listed(tokens).keys() == before.keys()
+
+
+def test_the_command_of_an_agent_names_the_server_and_the_whole_token(
+    live_server: LiveServer, tokens: CommandLine
+) -> None:
+    token = f"K10{hashlib.sha256(live_server.ca_pem).hexdigest()}::k3sjoi.0123456789abcdef"
+    arguments = ("token", "create", "k3sjoi.0123456789abcdef", "--format", "k3s", "--print-join-command", "--dry-run")
+    line = f"agent --server {live_server.url} --token {token}\n"
+    assert tokens.done(*arguments) == f"mooring {line}"
+    assert tokens.done(*arguments, "--join-program", "k3s") == f"k3s {line}"
+    outcome = tokens("token", "create", "--print-join-command", "--join-program", "k3s")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "--join-program k3s does not join with a token of the format kubeadm: give mooring or kubeadm" in outcome.err
 
 
 def test_list_in_the_format_of_k3s(tokens: CommandLine) -> None:

@@ -1,7 +1,7 @@
 """Join command: the command line that `init`, `up` and `token create` print for a joining machine.
 
-Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands): one hash flag for each CA; `<value withheld>` in
-place of a withheld token; no quoting is needed in a shell.
+Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands, docs/protocol/k3s.md#token-commands): one hash flag
+for each CA, or the hash in the token; `<value withheld>` in place of a withheld token; no quoting is needed in a shell.
 """
 
 from __future__ import annotations
@@ -15,3 +15,9 @@ def join_line(program: str, endpoints: Sequence[str], token: str, pins: Sequence
     """Return `<program> join HOST:PORT… --token T --discovery-token-ca-cert-hash sha256:…`."""
     hashes = "".join(f" --discovery-token-ca-cert-hash {pin}" for pin in pins)
     return f"{program} join {' '.join(endpoints)} --token {token}{hashes}"
+
+
+def agent_line(program: str, endpoints: Sequence[str], token: str) -> str:
+    """Return `<program> agent --server https://HOST:PORT… --token T`, for a token of k3s's format."""
+    servers = "".join(f" --server https://{endpoint}" for endpoint in endpoints)
+    return f"{program} agent{servers} --token {token}"

@@ -25,13 +25,13 @@ import click
 from click.core import ParameterSource
 
 from mooring.cli import cluster
-from mooring.cli.join.joincommand import join_line
+from mooring.cli.join.joincommand import agent_line, join_line
 from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.options.flags import DURATION, usage
 from mooring.cli.printing.output import echo
 from mooring.cli.token.allowance import print_allowance
 from mooring.cli.token.initconfiguration import token_records
-from mooring.cli.token.tokenformat import K3S, format_option
+from mooring.cli.token.tokenformat import K3S, KUBEADM, format_option
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.clock import Clock, SystemClock
@@ -56,7 +56,8 @@ from mooring.trust.k3s.token import format_token
 from mooring.trust.kubeconfig.model import KubeconfigError, Selected, discovery_cluster
 from mooring.trust.kubeconfig.text import parse_kubeconfig
 
-PROGRAMS = ("mooring", "kubeadm")
+PROGRAMS = {KUBEADM: ("mooring", "kubeadm"), K3S: ("mooring", "k3s")}
+"""Programs that join a machine with a token of each format."""
 CACERTS = "/cacerts"
 """Path of the bundle whose hash stands in a token of k3s's format."""
 _CERTIFICATE_KEY = re.compile(r"[0-9a-fA-F]{64}")
@@ -128,8 +129,8 @@ _NOT_WITH_CONFIG = (
 @click.option("--print-join-command", is_flag=True, help="Print the join command of a machine instead of the token.")
 @click.option(
     "--join-program",
-    type=click.Choice(PROGRAMS),
-    default=PROGRAMS[0],
+    type=click.Choice(("mooring", "kubeadm", "k3s")),
+    default="mooring",
     show_default=True,
     help="Program of the join command.",
 )
@@ -172,12 +173,9 @@ def create(
     k3s's way, in whichever format it was printed.
     """
     clock = SystemClock()
-    _check_certificate_key(certificate_key, print_join_command)
     is_k3s = token_format == K3S
-    if is_k3s and print_join_command:
-        raise click.UsageError(
-            "--print-join-command prints a line of kubeadm's way of joining, which --format k3s is not"
-        )
+    _check_certificate_key(certificate_key, print_join_command)
+    _check_program(join_program, token_format, certificate_key)
     if is_k3s and ctx.get_parameter_source("groups") is ParameterSource.DEFAULT:
         groups = K3S_GROUPS
     if config_file:
@@ -199,12 +197,14 @@ def create(
     chosen = cluster.selected(kubeconfig, context_name)
     program = "kubeadm" if certificate_key else join_program
     lines = [record.token.reveal() for record in records]
-    if print_join_command:
-        pins = _pins(chosen, clock, timeout)
-        lines = [_join_command(chosen, record, program, pins, certificate_key) for record in records]
     if is_k3s:
         digest = ca_hash(_served_ca(chosen, clock, timeout), clock.now())
         lines = [format_token(digest, record.token).reveal().decode() for record in records]
+    if print_join_command and is_k3s:
+        lines = [_agent_command(chosen, program, line) for line in lines]
+    elif print_join_command:
+        pins = _pins(chosen, clock, timeout)
+        lines = [_join_command(chosen, record, program, pins, certificate_key) for record in records]
     if dry_run:
         for record, line in zip(records, lines, strict=True):
             echo(f"[dry-run] would create the Secret {NAMESPACE}/{secret_name(record.token.id)}", err=True)
@@ -228,6 +228,16 @@ def _check_certificate_key(key: str, print_join_command: bool) -> None:
         raise click.UsageError("--certificate-key is only of use with --print-join-command")
     if key and _CERTIFICATE_KEY.fullmatch(key) is None:
         raise click.UsageError("--certificate-key must be 64 hexadecimal digits: a key of 32 bytes")
+
+
+def _check_program(program: str, token_format: str, certificate_key: str) -> None:
+    if program not in PROGRAMS[token_format]:
+        raise click.UsageError(
+            f"--join-program {program} does not join with a token of the format {token_format}: give "
+            f"{' or '.join(PROGRAMS[token_format])}"
+        )
+    if certificate_key and token_format == K3S:
+        raise click.UsageError("--certificate-key is kubeadm's, and --format k3s is not")
 
 
 def _refuse_flags_with_config(ctx: click.Context, token: str | None) -> None:
@@ -298,6 +308,12 @@ def _join_command(
     if program == "kubeadm":
         line += " "
     return f"{line}--control-plane --certificate-key {certificate_key}" if certificate_key else line
+
+
+def _agent_command(chosen: Selected, program: str, token: str) -> str:
+    """Return the command of an agent for the addresses in the kubeconfig. k3s takes one address."""
+    servers = [_endpoint(one.server) for one in (chosen.cluster, *chosen.others)]
+    return agent_line(program, servers[:1] if program == "k3s" else servers, token)
 
 
 def _endpoint(server: str) -> str:
