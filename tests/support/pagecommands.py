@@ -1,8 +1,8 @@
 """Commands of a documentation page, run as they are written, on machines that are directories and loopback addresses.
 
 Rules kept here: a block runs in bash, which ends at the first failure. Only places are translated: addresses 10.0.0.N become
-127.0.0.N, the ports of `Machines` others, and /etc and /var directories of the machine. `scp` copies between these directories.
-What keeps running is ended with its process group.
+127.0.0.N, the ports of `Machines` others, and /etc, /srv and /var directories of the machine. `scp` copies between
+these directories. What keeps running is ended with its process group.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from pathlib import Path
 from tests.citations import FENCE
 
 SECONDS = 60.0
+_INDENT = re.compile(r"^    ", re.MULTILINE)
+"""That of a block below an item of a list."""
 _SECTION = re.compile(r"^## ", re.MULTILINE)
-_PLACE = re.compile(r"""(^|[\s"'=]|sqlite:)(/(?:etc|var)/)""", re.MULTILINE)
+_PLACE = re.compile(r"""(^|[\s"'=]|sqlite:)(/(?:etc|srv|var)/)""", re.MULTILINE)
 _SCP = """#!/bin/sh -e
 for last; do :; done
 place=${last#*@}
@@ -37,7 +39,7 @@ def blocks(page: Path) -> dict[str, list[str]]:
     for number, section in enumerate(_SECTION.split(page.read_text())):
         if number:
             title, _, section = section.partition("\n")
-        found[title] = [block for language, block in FENCE.findall(section) if language == "sh"]
+        found[title] = [block for language, block in FENCE.findall(_INDENT.sub("", section)) if language == "sh"]
     return found
 
 
@@ -115,7 +117,7 @@ class Machines:
 
     def _shell(self, block: str, address: str) -> list[str]:
         self.directory(address).mkdir(exist_ok=True)
-        for place in ("etc", "var/lib", "var/backups"):
+        for place in ("etc", "srv", "var/lib", "var/backups"):
             (self.directory(address) / place).mkdir(parents=True, exist_ok=True)
         return ["bash", "-euc", self.translated(block, address)]
 

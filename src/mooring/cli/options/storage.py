@@ -30,6 +30,12 @@ def storage_options(*more: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     )
 
 
+def snapshot_directory_options(function: Callable[P, R]) -> Callable[P, R]:
+    """Add `--config` and the flags that say where the snapshots of a server are."""
+    declared = (*StorageSettings.declared(), *SnapshotSettings.declared())
+    return _options([one for one in declared if one.field in ("data_dir", "snapshot_dir")])(function)
+
+
 def etcd_options(function: Callable[P, R]) -> Callable[P, R]:
     """Add `--config` and the flags with which an etcd is reached whose URL is given otherwise."""
     return _options([one for one in StorageSettings.declared() if one.field in ETCD_ACCESS])(function)
@@ -44,13 +50,16 @@ def _options(settings: Sequence[Setting]) -> Callable[[Callable[P, R]], Callable
 
 def storage_settings(values: dict[str, Any]) -> StorageSettings:
     """Return the settings of the store for the values of `storage_options`. Raises ConfigError."""
-    data_dir = str(Path(values["data_dir"] or machine.default_data_dir()).absolute())
-    settings = StorageSettings.read({**values, "data_dir": data_dir})
+    settings = StorageSettings.read({**values, "data_dir": _data_dir(values)})
     if settings.in_memory:
         raise ConfigError("storage: memory: is lost when its server ends; name a store that stays")
     return settings
 
 
-def snapshot_directory(values: dict[str, Any], settings: StorageSettings) -> Path:
+def snapshot_directory(values: dict[str, Any]) -> Path:
     """Return the directory of snapshots. Raises ConfigError."""
-    return Path(SnapshotSettings.read(values).directory(settings.data_dir))
+    return Path(SnapshotSettings.read(values).directory(_data_dir(values)))
+
+
+def _data_dir(values: dict[str, Any]) -> str:
+    return str(Path(values["data_dir"] or machine.default_data_dir()).absolute())

@@ -7,21 +7,22 @@ from typing import Any
 
 import click
 
-from mooring.cli.options import machine
 from mooring.cli.options.client import output_option
+from mooring.cli.options.storage import snapshot_directory, snapshot_directory_options
 from mooring.cli.printing.output import echo, print_document, print_table
 from mooring.plane.snapshots.directory import list_snapshots
 
 
 @click.command("list")
 @click.argument("directory", metavar="[DIR]", required=False, default="")
+@snapshot_directory_options
 @output_option("text", "json", "yaml")
-def list_files(directory: str, output: str) -> None:
-    """List the snapshots in DIR, by default the directory snapshots of the server's data directory.
+def list_files(directory: str, output: str, **values: Any) -> None:
+    """List the snapshots in DIR, by default the directory into which the server puts them.
 
     Only the heads of the files are read: see `mooring snapshot verify`.
     """
-    path = Path(directory or f"{machine.default_data_dir()}/snapshots")
+    path = Path(directory) if directory else snapshot_directory(values)
     found = list_snapshots(path)
     if output != "text":
         documents: list[dict[str, Any]] = [

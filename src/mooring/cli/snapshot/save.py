@@ -32,7 +32,7 @@ def save(file: str, output: str, snapshot_compress: bool, **values: Any) -> None
     """
     clock = SystemClock()
     settings = storage_settings(values)
-    directory = snapshot_directory(values, settings)
+    directory = snapshot_directory(values)
     path = Path(file) if file else snapshot_path(directory, ON_DEMAND, clock.now())
     presence.check_existence(settings.storage_url)
     if not file:
