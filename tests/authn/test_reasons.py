@@ -14,6 +14,7 @@ from mooring.authn.claims.reasons import REASONS as OF_CLAIMS
 from mooring.authn.table import REASONS, reason_of
 from mooring.pki.errors import PeerCertificateError, TokenRefusedError
 from mooring.trust.bootstraptoken import tokensecret
+from mooring.trust.k3s import acceptedtokens
 
 ROOT = Path(mooring.__file__).parent
 PLACES = (
@@ -51,6 +52,7 @@ def every_code() -> dict[str, str]:
     found |= dict.fromkeys(TokenRefusedError.CODES, "pki/jwt/token.py")
     found |= dict.fromkeys(OF_CLAIMS, "authn/claims/mapping.py")
     found |= dict.fromkeys(set(tokensecret.REASONS) - {tokensecret.OK}, "trust/bootstraptoken/tokensecret.py")
+    found |= dict.fromkeys((acceptedtokens.WRONG, acceptedtokens.ROTATED), "trust/k3s/acceptedtokens.py")
     return {code: place for code, place in found.items() if code not in NOT_CODES}
 
 
