@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import denylist, fairness, growth, idlewatches, ways, workers
+from bench import denylist, fairness, growth, idlewatches, onetcd, ways, workers
 from tests.support.ports import free_port
 
 HERE = Path(__file__).parent
@@ -205,6 +205,14 @@ class Bench:
         self.revoking()
         self.growing()
         self.sharing()
+        self.distributed()
+
+    def distributed(self) -> None:
+        """Measure one server and two on one etcd, in turns."""
+        for what, kubernetes, figure in onetcd.rows(
+            self.load, server, bootstrap_token(*TOKEN.split(".")), self.runs, self.say
+        ):
+            self.row(what, kubernetes, "", figure)
 
     def growing(self) -> None:
         """Measure the cost of many objects and many idle watches."""
@@ -452,6 +460,7 @@ def main() -> None:
     parser.add_argument("--denylist", action="store_true", help="measure the cost of 100 000 revocations alone")
     parser.add_argument("--growth", action="store_true", help="measure 100 000 and 1 000 000 stored objects alone")
     parser.add_argument("--workers", action="store_true", help="measure one worker and two alone")
+    parser.add_argument("--etcd", action="store_true", help="measure one server and two on one etcd alone")
     options = parser.parse_args()
     console = Console(stderr=True)
     with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console) as progress:
@@ -469,6 +478,8 @@ def main() -> None:
             bench.revoking()
         elif options.workers:
             bench.sharing()
+        elif options.etcd:
+            bench.distributed()
         else:
             bench.run()
     if options.json:

@@ -27,25 +27,25 @@ SECRET = "/api/v1/namespaces/kube-system/secrets/bootstrap-token-abcdef"
 Load = Callable[..., dict[str, float]]
 
 
-def _processes(running: Server) -> list[int]:
+def processes(running: Server) -> list[int]:
     supervisor = running.process.pid
     children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
     return [supervisor, *map(int, children)]
 
 
-def _pss_mib(running: Server) -> float:
+def pss_mib(running: Server) -> float:
     """Return the proportional set size of all processes: a page that several share counts once."""
     total = 0
-    for pid in _processes(running):
+    for pid in processes(running):
         found = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
         assert found is not None
         total += int(found[1])
     return total / 1024
 
 
-def _cpu_seconds(running: Server) -> float:
+def cpu_seconds(running: Server) -> float:
     total = 0
-    for pid in _processes(running):
+    for pid in processes(running):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         total += int(fields[11]) + int(fields[12])
     return total / os.sysconf("SC_CLK_TCK")
@@ -90,7 +90,7 @@ def rows(
 ) -> Iterator[tuple[str, str, str, str]]:
     """Yield the lines of the table."""
     with _servers(server, token) as servers:
-        idle = {count: _pss_mib(running) for count, running in servers.items()}
+        idle = {count: pss_mib(running) for count, running in servers.items()}
         yield (
             "idle memory (PSS), 1 and 2 workers",
             "",
@@ -104,9 +104,9 @@ def rows(
             for run in range(runs):
                 for count in COUNTS if run % 2 else reversed(COUNTS):
                     running = servers[count]
-                    before = _cpu_seconds(running)
+                    before = cpu_seconds(running)
                     rates[count].append(load(running, *_works(running)[work], runs=1)["per_s"])
-                    costs[count].append(_cpu_seconds(running) - before)
+                    costs[count].append(cpu_seconds(running) - before)
             one, two = (statistics.median(rates[count]) for count in COUNTS)
             cpu = " → ".join(f"{statistics.median(costs[count]):.2f} s" for count in COUNTS)
             yield f"{work}, 1 and 2 workers", "", "", f"{one:,.0f} → {two:,.0f} /s ({two / one:.2f} ×), CPU {cpu}"
