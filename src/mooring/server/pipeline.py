@@ -63,7 +63,7 @@ from mooring.server.refusedrequests import Refusal, Refusals
 from mooring.server.requestcontext import Context
 from mooring.server.response.headers import challenges, reply_headers
 from mooring.server.response.render import error_response
-from mooring.server.supervised import Supervised, Supervisor
+from mooring.server.supervised import Supervised, Supervisor, SupervisorForbiddenError
 from mooring.server.transport.http import Request, Response, header_text
 from mooring.server.transport.responsewriter import ResponseWriter, Streamer
 from mooring.trust.k3s.identity import Access, access_refusal
@@ -276,7 +276,7 @@ class Pipeline:
             context.why = reason
             source = request.connection.network
             log.info("%s: supervisor: %s is forbidden for %s: %s", context.audit_id, route.path, source, reason)
-            raise ForbiddenError("forbidden")
+            raise SupervisorForbiddenError("forbidden")
 
     async def _authenticate(
         self, context: Context, credentials: Credentials, authenticators: Sequence[Authenticator]

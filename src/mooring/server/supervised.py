@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from mooring.authn.authenticator import Authenticator
-from mooring.errors import TooManyRequestsError
+from mooring.errors import ForbiddenError, TooManyRequestsError
 from mooring.server.hostshare.counts import Count
 from mooring.server.hostshare.share import ALONE, Counted, HostShare
 from mooring.server.requestcontext import Context
@@ -25,6 +25,12 @@ MAX_READING, MAX_CHANGING = 20, 10
 """Requests at agent level that run at a time on a host: those with GET and HEAD, and others
 (docs/protocol/k3s.md#limits-of-the-supervisor)."""
 _READING = frozenset({"GET", "HEAD"})
+
+
+class SupervisorForbiddenError(ForbiddenError):
+    """403 in the form of the supervisor: its Status has no details."""
+
+    shows_details = False
 
 
 @dataclass(frozen=True, slots=True)

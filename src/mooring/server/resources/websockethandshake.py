@@ -25,8 +25,11 @@ def is_websocket(request: Request) -> bool:
     return is_handshake(request.header(b"upgrade"), request.header(b"connection"))
 
 
-def handshake_error(request: Request) -> Response | None:
-    """Return the error reply for a handshake that cannot be accepted, else None."""
+def handshake_error(request: Request, *, needs_origin: bool = True) -> Response | None:
+    """Return the error reply for a handshake that cannot be accepted, else None.
+
+    `needs_origin`: refuse a handshake without an Origin, as kube-apiserver does for watches.
+    """
     key = request.header(b"sec-websocket-key")
     if not key:
         return error_response(BadRequestError("the WebSocket handshake has no Sec-WebSocket-Key"), request)
@@ -37,7 +40,7 @@ def handshake_error(request: Request) -> Response | None:
         response = error_response(error, request)
         response.headers = (*response.headers, (b"sec-websocket-version", VERSION.encode()))  # RFC 6455 4.4
         return response
-    if not is_valid_origin(request.header(b"origin")):
+    if needs_origin and not is_valid_origin(request.header(b"origin")):
         return error_response(ForbiddenError("the WebSocket handshake has no Origin that is a URI"), request)
     if not all(name.isascii() and name.isprintable() for name in _subprotocols(request)):
         message = "a subprotocol of the WebSocket handshake is not printable ASCII (RFC 6455 4.1)"

@@ -77,7 +77,7 @@ async def connect(context: Context, tunnels: Tunnels) -> Response:
     request = context.request
     if not is_websocket(request):
         raise BadRequestError("this path takes a WebSocket handshake only")
-    refusal = handshake_error(request)
+    refusal = handshake_error(request, needs_origin=False)
     if refusal is not None:
         return refusal
     return Response(101, headers=accept_headers(request), stream=tunnels.keep, upgrade=WebSocketWriter)
