@@ -29,6 +29,7 @@ PASSWORD = "correct-horse-battery-staple-42"
 ROOT = Path(__file__).parents[1]
 TOKEN_ID, TOKEN_SECRET = "a1b2c3", "s3cr3tpartoftok0"
 WRONG_SECRET = "wr0ngpartoftok3n"
+AGENT_TOKEN = "agent-t0ken-agent-t0ken"
 SECRETS = "/api/v1/namespaces/default/secrets"
 
 
@@ -211,16 +212,36 @@ def use_passwords(story: Story) -> None:
     assert story.call("GET", SECRETS, Accept=accept.replace("Table", "PartialObjectMetadataList"))[0] == 200
 
 
+def use_join_tokens(story: Story) -> None:
+    server = (story.server.data_dir / "server/token").read_text().strip().rpartition(":")[2]
+    tokens = {"server": story.mint("server token", server), "node": story.mint("agent token", AGENT_TOKEN)}
+    for user, token in tokens.items():
+        story.mint(f"token of {user} as it is sent", b64(f"{user}:{token}").rstrip("="))
+        path = "/v1-k3s/encrypt/status" if user == "server" else "/v1-k3s/config"
+        authorization = f"Basic {b64(f'{user}:{token}')}"
+        assert story.call("GET", path, admin=False, Authorization=authorization)[0] == 200
+        assert story.call("GET", "/v1-k3s/connect", admin=False, Authorization=authorization)[0] == 403
+        assert story.call("PUT", "/v1-k3s/encrypt/config", token.encode(), admin=False, Authorization=authorization)[
+            0
+        ] in (400, 403)
+        wrong = story.mint(f"wrong token of {user}", f"wr0ng-t0ken-of-{user}")
+        for value in (f"Basic {b64(f'{user}:{wrong}')}", bearer(wrong), f"Basic {b64(token)}"):
+            story.call("GET", path, admin=False, Authorization=value)
+        story.call("GET", "/version", admin=False, Authorization=authorization)
+
+
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     root = tmp_path_factory.mktemp("redaction")
-    server = started(root)
+    (root / "agents").write_text(AGENT_TOKEN)
+    server = started(root, "--k3s-supervisor", "--agent-token-file", str(root / "agents"))
     try:
         story = Story(server)
         mint_keys(story)
         use_bootstrap_tokens(story)
         use_service_account_tokens(story)
         use_passwords(story)
+        use_join_tokens(story)
         story.call("GET", "/metrics")
         story.call("GET", "/nowhere", admin=False)
         story.replies.append(Path(f"/proc/{server.process.pid}/cmdline").read_bytes())

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import websocket as websocket_client
 
 from mooring.authn.guesses import BURST
 from mooring.errors import ConfigError, TooManyRequestsError
@@ -22,6 +23,7 @@ from mooring.server.endpoints.supervisor.table import MAX_AGENT_BODY, ROUTES
 from mooring.server.endpoints.supervisor.tunnel import PING_SECONDS, SILENCE_SECONDS
 from mooring.server.hostshare.share import HostMemory
 from mooring.server.supervised import MAX_CHANGING, MAX_READING, InFlight
+from mooring.server.transport.http import Request, Response
 from mooring.server.transport.responsewriter import Streamer
 from mooring.server.transport.tlsconnection import TlsTransport
 from mooring.server.transport.websocket import WebSocketWriter
@@ -30,6 +32,8 @@ from mooring.trust.k3s.identity import Access
 from tests.server.test_revocation import revoke
 from tests.support.manualclock import settle
 from tests.support.serverroom import PlainTransport, Reply, Server, connection, open_server
+from tests.support.testca import ThrowawayCA
+from tests.support.tlspeer import PATIENCE, serving
 
 SERVER_TOKEN, AGENT_TOKEN = "0f1e2d3c4b5a69788796a5b4c3d2e1f0", "agent-agent-agent-agent"
 BOOTSTRAP_TOKEN = "abcdef.0123456789abcdef"
@@ -546,3 +550,29 @@ async def test_only_a_node_with_a_websocket_is_connected(server: Server) -> None
         assert (await ask(server, CONNECT, user, SERVER_TOKEN, headers=HANDSHAKE)).message == "forbidden"
     old = [*HANDSHAKE[:3], ("Sec-WebSocket-Version", "8")]
     assert (await server.get(CONNECT, via=node, headers=old)).status == 400
+
+
+def test_a_real_client_keeps_a_session_without_an_origin(tmp_path: Path) -> None:
+    async def handle(request: Request) -> Response:
+        return await place[0](request)
+
+    place: list[Callable[[Request], Awaitable[Response]]] = []
+    with serving(ThrowawayCA(), handle) as served:
+        opened = open_server(k3s_supervisor=True, server_token=SERVER_TOKEN)
+        server = served.run(opened.__aenter__)
+        place.append(server.handle)
+        try:
+            node = server.ca.client("system:node:worker", NODES)
+            peer = websocket_client.create_connection(
+                f"wss://localhost:{served.port}{CONNECT}",
+                sslopt={"context": served.context(tmp_path, node)},
+                suppress_origin=True,
+                timeout=PATIENCE,
+            )
+            assert peer.recv_data(control_frame=True) == (PING, b"")
+            peer.ping(b"here")
+            assert peer.recv_data(control_frame=True) == (PONG, b"here")
+            peer.close(timeout=PATIENCE)
+            cast(Any, peer).shutdown()
+        finally:
+            served.run(lambda: opened.__aexit__(None, None, None))
