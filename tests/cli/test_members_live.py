@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import signal
@@ -104,7 +105,26 @@ def test_init_without_a_token_and_with_a_withheld_one(tmp_path: Path, mooring: C
     output = mooring.done(*flags, "--token", TOKEN, "--token-ttl", "0", "--skip-token-print")
     assert "--token <value withheld> --discovery-token-ca-cert-hash" in output
     assert "under any name, from any network, until it is deleted)" in output
+    assert " agent --server " not in output
     assert SECRET not in output
+
+
+def test_a_supervisor_is_told_with_the_hash_that_its_ca_has(tmp_path: Path, mooring: CommandLine) -> None:
+    data = tmp_path / "data"
+    flags = (
+        "init",
+        "--data-dir",
+        str(data),
+        "--bind-address",
+        "127.0.0.1",
+        "--secure-port",
+        "16443",
+        "--k3s-supervisor",
+    )
+    output = mooring.done(*flags, "--token", TOKEN, "--control-plane-endpoint", "cp.example:7443,127.0.0.1")
+    whole = f"K10{hashlib.sha256((data / 'pki/ca.crt').read_bytes()).hexdigest()}::{TOKEN}"
+    servers = "--server https://cp.example:7443 --server https://127.0.0.1:16443"
+    assert f"or, k3s's way:\n  mooring agent {servers} --token {whole}\n" in output
 
 
 def test_a_lost_ca_key_is_told_and_nothing_is_overwritten(tmp_path: Path, mooring: CommandLine) -> None:

@@ -17,7 +17,7 @@ from typing import ParamSpec, TypeVar
 import click
 
 from mooring.authn.bootstraptoken.settings import BootstrapTokenSettings
-from mooring.cli.join.joincommand import WITHHELD, join_line
+from mooring.cli.join.joincommand import WITHHELD, agent_line, join_line
 from mooring.cli.options.flags import DURATION
 from mooring.cli.printing.output import echo
 from mooring.cli.token.allowance import NEVER_EXPIRES, machines
@@ -29,6 +29,9 @@ from mooring.trust.bootstraptoken.restrictions import NO_RESTRICTIONS
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token, parse_token
 from mooring.trust.bootstraptoken.tokensecret import new_record
 from mooring.trust.discovery.pins import pins_of
+from mooring.trust.k3s.cahash import ca_hash
+from mooring.trust.k3s.settings import K3sSettings
+from mooring.trust.k3s.token import PREFIX
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -102,6 +105,9 @@ def print_next_steps(
         echo("  " + join_line("mooring", endpoints, shown, pins))
         echo("or, where kubeadm is to do it:")
         echo("  " + join_line("kubeadm", endpoints[:1], shown, pins))
+        if config[K3sSettings].k3s_supervisor:
+            echo("or, k3s's way:")
+            echo("  " + agent_line("mooring", endpoints, f"{PREFIX}{ca_hash(serving_ca_pem)}::{shown}"))
     echo("To administrate:")
     echo(f"  export KUBECONFIG={admin}")
     echo("  kubectl get nodes,csr")
