@@ -1,8 +1,8 @@
 """Redaction of secrets in messages (law 9).
 
-Rules kept here: of a bootstrap token the public id stays; a signed token (JWT) and a private key are removed whole. The token in
-Kubernetes' documentation, which messages show as an example, stays. Redaction is the last protection, for messages that repeat
-input; the messages of this program hold no secrets.
+Rules kept here: of a bootstrap token the public id stays, and of a K10 token the hash. User and password after it, a signed token
+(JWT) and a private key are removed whole. The token in Kubernetes' documentation, which messages show as an example, stays.
+Redaction is the last protection, for messages that repeat input; the messages of this program hold no secrets.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 
 _SECRETS = (
     (re.compile(r"(?<![a-z0-9])(?!abcdef\.0123456789abcdef)([a-z0-9]{6})\.[a-z0-9]{16}(?![a-z0-9])"), r"\1.(redacted)"),
+    (re.compile(r"(K10(?:[0-9a-f]{64})?::)[^\s:]{0,253}:\S+"), r"\1(redacted)"),
     (re.compile(r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*\.[A-Za-z0-9_-]+"), "(redacted)"),
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL), "(redacted)"),
 )
