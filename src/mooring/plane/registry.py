@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
@@ -20,6 +21,7 @@ from mooring.clock import Clock
 from mooring.controllers import table as controllers
 from mooring.errors import StorageError
 from mooring.plane import servicerange
+from mooring.plane.background.storehead import FILE_NAME, StoreHead, continue_beyond
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.encryption import EncryptionAtRest, read_configuration
 from mooring.registry.admission import table as admission
@@ -122,6 +124,9 @@ async def open_registry(
     await storage.open()
     try:
         await refuse_incomplete(storage)
+        head = None if config[StorageSettings].in_memory else Path(config.data_dir) / FILE_NAME
+        if head is not None:
+            await continue_beyond(storage, head)
         services = config[NetworkSettings].service_cluster_ip_range
         await servicerange.record_or_check(storage, services, clock.now(), entropy)
         parts = build_registry(config, encryption, clock, entropy)
@@ -129,7 +134,11 @@ async def open_registry(
         _refuse_unreadable_denylist(parts.registry)
         encryption.providers.subscribe(parts.registry.relist_soon)
         try:
-            yield parts
+            if head is None:
+                yield parts
+            else:
+                async with StoreHead(head, lambda: parts.registry.revision, clock).kept():
+                    yield parts
         finally:
             await encryption.close()
             await parts.registry.stop()
