@@ -14,7 +14,7 @@ from mooring.authn.claims.reasons import REASONS as OF_CLAIMS
 from mooring.authn.table import REASONS, reason_of
 from mooring.pki.errors import PeerCertificateError, TokenRefusedError
 from mooring.trust.bootstraptoken import tokensecret
-from mooring.trust.k3s import acceptedtokens
+from mooring.trust.k3s import acceptedtokens, identity
 
 ROOT = Path(mooring.__file__).parent
 PLACES = (
@@ -53,6 +53,8 @@ def every_code() -> dict[str, str]:
     found |= dict.fromkeys(OF_CLAIMS, "authn/claims/mapping.py")
     found |= dict.fromkeys(set(tokensecret.REASONS) - {tokensecret.OK}, "trust/bootstraptoken/tokensecret.py")
     found |= dict.fromkeys((acceptedtokens.WRONG, acceptedtokens.ROTATED), "trust/k3s/acceptedtokens.py")
+    levels = (identity.NOT_AUTHENTICATED, identity.WRONG_GROUP, identity.IMPERSONATES, identity.NO_NODE)
+    found |= dict.fromkeys(levels, "trust/k3s/identity.py")
     return {code: place for code, place in found.items() if code not in NOT_CODES}
 
 

@@ -160,6 +160,10 @@ ELSEWHERE: Mapping[str, str] = {
     "bound-object-unknown-kind": "tests/authn/test_serviceaccount.py: every kind that a claim can name is kept here",
     "wrong-join-token": "tests/server/test_supervisor.py: on paths of the supervisor only",
     "rotated-token": "tests/server/test_supervisor.py",
+    "supervisor-no-credential": "tests/server/test_supervisor.py",
+    "supervisor-wrong-group": "tests/server/test_supervisor.py",
+    "supervisor-impersonation": "tests/server/test_supervisor.py",
+    "supervisor-no-node": "tests/server/test_supervisor.py",
     "token-not-text": "tests/authn/test_webhook.py: what a header holds is read as text in any case",
 }
 

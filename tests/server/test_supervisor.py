@@ -186,10 +186,12 @@ async def test_errors_are_statuses_without_details(server: Server) -> None:
 async def test_wrong_tokens_count_with_all_failures_of_a_source(server: Server) -> None:
     for _ in range(BURST):
         assert (await ask(server, "/v1-k3s/config", "node", "wrong")).status == 401
-    late = asyncio.ensure_future(ask(server, "/v1-k3s/config", "node", "wrong"))
+    late = [asyncio.ensure_future(ask(server, "/v1-k3s/config", "node", token)) for token in ("wrong", SERVER_TOKEN)]
     await settle()
     await server.clock.advance(pipeline.TARPIT_SECONDS)
-    assert (await late).status == 429
+    assert [(await answer).status for answer in late] == [429, 429], "not even the right one is judged"
+    node = server.user("system:node:worker", NODES)
+    assert (await server.get("/v1-k3s/config", via=node)).status == 200, "other credentials are"
     elsewhere = connection(source="198.51.100.7")
     assert (await ask(server, "/v1-k3s/config", "node", SERVER_TOKEN, via=elsewhere)).status == 200
 

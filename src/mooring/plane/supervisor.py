@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -54,6 +55,7 @@ class SupervisorApi:
 
     def __init__(self, parts: SupervisorParts, share: HostShare) -> None:
         self._parts = parts
+        self._counting = asyncio.Lock()
         self.tunnels = Tunnels(parts.clock)
         self.tokens = None if parts.config[StorageSettings].in_memory else JoinTokenFiles(parts.config)
         """None for a server without a data directory."""
@@ -94,7 +96,8 @@ class SupervisorApi:
 
     async def _encryption_status(self) -> Obj:
         encryption, registry = self._parts.encryption, self._parts.registry
-        usage = await encryption.storage.usage()
+        async with self._counting:  # reads every stored value
+            usage = await encryption.storage.usage()
         leases = keychange.live_servers(
             [one for one in registry.views["leases"].list("kube-system") if _is_of_server(one)], self._parts.clock.now()
         )

@@ -34,10 +34,12 @@ from mooring.apimachinery.requestinfo import RequestInfo, parse_request
 from mooring.apimachinery.status import forbidden_error
 from mooring.apimachinery.uid import uuid4
 from mooring.authn.authenticator import Authenticator
-from mooring.authn.chain import Outcome, judge
+from mooring.authn.chain import BASIC, Outcome, judge
+from mooring.authn.chain import Refusal as Refused
 from mooring.authn.credentials import Credentials, PeerMemo, read_credentials
 from mooring.authn.guesses import GuessLimiter
 from mooring.authn.impersonation import Grant, read_impersonation
+from mooring.authn.reasons import GUESSING
 from mooring.authn.stripping import Stripping
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
@@ -90,6 +92,7 @@ _NO_QUERY: Mapping[str, list[str]] = MappingProxyType({})
 
 
 _NO_USER = UserInfo("")
+_TOO_MANY_GUESSES = Outcome(None, refusals=(Refused(BASIC, GUESSING),), why=GUESSING)
 _UNPARSED = RequestInfo("", False, "")
 """Request info of a request whose path or query cannot be parsed."""
 
@@ -254,9 +257,17 @@ class Pipeline:
             self.flow.leave()
 
     async def _admit(self, context: Context, supervisor: Supervisor, route: Supervised) -> None:
-        """Authenticate a request to the supervisor API. Raises UnauthorizedError, ForbiddenError, TooManyRequestsError."""
+        """Authenticate a request to the supervisor API. Raises UnauthorizedError, ForbiddenError, TooManyRequestsError.
+
+        A token that a person chose can be guessed, and opens the keys of the cluster. So no password of a source beyond its budget
+        of failures is judged.
+        """
         request = context.request
         credentials = _credentials(request, supervisor.schemes)
+        if credentials.basic is not None and self._guesses.exhausted(
+            request.connection.network, self._clock.monotonic()
+        ):
+            raise await self._refuse(context, _TOO_MANY_GUESSES, TooManyRequestsError())
         outcome = await self._authenticate(context, credentials, supervisor.authenticators)
         if outcome.user is None and await self._refresh_views():
             outcome = await self._authenticate(context, credentials, supervisor.authenticators)

@@ -38,6 +38,7 @@ BEFORE = NOW - timedelta(microseconds=1)
         pytest.param(TWO, "node", SERVER, NOW, WRONG, id="with an agent token node cannot use the server token"),
         pytest.param(TWO, "server", AGENT, NOW, WRONG, id="server cannot use the agent token"),
         pytest.param(ONE, "server", Secret(b""), NOW, WRONG, id="an empty password is wrong"),
+        pytest.param(AcceptedTokens(None), "server", SERVER, NOW, WRONG, id="without a server token none is accepted"),
         pytest.param(ONE, "Server", SERVER, NOW, UNKNOWN, id="names of users are case-sensitive"),
         pytest.param(ONE, "", SERVER, NOW, UNKNOWN, id="no user is unknown"),
         pytest.param(ROTATING, "server", OLD, BEFORE, ACCEPTED, id="a former token is good until the end of its grace"),

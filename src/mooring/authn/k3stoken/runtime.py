@@ -1,7 +1,9 @@
 """Runs the authenticator of the server token and the agent token, whose files are followed while the server runs.
 
-Rules kept here: each worker follows the files of the data directory by itself, so that a rotated token is in force in all of them
-within two looks. A store in memory has no such files: there the settings give the token.
+Rules kept here:
+* Each worker follows the files of the data directory by itself. A rotated token is in force in all of them within two looks.
+* A start makes the token before it builds authenticators. Where there is none, as in a dry run, none is accepted.
+* A store in memory has no such files: there the settings give the token.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ class _Sources:
         self._former = folder and folder / FORMER
         self._agent = Path(self._settings.agent_token_file) if self._settings.agent_token_file else None
         for path in (self._server, self._agent):
-            if path is not None and path.exists():
+            if path is not None and _exists(path):
                 host.files.warn_if_exposed(str(path))
 
     @property
@@ -66,15 +68,17 @@ class _Sources:
 
     def read(self) -> AcceptedTokens:
         """Return what is accepted now. Raises ConfigError."""
-        former = self._former
+        former, server = self._former, self._server_token()
         return AcceptedTokens(
-            digest(self._server_token()),
+            digest(server) if server is not None else None,
             self._agent_digest(),
-            decode_former(self._host.files.read(str(former))) if former is not None and former.exists() else (),
+            decode_former(self._host.files.read(str(former))) if former is not None and _exists(former) else (),
         )
 
-    def _server_token(self) -> Secret:
+    def _server_token(self) -> Secret | None:
         if self._server is not None:
+            if self._former is not None and not _exists(self._server):
+                return None
             try:
                 return parse_token(self._host.files.read(str(self._server)))
             except ConfigError as error:
@@ -90,3 +94,11 @@ class _Sources:
             )
         token = self._settings.agent_token
         return None if token is None else digest(token)
+
+
+def _exists(path: Path) -> bool:
+    """Return whether there is a file; False in the data directory of another user."""
+    try:
+        return path.exists()
+    except OSError:
+        return False

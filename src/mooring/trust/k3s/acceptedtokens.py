@@ -47,9 +47,12 @@ class FormerToken:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedTokens:
-    """Passwords of users `server` and `node`, as digests. `agent` is None when the server token is the agent token, too."""
+    """Passwords of users `server` and `node`, as digests. `agent` is None when the server token is the agent token, too.
 
-    server: bytes = field(repr=False)
+    `server` is None while there is no server token: then former ones are all that may be accepted.
+    """
+
+    server: bytes | None = field(repr=False)
     agent: bytes | None = field(default=None, repr=False)
     former: tuple[FormerToken, ...] = ()
 
@@ -60,7 +63,7 @@ class AcceptedTokens:
         given = digest(password)
         if user == AGENT_USER and self.agent is not None:
             return ACCEPTED if hmac.compare_digest(given, self.agent) else WRONG
-        is_current = hmac.compare_digest(given, self.server)
+        is_current = self.server is not None and hmac.compare_digest(given, self.server)
         matching = [one for one in self.former if hmac.compare_digest(given, one.sha256)]
         if matching:  # even when it still is in server/token, on a server that could not learn the new one
             return ACCEPTED if any(now < one.until for one in matching) else ROTATED

@@ -30,6 +30,7 @@ AGENT_IDENTITY = UserInfo(AGENT_USER, groups=(AGENTS,))
 NOT_AUTHENTICATED = "supervisor-no-credential"
 WRONG_GROUP = "supervisor-wrong-group"
 IMPERSONATES = "supervisor-impersonation"
+NO_NODE = "supervisor-no-node"
 """Reason codes for the operator; the client learns `forbidden`."""
 
 

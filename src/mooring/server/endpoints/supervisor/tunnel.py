@@ -21,6 +21,7 @@ from mooring.server.resources.websockethandshake import accept_headers, handshak
 from mooring.server.transport.http import Response
 from mooring.server.transport.responsewriter import ResponseWriter
 from mooring.server.transport.websocket import WebSocketWriter
+from mooring.trust.k3s.identity import NO_NODE
 
 PING_SECONDS = 5.0
 """Between two pings, as of k3s's server."""
@@ -72,7 +73,7 @@ class Tunnels:
 async def connect(context: Context, tunnels: Tunnels) -> Response:
     """Upgrade to a WebSocket and keep the session. Raises UnauthorizedError, BadRequestError."""
     if not context.user.username.startswith(NODE_PREFIX):
-        context.why = "supervisor-no-node"
+        context.why = NO_NODE
         raise UnauthorizedError(message="failed authentication")
     request = context.request
     if not is_websocket(request):
