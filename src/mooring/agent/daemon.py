@@ -262,13 +262,17 @@ async def run(
     more: AgentOptions = AgentOptions(),
 ) -> None:
     """Run until SIGTERM or SIGINT. Raises JoinError, or ConfigError when there is neither a certificate nor a plan."""
+    await until_stopped(Agent(plan, options, more, clock or SystemClock(), report, on_member).run())
+
+
+async def until_stopped(work: Coroutine[Any, Any, Any]) -> None:
+    """Run `work` until SIGTERM or SIGINT cancels it. Raises its error."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    agent = Agent(plan, options, more, clock or SystemClock(), report, on_member)
     try:
-        await run_all(agent.run(), stopping.wait())
+        await run_all(work, stopping.wait())
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)

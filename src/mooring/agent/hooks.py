@@ -19,13 +19,14 @@ import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
-from mooring.agent.certificates.pairfiles import PairFiles
-from mooring.agent.state import NodeState
+from mooring.agent.certificates.pairfiles import Pair
+from mooring.agent.record import RecordFile
 from mooring.agent.steps import with_deadline
 from mooring.clock import Clock
 from mooring.errors import MooringError
+from mooring.trust.kubeconfig.model import Cluster
 
 log = logging.getLogger("mooring.agent")
 
@@ -37,10 +38,39 @@ KILL_SECONDS = 5.0
 SHELL = "/bin/sh"
 
 
+class WatchedPair(Protocol):
+    """Files of one certificate. `current` is the path that hooks get."""
+
+    @property
+    def current(self) -> Path: ...
+
+    def read_pair(self) -> Pair | None: ...
+
+
+class WatchedFiles(Protocol):
+    """Files of a member for whose changes hooks run."""
+
+    @property
+    def record(self) -> RecordFile: ...
+
+    @property
+    def client(self) -> WatchedPair: ...
+
+    @property
+    def serving(self) -> WatchedPair: ...
+
+    @property
+    def ca(self) -> Path: ...
+
+    def read_ca(self) -> bytes: ...
+
+    def read_clusters(self) -> tuple[Cluster, ...]: ...
+
+
 class Hooks:
     """The hooks of one member. `wake` after a change; `run` runs them."""
 
-    def __init__(self, commands: Sequence[str], state: NodeState, node_name: str, clock: Clock) -> None:
+    def __init__(self, commands: Sequence[str], state: WatchedFiles, node_name: str, clock: Clock) -> None:
         self._commands = tuple(commands)
         self._state = state
         self._node_name = node_name
@@ -130,6 +160,6 @@ class Hooks:
             await process.wait()
 
 
-def _leaf_digest(files: PairFiles) -> str:
+def _leaf_digest(files: WatchedPair) -> str:
     pair = files.read_pair()
     return hashlib.sha256(pair.certificate_pem).hexdigest() if pair is not None else ""

@@ -56,8 +56,8 @@ class HttpRequest:
     """One request. `target` is a name for which the driver knows the server and its trust, or the trust itself.
 
     An empty `url` means the URL of a named target. `timeout` is in seconds. The driver reads `max_bytes` of the body at the most.
-    `authorization` is the header of that name. `credentials` are those of a kubeconfig user, who may have a client certificate or
-    an exec plugin.
+    `authorization` is the header of that name. `secret_headers` are further headers whose values are secret. `credentials` are
+    those of a kubeconfig user, who may have a client certificate or an exec plugin.
     """
 
     target: str | Trust
@@ -69,9 +69,10 @@ class HttpRequest:
     max_bytes: int = MAX_BODY
     authorization: Secret | None = None
     credentials: User | None = None
+    secret_headers: tuple[tuple[str, Secret], ...] = ()
 
     def __post_init__(self) -> None:
-        has_secret = self.credentials is not None or self.authorization is not None
+        has_secret = self.credentials is not None or self.authorization is not None or bool(self.secret_headers)
         if has_secret and isinstance(self.target, Trust) and not self.target.verify:
             raise ValueError("credentials are never sent to a server whose certificate is not verified")
 

@@ -117,7 +117,7 @@ def parse_endpoint(text: str) -> str:
 
 def validate_join_input(given: JoinInput) -> JoinPlan:
     """Return the join that the flags mean. Raises ConfigError that names the flag to change."""
-    _check_node_name(given.node_name)
+    check_node_name(given.node_name)
     discovery_token, discovery_flag = _token_or_shared(given.discovery_token, "--discovery-token", given.token)
     tls_token, tls_flag = _token_or_shared(given.tls_bootstrap_token, "--tls-bootstrap-token", given.token)
     if given.discovery_file and (given.discovery_token or given.endpoints):
@@ -147,7 +147,8 @@ def _token_or_shared(specific: Secret | None, flag: str, shared: Secret | None) 
     return (specific, flag) if specific else (shared or None, "--token")
 
 
-def _check_node_name(name: str) -> None:
+def check_node_name(name: str) -> None:
+    """Raise ConfigError unless a Node can have this name."""
     if not name:
         raise ConfigError("--node-name is needed: the name of this machine could not be found out")
     problems = dns1123_subdomain_errors(name)

@@ -1,19 +1,23 @@
 """`mooring agent`: join if needed, then keep the membership fresh until stopped.
 
-Rules kept here: with a certificate on disk no flag and no token is needed. Progress and log go to stderr, one line each.
+Rules kept here: with a certificate on disk no flag and no token is needed, but `--server` for a machine that joins the k3s way.
+Progress and log go to stderr, one line each.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import click
 
 from mooring.agent import daemon
+from mooring.agent.k3s import process
 from mooring.agent.steps import Progress
 from mooring.cli.join.flags import JoinFlags, join_flags
+from mooring.cli.join.k3sflags import K3sFlags, is_given, k3s_flags, start_without_token
 from mooring.cli.join.progress import line
 from mooring.cli.printing import logs
 from mooring.cli.printing.output import echo
@@ -44,21 +48,36 @@ def agent_flags(function: Callable[P, R]) -> Callable[P, R]:
 
 @click.command("agent")
 @join_flags
+@k3s_flags
 @agent_flags
 @click.option("-v", "--verbose", count=True, help="Log more; twice for the most.")
-def agent(verbose: int, serving_certificates: bool, on_renew: tuple[str, ...], **flags: Any) -> None:
+@click.pass_context
+def agent(
+    context: click.Context, /, verbose: int, serving_certificates: bool, on_renew: tuple[str, ...], **flags: Any
+) -> None:
     """Join the cluster at ADDRESS unless this machine is a member, then keep its certificate and its Node fresh.
 
     Runs until SIGTERM or SIGINT. A machine with a certificate needs no flags. `mooring agent unit` prints a systemd unit.
+
+    With --server URL it joins the k3s way instead, through k3s's supervisor API, and keeps the files of a k3s agent.
     """
+    k3s = K3sFlags(**{name: flags.pop(name) for name in K3sFlags.__slots__})
     given = JoinFlags(**flags)
+    servers = k3s.servers(context)
+    if servers:
+        from_flag = given.token if is_given(context, "token") else ""
+        start_without_token(sys.orig_argv, from_flag)
+        plan_of_agent = k3s.plan(servers, from_flag, given)
+        logs.configure(verbose)
+        asyncio.run(process.run(plan_of_agent, report=_report, on_renew=on_renew))
+        return
     plan = given.plan() if given.has_discovery else None
     options = given.options()
     logs.configure(verbose)
-
-    def report(progress: Progress) -> None:
-        if not progress.transient:
-            echo(line(progress), err=True)
-
     more = daemon.AgentOptions(serving_certificates=serving_certificates, on_renew=on_renew)
-    asyncio.run(daemon.run(plan, options, report=report, more=more))
+    asyncio.run(daemon.run(plan, options, report=_report, more=more))
+
+
+def _report(progress: Progress) -> None:
+    if not progress.transient:
+        echo(line(progress), err=True)

@@ -91,6 +91,7 @@ class Connection:
         headers = list(request.headers)
         if request.authorization is not None:
             headers.append(("Authorization", request.authorization.reveal().decode()))
+        headers += [(name, value.reveal().decode()) for name, value in request.secret_headers]
         timeout = httpx2.Timeout(request.timeout, read=read_timeout or request.timeout)
         self._open += 1
         self._idle.clear()

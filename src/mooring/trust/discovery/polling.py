@@ -11,11 +11,15 @@ from mooring.trust.httpexchange import HttpFailure, HttpResponse, Wait
 
 @dataclass(frozen=True, slots=True)
 class Polling:
-    """Limits of polling: a round every `interval` seconds, for `total` seconds or `attempts` rounds."""
+    """Limits of polling: a round every `interval` seconds, for `total` seconds or `attempts` rounds.
+
+    `jitter` is the fraction by which a wait may be longer or shorter, where the driver has entropy.
+    """
 
     interval: float = 5.0
     total: float = 300.0
     attempts: int | None = None
+    jitter: float = 0.0
 
     def __post_init__(self) -> None:
         if self.interval <= 0:
@@ -41,7 +45,7 @@ class Rounds:
         self._spent += self._polling.interval
         if self._spent > self._polling.total or self._finished == self._polling.attempts:
             return None
-        return Wait(self._polling.interval)
+        return Wait(self._polling.interval, self._polling.jitter)
 
     def report(self, error: DiscoveryError) -> Notice:
         """Return the notice of an error that does not end discovery. Only the first of equal notices is kept."""

@@ -1,0 +1,151 @@
+"""Files of a member that joined the k3s way, under a chosen root. They are those of a k3s agent, so that its programs can use them.
+
+    <data-dir>/agent/client-ca.crt, server-ca.crt          the CAs that sign clients, and that verify the servers
+    <data-dir>/agent/{serving-kubelet,client-kubelet,client-kube-proxy,client-k3s-controller}.{crt,key}
+    <data-dir>/agent/{kubelet,kubeproxy,k3scontroller}.kubeconfig
+    <data-dir>/agent/etc/k3s-agent-load-balancer.json      the servers that the load balancer has learned
+    <data-dir>/agent/etc/mooring-agent.json                what the agent has to remember (`mooring.agent.record`)
+    etc/rancher/node/password, etc/rancher/node/id         the node password, and the suffix of the node name
+
+Rules kept here (docs/protocol/k3s.md#files-of-an-agent): every file but the id has mode 0600, is written whole or not at all, and
+is durable before the next step depends on it. The node password is made once. Kubeconfigs name files, so that renewals and new
+CAs need no new kubeconfig.
+"""
+
+from __future__ import annotations
+
+import secrets
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from mooring.agent import disk
+from mooring.agent.k3s.keypair import KeyPairFiles
+from mooring.agent.record import RecordFile
+from mooring.client.files import exposure, make_directory, read_limited
+from mooring.errors import ConfigError
+from mooring.secret import Secret
+from mooring.trust.k3s.responses import KUBELET, SERVING, WANTED, Wanted
+from mooring.trust.kubeconfig.model import Cluster, Context, Kubeconfig, User
+from mooring.trust.kubeconfig.text import format_kubeconfig
+
+DATA_DIR = "/var/lib/rancher/k3s"
+"""k3s's `--data-dir`."""
+PASSWORD_BYTES = 16
+ID_BYTES = 4
+ID_MODE = 0o644
+"""k3s's mode: the id is a part of the node's name."""
+KUBECONFIGS: Mapping[str, str] = {
+    "kubelet.kubeconfig": KUBELET.name,
+    "kubeproxy.kubeconfig": WANTED[2].name,
+    "k3scontroller.kubeconfig": WANTED[3].name,
+}
+"""Names of the kubeconfigs, and the certificate of each."""
+
+
+class AgentFiles:
+    """Files of one member."""
+
+    def __init__(self, root: Path, data_dir: str = DATA_DIR) -> None:
+        self.root = root.absolute()
+        self.directory = self.root / data_dir.lstrip("/") / "agent"
+        self.client_ca = self.directory / "client-ca.crt"
+        self.server_ca = self.directory / "server-ca.crt"
+        self.pairs = {one.name: KeyPairFiles(self.directory, one.name) for one in WANTED}
+        self.client, self.serving = self.pairs[KUBELET.name], self.pairs[SERVING.name]
+        self.load_balancer = self.directory / "etc/k3s-agent-load-balancer.json"
+        self.record = RecordFile(self.directory / "etc/mooring-agent.json")
+        self.node_password = self.root / "etc/rancher/node/password"
+        self.node_id = self.root / "etc/rancher/node/id"
+
+    def pair(self, wanted: Wanted) -> KeyPairFiles:
+        """Return the files of one certificate."""
+        return self.pairs[wanted.name]
+
+    @property
+    def ca(self) -> Path:
+        """Path of the CAs that sign clients, for hooks."""
+        return self.client_ca
+
+    def make(self) -> None:
+        """Make the directory of the agent, which only its owner reads. Raises ConfigError."""
+        make_directory(self.directory, 0o700)
+
+    def exposures(self) -> list[str]:
+        """Return how other users can read or change the keys of this member, each with the command that corrects it."""
+        paths = (self.directory, *(one.key for one in self.pairs.values()), self.node_password)
+        found = (exposure(path, 0 if path == self.directory else stat.S_IROTH) for path in paths)
+        return [one for one in found if one]
+
+    def read_ca(self) -> bytes:
+        """Return the CAs that sign clients; empty when there are none that can be read."""
+        return _content(self.client_ca)
+
+    def read_server_ca(self) -> bytes:
+        """Return the CAs that verify the servers; empty when there are none that can be read."""
+        return _content(self.server_ca)
+
+    def read_clusters(self) -> tuple[Cluster, ...]:
+        """Return the CAs of the servers as a cluster without an address, for hooks."""
+        return (Cluster("", ca_pem=self.read_server_ca()),)
+
+    def write_cas(self, client_ca: bytes, server_ca: bytes) -> tuple[Path, ...]:
+        """Write both bundles where they change. Return the written files. Raises ConfigError."""
+        written = []
+        for path, content in ((self.client_ca, client_ca), (self.server_ca, server_ca)):
+            if _content(path) != content:
+                disk.write(path, content)
+                written.append(path)
+        return tuple(written)
+
+    def write_kubeconfigs(self, server: str) -> tuple[Path, ...]:
+        """Write the kubeconfigs for the URL of a server where they change. Return the written files. Raises ConfigError."""
+        written = []
+        for name, certificate in KUBECONFIGS.items():
+            path, content = self.directory / name, self._kubeconfig(server, self.pairs[certificate])
+            if _content(path) != content:
+                disk.write(path, content)
+                written.append(path)
+        return tuple(written)
+
+    def _kubeconfig(self, server: str, pair: KeyPairFiles) -> bytes:
+        config = Kubeconfig(
+            (Cluster("local", server, ca_file=str(self.server_ca)),),
+            (User("user", certificate_file=str(pair.current), key_file=str(pair.key)),),
+            (Context("Default", "local", "user", "default"),),
+            "Default",
+        )
+        return format_kubeconfig(config).encode()
+
+    def ensure_node_password(self) -> Secret:
+        """Return the node password, which is made and on disk when there is none. Raises ConfigError."""
+        if self.node_password.exists():
+            return Secret(_word(self.node_password))
+        password = secrets.token_hex(PASSWORD_BYTES)
+        disk.write(self.node_password, f"{password}\n".encode())
+        return Secret(password)
+
+    def ensure_node_id(self) -> str:
+        """Return the suffix of the node name, which is made and on disk when there is none. Raises ConfigError."""
+        if self.node_id.exists():
+            return _word(self.node_id)
+        node_id = secrets.token_hex(ID_BYTES)
+        disk.write(self.node_id, f"{node_id}\n".encode(), ID_MODE)
+        return node_id
+
+
+def _content(path: Path) -> bytes:
+    with suppress(ConfigError):
+        return read_limited(path)
+    return b""
+
+
+def _word(path: Path) -> str:
+    """Return the one printable word in a file. Raises ConfigError, without the word."""
+    text = read_limited(path).decode("utf-8", "replace").strip()
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
+        raise ConfigError(
+            f"{path} does not hold one word; restore it, or remove it and delete the Node of this machine"
+        )
+    return text

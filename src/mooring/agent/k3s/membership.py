@@ -1,0 +1,372 @@
+"""Join through a supervisor, as a k3s agent does it, or take up the membership that is on disk.
+
+Steps (docs/protocol/k3s.md#join-of-an-agent; the names are those of `mooring.agent.steps`):
+1. existing: a client certificate of this node on disk makes a member, for which no token is needed.
+2. discovery: establish trust in the CA of the cluster, unless this machine keeps it; read the configuration. The server accepts the
+   certificate or the token here. A member whose certificate is refused, or whose Node was deleted, joins anew with the token and
+   new keys.
+3. files: the CAs of the cluster.
+4. certificate: one request for each certificate that is missing or expired, in k3s's order. Each key is on disk before its request
+   is sent, and each certificate before the next request.
+5. files: the kubeconfigs. The token is removed from the files that this program was told of.
+6. node: register the Node with the node's own certificate, as `mooring.agent.registration` decides.
+
+A run that ends at any moment is continued by the next one: what is on disk is not asked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+from mooring.agent import clusterfiles, node, registration, steps
+from mooring.agent.acceptance import check_membership
+from mooring.agent.certificates.pairfiles import Pair
+from mooring.agent.certificates.renewal import random_draw
+from mooring.agent.join import READ_SECONDS, retry_reported
+from mooring.agent.k3s.files import DATA_DIR, AgentFiles
+from mooring.agent.k3s.giventoken import GivenToken
+from mooring.agent.registration import MembershipEndedError
+from mooring.agent.steps import Report, Steps
+from mooring.client.cluster import ClusterClient
+from mooring.client.http.driver import drive
+from mooring.client.http.requests import fetch
+from mooring.clock import Clock, rfc3339
+from mooring.errors import ForbiddenError, PeerError, UnauthorizedError
+from mooring.identity import NODE_PREFIX
+from mooring.pki import pem
+from mooring.pki.errors import PkiError
+from mooring.pki.x509.requests import build_request
+from mooring.trust.discovery.notices import Notice
+from mooring.trust.discovery.polling import Polling
+from mooring.trust.httpexchange import HttpRequest, Reply, Trust, Wait
+from mooring.trust.k3s.cahash import CaHashError, check_ca_hash
+from mooring.trust.k3s.exchanges import JOIN_POLLING, NodeIdentity, Supervisor, TrustedCa, establish_trust
+from mooring.trust.k3s.refusals import UnusableResponseError
+from mooring.trust.k3s.responses import KUBELET, WANTED, Wanted, is_usable, read_certificate
+from mooring.trust.k3s.token import K3sToken
+from mooring.trust.kubeconfig.model import Cluster, User
+
+R = TypeVar("R")
+
+
+class TokenNeededError(PeerError):
+    """This machine is no member, or no longer, and has no token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentPlan:
+    """What the agent was told. `servers` are https URLs, tried in order."""
+
+    servers: tuple[str, ...]
+    node_name: str
+    token: GivenToken = field(default_factory=GivenToken)
+    root: Path = Path("/")
+    data_dir: str = DATA_DIR
+    node_addresses: tuple[str, ...] = ()
+    """Addresses of the node; empty for the one towards the server."""
+    adds_node_id: bool = False
+    register_node: str = ""
+    """One of `registration.CHOICES`; empty for the default of the server."""
+    node_deletion: str = registration.ENDS_MEMBERSHIP
+    polling: Polling = JOIN_POLLING
+    load_balancer_port: int | None = None
+    """Port of the load balancer on this machine; None without one."""
+
+    def files(self) -> AgentFiles:
+        return AgentFiles(self.root, self.data_dir)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member. `urls` are those of supervisors, first the one that answered last; `api_port` as in the configuration."""
+
+    plan: AgentPlan
+    files: AgentFiles
+    identity: NodeIdentity
+    urls: tuple[str, ...]
+    uses_system_roots: bool
+    api_port: int = 0
+
+    @property
+    def node_name(self) -> str:
+        return self.identity.name
+
+    @property
+    def server(self) -> str:
+        """URL of the API server."""
+        return api_url(self.urls[0], self.api_port)
+
+    @property
+    def trust(self) -> Trust:
+        return Trust() if self.uses_system_roots else Trust(self.files.read_server_ca())
+
+    @property
+    def clusters(self) -> tuple[Cluster, ...]:
+        """Addresses of the API servers, first the one to use."""
+        ca_pem = self.trust.ca_pem
+        return tuple(Cluster("local", api_url(url, self.api_port), ca_pem) for url in self.urls)
+
+    def client(self, clock: Clock) -> ClusterClient:
+        """Return a client that reads the node's certificate from disk, so that it uses a renewed one at once."""
+        first, *others = self.clusters
+        pair = self.files.client
+        user = User("user", certificate_file=str(pair.current), key_file=str(pair.key))
+        return ClusterClient(first, user, clock, others=others, failover_read_timeout=READ_SECONDS)
+
+    def machine(self, *, ready: bool = True) -> node.Machine:
+        """Return the facts of this machine for its Node."""
+        parts = urlsplit(self.server)
+        found = node.this_machine(self.node_name, parts.hostname or "", parts.port or 443, ready=ready)
+        return replace(found, address=self.identity.addresses[0]) if self.identity.addresses else found
+
+    def known_uid(self) -> str:
+        """Return the uid of the Node whose deletion ends the membership; empty when none does."""
+        ends = self.plan.node_deletion == registration.ENDS_MEMBERSHIP
+        return self.files.record.read().node_uid if ends else ""
+
+    def supervisor(self, *, polling: Polling) -> Supervisor:
+        """Return requests to the supervisors with the node's certificate."""
+        pair = self.files.client.read_pair()
+        return Supervisor(self.urls, self.trust, certificate=certificate_user(pair), is_kept=True, polling=polling)
+
+
+def certificate_user(pair: Pair | None) -> User | None:
+    """Return a client certificate as a credential; None when there is none."""
+    return None if pair is None else User("node", certificate_pem=pair.certificate_pem, key=pair.key_pem)
+
+
+def api_url(url: str, port: int) -> str:
+    """Return the URL of the API server beside a supervisor. `port` is 0 when both share one."""
+    parts = urlsplit(url)
+    if not port:
+        return url
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return urlunsplit((parts.scheme, f"{host}:{port}", parts.path, "", ""))
+
+
+async def join(
+    plan: AgentPlan, clock: Clock, report: Report, learned: Sequence[str] = (), local_url: str = ""
+) -> Member:
+    """Return the membership, after a join if it is needed. Raises JoinError that names the step, the reason and the remedy.
+
+    `learned` are further URLs of the cluster, from an earlier run. `local_url` is the URL of the load balancer; empty without one.
+    """
+    return await _Join(plan, clock, report, learned, local_url).run()
+
+
+async def converse(
+    exchange: Generator[HttpRequest | Wait | Notice, Reply, R],
+    clock: Clock,
+    notify: Callable[[Notice], None],
+    draw: Callable[[], float] = random_draw,
+) -> R:
+    """Run an exchange with a supervisor, each request over a connection of its own as k3s does, with its jitter."""
+
+    async def perform(step: HttpRequest | Wait | Notice) -> Reply:
+        if isinstance(step, HttpRequest):
+            return await fetch(step, clock)
+        if isinstance(step, Wait):
+            await clock.sleep(step.seconds * (1 + step.jitter * (2 * draw() - 1)))
+        else:
+            notify(step)
+        return None
+
+    return await drive(exchange, perform)
+
+
+async def obtain(
+    supervisor: Supervisor,
+    files: AgentFiles,
+    wanted: Wanted,
+    identity: NodeIdentity,
+    clock: Clock,
+    notify: Callable[[Notice], None],
+) -> Pair:
+    """Return a certificate for the pending key, which is on disk before it is used. Raises DiscoveryError, ConfigError."""
+    key = files.pair(wanted).pending_key()
+    request = next(pem.blocks(build_request(key, wanted.common_name(identity.name)))).der
+    body = await converse(supervisor.request_certificate(wanted, request, identity), clock, notify)
+    step = f"reading the certificate {wanted.name}"
+    pair = Pair(read_certificate(step, body, wanted, identity.name, key, clock.now()), key)
+    if not wanted.serves:
+        try:
+            clusterfiles.verify(pair, files.read_ca(), clock.now())
+        except PkiError as error:
+            raise UnusableResponseError(
+                step, f"the certificate does not verify under {files.client_ca}: {error}"
+            ) from None
+    return pair
+
+
+class _Join:
+    def __init__(self, plan: AgentPlan, clock: Clock, report: Report, learned: Sequence[str], local_url: str) -> None:
+        self.plan = plan
+        self.clock = clock
+        self.steps = Steps(clock, report)
+        self.files = plan.files()
+        self._learned = tuple(learned)
+        self._local_url = local_url
+
+    def _notify(self, notice: Notice) -> None:
+        self.steps.say(notice.message, kept=notice.keep)
+
+    async def run(self) -> Member:
+        with self.steps.step(steps.EXISTING) as summary:
+            self.files.make()
+            name = self.plan.node_name + (f"-{self.files.ensure_node_id()}" if self.plan.adds_node_id else "")
+            pair, token = self._kept_pair(name), self.plan.token.read()
+            if pair is not None:
+                summary.append(
+                    f"the certificate of {NODE_PREFIX}{name} is valid until {rfc3339(pair.leaf.not_valid_after_utc)}"
+                )
+            elif token is not None:
+                summary.append("no valid certificate yet")
+            else:
+                raise TokenNeededError(
+                    "--token is required: this machine has no valid client-kubelet certificate; give --token-file, --token or "
+                    "K3S_TOKEN"
+                )
+        with self.steps.step(steps.DISCOVERY) as summary:
+            trusted = await self._trusted(token)
+            urls = (trusted.url, *self.plan.servers, *self._learned)
+            is_member = pair is not None
+            polling = replace(self.plan.polling, total=inf) if is_member else self.plan.polling
+            if pair is not None and await self._has_ended(urls, trusted, name, pair, token):
+                pair = None
+            supervisor = Supervisor(
+                urls,
+                trusted.trust,
+                certificate=certificate_user(pair),
+                token=token,
+                is_kept=trusted.ca_pem == self.files.read_server_ca(),
+                polling=polling,
+            )
+            configuration = await self._converse(supervisor.fetch_configuration())
+            if is_member and supervisor.certificate is None:
+                self._forget_membership()
+            summary.append(
+                f"{supervisor.urls[0]} accepts {'the token' if supervisor.certificate is None else 'the certificate'}"
+            )
+        with self.steps.step(steps.FILES) as summary:
+            client_ca = await self._converse(supervisor.fetch_client_ca())
+            server_ca = await self._converse(supervisor.fetch_server_ca())
+            self.files.record.write("systemRoots", not trusted.ca_pem)
+            summary.append(_written(self.files.write_cas(client_ca, server_ca)))
+        if self.files.client.read_pair() is None:
+            self.files.record.write("nodeUID", "")  # a new membership has no Node yet
+        identity = self._identity(name, supervisor.urls[0])
+        member = Member(self.plan, self.files, identity, supervisor.urls, not trusted.ca_pem, configuration.api_port)
+        await self._certificates(supervisor, identity)
+        with self.steps.step(steps.FILES) as summary:
+            summary.append(_written(self.files.write_kubeconfigs(self._local_url or member.server)))
+            emptied, problems = self.plan.token.forget()
+            if emptied:
+                summary.append(f"removed the token from {', '.join(map(str, emptied))}")
+            for problem in problems:
+                self.steps.say(f"warning: the token is still on disk: {problem}", kept=True)
+        await self._register(member)
+        return member
+
+    # ── 1, 2: membership and trust ───────────────────────────────────────────────────────────────────────────────
+
+    def _kept_pair(self, name: str) -> Pair | None:
+        """Return the client certificate on disk when it is that of this node and valid."""
+        pair = self.files.client.read_pair()
+        return pair if pair is not None and is_usable(pair.leaf, KUBELET, name, self.clock.now()) else None
+
+    async def _trusted(self, token: K3sToken | None) -> TrustedCa:
+        """Return the CAs that this machine keeps, unless the token names another one; else establish trust."""
+        kept, ca_hash = self.files.read_server_ca(), token.ca_hash if token is not None else ""
+        if kept and not self.files.record.read().system_roots:
+            try:
+                if ca_hash:
+                    check_ca_hash(kept, ca_hash)
+            except CaHashError:
+                self.steps.say("the token names another CA than the one that this machine keeps", kept=True)
+            else:
+                return TrustedCa(self.plan.servers[0], kept)
+        return await self._converse(establish_trust(self.plan.servers, ca_hash, self.plan.polling))
+
+    async def _has_ended(
+        self, urls: Sequence[str], trusted: TrustedCa, name: str, pair: Pair, token: K3sToken | None
+    ) -> bool:
+        """Return True when the membership has ended and the token is to be used instead. Raises TokenNeededError without one."""
+        uid = self.files.record.read().node_uid if self.plan.node_deletion == registration.ENDS_MEMBERSHIP else ""
+        clusters = tuple(Cluster("local", url, trusted.ca_pem) for url in dict.fromkeys(urls))
+        try:
+            await check_membership(pair, name, uid, clusters, self.clock)
+        except MembershipEndedError as error:
+            if token is None:
+                raise TokenNeededError(
+                    f"{error}; give a valid token to join again (--token-file, --token or K3S_TOKEN)"
+                ) from error
+            self.steps.say(f"{error}; joining again with the token", kept=True)
+            return True
+        return False
+
+    def _forget_membership(self) -> None:
+        """Remove the certificates of a membership that has ended. That of the node is last, so that a crash is continued."""
+        for pair in (*(one for one in self.files.pairs.values() if one is not self.files.client), self.files.client):
+            pair.remove()
+
+    # ── 4: certificates ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _identity(self, name: str, url: str) -> NodeIdentity:
+        addresses = self.plan.node_addresses
+        if not addresses:
+            parts = urlsplit(url)
+            found = node.this_machine(name, parts.hostname or "", parts.port or 443).address
+            addresses = (found,) if found else ()
+        return NodeIdentity(name, self.files.ensure_node_password(), addresses, str(self.files.node_password))
+
+    async def _certificates(self, supervisor: Supervisor, identity: NodeIdentity) -> None:
+        for wanted in WANTED:
+            place = self.files.pair(wanted)
+            pair, now = place.read_pair(), self.clock.now()
+            if pair is not None and is_usable(pair.leaf, wanted, identity.name, now):
+                continue
+            with self.steps.step(steps.CERTIFICATE) as summary:
+                pair = await obtain(supervisor, self.files, wanted, identity, self.clock, self._notify)
+                place.replace(pair)
+                summary.append(f"{place.current}, valid until {rfc3339(pair.leaf.not_valid_after_utc)}")
+
+    # ── 6: the Node ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _register(self, member: Member) -> None:
+        """Register the Node, as the options say. Raises JoinError."""
+        with self.steps.step(steps.NODE) as summary:
+            await self._converse(member.supervisor(polling=self.plan.polling).check_ready())
+            async with member.client(self.clock) as client:
+                call = partial(registration.choose, client, self.plan.register_node)
+                kind = await retry_reported(self.steps, self.clock, call)
+                if kind == registration.NONE:
+                    summary.append(f"{member.node_name} is not registered, as --register-node=none says")
+                    return
+                machine, uid = member.machine(ready=kind == registration.READY), member.known_uid()
+                try:
+                    registered = await retry_reported(
+                        self.steps, self.clock, lambda: node.register(client, machine, uid=uid)
+                    )
+                except registration.NodeKeptError as error:
+                    summary.append(str(error))
+                    return
+                except (UnauthorizedError, ForbiddenError) as error:
+                    raise PeerError(
+                        f"the server does not let {NODE_PREFIX}{member.node_name} register its Node ({error}); its "
+                        "--authorization-mode must include Node; --register-node=none leaves the Node to kubelet"
+                    ) from error
+            self.files.record.write("nodeUID", registered["metadata"]["uid"])
+            summary.append(f"{member.node_name} is registered{' and Ready' if machine.ready else ''}")
+
+    async def _converse(self, exchange: Generator[HttpRequest | Wait | Notice, Reply, R]) -> R:
+        return await converse(exchange, self.clock, self._notify)
+
+
+def _written(paths: Sequence[Path]) -> str:
+    return f"wrote {', '.join(map(str, paths))}" if paths else "the files are up to date"

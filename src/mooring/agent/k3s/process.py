@@ -1,0 +1,261 @@
+"""Agent process of a machine that joins the k3s way: joins unless it is a member, then keeps the membership fresh until stopped.
+
+Rules kept here:
+* SIGTERM and SIGINT end it cleanly, even during a join, which the next run continues.
+* The load balancer listens before the join, so that a kubelet that is there reaches a server as soon as one answers.
+* The tasks of a member run beside each other: heartbeat, renewals of each certificate, hooks, and `_follow`, which brings the
+  addresses of the API servers and the CAs of the cluster up to date.
+* After the end of a membership the machine sends nothing more. With a token file it waits until the file holds a token, and joins
+  again; otherwise the process ends with an error.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from mooring.agent import clusterfiles, registration
+from mooring.agent.certificates.renewal import ClientCertificateExpiredError, random_draw
+from mooring.agent.daemon import REFUSED_SECONDS, run_all, until_stopped
+from mooring.agent.heartbeat import Heartbeat
+from mooring.agent.hooks import Hooks
+from mooring.agent.k3s.membership import AgentPlan, Member, converse, join
+from mooring.agent.k3s.renewals import ONCE, SupervisorRenewal
+from mooring.agent.loadbalancer.proxy import LoadBalancer
+from mooring.agent.registration import MembershipEndedError
+from mooring.agent.steps import EXISTING, JoinError, Report
+from mooring.agent.trustreport import report_trust
+from mooring.client.cluster import ClusterClient
+from mooring.client.http.driver import ignore
+from mooring.client.http.requests import drive_fetching
+from mooring.clock import Clock, SystemClock
+from mooring.errors import MooringError
+from mooring.trust.discovery.refresh import refresh_cluster
+from mooring.trust.k3s.responses import KUBELET, WANTED
+
+log = logging.getLogger("mooring.agent")
+
+FOLLOW_SECONDS = 60.0
+"""Seconds between two readings of the API servers: a server that was added serves this machine a minute later."""
+CA_ROUNDS = 5
+"""Readings of the API servers for each reading of the CAs, so that a CA is followed within 5 minutes."""
+FIRST_SECONDS = 1.0
+"""Seconds before the first reading, so that the heartbeat starts first."""
+LOOK_SECONDS = 2.0
+"""Seconds between two looks at the token file, after a membership has ended."""
+
+
+class SupervisedAgent:
+    """The agent of one machine. `report` gets the progress of a join, `on_member` each membership."""
+
+    def __init__(
+        self,
+        plan: AgentPlan,
+        clock: Clock,
+        report: Report,
+        *,
+        on_member: Callable[[Member], None] = lambda member: None,
+        on_renew: Sequence[str] = (),
+        balancer: LoadBalancer | None = None,
+        draw: Callable[[], float] = random_draw,
+    ) -> None:
+        self._plan = plan
+        self._clock = clock
+        self._report = report
+        self._on_member = on_member
+        self._on_renew = tuple(on_renew)
+        self._balancer = balancer
+        self._draw = draw
+
+    async def run(self) -> NoReturn:
+        """Run until cancelled. Raises JoinError, ConfigError."""
+        member = await self._join()
+        while True:
+            self._on_member(member)
+            log.info("member %s of %s", member.node_name, member.server)
+            for found in member.files.exposures():
+                log.warning("%s", found)
+            try:
+                await self._keep(member)
+            except (ClientCertificateExpiredError, MembershipEndedError) as error:
+                member = await self._join_again(error)
+
+    # ── becoming a member ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _join(self) -> Member:
+        balancer = self._balancer
+        if balancer is None:
+            return await join(self._plan, self._clock, self._report)
+        learned = tuple(f"https://{address}" for address in balancer.servers.known)
+        return await join(self._plan, self._clock, self._report, learned, balancer.url)
+
+    async def _join_again(self, ended: MooringError) -> Member:
+        """Return the membership after a token was found in the token file. Raises JoinError without such a file."""
+        if self._plan.token.file is None:
+            reason = f"{ended}; the files stay; start the agent with a valid token to join again"
+            raise JoinError(EXISTING, reason) from ended
+        file = self._plan.token.file
+        log.error("%s. The heartbeat has ended, the files stay. Write a valid token to %s to join again", ended, file)
+        while True:
+            await self._await_token()
+            try:
+                return await self._join()
+            except JoinError as error:
+                log.error("%s", error)
+            await self._clock.sleep(REFUSED_SECONDS)
+
+    async def _await_token(self) -> None:
+        warned = ""
+        while True:
+            try:
+                if self._plan.token.read() is not None:
+                    return
+            except MooringError as error:
+                if str(error) != warned:
+                    log.error("%s", error)
+                warned = str(error)
+            await self._clock.sleep(LOOK_SECONDS)
+
+    # ── being a member ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _keep(self, member: Member) -> None:
+        """Keep the membership fresh. Raises MembershipEndedError, ClientCertificateExpiredError."""
+        async with member.client(self._clock) as client:
+            await _Membership(member, client, self._clock, self._on_renew, self._balancer, self._draw).run()
+
+
+class _Membership:
+    """One membership, its addresses, and the tasks that keep it."""
+
+    def __init__(
+        self,
+        member: Member,
+        client: ClusterClient,
+        clock: Clock,
+        on_renew: Sequence[str],
+        balancer: LoadBalancer | None,
+        draw: Callable[[], float],
+    ) -> None:
+        self._member = member
+        self._client = client
+        self._clock = clock
+        self._balancer = balancer
+        self._draw = draw
+        self._hooks = Hooks(on_renew, member.files, member.node_name, clock)
+        self._renewals = [
+            SupervisorRenewal(
+                wanted,
+                lambda: self._member,
+                clock,
+                self._on_node_renewed if wanted is KUBELET else self._on_renewed,
+                draw,
+            )
+            for wanted in WANTED
+        ]
+
+    async def run(self) -> None:
+        member = self._member
+        tasks: list[Coroutine[Any, Any, Any]] = [self._hooks.run(), self._follow()]
+        tasks += [one.run() for one in self._renewals]
+        if member.plan.register_node == registration.NONE:
+            log.info("no heartbeat: --register-node=none leaves Node and Lease to another program")
+        else:
+            heartbeat = Heartbeat(
+                self._client,
+                member.machine(),
+                member.plan.register_node,
+                known_uid=member.known_uid,
+                on_registered=lambda uid: member.files.record.write("nodeUID", uid),
+            )
+            tasks.append(heartbeat.run())
+        await run_all(*tasks)
+
+    async def _on_renewed(self) -> None:
+        self._hooks.wake()
+
+    async def _on_node_renewed(self) -> None:
+        await self._client.use_new_credentials()
+        self._hooks.wake()
+
+    async def _follow(self) -> NoReturn:
+        """Bring addresses and CAs up to date until cancelled. A server that does not answer changes nothing."""
+        warned, rounds = "", 0
+        await self._clock.sleep(FIRST_SECONDS)
+        while True:
+            try:
+                await self._follow_addresses()
+                if rounds % CA_ROUNDS == 0:
+                    await self._follow_cas()
+                warned = ""
+                rounds += 1
+            except MembershipEndedError:
+                raise
+            except MooringError as error:
+                if str(error) != warned:
+                    log.warning("addresses and CAs could not be read again, they stay as they are: %s", error)
+                warned = str(error)
+            await self._clock.sleep(FOLLOW_SECONDS * (0.9 + 0.2 * self._draw()))
+
+    async def _follow_addresses(self) -> None:
+        supervisor = self._member.supervisor(polling=ONCE)
+        found = await converse(supervisor.fetch_apiservers(), self._clock, ignore)
+        if self._balancer is not None:
+            self._balancer.update(found)
+        port = self._member.api_port
+        learned = () if port else tuple(f"https://{address}" for address in found)
+        urls = tuple(dict.fromkeys((supervisor.urls[0], *learned, *self._member.plan.servers)))
+        if urls != self._member.urls:
+            self._member = replace(self._member, urls=urls)
+            await self._client.use(self._member.clusters)
+
+    async def _follow_cas(self) -> None:
+        member = self._member
+        supervisor = member.supervisor(polling=ONCE)
+        client_ca = await converse(supervisor.fetch_client_ca(), self._clock, ignore)
+        server_ca = await converse(supervisor.fetch_server_ca(), self._clock, ignore)
+        written = member.files.write_cas(client_ca, server_ca)
+        if written:
+            log.info("the cluster published other CAs; wrote %s", clusterfiles.listed(written))
+            await self._client.use(member.clusters)
+            self._hooks.wake()
+        if await self._is_ca_superseded(client_ca):
+            for one in self._renewals:
+                one.renew_early()
+        await report_trust(self._client, member.node_name, member.clusters)
+
+    async def _is_ca_superseded(self, client_ca: bytes) -> bool:
+        """Return True when the CA of the certificate was replaced, or a Mooring server says that it will be."""
+        pair = self._member.files.client.read_pair()
+        if pair is None:
+            return False
+        if not clusterfiles.signed_by(pair, client_ca, self._clock.now()):
+            return True
+        with suppress(MooringError):  # k3s has no cluster-info that this machine may read
+            found = await drive_fetching(refresh_cluster(self._member.clusters, None), self._clock)
+            return clusterfiles.is_superseded(pair, found.published)
+        return False
+
+
+async def run(
+    plan: AgentPlan,
+    *,
+    clock: Clock | None = None,
+    report: Report = lambda progress: None,
+    on_member: Callable[[Member], None] = lambda member: None,
+    on_renew: Sequence[str] = (),
+) -> None:
+    """Run until SIGTERM or SIGINT. Raises JoinError, ConfigError."""
+    clock = clock or SystemClock()
+    async with AsyncExitStack() as stack:
+        balancer = None
+        if plan.load_balancer_port is not None:
+            files = plan.files()
+            files.make()
+            first, *more = plan.servers
+            balancer = LoadBalancer(plan.load_balancer_port, first, files.load_balancer, clock, more)
+            await stack.enter_async_context(balancer)
+        agent = SupervisedAgent(plan, clock, report, on_member=on_member, on_renew=on_renew, balancer=balancer)
+        await until_stopped(agent.run())

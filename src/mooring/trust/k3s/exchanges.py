@@ -1,0 +1,363 @@
+"""Requests of an agent that joins the k3s way: trust in the cluster's CA, then requests to its supervisor, as exchanges.
+
+Rules kept here (docs/protocol/k3s.md#join-of-an-agent):
+* Trust comes first. `/cacerts` is fetched with the machine's own roots, then without verification, then verified by the bundle that
+  was just fetched. Nothing secret is sent before.
+* A hash in the token is always compared, also when the machine's own roots verify the server, and from then on only the
+  certificates that it vouches for are trusted. k3s compares it only where the machine's roots do not verify the server.
+* Without a hash the machine's roots decide. Where they do not verify the server, its CA is trusted on first use, with a warning.
+* A request carries one credential: the client certificate of this machine while there is one, else the token. After 401 it is sent
+  once more with the token. A server that then accepts it has ended the membership of the certificate, which is offered no more.
+* 403 to a request with a node's name means that the server rejects the node password, and is final. 401 and 403 to the credential
+  are final after REFUSED_ROUNDS, because a server that has just started may refuse valid credentials. 429, 5xx and missing
+  responses are repeated, 5 to 10 seconds apart, for as long as the polling allows. Each server is asked in turn.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mooring.pki import pem
+from mooring.pki.errors import PkiError
+from mooring.secret import Secret
+from mooring.trust.discovery.errors import DiscoveryError, RefusedAnswerError
+from mooring.trust.discovery.fetch import connection_error
+from mooring.trust.discovery.notices import DiscoveryExchange, Notice
+from mooring.trust.discovery.polling import Polling, Rounds
+from mooring.trust.httpexchange import (
+    CERTIFICATE,
+    NOT_TLS,
+    SYSTEM_ROOTS,
+    TIMEOUT,
+    TLS_ALERT,
+    UNREACHABLE,
+    UNVERIFIED,
+    HttpFailure,
+    HttpRequest,
+    HttpResponse,
+    Trust,
+    send,
+)
+from mooring.trust.k3s.cahash import CaHashError, check_ca_hash
+from mooring.trust.k3s.headers import (
+    APISERVERS,
+    CACERTS,
+    CLIENT_CA,
+    CONFIG,
+    NODE_IP,
+    NODE_NAME,
+    NODE_PASSWORD,
+    READYZ,
+    SERVER_CA,
+)
+from mooring.trust.k3s.refusals import (
+    BusyError,
+    CaMismatchError,
+    CaNotProvenError,
+    CertificateAloneRefusedError,
+    CredentialRefusedError,
+    KnownCaError,
+    NodeRefusedError,
+    NotASupervisorError,
+    RequestRefusedError,
+    UnusableResponseError,
+)
+from mooring.trust.k3s.responses import (
+    SupervisorConfiguration,
+    Wanted,
+    read_apiservers,
+    read_bundle,
+    read_configuration,
+)
+from mooring.trust.k3s.token import NODE, K3sToken
+from mooring.trust.kubeconfig.model import User
+
+JOIN_POLLING = Polling(interval=7.5, jitter=1 / 3)
+"""k3s's pause of 5 seconds with a jitter factor of 1.0: 5 to 10 seconds. The total is that of kubeadm's discovery."""
+REFUSED_ROUNDS = 4
+"""Rounds in which credentials may be refused, 15 to 30 seconds. A server may limit an address after 20 refusals."""
+MAX_DETAIL = 300
+"""Characters of a server's message that an error repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedCa:
+    """A server that passed, and the CAs to verify it with from now on. Without CAs the machine's own roots verify it."""
+
+    url: str
+    ca_pem: bytes
+
+    @property
+    def trust(self) -> Trust:
+        return Trust(self.ca_pem) if self.ca_pem else SYSTEM_ROOTS
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIdentity:
+    """Name, password and addresses of a node, as its requests state them. `password_file` is named in errors."""
+
+    name: str
+    password: Secret
+    addresses: tuple[str, ...]
+    password_file: str
+
+
+def establish_trust(urls: Sequence[str], ca_hash: str, polling: Polling = JOIN_POLLING) -> DiscoveryExchange[TrustedCa]:
+    """Return the first server that passes, and its CAs. `ca_hash` is that of the token, or empty. Raises DiscoveryError."""
+    rounds, left = Rounds(polling), list(dict.fromkeys(urls))
+    while True:
+        last: DiscoveryError | None = None
+        for url in tuple(left):
+            if last is not None:
+                yield rounds.report(last)
+            try:
+                return (yield from _trust_of(url, ca_hash, rounds))
+            except DiscoveryError as error:
+                last = error
+            if last.final:
+                left.remove(url)
+        assert last is not None  # there was a server, and none passed
+        wait = rounds.next_wait() if left else None
+        if wait is None:
+            raise last
+        yield rounds.report(last)
+        yield wait
+
+
+def _trust_of(url: str, ca_hash: str, rounds: Rounds) -> DiscoveryExchange[TrustedCa]:
+    request = url + CACERTS
+    yield Notice(f"Fetching the CA of the cluster from {url}")
+    step = f"fetching the CA of the cluster from {url}"
+    reply = yield from send(HttpRequest(SYSTEM_ROOTS, url=request))
+    rounds.charge(reply)
+    if isinstance(reply, HttpFailure) and reply.kind in (UNREACHABLE, TIMEOUT, NOT_TLS):
+        raise connection_error(step, reply)
+    is_proven = isinstance(reply, HttpResponse) and reply.status == 200
+    if is_proven and not ca_hash:
+        yield Notice(f"{url} is verified by the CAs of this machine, and the token names no other")
+        return TrustedCa(url, b"")
+    if not is_proven:
+        reply = yield from send(HttpRequest(UNVERIFIED, url=request))
+        rounds.charge(reply)
+    bundle = _content(step, reply)
+    try:
+        anchors = check_ca_hash(bundle, ca_hash) if ca_hash else pem.certificates_pem(pem.certificates(bundle))
+    except CaHashError as error:
+        raise CaMismatchError(f"comparing the CA from {url} with the hash in the token", str(error)) from None
+    except PkiError as error:
+        raise UnusableResponseError(step, f"the response is not a bundle of CAs: {error}") from None
+
+    step = f"fetching the CA from {url} again with TLS verified"
+    reply = yield from send(HttpRequest(Trust(anchors), url=request))
+    rounds.charge(reply)
+    if isinstance(reply, HttpFailure) and reply.kind == CERTIFICATE:
+        raise CaNotProvenError(step, reply.text)
+    _content(step, reply)
+    if ca_hash:
+        yield Notice(f"The CA of {url} is the one that the token names")
+    else:
+        yield Notice(
+            f"warning: the token carries no hash of the CA, so the CA of {url} is trusted on first use: an attacker on the way "
+            "could pose as the cluster; use the whole token (K10<hash>::…) of the server",
+            keep=True,
+        )
+    return TrustedCa(url, anchors)
+
+
+def _content(step: str, reply: HttpResponse | HttpFailure) -> bytes:
+    if isinstance(reply, HttpFailure):
+        raise connection_error(step, reply)
+    if reply.status != 200:
+        raise _refusal_without_credential(step, reply.status)
+    return reply.body
+
+
+def _refusal_without_credential(step: str, status: int) -> DiscoveryError:
+    if status == 429:
+        return BusyError(step)
+    return RefusedAnswerError(step, status) if status >= 500 else NotASupervisorError(step, status)
+
+
+class Supervisor:
+    """Requests to the supervisors of one trusted cluster, the one that answered last first."""
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        trust: Trust,
+        *,
+        certificate: User | None = None,
+        token: K3sToken | None = None,
+        is_kept: bool = False,
+        polling: Polling = JOIN_POLLING,
+    ) -> None:
+        """`is_kept`: the CAs of `trust` are those that an earlier run kept."""
+        self.urls = tuple(dict.fromkeys(urls))
+        self.trust = trust
+        self.certificate = certificate
+        self.is_certificate_refused = False
+        """True after a server refused the certificate and accepted the token for the same request."""
+        self._token = token
+        self._is_kept = is_kept
+        self._polling = polling
+
+    def fetch_configuration(self) -> DiscoveryExchange[SupervisorConfiguration]:
+        """Return the configuration of the cluster. Raises DiscoveryError."""
+        step = "reading the configuration of the cluster"
+        return read_configuration(step, (yield from self._ask(step, HttpRequest("", url=CONFIG))))
+
+    def fetch_client_ca(self) -> DiscoveryExchange[bytes]:
+        """Return the CAs that sign client certificates. Raises DiscoveryError."""
+        step = "reading the CA of clients"
+        return read_bundle(step, (yield from self._ask(step, HttpRequest("", url=CLIENT_CA))))
+
+    def fetch_server_ca(self) -> DiscoveryExchange[bytes]:
+        """Return the CAs that verify the servers. Raises DiscoveryError."""
+        step = "reading the CA of servers"
+        return read_bundle(step, (yield from self._ask(step, HttpRequest("", url=SERVER_CA))))
+
+    def fetch_apiservers(self) -> DiscoveryExchange[tuple[str, ...]]:
+        """Return the addresses of the API servers, as `host:port`. Raises DiscoveryError."""
+        step = "reading the addresses of the API servers"
+        return read_apiservers(step, (yield from self._ask(step, HttpRequest("", url=APISERVERS))))
+
+    def check_ready(self) -> DiscoveryExchange[None]:
+        """Return when a server says that it is ready, or has no such check. Raises DiscoveryError."""
+        try:
+            yield from self._ask("waiting until the server is ready", HttpRequest("", url=READYZ))
+        except NotASupervisorError:
+            return
+
+    def request_certificate(self, wanted: Wanted, request_der: bytes, node: NodeIdentity) -> DiscoveryExchange[bytes]:
+        """Return the response to a certificate request, a PKCS#10 in DER. Raises DiscoveryError."""
+        headers: tuple[tuple[str, str], ...] = ()
+        secret_headers: tuple[tuple[str, Secret], ...] = ()
+        if wanted.names_node:
+            headers = ((NODE_NAME, node.name), (NODE_IP, ",".join(node.addresses)))
+            secret_headers = ((NODE_PASSWORD, node.password),)
+        request = HttpRequest(
+            "", method="POST", url=wanted.path, headers=headers, body=request_der, secret_headers=secret_headers
+        )
+        return (
+            yield from self._ask(
+                f"asking for the certificate {wanted.name}", request, node if wanted.names_node else None
+            )
+        )
+
+    def _ask(self, step: str, request: HttpRequest, node: NodeIdentity | None = None) -> DiscoveryExchange[bytes]:
+        """Return the body of the first response with status 2xx. `request` lacks the server, its trust, and the credential."""
+        rounds, refused = Rounds(self._polling), 0
+        while True:
+            last: DiscoveryError | None = None
+            for url in self.urls:
+                if last is not None:
+                    yield rounds.report(last)
+                try:
+                    body = yield from self._ask_one(f"{step} from {url}", url, request, node, rounds)
+                except DiscoveryError as error:
+                    if error.final:
+                        raise
+                    last = error
+                else:
+                    self.urls = (url, *(one for one in self.urls if one != url))
+                    return body
+            assert last is not None  # there was a server, and none answered
+            refused = refused + 1 if isinstance(last, CredentialRefusedError) else 0
+            wait = rounds.next_wait()
+            if wait is None or refused == REFUSED_ROUNDS or isinstance(last, NotASupervisorError):
+                raise last
+            yield rounds.report(last)
+            yield wait
+
+    def _ask_one(
+        self, step: str, url: str, request: HttpRequest, node: NodeIdentity | None, rounds: Rounds
+    ) -> DiscoveryExchange[bytes]:
+        certificate = self.certificate
+        reply = yield from self._send(url, request, certificate or self._bearer())
+        rounds.charge(reply)
+        if certificate is not None and self._token is not None and self._is_certificate_refused_by(reply):
+            yield Notice(
+                f"{step}: the server does not accept the certificate of this machine; asking with the token", keep=True
+            )
+            certificate = None
+            reply = yield from self._send(url, request, self._bearer())
+            rounds.charge(reply)
+        if isinstance(reply, HttpFailure):
+            if self._is_kept and reply.kind == CERTIFICATE:
+                raise KnownCaError(step, reply.text)
+            raise connection_error(step, reply)
+        if 200 <= reply.status < 300:
+            if certificate is None and self.certificate is not None:
+                self.certificate, self.is_certificate_refused = None, True
+            return reply.body
+        raise self._refusal(step, reply, certificate, node)
+
+    def _is_certificate_refused_by(self, reply: HttpResponse | HttpFailure) -> bool:
+        """Return True for 401, and when the handshake ended: a proxy may refuse a client certificate of a CA that was replaced."""
+        if isinstance(reply, HttpFailure):
+            return reply.kind == TLS_ALERT or (reply.broken and not self._is_kept)
+        return reply.status == 401
+
+    def _send(
+        self, url: str, request: HttpRequest, credentials: User | None
+    ) -> DiscoveryExchange[HttpResponse | HttpFailure]:
+        return (
+            yield from send(
+                HttpRequest(
+                    self.trust,
+                    request.method,
+                    url + request.url,
+                    request.headers,
+                    request.body,
+                    credentials=credentials,
+                    secret_headers=request.secret_headers,
+                )
+            )
+        )
+
+    def _bearer(self) -> User | None:
+        """Return the token as a credential: a bearer token, or user `node` with a password."""
+        token = self._token
+        if token is None:
+            return None
+        if token.bootstrap is not None:
+            return User(NODE, token=Secret(token.bootstrap.reveal()))
+        return User(NODE, username=NODE, password=token.password)
+
+    def _refusal(
+        self, step: str, reply: HttpResponse, certificate: User | None, node: NodeIdentity | None
+    ) -> DiscoveryError:
+        detail = self._detail(reply.body, node)
+        if reply.status == 400:
+            return RequestRefusedError(step, detail)
+        if reply.status == 403 and node is not None:
+            return NodeRefusedError(step, node.name, node.password_file, detail)
+        if reply.status in (401, 403):
+            if certificate is not None:
+                return CertificateAloneRefusedError(step, reply.status, detail)
+            token = self._token
+            id_of_token = f' "{token.bootstrap.id}"' if token is not None and token.bootstrap is not None else ""
+            return CredentialRefusedError(
+                step, reply.status, f"the token{id_of_token}: it is unknown, has expired, or was deleted", detail
+            )
+        return _refusal_without_credential(step, reply.status)
+
+    def _detail(self, body: bytes, node: NodeIdentity | None) -> str:
+        """Return what the server says, in one line; "" when it says nothing, or repeats a secret of this machine."""
+        text = body[: 8 * MAX_DETAIL].decode("utf-8", "replace")
+        try:
+            status = json.loads(text)
+        except (ValueError, RecursionError):
+            status = None
+        if isinstance(status, dict):
+            text = str(status.get("message", ""))
+        text = " ".join("".join(one if one.isprintable() else " " for one in text).split())[:MAX_DETAIL]
+        known = [node.password] if node is not None else []
+        if self._token is not None:
+            bootstrap = self._token.bootstrap
+            known += [one for one in (self._token.password, bootstrap and bootstrap.secret) if one]
+        if not text or any(one.reveal().decode("utf-8", "replace") in body.decode("utf-8", "replace") for one in known):
+            return ""
+        return f" ({text})"

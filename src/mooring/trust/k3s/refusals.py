@@ -1,0 +1,118 @@
+"""Errors of a join the k3s way: one class for each cause, each with its message to the user.
+
+Rules kept here (docs/protocol/k3s.md#join-of-an-agent):
+* A message names the failed step, the cause and the remedy, never a token or a node password.
+* `final` is True when another attempt at the same server cannot help.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from mooring.trust.discovery.errors import DiscoveryError
+
+
+class NotASupervisorError(DiscoveryError):
+    code: ClassVar[str] = "not-a-supervisor"
+
+    def __init__(self, step: str, status: int) -> None:
+        super().__init__(
+            f"{step}: the server answered with status {status}, so it offers no k3s supervisor API; check the address, and start "
+            "a Mooring server with --k3s-supervisor"
+        )
+
+
+class UnusableResponseError(DiscoveryError):
+    """The response is not what a supervisor sends."""
+
+    code = "unusable-response"
+
+    def __init__(self, step: str, reason: str) -> None:
+        super().__init__(f"{step}: {reason}; check the address and the port")
+
+
+class CaMismatchError(DiscoveryError):
+    code = "ca-mismatch"
+    final = True
+
+    def __init__(self, step: str, reason: str) -> None:
+        super().__init__(f"{step}: {reason}; nothing secret was sent to this server")
+
+
+class CaNotProvenError(DiscoveryError):
+    """The server does not verify under the CA that it serves, or that the token names."""
+
+    code = "ca-not-proven"
+
+    def __init__(self, step: str, reason: str) -> None:
+        super().__init__(
+            f"{step}: CA cert validation failed: the server's certificate does not verify under the CA of the cluster ({reason}); "
+            "another machine may answer in its place, or the address is not among the names of the certificate"
+        )
+
+
+class KnownCaError(DiscoveryError):
+    """The server does not verify under the CA that this machine keeps from an earlier run."""
+
+    code = "known-ca"
+
+    def __init__(self, step: str, reason: str) -> None:
+        super().__init__(
+            f"{step}: the server's certificate does not verify under the CA that this machine keeps ({reason}); if the CA of the "
+            "cluster was replaced, give a whole token of the form K10<hash>::…, whose hash names the new one"
+        )
+
+
+class BusyError(DiscoveryError):
+    code = "busy"
+
+    def __init__(self, step: str) -> None:
+        super().__init__(f"{step}: the server answered 429: too many machines join at this moment")
+
+
+class CredentialRefusedError(DiscoveryError):
+    """401 or 403 to the credential itself."""
+
+    code = "credential-refused"
+
+    def __init__(self, step: str, status: int, credential: str, detail: str) -> None:
+        super().__init__(f"{step}: the server answered {status}: it does not accept {credential}{detail}")
+
+
+class CertificateAloneRefusedError(CredentialRefusedError):
+    """The server rejects the certificate of this machine, and there is no token."""
+
+    code = "certificate-refused"
+
+    def __init__(self, step: str, status: int, detail: str) -> None:
+        super().__init__(
+            step,
+            status,
+            "the certificate of this machine",
+            f"{detail}: the Node was deleted, the certificate was revoked, or the server no longer trusts its CA; give a valid "
+            "token to join again (--token-file, --token or K3S_TOKEN)",
+        )
+
+
+class NodeRefusedError(DiscoveryError):
+    """403 to a request that names a node and its password."""
+
+    code = "node-refused"
+    final = True
+
+    def __init__(self, step: str, node_name: str, password_file: str, detail: str) -> None:
+        super().__init__(
+            f'{step}: the server answered 403 for the node "{node_name}"{detail}: the node password was rejected, because another '
+            f"machine has this name or {password_file} is not the file with which this machine joined; choose another name with "
+            f"--node-name or --with-node-id, or if the machine was reinstalled, run `kubectl delete node {node_name}`"
+        )
+
+
+class RequestRefusedError(DiscoveryError):
+    """400: the request itself is wrong."""
+
+    code = "request-refused"
+    final = True
+
+    def __init__(self, step: str, detail: str) -> None:
+        super().__init__(f"{step}: the server answered 400{detail}; check --node-name and --node-ip")

@@ -1,0 +1,376 @@
+"""Join through a simulated supervisor: its requests in order, its files, and memberships that go on or have ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from mooring.agent import registration
+from mooring.agent.k3s.giventoken import GivenToken
+from mooring.agent.k3s.membership import AgentPlan, Member, join
+from mooring.agent.steps import JoinError, Progress
+from mooring.client.kubeconfigfiles import load
+from mooring.pki.keys import public_key_fingerprint
+from mooring.secret import Secret
+from mooring.trust.discovery.polling import Polling
+from mooring.trust.k3s import headers
+from mooring.trust.k3s.responses import WANTED
+from tests.support.manualclock import HurriedClock
+from tests.support.ports import free_port
+from tests.support.supervisorpeer import BOOTSTRAP, PASSWORD, Answer, Asked, SupervisorPeer, supervisor_peer
+from tests.support.testca import ThrowawayCA
+
+ONCE = Polling(attempts=1)
+NODE = "system:node:worker"
+TRUST = ["GET /cacerts -"] * 3
+READS = [f"GET {path} " for path in (headers.CONFIG, headers.CLIENT_CA, headers.SERVER_CA)]
+REQUESTS = [f"POST {one.path} " for one in WANTED]
+
+
+@pytest.fixture
+def peer() -> Iterator[SupervisorPeer]:
+    with supervisor_peer() as peer:
+        yield peer
+
+
+def plan(peer: SupervisorPeer, root: Path, text: str | None = None, **more: object) -> AgentPlan:
+    given = AgentPlan(
+        servers=(peer.url,),
+        node_name="worker",
+        token=GivenToken(Secret(text) if text else None),
+        root=root,
+        node_addresses=("192.0.2.7",),
+        register_node=registration.NONE,
+        polling=ONCE,
+    )
+    return replace(given, **more)  # type: ignore[arg-type]  # fields by name
+
+
+def joined(plan: AgentPlan, report: list[Progress] | None = None) -> Member:
+    told = report if report is not None else []
+    return asyncio.run(join(plan, HurriedClock(), told.append))
+
+
+def refused(plan: AgentPlan) -> str:
+    with pytest.raises(JoinError) as caught:
+        joined(plan)
+    return str(caught.value)
+
+
+def fingerprints(member: Member) -> dict[str, str]:
+    found = {name: files.read_pair() for name, files in member.files.pairs.items()}
+    return {name: public_key_fingerprint(pair.key) for name, pair in found.items() if pair is not None}
+
+
+def test_a_join_sends_the_requests_of_a_k3s_agent_in_its_order(peer: SupervisorPeer, tmp_path: Path) -> None:
+    joined(plan(peer, tmp_path, peer.token))
+    credential = [f"{one}basic" for one in (*READS, *REQUESTS)]
+    assert peer.lines[:10] == [*TRUST[1:], *credential, f"GET {headers.READYZ} {NODE}"]
+
+
+def test_the_node_is_named_with_its_password_and_addresses_where_k3s_does_so(
+    peer: SupervisorPeer, tmp_path: Path
+) -> None:
+    joined(plan(peer, tmp_path, peer.token))
+    password = (tmp_path / "etc/rancher/node/password").read_text().strip()
+    assert len(bytes.fromhex(password)) == 16
+    posted = [one for one in peer.asked if one.method == "POST"]
+    assert [(one.node_name, one.node_password, one.node_ip) for one in posted] == [
+        ("worker", password, "192.0.2.7"),
+        ("worker", password, "192.0.2.7"),
+        ("", "", ""),
+        ("", "", ""),
+    ]
+
+
+def test_the_files_are_those_of_a_k3s_agent_and_only_for_their_owner(peer: SupervisorPeer, tmp_path: Path) -> None:
+    member = joined(plan(peer, tmp_path, peer.token, adds_node_id=True), [])
+    agent = tmp_path / "var/lib/rancher/k3s/agent"
+    found = {str(path.relative_to(tmp_path)): path for path in tmp_path.rglob("*") if path.is_file()}
+    names = ["serving-kubelet", "client-kubelet", "client-kube-proxy", "client-k3s-controller"]
+    assert set(found) == {
+        "etc/rancher/node/password",
+        "etc/rancher/node/id",
+        *(f"var/lib/rancher/k3s/agent/{name}.{end}" for name in names for end in ("crt", "key")),
+        *(f"var/lib/rancher/k3s/agent/{name}.kubeconfig" for name in ("kubelet", "kubeproxy", "k3scontroller")),
+        *(f"var/lib/rancher/k3s/agent/{name}-ca.crt" for name in ("client", "server")),
+        "var/lib/rancher/k3s/agent/etc/mooring-agent.json",
+    }
+    modes = {name: stat.S_IMODE(path.stat().st_mode) for name, path in found.items()}
+    assert modes.pop("etc/rancher/node/id") == 0o644
+    assert set(modes.values()) == {0o600}
+    assert stat.S_IMODE(agent.stat().st_mode) == 0o700
+    assert member.node_name == f"worker-{found['etc/rancher/node/id'].read_text().strip()}"
+    assert member.files.exposures() == []
+
+
+def test_kubeconfigs_name_the_load_balancer_and_files(peer: SupervisorPeer, tmp_path: Path) -> None:
+    given = plan(peer, tmp_path, peer.token)
+    asyncio.run(join(given, HurriedClock(), lambda progress: None, (), "https://127.0.0.1:6444"))
+    agent = given.files().directory
+    for name, pair in (
+        ("kubelet", "client-kubelet"),
+        ("kubeproxy", "client-kube-proxy"),
+        ("k3scontroller", "client-k3s-controller"),
+    ):
+        selected = load(str(agent / f"{name}.kubeconfig"))
+        assert selected.cluster.server == "https://127.0.0.1:6444"
+        assert selected.cluster.ca_file == str(agent / "server-ca.crt")
+        assert selected.user.certificate_file == str(agent / f"{pair}.crt")
+        assert selected.user.key_file == str(agent / f"{pair}.key")
+
+
+def test_without_a_load_balancer_kubeconfigs_name_the_server(peer: SupervisorPeer, tmp_path: Path) -> None:
+    given = plan(peer, tmp_path, peer.bootstrap_token)
+    joined(given)
+    assert load(str(given.files().directory / "kubelet.kubeconfig")).cluster.server == peer.url
+
+
+def test_a_bootstrap_token_is_a_bearer_token(peer: SupervisorPeer, tmp_path: Path) -> None:
+    joined(plan(peer, tmp_path, peer.bootstrap_token))
+    assert peer.lines[2] == f"GET {headers.CONFIG} bearer"
+    assert peer.asked[2].authorization == f"Bearer {BOOTSTRAP}"
+
+
+# ── members ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_member_starts_again_without_a_token_and_asks_for_no_certificate(
+    peer: SupervisorPeer, tmp_path: Path
+) -> None:
+    first = fingerprints(joined(plan(peer, tmp_path, peer.token)))
+    peer.asked.clear()
+    peer.tokens.clear()
+    assert fingerprints(joined(plan(peer, tmp_path))) == first
+    assert peer.lines == [
+        f"GET /api/v1/nodes/worker {NODE}",
+        *(f"{one}{NODE}" for one in READS),
+        f"GET {headers.READYZ} {NODE}",
+    ]
+
+
+def test_a_member_with_a_token_uses_its_certificate_alone(peer: SupervisorPeer, tmp_path: Path) -> None:
+    given = plan(peer, tmp_path, peer.token)
+    joined(given)
+    peer.asked.clear()
+    joined(given)
+    assert {one.authorization for one in peer.asked} == {""}
+
+
+def test_without_a_certificate_a_token_is_needed(peer: SupervisorPeer, tmp_path: Path) -> None:
+    assert refused(plan(peer, tmp_path)) == (
+        "join failed at step existing: --token is required: this machine has no valid client-kubelet certificate; give "
+        "--token-file, --token or K3S_TOKEN"
+    )
+    assert peer.lines == []
+
+
+def test_a_deleted_node_is_refused_without_a_token_and_joins_anew_with_one(
+    peer: SupervisorPeer, tmp_path: Path
+) -> None:
+    first = fingerprints(joined(plan(peer, tmp_path, peer.token)))
+    peer.deleted_nodes.add("worker")
+    error = refused(plan(peer, tmp_path))
+    assert "the server rejects the certificate of system:node:worker" in error
+    assert "give a valid token to join again" in error
+    peer.passwords.clear()  # the Secret of the node's password is deleted with the Node
+    assert "it does not accept the token" in refused(plan(peer, tmp_path, "abcdef.aaaaaaaaaaaaaaaa"))
+    peer.issued.clear()
+    again = joined(plan(peer, tmp_path, peer.bootstrap_token))
+    assert len(peer.issued) == len(WANTED)
+    assert not set(fingerprints(again).values()) & set(first.values()), "the keys are new"
+
+
+def test_a_certificate_that_only_the_supervisor_refuses_gives_way_to_the_token(
+    peer: SupervisorPeer, tmp_path: Path
+) -> None:
+    first = fingerprints(joined(plan(peer, tmp_path, peer.token)))
+
+    def supervisor_alone_refuses(asked: Asked) -> Answer | None:
+        return (401, b"") if asked.user and asked.path == headers.CONFIG else None
+
+    peer.override = supervisor_alone_refuses
+    assert "it does not accept the certificate of this machine" in refused(plan(peer, tmp_path))
+    peer.asked.clear()
+    again = fingerprints(joined(plan(peer, tmp_path, peer.token)))
+    assert peer.lines[1:3] == [f"GET {headers.CONFIG} {NODE}", f"GET {headers.CONFIG} basic"]
+    assert not set(again.values()) & set(first.values())
+
+
+def test_the_certificate_of_another_name_is_not_used(peer: SupervisorPeer, tmp_path: Path) -> None:
+    joined(plan(peer, tmp_path, peer.token))
+    assert "--token is required" in refused(plan(peer, tmp_path, node_name="other"))
+    peer.asked.clear()
+    joined(plan(peer, tmp_path, peer.token, node_name="other"))
+    assert peer.lines[0] == f"GET {headers.CONFIG} basic"
+
+
+def test_only_what_is_missing_is_asked_for(peer: SupervisorPeer, tmp_path: Path) -> None:
+    given = plan(peer, tmp_path, peer.token)
+    member = joined(given)
+    member.files.pairs["client-kube-proxy"].current.unlink()
+    peer.asked.clear()
+    joined(given)
+    assert [one for one in peer.lines if one.startswith("POST")] == [f"POST {headers.CLIENT_KUBE_PROXY} {NODE}"]
+
+
+def test_an_expired_certificate_needs_the_token(peer: SupervisorPeer, tmp_path: Path) -> None:
+    peer.lifetime = timedelta(seconds=-1)
+    assert "the certificate is valid from" in refused(plan(peer, tmp_path, peer.token))
+    assert "--token is required" in refused(plan(peer, tmp_path))
+    peer.lifetime = timedelta(days=1)
+    joined(plan(peer, tmp_path, peer.token))
+
+
+# ── trust ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_nothing_secret_is_sent_to_a_server_with_another_ca_than_the_token_names(tmp_path: Path) -> None:
+    with supervisor_peer(ThrowawayCA("somebody else")) as other, supervisor_peer() as right:
+        error = refused(plan(other, tmp_path, right.token))
+        assert "token CA hash does not match the Cluster CA certificate hash" in error
+        assert other.lines == ["GET /cacerts -"]
+
+
+def test_a_token_without_a_hash_trusts_on_first_use_with_a_warning(peer: SupervisorPeer, tmp_path: Path) -> None:
+    told: list[Progress] = []
+    joined(plan(peer, tmp_path, PASSWORD), told)
+    assert [one.message for one in told if one.kept and "trusted on first use" in one.message]
+
+
+def test_a_server_that_is_not_the_one_of_the_first_use_is_refused_later(tmp_path: Path) -> None:
+    with supervisor_peer() as right, supervisor_peer(ThrowawayCA("another")) as other:
+        joined(plan(right, tmp_path, PASSWORD))
+        error = refused(plan(other, tmp_path, PASSWORD))
+        assert "does not verify under the CA that this machine keeps" in error
+        assert other.lines == []
+
+
+def test_a_replaced_ca_is_trusted_when_the_token_names_it(tmp_path: Path) -> None:
+    with supervisor_peer() as before, supervisor_peer(ThrowawayCA("the next")) as after:
+        joined(plan(before, tmp_path, before.token))
+        joined(plan(after, tmp_path, after.token))
+        assert after.posted(headers.CLIENT_KUBELET)
+
+
+def test_seeds_are_tried_in_order(peer: SupervisorPeer, tmp_path: Path) -> None:
+    down = f"https://127.0.0.1:{free_port()}"
+    member = joined(plan(peer, tmp_path, peer.token, servers=(down, peer.url)))
+    assert member.urls[0] == peer.url
+
+
+# ── refusals and faults ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_rejected_node_password_names_the_file_and_the_flag(peer: SupervisorPeer, tmp_path: Path) -> None:
+    peer.passwords["worker"] = "another"
+    error = refused(plan(peer, tmp_path, peer.token))
+    assert str(tmp_path / "etc/rancher/node/password") in error
+    assert "--with-node-id" in error
+    assert "(hash does not match)" in error
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        pytest.param(headers.CONFIG, b"\0" * (3 << 20), "longer than", id="3 MiB"),
+        pytest.param(headers.CONFIG, b"[]", "is not the JSON object", id="a configuration that is none"),
+        pytest.param(headers.CLIENT_CA, b"no PEM", "is not a bundle of CAs", id="a bundle that is none"),
+        pytest.param(headers.CLIENT_KUBELET, b"no PEM", "is not a certificate", id="a certificate that is none"),
+    ],
+)
+def test_a_response_that_cannot_be_used_ends_the_join_with_one_line(
+    peer: SupervisorPeer, tmp_path: Path, path: str, body: bytes, said: str
+) -> None:
+    peer.override = lambda asked: (200, body) if asked.path == path else None
+    error = refused(plan(peer, tmp_path, peer.token))
+    assert said in error
+    assert "\n" not in error
+    assert len(error) < 600
+
+
+def test_a_certificate_of_another_ca_is_refused(peer: SupervisorPeer, tmp_path: Path) -> None:
+    other = ThrowawayCA("not the CA of clients")
+    peer.override = lambda asked: (200, other.certificate_pem) if asked.path == headers.CLIENT_CA else None
+    assert "does not verify under" in refused(plan(peer, tmp_path, peer.token))
+
+
+def test_busy_servers_are_asked_again(peer: SupervisorPeer, tmp_path: Path) -> None:
+    answers = iter([429, 503, 500])
+    peer.override = lambda asked: (
+        (status, b"") if asked.path == headers.CLIENT_KUBELET and (status := next(answers, 0)) else None
+    )
+    joined(plan(peer, tmp_path, peer.token, polling=Polling(interval=1.0)))
+    posted = [one.path for one in peer.asked if one.method == "POST"]
+    assert posted == [headers.SERVING_KUBELET, *[headers.CLIENT_KUBELET] * 4, *(one.path for one in WANTED[2:])]
+
+
+def test_a_key_that_an_interrupted_run_left_is_used_again(peer: SupervisorPeer, tmp_path: Path) -> None:
+    peer.override = lambda asked: (500, b"") if asked.path == headers.CLIENT_KUBELET else None
+    given = plan(peer, tmp_path, peer.token)
+    refused(given)
+    left = given.files().client.next_key.read_bytes()
+    peer.override = lambda asked: None
+    member = joined(given)
+    assert member.files.client.key.read_bytes() == left
+    assert len(peer.posted(headers.SERVING_KUBELET)) == 1
+
+
+# ── the token on the disk ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_token_is_removed_after_the_join_and_other_lines_stay(peer: SupervisorPeer, tmp_path: Path) -> None:
+    file, environment, config = (tmp_path / name for name in ("token", "k3s-agent.service.env", "config.yaml"))
+    file.write_text(peer.token + "\n")
+    environment.write_text(f"K3S_URL='{peer.url}'\nK3S_TOKEN='{peer.token}'\nK3S_NODE_NAME=a\n")
+    environment.chmod(0o640)
+    config.write_text(f'server: {peer.url}\ntoken: "{peer.token}"\nnode-name: a\n')
+    given = plan(peer, tmp_path, token=GivenToken(None, file, (environment, config, tmp_path / "missing")))
+    joined(given)
+    assert file.read_text() == ""
+    assert environment.read_text() == f"K3S_URL='{peer.url}'\nK3S_TOKEN=\"\"\nK3S_NODE_NAME=a\n"
+    assert stat.S_IMODE(environment.stat().st_mode) == 0o640
+    assert config.read_text() == f'server: {peer.url}\ntoken: ""\nnode-name: a\n'
+    joined(given)
+
+
+def test_the_token_stays_when_it_is_to_be_kept(peer: SupervisorPeer, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(peer.token)
+    joined(plan(peer, tmp_path, token=GivenToken(None, file, keeps_files=True)))
+    assert file.read_text() == peer.token
+
+
+def test_a_token_that_cannot_be_removed_is_reported(peer: SupervisorPeer, tmp_path: Path) -> None:
+    open_directory = tmp_path / "open"
+    open_directory.mkdir()
+    file = open_directory / "token"
+    file.write_text(peer.token)
+    open_directory.chmod(0o777)
+    told: list[Progress] = []
+    joined(plan(peer, tmp_path, token=GivenToken(None, file)), told)
+    assert [one for one in told if one.kept and one.message.startswith("warning: the token is still on disk")]
+
+
+def test_a_failed_join_leaves_the_token(peer: SupervisorPeer, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(peer.token)
+    peer.override = lambda asked: (500, b"") if asked.path == headers.CLIENT_CONTROLLER else None
+    refused(plan(peer, tmp_path, token=GivenToken(None, file)))
+    assert file.read_text() == peer.token
+
+
+def test_no_secret_is_told(peer: SupervisorPeer, tmp_path: Path) -> None:
+    told: list[Progress] = []
+    member = joined(plan(peer, tmp_path, peer.token), told)
+    everything = json.dumps([repr(one) for one in told]) + repr(member)
+    password = (tmp_path / "etc/rancher/node/password").read_text().strip()
+    assert PASSWORD not in everything
+    assert password not in everything

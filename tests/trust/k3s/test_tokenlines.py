@@ -1,0 +1,36 @@
+"""Token lines of environment files and config.yaml: which are blanked, and that all else stays.
+
+Source: docs/protocol/k3s.md#token-on-the-disk-of-an-agent.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from mooring.secret import Secret
+from mooring.trust.k3s.tokenlines import blank_token_lines
+
+TOKEN = Secret("K10::node:pass:word")
+
+
+@pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        pytest.param(b"K3S_TOKEN=K10::node:pass:word\n", b'K3S_TOKEN=""\n', id="bare"),
+        pytest.param(b"K3S_TOKEN='K10::node:pass:word'\r\nA=1", b'K3S_TOKEN=""\r\nA=1', id="quoted, with CR LF"),
+        pytest.param(b'  export K3S_TOKEN="K10::node:pass:word"  \n', b'  export K3S_TOKEN=""\n', id="exported"),
+        pytest.param(b"a: 1\ntoken: K10::node:pass:word\n", b'a: 1\ntoken: ""\n', id="yaml"),
+        pytest.param(b'token:   "K10::node:pass:word"', b'token: ""', id="quoted yaml without a line end"),
+        pytest.param(b"token:K10::node:pass:word", b'token: ""', id="yaml without a space"),
+        pytest.param(b"K3S_TOKEN=another\n", b"K3S_TOKEN=another\n", id="another token"),
+        pytest.param(b"K3S_TOKEN='\n", b"K3S_TOKEN='\n", id="one quote"),
+        pytest.param(b"K3S_AGENT_TOKEN=K10::node:pass:word", b"K3S_AGENT_TOKEN=K10::node:pass:word", id="another name"),
+        pytest.param(b"# K3S_TOKEN=K10::node:pass:word", b"# K3S_TOKEN=K10::node:pass:word", id="a comment"),
+        pytest.param(b"agent-token: K10::node:pass:word", b"agent-token: K10::node:pass:word", id="another key"),
+        pytest.param(b"\xff\xfe\n", b"\xff\xfe\n", id="bytes that are no text"),
+        pytest.param(b"", b"", id="nothing"),
+    ],
+)
+def test_a_line_with_the_token_is_blanked(text: bytes, after: bytes) -> None:
+    assert blank_token_lines(text, TOKEN) == after
+    assert blank_token_lines(after, TOKEN) == after
