@@ -41,7 +41,12 @@ class Keys:
     def __init__(self, error: Exception | None = None, row: Any = None, datastore: Any = None) -> None:
         self.rotations: list[tuple[bytes | None, timedelta]] = []
         self.error, self.row = error, row
-        self.served = ServerKeys(sealed_row=self.sealed_row, datastore=datastore, rotate=self.rotate)
+        self.served = ServerKeys(
+            configuration=lambda: {"ClusterDomain": "x"},
+            sealed_row=self.sealed_row,
+            datastore=datastore,
+            rotate=self.rotate,
+        )
 
     async def sealed_row(self) -> Any:
         return self.row
@@ -145,7 +150,12 @@ PLACE = {"etcdServers": ["https://192.0.2.1:2379"], "etcdPrefix": "/registry"}
 def test_keys_are_served_sealed_with_the_place_of_the_store() -> None:
     context: Any = Asked()
     answer = asyncio.run(_run(server_bootstrap, context, Keys(row={"version": 2}, datastore=PLACE).served))
-    assert json.loads(answer.body) == {"version": 1, "sealedKeys": {"version": 2}, "datastore": PLACE}
+    assert json.loads(answer.body) == {
+        "version": 1,
+        "configuration": {"ClusterDomain": "x"},
+        "sealedKeys": {"version": 2},
+        "datastore": PLACE,
+    }
 
 
 def test_keys_that_are_files_are_not_served() -> None:

@@ -49,6 +49,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "token list": Entry("mooring.cli.token.list:list_tokens", "List bootstrap tokens."),
         "token delete": Entry("mooring.cli.token.delete:delete", "Delete bootstrap tokens."),
         "token impact": Entry("mooring.cli.token.impact:impact", "List what a token obtained, and withdraw it."),
+        "token rotate": Entry("mooring.cli.token.rotate:rotate", "Replace the server token, with which servers join."),
         "token generate": Entry("mooring.cli.token.generate:generate", "Print a new token, without a server."),
         "machine authorize": Entry("mooring.cli.machine.authorize:authorize", "Authorize a machine to join, once."),
         "machine list": Entry("mooring.cli.machine.list:list_machines", "List authorized machines."),
@@ -128,7 +129,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
 
 GROUPS: Mapping[str, str] = MappingProxyType(
     {
-        "token": "Bootstrap tokens, with which machines join.",
+        "token": "Bootstrap tokens, with which machines join, and the server token.",
         "machine": "Machines that an administrator has authorized to join.",
         "csr": "Certificate signing requests.",
         "kubeconfig": "Kubeconfig files for people and programs.",

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mooring.api.core.service.allocation import NODE_PORT_RANGE
 from mooring.apimachinery.schema import Obj
 from mooring.clock import Clock
 from mooring.pki.pem import certificates_pem
+from mooring.plane.agentconfig import agent_config
 from mooring.plane.authentication import Authentication
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.encryption import EncryptionAtRest
@@ -24,11 +24,9 @@ from mooring.server.endpoints.supervisor.table import routes
 from mooring.server.endpoints.supervisor.tunnel import Tunnels
 from mooring.server.hostshare.share import HostShare
 from mooring.server.supervised import InFlight, Supervisor
-from mooring.settings.network import NetworkSettings
 from mooring.settings.storage import StorageSettings
 from mooring.trust.encryption import keychange
 from mooring.trust.encryption.configuration import GroupResource
-from mooring.trust.k3s.agentconfig import AgentConfig
 from mooring.trust.k3s.encryptionstatus import encryption_status
 from mooring.trust.k3s.settings import K3sSettings
 
@@ -76,23 +74,12 @@ class SupervisorApi:
             ready=parts.ready,
             tunnels=self.tunnels,
             encryption=self._encryption_status,
-            server_keys=server_keys(parts.config, parts.shared_keys),
+            server_keys=server_keys(parts.config, parts.shared_keys, self._agent_config),
         )
 
     def _agent_config(self) -> Obj:
-        config = self._parts.config
-        k3s, network = config[K3sSettings], config[NetworkSettings]
-        return AgentConfig(
-            service_range=network.service_cluster_ip_range,
-            node_ports=NODE_PORT_RANGE,
-            pod_ranges=k3s.cluster_cidr,
-            dns=k3s.cluster_dns,
-            domain=k3s.cluster_domain,
-            port=network.secure_port,
-            address=config.advertise_address,
-            bind_address=network.bind_address,
-            encrypts_secrets=self._parts.encryption.providers.is_configured(SECRETS),
-        ).to_json()
+        encrypts_secrets = self._parts.encryption.providers.is_configured(SECRETS)
+        return agent_config(self._parts.config, encrypts_secrets=encrypts_secrets)
 
     async def _encryption_status(self) -> Obj:
         encryption, registry = self._parts.encryption, self._parts.registry

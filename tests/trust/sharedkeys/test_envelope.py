@@ -146,7 +146,12 @@ def test_another_token_opens_nothing() -> None:
 def test_every_token_of_a_row_opens_the_keys_and_tells_the_others() -> None:
     row, data_key = sealed(TOKEN, OTHER)
     assert [envelope.unlock(row, token) for token in (TOKEN, OTHER)] == [data_key, data_key]
-    assert envelope.open_terms(row, data_key) == (TokenTerm(TOKEN, 100), TokenTerm(OTHER, 100, 200))
+    one, two = row.wraps
+    terms = (TokenTerm(TOKEN, 100, 0, one.id), TokenTerm(OTHER, 100, 200, two.id))
+    assert envelope.open_terms(row, data_key) == terms
+    anew, _ = envelope.seal(row, keys(), terms, os.urandom)
+    assert [wrap.id for wrap in anew.wraps] == [one.id, two.id]
+    assert anew.wraps[0].salt != one.salt
     assert [one.is_over(200) for one in row.wraps] == [False, True]
     assert not row.wraps[1].is_over(199)
 
@@ -161,7 +166,7 @@ def test_a_row_of_the_first_version_is_read_and_written_back_as_it_was() -> None
     following = envelope.decode(envelope.encode(envelope.reseal(stored, keys(2), data_key, os.urandom)))
     assert (following.version, envelope.open_keys(following, data_key)) == (1, keys(2))
     after, new_key = envelope.seal(stored, keys(), [TokenTerm(OTHER, 5)], os.urandom)
-    assert (after.version, envelope.open_terms(after, new_key)) == (2, (TokenTerm(OTHER, 5),))
+    assert (after.version, envelope.open_terms(after, new_key)) == (2, (TokenTerm(OTHER, 5, 0, after.wraps[0].id),))
 
 
 def test_a_removed_token_opens_neither_the_row_nor_with_its_old_wrap_what_comes_later() -> None:

@@ -28,6 +28,7 @@ from mooring.plane.firsttoken import create_first_token
 from mooring.plane.keystore import KeyStore
 from mooring.plane.registry import check_names, open_registry
 from mooring.plane.reloading import Reloading
+from mooring.plane.sharedkeys.joining import joined_configuration
 from mooring.plane.sharedkeys.start import prepare_keys
 from mooring.plane.signing.authorities import SignerAuthorities
 from mooring.settings.signing import SigningSettings
@@ -54,6 +55,7 @@ def init(token: str | None, token_ttl: timedelta, skip_token_print: bool, **flag
             raise ConfigError("storage: memory: forgets everything when init ends; use mooring up with it")
         token_flags.check_accepted(config)
         check_names(config, clock)  # before any file is created
+    config = joined_configuration(config, flags["server_token"], clock)
     prepared = prepare_keys(config, clock, secrets.token_bytes)
     created_token = asyncio.run(_first_boot(config, prepared.key_store, clock, token_flags))
     if prepared.created:

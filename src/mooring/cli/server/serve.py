@@ -27,6 +27,7 @@ from mooring.plane.configuration import ServerConfig
 from mooring.plane.firsttoken import create_first_token
 from mooring.plane.lifecycle import RunningServer
 from mooring.plane.registry import check_names
+from mooring.plane.sharedkeys.joining import joined_configuration
 from mooring.plane.supervise import serve
 from mooring.server.audit.policyfile import read_policy
 from mooring.settings.audit import AuditSettings
@@ -41,14 +42,22 @@ NOT_SETTINGS = frozenset({"verbose", "token", "token_ttl", "skip_token_print"})
 
 @click.command("server", cls=RepeatableCommand)
 @server_options
+@click.option(
+    "-t",
+    "--token",
+    default="",
+    metavar="TOKEN",
+    help="Server token, as --server-token: for k3s's command line, beside --server.",
+)
 @click.option("-v", "--verbose", count=True, help="Log more; twice for everything.")
-def server(verbose: int, **flags: Any) -> None:
+def server(token: str, verbose: int, **flags: Any) -> None:
     """Serve a control plane until SIGTERM or SIGINT.
 
-    Keys and first objects are made when they are missing, but no token: see `mooring init` and `mooring up`.
+    Keys and first objects are made when they are missing, but no bootstrap token: see `mooring init` and `mooring up`. With
+    --server and the server token it becomes a server of the cluster there.
     """
-    config = _checked_configuration(flags)
     logs.configure(verbose)
+    config = _checked_configuration(_with_token(flags, token))
     serve(config, read_config=_config_reader(config))
 
 
@@ -73,6 +82,15 @@ def up(token: str | None, token_ttl: timedelta, skip_token_print: bool, verbose:
     serve(config, _create_token_when_ready(config, token_flags, is_first), _config_reader(config))
 
 
+def _with_token(flags: dict[str, Any], token: str) -> dict[str, Any]:
+    """Return the flags with `--token` as the server token. Raises UsageError for two of them."""
+    if not token:
+        return flags
+    if flags["server_token"]:
+        raise click.UsageError("give --token or --server-token, not both")
+    return {**flags, "server_token": token}
+
+
 def _config_reader(config: ServerConfig) -> Callable[[], ServerConfig]:
     """Return a function that reads the flags and the configuration file of this command again. It raises MooringError."""
     ctx = click.get_current_context()
@@ -80,6 +98,8 @@ def _config_reader(config: ServerConfig) -> Callable[[], ServerConfig]:
     def read() -> ServerConfig:
         with read_again(ctx) as values:
             flags = {name: values[name] for name in ctx.params if name not in NOT_SETTINGS}
+            if ctx.command.name == "server":
+                flags = _with_token(flags, values["token"])
             if not flags["secure_port"]:  # any free port: the one that was chosen stays
                 flags["secure_port"] = config[NetworkSettings].secure_port
             return _checked_configuration(flags)
@@ -93,7 +113,7 @@ def _checked_configuration(flags: dict[str, Any]) -> ServerConfig:
         config = server_configuration(**flags)
         check_names(config, SystemClock())
     read_policy(config[AuditSettings].audit_policy_file)
-    return config
+    return joined_configuration(config, flags["server_token"], SystemClock())
 
 
 def _create_token_when_ready(

@@ -8,7 +8,7 @@ Rules kept here:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -23,7 +23,9 @@ from mooring.trust.sharedkeys.envelope import encode
 SCHEME = "etcd:"
 
 
-def server_keys(config: ServerConfig, shared: SharedKeys | None) -> ServerKeys:
+def server_keys(
+    config: ServerConfig, shared: SharedKeys | None, configuration: Callable[[], Mapping[str, Any]]
+) -> ServerKeys:
     """Return what handlers use of the shared keys."""
 
     async def sealed_row() -> Mapping[str, Any] | None:
@@ -35,7 +37,12 @@ def server_keys(config: ServerConfig, shared: SharedKeys | None) -> ServerKeys:
             raise ConfigError("a store in memory keeps no server token; start the server with another --server-token")
         return await shared.rotate(token, grace)
 
-    return ServerKeys(sealed_row=sealed_row, datastore=_datastore(config[StorageSettings]), rotate=rotate)
+    return ServerKeys(
+        configuration=configuration,
+        sealed_row=sealed_row,
+        datastore=_datastore(config[StorageSettings]),
+        rotate=rotate,
+    )
 
 
 def _datastore(storage: StorageSettings) -> Mapping[str, Any] | None:

@@ -89,6 +89,8 @@ class TokenTerm:
     token: Secret
     created: int = 0
     until: int = 0
+    id: str = ""
+    """Identifier of its wrap, which stays when the row is sealed anew; "" for a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +178,14 @@ def open_keys(row: Row, data_key: Secret) -> KeySet:
 def open_terms(row: Row, data_key: Secret) -> tuple[TokenTerm, ...]:
     """Return the tokens, the present one first; none for a row of version 1. Raises as `open_keys` does."""
     tokens = _content(row, data_key).tokens
-    terms = tuple(TokenTerm(Secret(one.token), one.created, one.until) for one in tokens)
-    if row.version != _WITHOUT_TOKENS and [(one.created, one.until) for one in terms] != _times(row):
+    if row.version == _WITHOUT_TOKENS:
+        return ()
+    if [(one.created, one.until) for one in tokens] != _times(row):
         raise DamagedKeysError("the sealed keys are damaged: the tokens are of other wraps")
-    return terms
+    return tuple(
+        TokenTerm(Secret(one.token), one.created, one.until, wrap.id)
+        for one, wrap in zip(tokens, row.wraps, strict=True)
+    )
 
 
 def _content(row: Row, data_key: Secret) -> _ContentMessage:
@@ -308,7 +314,7 @@ def _is_affordable(wrap: Wrap) -> bool:
 
 
 def _wrap(cluster: str, data_key: Secret, term: TokenTerm, entropy: Entropy) -> Wrap:
-    wrap_id, salt, nonce = entropy(_ID_BYTES).hex(), entropy(_SALT_BYTES), entropy(_NONCE_BYTES)
+    wrap_id, salt, nonce = term.id or entropy(_ID_BYTES).hex(), entropy(_SALT_BYTES), entropy(_NONCE_BYTES)
     empty = Wrap(wrap_id, N, R, P, salt, nonce, b"", term.created, term.until)
     key = AESGCM(_wrapping_key(term.token, empty)).encrypt(nonce, data_key.reveal(), _wrap_header(cluster, empty))
     return replace(empty, key=key)

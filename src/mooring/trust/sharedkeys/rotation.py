@@ -9,6 +9,7 @@ Rules kept here (docs/adr/0047-keys-of-several-servers.md):
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from mooring.errors import ConfigError
@@ -40,7 +41,7 @@ def rotated(terms: Sequence[TokenTerm], new: Secret, grace: timedelta, now: date
         )
     seconds = int(now.timestamp())
     end = seconds + int(grace.total_seconds())
-    former = [TokenTerm(one.token, one.created, min(one.until or end, end)) for one in terms if end > seconds]
+    former = [replace(one, until=min(one.until or end, end)) for one in terms if end > seconds]
     return (TokenTerm(new, seconds), *unexpired(former, now))
 
 

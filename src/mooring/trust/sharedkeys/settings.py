@@ -9,6 +9,7 @@ from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.settings.declaration import Settings, setting
 from mooring.settings.kinds import TEXT
+from mooring.trust.httpsurl import https_url_problem
 from mooring.trust.sharedkeys.servertoken import parse_token
 
 STORE, FILES = "store", "files"
@@ -19,6 +20,12 @@ def _place(text: str, key: str) -> str:
     if text not in (STORE, FILES):
         raise ConfigError(f"{key}: give {STORE} or {FILES}")
     return text
+
+
+def _server(text: str, key: str) -> str:
+    if text and (problem := https_url_problem(text)):
+        raise ConfigError(f"{key}: {problem}; give https://<address>:<port> of a server of the cluster")
+    return text.rstrip("/")
 
 
 def _token(text: str, key: str) -> Secret | None:
@@ -34,6 +41,14 @@ class SharedKeysSettings(Settings):
 
     heading: ClassVar[str] = "Several servers"
 
+    server: str = setting(
+        TEXT,
+        default="",
+        meaning="Server of the cluster to join (--k3s-supervisor). It names the store, which then needs no flag; credentials do.",
+        default_note="this server makes a cluster, or finds it in its store",
+        metavar="URL",
+        parse=_server,
+    )
     shared_keys: str = setting(
         TEXT,
         default=STORE,

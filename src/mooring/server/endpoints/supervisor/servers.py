@@ -38,6 +38,8 @@ ETCD_DISABLED = (
 class ServerKeys:
     """The keys and the token that servers share."""
 
+    configuration: Callable[[], Mapping[str, Any]]
+    """Returns the document of `/v1-k3s/config`: with an agent token, the server token does not open that path."""
     sealed_row: Callable[[], Awaitable[Mapping[str, Any] | None]]
     """Returns the row of the store, decoded; None when it does not hold the keys. Raises MooringError."""
     datastore: Mapping[str, Any] | None
@@ -54,7 +56,8 @@ async def server_bootstrap(context: Context, keys: ServerKeys) -> Response:
     row = await keys.sealed_row()
     if row is None:
         raise BadRequestError("the keys of this cluster are not in its store: its servers run with --shared-keys files")
-    return Response(200, encode_json({"version": 1, "sealedKeys": row, "datastore": keys.datastore}) + b"\n", (JSON,))
+    answer = {"version": 1, "configuration": keys.configuration(), "sealedKeys": row, "datastore": keys.datastore}
+    return Response(200, encode_json(answer) + b"\n", (JSON,))
 
 
 async def rotate_token(context: Context, keys: ServerKeys) -> Response:

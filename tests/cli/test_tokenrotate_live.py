@@ -1,0 +1,151 @@
+"""`mooring token rotate`: through a server, on its data directory, and what both refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mooring.client.http.requests import fetch
+from mooring.clock import SystemClock
+from mooring.secret import Secret
+from mooring.trust.httpexchange import HttpRequest, HttpResponse, Trust
+from mooring.trust.k3s.token import parse_token
+from mooring.trust.kubeconfig.model import User
+from tests.support.commandline import CommandLine, mooring
+from tests.support.liveserver import LiveServer, start_server
+from tests.support.polling import eventually
+
+__all__ = ["mooring"]
+NEW, NEXT = "fedcba9876543210fedcba9876543210", "aaaabbbbccccddddeeeeffff00001111"
+"""Tokens in the order of the tests of this file."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """A server with the supervisor API, whose token each test rotates."""
+    found = start_server(tmp_path_factory.mktemp("rotation") / "data", "--k3s-supervisor", "--workers", "2")
+    yield found
+    found.stop()
+
+
+def token_of(server: LiveServer) -> str:
+    return (server.data_dir / "server/token").read_text().strip()
+
+
+def password_of(server: LiveServer) -> str:
+    password = parse_token(token_of(server)).password
+    assert password is not None
+    return password.reveal().decode()
+
+
+def accepts(server: LiveServer, password: str, user: str = "server", path: str = "/v1-k3s/encrypt/status") -> bool:
+    request = HttpRequest(
+        Trust(server.ca_pem), url=server.url + path, credentials=User("", username=user, password=Secret(password))
+    )
+    reply = asyncio.run(fetch(request, SystemClock()))
+    assert isinstance(reply, HttpResponse), reply
+    assert reply.status in (200, 401, 429), reply  # 429: an address that was refused too often
+    return reply.status == 200
+
+
+def test_a_rotation_through_the_server_leaves_both_tokens_in_force(server: LiveServer, mooring: CommandLine) -> None:
+    old = password_of(server)
+    said = mooring(
+        "token", "rotate", "-s", server.url, "-t", token_of(server), "--new-token", NEW, "--grace", "1h", "-o", "json"
+    )
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["kind"] == "ServerTokenRotation"
+    assert "Keep the former one with the backups" in said.err
+    assert NEW not in said.all
+    assert old not in said.all
+    assert password_of(server) == NEW
+    eventually(lambda: accepts(server, NEW) and accepts(server, NEW, "node", "/v1-k3s/config"), server)
+    assert accepts(server, old)
+    assert accepts(server, old, "node", "/v1-k3s/config")
+
+    here = json.loads(mooring.done("token", "rotate", "--data-dir", str(server.data_dir), "--status", "-o", "json"))
+    assert [(one["state"], one["expired"]) for one in here["tokens"]] == [("present", False), ("former", False)]
+    table = mooring.done("token", "rotate", "--data-dir", str(server.data_dir), "--status")
+    assert table.splitlines()[0].split() == ["ID", "TOKEN", "AGE", "GRACE", "ENDS"]
+    assert NEW not in table
+
+
+def test_a_rotation_beside_the_server_is_followed_by_its_workers(server: LiveServer, mooring: CommandLine) -> None:
+    old, file = password_of(server), server.data_dir.parent / "next"
+    file.write_text(NEXT)
+    file.chmod(0o600)
+    said = mooring.done(
+        "token", "rotate", "--data-dir", str(server.data_dir), "--new-token-file", str(file), "--grace", "0"
+    )
+    assert "The former one works no more." in said
+    eventually(lambda: accepts(server, NEXT), server)
+    eventually(lambda: not accepts(server, old), server)  # by the other worker
+    assert password_of(server) == NEXT
+
+
+REFUSED: dict[str, tuple[list[str], int, str]] = {
+    "a bootstrap token as the new one": (["--new-token", "abcdef.0123456789abcdef"], 2, "this is a bootstrap token"),
+    "a new token that can be guessed": (["--new-token", "short"], 2, "16 to 512"),
+    "two new tokens": (["--new-token", NEW, "--new-token-file", "x"], 2, "not both"),
+    "a grace of a year": (["--grace", "9000h"], 2, "0 to 720 hours"),
+    "a status with a new token": (["--status", "--new-token", NEW], 2, "changes nothing"),
+    "a bootstrap token as the present one": (
+        ["-s", "https://127.0.0.1:1", "-t", "abcdef.0123456789abcdef"],
+        1,
+        "a server needs the server token",
+    ),
+    "an agent token": (
+        ["-s", "https://127.0.0.1:1", "-t", f"K10{'0' * 64}::node:{NEW}"],
+        1,
+        "this is an agent token",
+    ),
+    "a token without the hash": (["-s", "https://127.0.0.1:1", "-t", NEW], 1, "no hash of the CA"),
+    "a server without TLS": (
+        ["-s", "http://127.0.0.1:1", "-t", f"K10{'0' * 64}::server:{NEW}"],
+        1,
+        "the scheme must be https",
+    ),
+    "a token of another data directory": (["-t", NEW], 1, "not the present server token"),
+    "a data directory without a store": (["--data-dir", "/nonexistent"], 1, "/nonexistent"),
+    "no present token": (
+        ["-s", "https://127.0.0.1:1", "--data-dir", "/nonexistent"],
+        1,
+        "give the present server token",
+    ),
+}
+
+
+@pytest.mark.parametrize(("flags", "code", "reason"), REFUSED.values(), ids=REFUSED)
+def test_what_is_refused_before_anything_changes(
+    server: LiveServer, mooring: CommandLine, flags: list[str], code: int, reason: str
+) -> None:
+    before = token_of(server)
+    found = mooring("token", "rotate", "--data-dir", str(server.data_dir), *flags)
+    assert (found.code, found.err.count("\n")) == (code, 1), found.err
+    assert reason in found.err
+    assert NEW not in found.err
+    assert token_of(server) == before
+
+
+def test_keys_in_clear_are_never_served(server: LiveServer) -> None:
+    for path in ("/v1-k3s/server-bootstrap", "/v1-k3s/token", "/v1-k3s/config"):
+        credentials = User("", username="server", password=Secret(password_of(server)))
+        reply = asyncio.run(
+            fetch(HttpRequest(Trust(server.ca_pem), url=server.url + path, credentials=credentials), SystemClock())
+        )
+        assert isinstance(reply, HttpResponse)
+        for name in ("ca.key", "sa.key"):
+            text = (server.data_dir / "pki" / name).read_bytes()
+            assert text.splitlines()[1] not in reply.body
+            assert base64.b64encode(text)[:40] not in reply.body
+
+
+def test_the_present_token_stays_when_nothing_answers(mooring: CommandLine, tmp_path: Path) -> None:
+    found = mooring("token", "rotate", "-s", "https://127.0.0.1:1", "-t", f"K10{'0' * 64}::server:{NEW}")
+    assert (found.code, found.err.count("\n")) == (1, 1)
+    assert "nothing answers there" in found.err

@@ -1,0 +1,91 @@
+"""`kill -9` of `mooring token rotate` between any two changes of its disk: the cluster opens with one of the two tokens.
+
+Invariants: the data directory opens the row by itself, and then has that token as its present one; a new server opens it with that
+token, too; the keys are the same; nothing is left of the rotation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from mooring.clock import SystemClock
+from mooring.plane.configuration import ServerConfig, server_config
+from mooring.plane.sharedkeys.files import SharedKeyFiles
+from mooring.plane.sharedkeys.share import SharedKeys
+from mooring.plane.sharedkeys.tokenfile import ServerTokenFile
+from mooring.secret import Secret
+from mooring.storage.sqlite.driver import SqliteStorage
+from tests.support import forkserver
+from tests.support.commandline import CommandLine, mooring
+from tests.support.killable import DYING
+
+__all__ = ["mooring"]
+OLD = "0123456789abcdef0123456789abcdef"
+PATIENCE = 60.0
+
+
+def refuse_new_keys(root: Path) -> None:
+    raise AssertionError(f"keys are made in {root}")
+
+
+def opened(config: ServerConfig, store: Path) -> tuple[Mapping[str, Secret], Secret | None]:
+    """Start a server as far as its keys. Return them, and its present token."""
+
+    async def settle() -> None:
+        storage = SqliteStorage(store, SystemClock())
+        await storage.open()
+        try:
+            await SharedKeys(config, storage, os.urandom, SystemClock()).settle(refuse_new_keys)
+        finally:
+            await storage.close()
+
+    asyncio.run(settle())
+    return SharedKeyFiles(Path(config.data_dir)).key_set().files, ServerTokenFile(config).kept()
+
+
+@pytest.fixture
+def whole(tmp_path: Path, mooring: CommandLine) -> Path:
+    """A data directory whose keys are sealed with the old token."""
+    data = tmp_path / "whole"
+    mooring.done(
+        "init", "--data-dir", str(data), "--bind-address", "127.0.0.1", "--token", "", "--server-token", OLD
+    )  # fmt: skip
+    return data
+
+
+@pytest.mark.crash
+def test_killed_between_any_two_changes_of_its_disk(tmp_path: Path, whole: Path) -> None:
+    """Without a grace, and with a token that nobody else knows: tests/plane/sharedkeys has the other cases."""
+    before = SharedKeyFiles(whole).key_set().files
+    for n in range(1, 100):
+        data = tmp_path / str(n)
+        shutil.copytree(whole, data)
+        command = ["-c", DYING, str(n), "token", "rotate", "--data-dir", str(data), "--grace", "0"]
+        process = forkserver.Process(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        output, _ = process.communicate(timeout=PATIENCE)
+        killed = process.returncode == -signal.SIGKILL
+        assert killed or process.returncode == 0, output
+
+        config = server_config(data_dir=str(data))
+        keys, token = opened(config, data / "mooring.db")
+        assert keys == before
+        assert token is not None
+        other = tmp_path / f"{n}-other"
+        further = server_config(
+            data_dir=str(other), storage=f"sqlite:{data}/mooring.db", server_token=token.reveal().decode()
+        )
+        assert opened(further, data / "mooring.db") == (before, token)
+        assert not (data / "server/next-token").exists()
+        if not killed:
+            assert token != Secret(OLD)
+            assert n > 8, "there are more changes than that"
+            return
+    raise AssertionError("a rotation does not change its disk a hundred times")
