@@ -125,6 +125,14 @@ async def test_each_level_is_open_to_its_groups_alone(server: Server) -> None:
 
 
 @supervised()
+async def test_a_token_comes_before_the_certificate_that_is_offered_beside_it(server: Server) -> None:
+    node = server.user("system:node:worker", NODES)
+    assert (await ask(server, "/v1-k3s/encrypt/status", "server", SERVER_TOKEN, via=node)).status == 200
+    assert (await ask(server, CONNECT, "node", SERVER_TOKEN, via=node, headers=HANDSHAKE)).message == "forbidden"
+    assert (await ask(server, "/v1-k3s/config", "node", "wrong", via=node)).status == 200, "the certificate rescues it"
+
+
+@supervised()
 async def test_groups_of_k3s_count_from_a_token_only(server: Server) -> None:
     for group in ("k3s:agent", "k3s:server"):
         claimed = server.user("mallory", group, MASTERS)

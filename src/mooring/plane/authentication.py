@@ -83,11 +83,12 @@ class Authentication:
         )
         self.supervisor_authenticators: tuple[Authenticator, ...] = tuple(
             authenticator
-            for running in self.running
+            for running in sorted(self.running, key=lambda one: not one.supervisor)
             for authenticator in running.authenticators
             if authenticator.judges != NOTHING
         )
-        """Those of requests to the supervisor API: all but anonymous access, which has no group there."""
+        """Those of requests to the supervisor API: its own first, as in k3s, because a machine that has joined offers its
+        certificate beside the token. Anonymous access has no group there and is left out."""
         self.schemes: dict[str, str] = {}
         """HTTP authentication schemes beside Bearer that an authenticator judges, those of custom authenticators first."""
         self.supervisor_schemes: dict[str, str] = {}
