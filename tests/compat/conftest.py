@@ -1,12 +1,16 @@
 """One server, and one namespace for each client, for all tests of this folder.
 
-Rules kept here: `@shows("…")` names the rows of `matrix.ROWS` that a test proves. A test that takes `kubectl` runs once for every
-kubectl of the machine, and is skipped with the row's reason where the program is older than the feature.
+Rules kept here:
+* `@shows("…")` names the rows of `matrix.ROWS` that a test proves. A test that takes `kubectl` runs with the oldest kubectl of the
+  machine that has the feature, and with the newest. It is skipped with the row's reason where none has it.
+* The releases between run the tests that are marked `every_release`, at least one of each area: what a release needs of a server is
+  what its neighbours need. MOORING_TEST_EVERY_KUBECTL=1 runs every test with every release.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,17 +19,31 @@ from tests.compat.kubectl import Kubectl, Program, programs
 from tests.compat.matrix import BY_NAME
 from tests.support.liveserver import LiveServer, start_server
 
+EVERY_KUBECTL = bool(os.environ.get("MOORING_TEST_EVERY_KUBECTL"))
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "shows(*rows): the rows of tests/compat/matrix.py that the test shows")
+    config.addinivalue_line("markers", "every_release: a test that every kubectl of the machine runs")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "program" not in metafunc.fixturenames:
         return
-    found = [pytest.param(program, id=f"kubectl {program.version}") for program in programs()]
+    used = releases_for(metafunc.definition, programs())
+    found = [pytest.param(program, id=f"kubectl {program.version}") for program in used]
     none = pytest.param(None, id="no kubectl", marks=pytest.mark.skip(reason="no kubectl is installed on this machine"))
     metafunc.parametrize("program", found or [none])
+
+
+def releases_for(test: pytest.Item | pytest.Function, installed: Sequence[Program]) -> Sequence[Program]:
+    """Return the releases with which a test runs, of those that are installed, the oldest first."""
+    if EVERY_KUBECTL or test.get_closest_marker("every_release"):
+        return installed
+    rows = [BY_NAME[what] for marker in test.iter_markers("shows") for what in marker.args]
+    needed = max((row.kubectl for row in rows if row.kubectl is not None), default=(0, 0))
+    able = [program for program in installed if program.release >= needed] or installed
+    return list(dict.fromkeys((*able[:1], *able[-1:])))
 
 
 @pytest.fixture(scope="session")

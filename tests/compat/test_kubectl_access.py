@@ -25,6 +25,7 @@ flavour: sweet
 """
 
 
+@pytest.mark.every_release
 @pytest.mark.shows("create namespace, secret, configmap, serviceaccount")
 def test_create_the_simple_kinds(kubectl: Kubectl, namespace: str, server: LiveServer) -> None:
     """Create by typed commands: since 1.32 their bodies are protobuf."""
@@ -52,6 +53,7 @@ def test_create_the_simple_kinds(kubectl: Kubectl, namespace: str, server: LiveS
     kubectl.fails(*here, "get", "cm", "dry")
 
 
+@pytest.mark.every_release
 @pytest.mark.shows("create role, clusterrole, rolebinding, clusterrolebinding", "auth can-i", "--as, --as-group")
 def test_roles_and_bindings_grant_and_limit_rights(kubectl: Kubectl, namespace: str) -> None:
     here = ("-n", namespace)
@@ -113,6 +115,7 @@ def test_reconcile_roles(kubectl: Kubectl, namespace: str) -> None:
     assert verbs.split() == ["get", "list"]
 
 
+@pytest.mark.every_release
 @pytest.mark.shows("create token")
 def test_tokens_of_service_accounts(kubectl: Kubectl, namespace: str, server: LiveServer, tmp_path: Path) -> None:
     here = ("-n", namespace)
@@ -176,6 +179,7 @@ def test_certificates(kubectl: Kubectl, namespace: str, server: LiveServer) -> N
     assert certificate.issuer == x509.load_pem_x509_certificate(server.ca_pem).subject
 
 
+@pytest.mark.every_release
 @pytest.mark.shows("api-resources, api-versions, version", "explain")
 def test_discovery_and_explain(kubectl: Kubectl, namespace: str) -> None:
     resources = [line.split() for line in kubectl.ok("api-resources", "--no-headers").splitlines()]

@@ -26,6 +26,7 @@ rules: [{apiGroups: [""], resources: [configmaps], verbs: [get]}]
 """
 
 
+@pytest.mark.every_release
 @pytest.mark.shows("get, every output and selector")
 def test_get_in_every_output(kubectl: Kubectl, namespace: str) -> None:
     tables = kubectl.ok("get", "ns,secrets,cm,sa,nodes,csr,roles", "-A")
@@ -113,6 +114,7 @@ def test_create_diff_and_replace_from_files(kubectl: Kubectl, namespace: str, tm
     assert 'namespaces "nowhere" not found' in missing
 
 
+@pytest.mark.every_release
 @pytest.mark.shows("apply -f, creating and changing")
 def test_apply(kubectl: Kubectl, namespace: str) -> None:
     apply = ("-n", namespace, "apply", "-f", "-")
@@ -204,6 +206,7 @@ def _rest(stream: IO[str] | None) -> str:
     return stream.read()
 
 
+@pytest.mark.every_release
 @pytest.mark.shows("get -w")
 def test_watch(kubectl: Kubectl, namespace: str) -> None:
     """Read each line before the next change: the test waits for no fixed time."""

@@ -26,6 +26,7 @@ def stored(kubectl: Kubectl, namespace: str, name: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.every_release
 @pytest.mark.shows("apply --server-side")
 def test_server_side_apply(kubectl: Kubectl, namespace: str) -> None:
     apply = ("-n", namespace, "apply", "--server-side", "-f", "-")

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.compat import conftest
+from tests.compat.conftest import releases_for
+from tests.compat.kubectl import Program
 from tests.compat.matrix import (
     AREAS,
     BY_NAME,
@@ -58,6 +61,40 @@ def test_every_row_of_a_library_has_a_test(client: str) -> None:
 
 def test_every_row_of_kubectl_has_a_test() -> None:
     assert _shown("kubectl") == {row.what for row in ROWS if row.kubectl is not None}
+
+
+def test_every_release_shows_something_of_each_area() -> None:
+    text = "\n".join((HERE / name).read_text() for name in TESTS["kubectl"])
+    calls = re.findall(r"^@pytest\.mark\.every_release\n@pytest\.mark\.shows\(([^)]*)\)", text, re.M)
+    named = {what for call in calls for what in re.findall(r'"([^"]+)"', call)}
+    assert {BY_NAME[what].area for what in named} == set(AREAS)
+
+
+@pytest.mark.parametrize(
+    ("shows", "every_release", "used"),
+    [
+        pytest.param((), False, ["1.20", "1.33"], id="the oldest and the newest"),
+        pytest.param(("create token",), False, ["1.27", "1.33"], id="the oldest that has the feature"),
+        pytest.param(("describe", "create token"), False, ["1.27", "1.33"], id="that has both features"),
+        pytest.param((), True, ["1.20", "1.27", "1.30", "1.33"], id="every one, for a marked test"),
+    ],
+)
+def test_releases_that_run_a_test(
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    shows: tuple[str, ...],
+    every_release: bool,
+    used: list[str],
+) -> None:
+    monkeypatch.setattr(conftest, "EVERY_KUBECTL", False)
+    installed = [Program(HERE, f"{release}.0") for release in ("1.20", "1.27", "1.30", "1.33")]
+    request.node.add_marker(pytest.mark.shows(*shows))
+    if every_release:
+        request.node.add_marker(pytest.mark.every_release)
+    found = releases_for(request.node, installed)
+    assert [f"{one.release[0]}.{one.release[1]}" for one in found] == used
+    assert releases_for(request.node, installed[:1]) == installed[:1]
+    assert releases_for(request.node, []) == []
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.what)
