@@ -71,6 +71,8 @@ class SupervisorPeer:
     deleted_nodes: set[str] = field(default_factory=set)
     apiservers: list[str] = field(default_factory=list)
     lifetime: timedelta = timedelta(days=365)
+    passed: Callable[[], timedelta] = timedelta
+    """Time by which certificates end later; they begin in the past, because TLS here reads the real time."""
     asked: list[Asked] = field(default_factory=list)
     issued: list[x509.Certificate] = field(default_factory=list)
     override: Callable[[Asked], Answer | None] = lambda asked: None
@@ -154,7 +156,7 @@ class SupervisorPeer:
             .public_key(key)
             .serial_number(x509.random_serial_number())
             .not_valid_before(self.ca.now - timedelta(minutes=5))
-            .not_valid_after(self.ca.now + self.lifetime)
+            .not_valid_after(self.ca.now + self.passed() + self.lifetime)
             .add_extension(x509.ExtendedKeyUsage([purpose]), False)
             .sign(self.ca.key, signature_hash(self.ca.key))
         )

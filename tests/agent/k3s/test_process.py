@@ -1,0 +1,270 @@
+"""Agent of a member that joined the k3s way: renewals, CAs and servers that change, and the end of a membership.
+
+The supervisor is simulated over real connections; the agent's clock is the test's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from mooring.agent import registration
+from mooring.agent.k3s import process
+from mooring.agent.k3s.giventoken import GivenToken
+from mooring.agent.k3s.membership import AgentPlan, Member
+from mooring.agent.k3s.process import SupervisedAgent
+from mooring.agent.k3s.renewals import SupervisorRenewal
+from mooring.agent.loadbalancer.proxy import LoadBalancer
+from mooring.agent.steps import JoinError
+from mooring.pki.keys import public_key_fingerprint
+from mooring.secret import Secret
+from mooring.trust.discovery.polling import Polling
+from mooring.trust.k3s import headers
+from mooring.trust.k3s.responses import KUBELET, WANTED
+from tests.support.manualclock import ManualClock
+from tests.support.ports import free_port
+from tests.support.supervisorpeer import Asked, SupervisorPeer, supervisor_peer
+from tests.support.testca import ThrowawayCA
+
+PATIENCE = 30.0
+MINUTE = 60.0
+LIFETIME = timedelta(minutes=20)
+"""Renewals come after about a quarter of an hour, because certificates begin five minutes earlier."""
+
+
+@pytest.fixture
+def peer() -> Iterator[SupervisorPeer]:
+    with supervisor_peer() as peer:
+        peer.lifetime = LIFETIME
+        yield peer
+
+
+def plan(peer: SupervisorPeer, root: Path, file: Path | None = None) -> AgentPlan:
+    return AgentPlan(
+        servers=(peer.url,),
+        node_name="worker",
+        token=GivenToken(None if file else Secret(peer.token), file),
+        root=root,
+        node_addresses=("192.0.2.7",),
+        register_node=registration.NONE,
+        polling=Polling(attempts=1),
+    )
+
+
+class Running:
+    """An agent that runs on the test's clock."""
+
+    def __init__(self, plan: AgentPlan, peer: SupervisorPeer, balancer: LoadBalancer | None = None) -> None:
+        self.clock = ManualClock(peer.ca.now)
+        peer.passed = lambda: self.clock.now() - peer.ca.now
+        self.members: list[Member] = []
+        self.files = plan.files()
+        self.agent = SupervisedAgent(
+            plan,
+            self.clock,
+            lambda progress: None,
+            on_member=self.members.append,
+            balancer=balancer,
+            draw=lambda: 0.5,
+        )
+
+    async def until(self, condition: Callable[[], bool], step: float = MINUTE) -> None:
+        """Let the agent's time pass in steps until a condition holds."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, "the agent did not get there"
+            await self.clock.advance(step)
+            await asyncio.sleep(0.01)
+            if self.task.done():
+                self.task.result()
+
+    @property
+    def keys(self) -> dict[str, str]:
+        pairs = {name: files.read_pair() for name, files in self.files.pairs.items()}
+        return {name: public_key_fingerprint(pair.key) for name, pair in pairs.items() if pair is not None}
+
+    def run(self, scenario: Callable[[], Awaitable[None]]) -> None:
+        async def run() -> None:
+            self.task = asyncio.ensure_future(self.agent.run())
+            try:
+                await self.until(lambda: bool(self.members), 0.0)
+                await scenario()
+            finally:
+                self.task.cancel()
+                await asyncio.gather(self.task, return_exceptions=True)
+
+        asyncio.run(run())
+
+
+def test_every_certificate_is_renewed_in_the_background_with_a_new_key(peer: SupervisorPeer, tmp_path: Path) -> None:
+    running = Running(plan(peer, tmp_path), peer)
+
+    async def scenario() -> None:
+        before, asked = running.keys, len(peer.asked)
+        began = running.clock.now()
+        await running.until(lambda: len(peer.issued) == 2 * len(WANTED))
+        await running.until(lambda: not set(running.keys.values()) & set(before.values()), step=0.0)
+        assert timedelta(minutes=10) < running.clock.now() - began < LIFETIME
+        posted = [one for one in peer.asked[asked:] if one.method == "POST"]
+        assert {one.user for one in posted} == {"system:node:worker"}
+        assert {one.authorization for one in posted} == {""}
+
+    running.run(scenario)
+
+
+def test_a_renewal_that_fails_is_repeated_and_the_pair_in_use_stays(
+    peer: SupervisorPeer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = Running(plan(peer, tmp_path), peer)
+
+    async def scenario() -> None:
+        before = running.keys
+        failures = []
+
+        def fail(asked: Asked) -> tuple[int, bytes] | None:
+            if asked.method != "POST":
+                return None
+            failures.append(asked.path)
+            return 503, b""
+
+        peer.override = fail
+        await running.until(lambda: failures.count(headers.CLIENT_KUBELET) > 3)
+        assert running.keys == before
+        peer.override = lambda asked: None
+        await running.until(
+            lambda: len(running.keys) == 4 and not set(running.keys.values()) & set(before.values()), 8.0
+        )
+
+    with caplog.at_level(logging.WARNING, "mooring.agent"):
+        running.run(scenario)
+    warnings = [one for one in caplog.messages if "client-kubelet could not be renewed" in one]
+    assert len(warnings) == 1, "one line for failures that are equal"
+
+
+def test_servers_that_the_cluster_names_are_learned_by_the_load_balancer(peer: SupervisorPeer, tmp_path: Path) -> None:
+    async def run() -> None:
+        async with LoadBalancer(0, peer.url, tmp_path / "list.json", ManualClock()) as balancer:
+            running = Running(plan(peer, tmp_path), peer, balancer)
+            peer.apiservers = [f"127.0.0.1:{peer.port}", "192.0.2.9:6443"]
+            running.task = asyncio.ensure_future(running.agent.run())
+            await running.until(lambda: "192.0.2.9:6443" in balancer.servers.known, 1.0)
+            config = (running.files.directory / "kubelet.kubeconfig").read_text()
+            assert f"server: {balancer.url}" in config
+            running.task.cancel()
+            await asyncio.gather(running.task, return_exceptions=True)
+
+    asyncio.run(run())
+    assert "192.0.2.9:6443" in json.loads((tmp_path / "list.json").read_text())["ServerAddresses"]
+
+
+def test_new_cas_are_followed_and_a_retired_one_leads_to_an_early_renewal(peer: SupervisorPeer, tmp_path: Path) -> None:
+    running = Running(plan(peer, tmp_path), peer)
+    other = ThrowawayCA("the next CA")
+    peer.lifetime = timedelta(hours=10)
+
+    async def scenario() -> None:
+        both = peer.ca.certificate_pem + other.certificate_pem
+        peer.override = lambda asked: (200, both) if asked.path in (headers.SERVER_CA, headers.CLIENT_CA) else None
+        await running.until(lambda: running.files.read_server_ca() == both and running.files.read_ca() == both)
+        assert len(peer.issued) == len(WANTED), "a CA that is added renews nothing"
+        peer.override = lambda asked: (200, other.certificate_pem) if asked.path == headers.CLIENT_CA else None
+        before = len(peer.posted(headers.CLIENT_KUBELET))
+        began = running.clock.now()
+        await running.until(lambda: len(peer.posted(headers.CLIENT_KUBELET)) > before)
+        assert running.clock.now() - began < timedelta(hours=2)
+
+    running.run(scenario)
+
+
+def test_the_deletion_of_the_node_ends_the_process_without_a_token_file(peer: SupervisorPeer, tmp_path: Path) -> None:
+    running = Running(plan(peer, tmp_path), peer)
+
+    async def scenario() -> None:
+        peer.deleted_nodes.add("worker")
+        with pytest.raises(JoinError, match="start the agent with a valid token to join again"):
+            await running.until(lambda: False)
+
+    running.run(scenario)
+
+
+def test_after_the_deletion_of_the_node_a_token_in_the_file_joins_again(
+    peer: SupervisorPeer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(peer.token)
+    running = Running(plan(peer, tmp_path, file), peer)
+
+    async def scenario() -> None:
+        assert file.read_text() == ""
+        before = running.keys
+        peer.deleted_nodes.add("worker")
+        await running.until(lambda: any("Write a valid token to" in one for one in caplog.messages))
+        asked = len(peer.asked)
+        await running.clock.advance(MINUTE)
+        assert len(peer.asked) == asked, "the machine sends nothing more"
+        file.write_text("K10x")
+        await running.until(lambda: any("the token in" in one for one in caplog.messages), 2.0)
+        file.write_text(peer.bootstrap_token)
+        await running.until(lambda: len(running.members) == 2, 2.0)
+        assert file.read_text() == ""
+        assert not set(running.keys.values()) & set(before.values())
+
+    with caplog.at_level(logging.ERROR, "mooring.agent"):
+        running.run(scenario)
+
+
+def test_a_certificate_that_expired_while_the_machine_slept_needs_a_token(peer: SupervisorPeer, tmp_path: Path) -> None:
+    running = Running(plan(peer, tmp_path), peer)
+
+    async def scenario() -> None:
+        running.clock.spend(2 * LIFETIME.total_seconds())
+        with pytest.raises(JoinError, match="client-kubelet of this machine is missing or has expired"):
+            await running.until(lambda: False)
+
+    running.run(scenario)
+
+
+def test_an_early_renewal_is_asked_for_once(peer: SupervisorPeer, tmp_path: Path) -> None:
+    running = Running(plan(peer, tmp_path), peer)
+
+    async def scenario() -> None:
+        draws = iter([0.5, 0.9])
+        (member,) = running.members
+
+        async def on_renewed() -> None:
+            return
+
+        renewal = SupervisorRenewal(KUBELET, lambda: member, running.clock, on_renewed, lambda: next(draws))
+        renewal.renew_early()
+        renewal.renew_early()
+        assert next(draws) == 0.9
+
+    running.run(scenario)
+
+
+def test_a_signal_ends_a_join_that_waits_for_its_server(tmp_path: Path) -> None:
+    given = AgentPlan(
+        servers=(f"https://127.0.0.1:{free_port()}",),
+        node_name="worker",
+        token=GivenToken(Secret("password")),
+        root=tmp_path,
+        load_balancer_port=0,
+    )
+
+    async def scenario() -> None:
+        waiting = asyncio.Event()
+        task = asyncio.create_task(process.run(given, report=lambda progress: waiting.set()))
+        await waiting.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(task, 10)
+
+    asyncio.run(scenario())

@@ -1,0 +1,184 @@
+"""Flags of `mooring agent --server`: which way of joining they choose, the token's sources, and what other users can see of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mooring.agent.k3s import process
+from mooring.agent.k3s.membership import AgentPlan
+from mooring.cli.join.k3sflags import visible_token
+from tests.support.commandline import CommandLine, mooring
+from tests.support.ports import free_port
+
+__all__ = ["mooring"]
+URL = "https://192.0.2.10:6443"
+TOKEN = "K10::node:not-so-secret"
+
+
+@pytest.fixture
+def planned(mooring: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AgentPlan]:
+    """Return the function that runs the command and returns the plan that the agent would get."""
+    for name in ("K3S_URL", "K3S_TOKEN", "K3S_TOKEN_FILE", "K3S_NODE_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    plans: list[AgentPlan] = []
+
+    async def run(plan: AgentPlan, **more: Any) -> None:
+        plans.append(plan)
+
+    monkeypatch.setattr(process, "run", run)
+
+    def plan(*arguments: str) -> AgentPlan:
+        mooring.done("agent", *arguments)
+        return plans.pop()
+
+    return plan
+
+
+def token_of(plan: AgentPlan) -> str:
+    found = plan.token.read()
+    return found.credential.reveal().decode() if found is not None else ""
+
+
+def test_a_server_chooses_the_k3s_way(planned: Callable[..., AgentPlan], tmp_path: Path) -> None:
+    plan = planned(
+        "--server", f"{URL}/", "--server", "https://192.0.2.11:6443", "--token", TOKEN, "--node-name", "worker", "--node-ip",
+        "192.0.2.7,2001:db8::7", "--with-node-id", "--root", str(tmp_path), "--data-dir", "/data", "--discovery-timeout", "1m",
+        "--register-node", "none", "--lb-server-port", "7444", "--keep-token-file",
+    )  # fmt: skip
+    assert plan.servers == (URL, "https://192.0.2.11:6443")
+    assert (plan.node_name, plan.node_addresses, plan.adds_node_id) == ("worker", ("192.0.2.7", "2001:db8::7"), True)
+    assert (plan.root, plan.data_dir, plan.polling.total) == (tmp_path, "/data", 60.0)
+    assert (plan.register_node, plan.load_balancer_port, plan.token.keeps_files) == ("none", 7444, True)
+    assert plan.token.environment_files == (tmp_path / "etc/systemd/system/k3s-agent.service.env",)
+    assert token_of(plan) == "node:not-so-secret"
+
+
+def test_without_the_load_balancer(planned: Callable[..., AgentPlan]) -> None:
+    assert planned("--server", URL, "--disable-apiserver-lb").load_balancer_port is None
+
+
+def test_the_environment_of_a_k3s_user_is_enough(
+    planned: Callable[..., AgentPlan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"K3S_URL": URL, "K3S_TOKEN": TOKEN, "K3S_NODE_NAME": "worker"}.items():
+        monkeypatch.setenv(name, value)
+    plan = planned()
+    assert (plan.servers, plan.node_name, token_of(plan)) == ((URL,), "worker", "node:not-so-secret")
+    assert "K3S_TOKEN" not in os.environ, "children of the agent do not get it"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "found"),
+    [
+        pytest.param(
+            ("--token", "K10::node:flag"), {"K3S_TOKEN": "K10::node:env"}, "node:flag", id="flag, then K3S_TOKEN"
+        ),
+        pytest.param(("--token-file", "FILE"), {"K3S_TOKEN": "K10::node:env"}, "node:file", id="file, then K3S_TOKEN"),
+        pytest.param(
+            (), {"K3S_TOKEN": "K10::node:env", "K3S_TOKEN_FILE": "FILE"}, "node:env", id="then K3S_TOKEN_FILE"
+        ),
+        pytest.param((), {"K3S_TOKEN_FILE": "FILE"}, "node:file", id="K3S_TOKEN_FILE alone"),
+        pytest.param((), {"MOORING_TOKEN": "K10::node:own"}, "node:own", id="MOORING_TOKEN"),
+        pytest.param((), {}, "", id="none: a member needs none"),
+    ],
+)
+def test_sources_of_the_token(
+    planned: Callable[..., AgentPlan],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    environment: dict[str, str],
+    found: str,
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("K10::node:file\n")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value.replace("FILE", str(file)))
+    assert token_of(planned("--server", URL, *(one.replace("FILE", str(file)) for one in arguments))) == found
+
+
+def test_an_empty_token_file_holds_no_token(planned: Callable[..., AgentPlan], tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("\n")
+    assert token_of(planned("--server", URL, "--token-file", str(tmp_path / "token"))) == ""
+    assert token_of(planned("--server", URL, "--token-file", str(tmp_path / "missing"))) == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(("--server", "http://192.0.2.10:6443"), "--server: the scheme must be https", id="no https"),
+        pytest.param(("--server", "192.0.2.10:6443"), "--server: the scheme must be https", id="no URL"),
+        pytest.param(("--server", "https://u:p@192.0.2.10"), "user name or a password", id="a password in the URL"),
+        pytest.param(("--server", URL, "--token", "K10x"), "--token: invalid token format", id="a token that is none"),
+        pytest.param(("--server", URL, "--token", TOKEN, "--token-file", "x"), "cannot both be given", id="two tokens"),
+        pytest.param(("--server", URL, "--node-ip", "a"), '--node-ip: "a" is not an IP address', id="no address"),
+        pytest.param(("--server", URL, "--node-name", "A_b"), '--node-name "A_b" is invalid', id="no name of a node"),
+        pytest.param(
+            ("--server", URL, "192.0.2.10"), "ADDRESS and --server belong to two ways", id="an address as well"
+        ),
+        pytest.param(("--server", URL, "--discovery-file", "x"), "--discovery-file and --server", id="kubeadm's flags"),
+        pytest.param(
+            ("--server", URL, "--serving-certificates"), "--serving-certificates and --server", id="the agent's flags"
+        ),
+        pytest.param(("--token-file", "x"), "--token-file needs --server", id="a flag of the k3s way alone"),
+        pytest.param(("--with-node-id", "192.0.2.10"), "--with-node-id needs --server", id="with an address"),
+        pytest.param(tuple(["--server", URL] * 17), "at most 16 servers", id="too many servers"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(mooring: CommandLine, arguments: tuple[str, ...], said: str) -> None:
+    outcome = mooring("agent", *arguments)
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert "not-so-secret" not in outcome.all
+
+
+def test_k3s_url_does_not_change_the_other_way(mooring: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("K3S_URL", URL)
+    assert "discovery by token" in mooring("agent", "192.0.2.10", "--token", "abcdef.0123456789abcdef").err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rest"),
+    [
+        pytest.param(["python", "m", "--token", "x", "-v"], ["python", "m", "-v"], id="two words"),
+        pytest.param(["python", "m", "--token=x", "-v"], ["python", "m", "-v"], id="one word"),
+        pytest.param(["python", "m", "--token-file", "x"], None, id="another flag"),
+        pytest.param(["python", "-c", "a fork of another program"], None, id="none"),
+        pytest.param(["python", "m", "--token", "y"], None, id="another token"),
+    ],
+)
+def test_a_token_is_taken_out_of_the_arguments(arguments: list[str], rest: list[str] | None) -> None:
+    assert visible_token(arguments, "x") == rest
+
+
+def test_other_users_do_not_see_the_token_of_a_running_agent(tmp_path: Path) -> None:
+    token = "K10::node:visible-to-nobody"
+    program = subprocess.Popen(
+        [
+            sys.executable, "-m", "mooring", "agent", "--server", f"https://127.0.0.1:{free_port()}", "--token", token, "--root",
+            str(tmp_path), "--disable-apiserver-lb",
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    try:
+        assert program.stderr is not None
+        assert program.stderr.readline().startswith("[existing] no valid certificate yet")
+        shown = Path(f"/proc/{program.pid}/cmdline").read_bytes()
+        assert b"agent\0--server" in shown
+        assert b"visible-to-nobody" not in shown
+        assert b"visible-to-nobody" not in Path(f"/proc/{program.pid}/environ").read_bytes()
+    finally:
+        program.terminate()
+        program.wait(30)
+        assert program.stderr is not None
+        program.stderr.close()
+    assert program.returncode == 0
