@@ -1,0 +1,135 @@
+"""Node passwords of k3s: the scrypt line, and the Secret that holds it.
+
+    $1:<salt in hex>:15:8:1:<derived key, base64 without padding>
+
+Rules kept here (docs/protocol/k3s.md#node-passwords, RFC 7914):
+* The numbers are log2 of N, r and p. New lines have those of k3s: 32 MiB, 8 bytes of salt and a key of 64 bytes.
+* A reader takes the numbers from the line, within bounds that are checked before the first is used.
+* A password is compared in constant time, and with its length: scrypt takes "a" with a zero byte behind it for "a".
+* The Secret is `<node>.node-password.k3s` in kube-system, with the name in lower case. It is immutable and has the one key `hash`.
+  A Secret that an older k3s wrote without its type is read alike.
+* An error repeats neither the line nor the password.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from dataclasses import dataclass, field
+
+from mooring.apimachinery.schema import Obj
+from mooring.errors import MooringError
+from mooring.secret import Secret
+
+NAMESPACE = "kube-system"
+SECRET_TYPE = "k3s.cattle.io/node-password"  # noqa: S105 - a type name, no secret
+SUFFIX = ".node-password.k3s"
+HASH_KEY = "hash"
+
+LN, R, P = 15, 8, 1
+SALT_BYTES, KEY_BYTES = 8, 64
+MAX_MEMORY = 64 << 20
+"""Bytes of one computation: twice those of k3s's lines."""
+MAX_WORK = 1 << 20
+"""N·r·p: four times that of k3s's lines, about 0.4 s of a core."""
+MIN_KEY, MAX_KEY = 16, 64
+MAX_SALT = 64
+MAX_LINE = 512
+"""Characters of a line. Those of k3s have 117."""
+MAX_PASSWORD = 256
+"""Bytes of a node password. k3s's agents make 32."""
+
+_LINE = re.compile(r"\$1:([0-9a-fA-F]*):([0-9]{1,2}):([0-9]{1,3}):([0-9]{1,3}):([A-Za-z0-9+/]+)", re.ASCII)
+
+
+class NodePasswordError(MooringError):
+    """The Secret of a node password holds no line that can be verified."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodePasswordHash:
+    """One scrypt line."""
+
+    ln: int
+    r: int
+    p: int
+    salt: bytes
+    key: bytes = field(repr=False)
+
+    def matches(self, password: Secret) -> bool:
+        """Return true for the right password. Takes a tenth of a second and 32 MiB: call it in a thread."""
+        derived = _derive(password, self.salt, self.ln, self.r, self.p, len(self.key))
+        return hmac.compare_digest(derived, self.key) & (b"\0" not in password.reveal())
+
+    def line(self) -> str:
+        """Return the text that the Secret holds."""
+        key = base64.b64encode(self.key).rstrip(b"=").decode()
+        return f"$1:{self.salt.hex()}:{self.ln}:{self.r}:{self.p}:{key}"
+
+
+def hash_password(password: Secret, salt: bytes) -> NodePasswordHash:
+    """Return the hash to store. `salt`: SALT_BYTES of entropy. Takes as long as `NodePasswordHash.matches`."""
+    return NodePasswordHash(LN, R, P, salt, _derive(password, salt, LN, R, P, KEY_BYTES))
+
+
+def _derive(password: Secret, salt: bytes, ln: int, r: int, p: int, size: int) -> bytes:
+    memory = 128 * r * ((1 << ln) + p + 2)  # what OpenSSL reckons, to the byte
+    return hashlib.scrypt(password.reveal(), salt=salt, n=1 << ln, r=r, p=p, maxmem=memory, dklen=size)
+
+
+def parse_line(text: str) -> NodePasswordHash:
+    """Parse a line. Raises NodePasswordError."""
+    found = _LINE.fullmatch(text) if len(text) <= MAX_LINE else None
+    if found is None:
+        raise NodePasswordError("the hash is not of the form $1:<salt>:<log2 N>:<r>:<p>:<key>")
+    ln, r, p = (int(number) for number in found.groups()[1:4])
+    if not (ln and r and p) or (r << ln) * 128 > MAX_MEMORY or r * p << ln > MAX_WORK:
+        raise NodePasswordError("the hash is too costly to verify, or has a number that is zero")
+    try:
+        salt = bytes.fromhex(found[1])
+        key = base64.b64decode(found[5] + "=" * (-len(found[5]) % 4), validate=True)
+    except (ValueError, binascii.Error):
+        raise NodePasswordError("salt or key of the hash cannot be decoded") from None
+    if len(salt) > MAX_SALT or not MIN_KEY <= len(key) <= MAX_KEY:
+        raise NodePasswordError(
+            f"the hash has a salt above {MAX_SALT} bytes, or no {MIN_KEY} to {MAX_KEY} bytes of key"
+        )
+    return NodePasswordHash(ln, r, p, salt, key)
+
+
+def secret_name(node: str) -> str:
+    """Return the name of the Secret with the password of a node."""
+    return f"{node.lower()}{SUFFIX}"
+
+
+def node_of(secret: Obj) -> str:
+    """Return the name of the node whose password a Secret of the right type holds; "" for every other Secret."""
+    metadata = secret["metadata"]
+    if metadata.get("namespace") != NAMESPACE or secret.get("type") != SECRET_TYPE:
+        return ""
+    name: str = metadata["name"]
+    return name.removesuffix(SUFFIX) if name.endswith(SUFFIX) else ""
+
+
+def new_secret(node: str, hashed: NodePasswordHash) -> Obj:
+    """Return the Secret to create for the first password of a node."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"namespace": NAMESPACE, "name": secret_name(node)},
+        "type": SECRET_TYPE,
+        "immutable": True,
+        "data": {HASH_KEY: base64.b64encode(hashed.line().encode()).decode()},
+    }
+
+
+def hash_in(secret: Obj) -> NodePasswordHash:
+    """Return the hash that a Secret holds. Raises NodePasswordError."""
+    try:
+        text = base64.b64decode((secret.get("data") or {}).get(HASH_KEY, ""), validate=True).decode("ascii")
+    except (ValueError, binascii.Error):
+        raise NodePasswordError("the hash is no text in base64") from None
+    return parse_line(text)
