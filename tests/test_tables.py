@@ -89,9 +89,10 @@ def handlers() -> list[Any]:
 
 
 def signer_names() -> list[str]:
-    """Return the names of signers that the signers' module holds."""
-    named = instances("mooring.pki.x509.signers", str)
-    return [value for value in named if value.startswith("kubernetes.io/") and "\n" not in value]
+    """Return the names of signers that the modules of signers hold."""
+    named = (*instances("mooring.pki.x509.signers", str), *instances("mooring.pki.x509.supervisorsigners", str))
+    found = [value for value in named if value.startswith(("kubernetes.io/", "mooring.io/")) and "\n" not in value]
+    return [value for value in found if value.endswith(("-client", "-serving", "-kubelet", "-unknown"))]
 
 
 def by_identity(found: Iterable[Any]) -> dict[int | str, Any]:

@@ -52,7 +52,7 @@ def machine(name: str = "m1", used: str = "", node: str = "n1", **spec: Any) -> 
 
 
 def checked(inventory: MachineInventory, obj: Obj, *machines: Obj, automatic: bool = True) -> Finding | None:
-    issuance = Issuance(csr=obj, request=parsed_request(obj["spec"]["request"]), now=NOW, automatic=automatic)
+    issuance = Issuance(csr=obj, request=parsed_request(obj), now=NOW, automatic=automatic)
     return inventory.check(issuance, views(authorizedmachines=machines))
 
 
@@ -221,7 +221,7 @@ def conditions(action: Action) -> list[tuple[str, str]]:
 
 def test_an_authorized_machine_is_approved_after_its_entry_was_claimed() -> None:
     approver = InventoryApprover((MachineInventory(),))
-    assert approver.watches == ("certificatesigningrequests", "authorizedmachines")
+    assert approver.watches == ("certificatesigningrequests", "authorizedmachines", "nodeidentities")
     claim, requeue = planned(approver, csr(), AUTHORIZED)
     assert requeue == Requeue(NOW)
     assert isinstance(claim, Update)

@@ -94,6 +94,7 @@ def test_a_deleted_entry_is_not_planned() -> None:
     assert RevocationCleaner().keys(PLURAL, entry(HOUR), False, views()) == (("", TODAY),)
 
 
+SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
 KEY = generate_key()
 KEY_ENTRY = key_entry(public_key_fingerprint(KEY))
 
@@ -117,7 +118,11 @@ def node_revoked(before: timedelta | None, node: str = "n1") -> Obj:
 )
 def test_no_certificate_takes_a_revocation_back(common_name: str, entries: list[Obj], reason: str | None) -> None:
     request = parse_request(build_request(KEY, common_name, ("system:nodes",)))
-    csr = thing("c", metadata={"creationTimestamp": moment(0 * HOUR)}, spec={})
+    csr = thing(
+        "c",
+        metadata={"creationTimestamp": moment(0 * HOUR)},
+        spec={"signerName": SIGNER},
+    )
     issuance = Issuance(csr=csr, request=request, now=NOW + HOUR, automatic=False)
     objection = RevokedRequests().check(issuance, views(certificaterevocations=entries))
     assert (objection and objection.reason) == reason

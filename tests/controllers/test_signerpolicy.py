@@ -74,7 +74,7 @@ def csr(
 
 
 def found(used: SigningPolicy, obj: Obj, **others: Sequence[Obj]) -> Finding | None:
-    request = parsed_request(obj["spec"]["request"])
+    request = parsed_request(obj)
     issuance = Issuance(csr=obj, request=request, now=NOW, automatic=False)
     return SignerPolicy(lambda: used).check(issuance, views(**others))
 
@@ -202,7 +202,7 @@ def test_a_rule_names_what_it_refuses(rule: str, asked: dict[str, Any], message:
 )
 def test_other_alternative_names_have_patterns_too(rule: str, names: AlternativeNames, message: str) -> None:
     (only,) = policy(f"[{{name: web, {rule}}}]").signers[SIGNER]
-    request = parsed_request(csr()["spec"]["request"])
+    request = parsed_request(csr())
     with_names = CertificateRequest(request.subject, request.public_key, names)
     assert only.refusal(with_names, ()).startswith(message)
     assert bool(only.refusal(with_names, ())) == bool(message)
@@ -355,7 +355,7 @@ def test_the_index_of_keys_follows_each_change() -> None:
     assert isinstance(identities, ChangingView)
     check = SignerPolicy(lambda: FRESH)
     obj = csr()
-    issuance = Issuance(csr=obj, request=parsed_request(obj["spec"]["request"]), now=NOW, automatic=False)
+    issuance = Issuance(csr=obj, request=parsed_request(obj), now=NOW, automatic=False)
 
     def is_fresh() -> bool:
         return check.check(issuance, seen) is None

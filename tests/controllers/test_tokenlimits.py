@@ -50,7 +50,7 @@ def found(
     )
     issuance = Issuance(csr=csr, request=parse_request(pem), now=NOW, automatic=not person)
     check = BootstrapTokenLimits(trusts)
-    assert check.watches == ("secrets",)
+    assert check.watches == ("secrets", "nodeidentities")
     return check.check(issuance, views(secrets=secrets))
 
 

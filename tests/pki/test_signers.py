@@ -35,12 +35,16 @@ def with_subject(request: CertificateRequest, user: str, *groups: str) -> Certif
     return replace(request, subject=names.subject(user, groups))
 
 
-def test_the_table_names_the_four_built_in_signers() -> None:
+def test_the_table_names_the_signers_of_kubernetes_and_those_of_the_supervisor() -> None:
     assert list(signers.SIGNERS) == [
         "kubernetes.io/kube-apiserver-client",
         "kubernetes.io/kube-apiserver-client-kubelet",
         "kubernetes.io/kubelet-serving",
         "kubernetes.io/legacy-unknown",
+        "mooring.io/k3s-kubelet-client",
+        "mooring.io/k3s-kubelet-serving",
+        "mooring.io/k3s-kube-proxy-client",
+        "mooring.io/k3s-controller-client",
     ]
     assert all(signer.name == name for name, signer in signers.SIGNERS.items())
 

@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Message, Obj
 from mooring.errors import FieldError
 from mooring.identity import UserInfo
+
+_NOTHING: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,9 @@ class Change:
     """Warnings for the client about an accepted object; the registry appends them."""
     source: str = ""
     """IP address of the client; "" for a write within the server."""
+    attested: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NOTHING)
+    """Attributes that the server itself states about the requester of a certificate, beside those of the user. No client sets
+    them."""
 
 
 def _default_nothing(obj: Obj) -> None:

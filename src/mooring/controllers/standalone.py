@@ -135,6 +135,7 @@ STANDALONE: Mapping[str, Standalone] = MappingProxyType(
 
 _KUBERNETES = "kube-controller-manager does this work in every cluster"
 _API_SERVER = "the API server does this work itself"
+_SUPERVISOR = "only a Mooring server is a supervisor, and guards what a supervisor states in a request"
 _UNKNOWN_KINDS = "it would have to know every kind of the cluster"
 
 IN_SERVER: Mapping[str, str] = MappingProxyType(
@@ -147,6 +148,8 @@ IN_SERVER: Mapping[str, str] = MappingProxyType(
         "namespace-controller": _UNKNOWN_KINDS,
         "garbage-collector-controller": _UNKNOWN_KINDS,
         "pod-garbage-collector-controller": _KUBERNETES,
+        "k3s-supervisor-approver": _SUPERVISOR,
+        "k3s-node-password-controller": _SUPERVISOR,
         "clusterrole-aggregation-controller": _KUBERNETES,
         "kubernetes-service-controller": _API_SERVER,
         "event-cleaner": _API_SERVER,

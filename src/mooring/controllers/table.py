@@ -25,6 +25,7 @@ from mooring.controllers.certificates.servingapprover import ServingApprover
 from mooring.controllers.certificates.signer import CsrSigner
 from mooring.controllers.certificates.signerpolicy import SignerPolicy
 from mooring.controllers.certificates.signingpolicy import NO_POLICY, SigningPolicy
+from mooring.controllers.certificates.supervisorapprover import SupervisorApprover
 from mooring.controllers.certificates.tokenlimits import BootstrapTokenLimits
 from mooring.controllers.certificates.trustbundlepublisher import TrustBundlePublisher
 from mooring.controllers.clusterroleaggregation import ClusterRoleAggregation
@@ -34,6 +35,7 @@ from mooring.controllers.kubernetesservice import PORT, KubernetesService
 from mooring.controllers.namespace.deletion import NamespaceController
 from mooring.controllers.node.identity import NodeIdentityController
 from mooring.controllers.node.lifecycle import GRACE_PERIOD, NodeLifecycle
+from mooring.controllers.node.passwords import NodePasswordController
 from mooring.controllers.podgc import PodGarbageCollector
 from mooring.controllers.selection import select
 from mooring.controllers.serviceaccount.legacytokencleaner import LegacyTokenCleaner
@@ -69,7 +71,7 @@ class ControllerSettings:
     """Rule for machines whose certificate has expired; None leaves their requests to a person."""
     node_monitor_grace_period: timedelta = GRACE_PERIOD
     trusts_source_address: bool = False
-    """True when the API server itself records the address of each requester, as Mooring does."""
+    """True when the API server itself records the address of each requester, and what its supervisor states, as Mooring does."""
     deletion_ends_membership: bool = True
     """Deleting a Node ends the membership of its machine."""
     server_records_deletions: bool = True
@@ -106,10 +108,12 @@ CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingP
             issuance_checks(settings),
             settings.trusts_source_address,
             settings.signing_policy,
+            guards_extra=settings.trusts_source_address,
         ),
         "certificatesigningrequest-cleaner-controller": lambda settings: CsrCleaner(),
         "kubelet-serving-approver": lambda settings: ServingApprover(issuance_checks(settings)),
         "machine-inventory-approver": lambda settings: InventoryApprover(issuance_checks(settings)),
+        "k3s-supervisor-approver": lambda settings: SupervisorApprover(issuance_checks(settings)),
         "root-ca-certificate-publisher-controller": lambda settings: RootCaCertPublisher(settings.root_ca),
         "kube-apiserver-serving-clustertrustbundle-publisher-controller": lambda settings: TrustBundlePublisher(
             settings.root_ca
@@ -126,6 +130,7 @@ CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingP
             settings.signing_duration, settings.deletion_ends_membership, not settings.server_records_deletions
         ),
         "node-lifecycle-controller": lambda settings: NodeLifecycle(settings.node_monitor_grace_period),
+        "k3s-node-password-controller": lambda settings: NodePasswordController(),
         "clusterrole-aggregation-controller": lambda settings: ClusterRoleAggregation(),
         "kubernetes-service-controller": lambda settings: KubernetesService(
             settings.addresses, settings.port, settings.service_address

@@ -73,6 +73,7 @@ async def running(
         stack.push_async_callback(_drain, assembly)
         stack.callback(assembly.watches.drain)
         if assembly.supervisor is not None:
+            stack.push_async_callback(assembly.supervisor.passwords.close)
             stack.callback(assembly.supervisor.tunnels.drain)
         if seat is None:
             network = config[NetworkSettings]

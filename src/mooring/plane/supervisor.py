@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cryptography.x509 import Certificate
+
 from mooring.apimachinery.schema import Obj
 from mooring.clock import Clock
 from mooring.pki.pem import certificates_pem
+from mooring.pki.x509.clusterca import ClusterCa
 from mooring.plane.agentconfig import agent_config
 from mooring.plane.authentication import Authentication
 from mooring.plane.configuration import ServerConfig
@@ -17,8 +20,11 @@ from mooring.plane.serving.pair import ServingPair
 from mooring.plane.sharedkeys.jointokens import JoinTokenFiles
 from mooring.plane.sharedkeys.served import server_keys
 from mooring.plane.sharedkeys.share import SharedKeys
+from mooring.plane.signing.authorities import SignerAuthorities
 from mooring.registry.store import Registry
 from mooring.server.endpoints.supervisor.addresses import api_server_addresses
+from mooring.server.endpoints.supervisor.certificates import NodeCertificates
+from mooring.server.endpoints.supervisor.nodepasswords import NodePasswords
 from mooring.server.endpoints.supervisor.services import SupervisorServices
 from mooring.server.endpoints.supervisor.table import routes
 from mooring.server.endpoints.supervisor.tunnel import Tunnels
@@ -44,6 +50,9 @@ class SupervisorParts:
     encryption: EncryptionAtRest
     clock: Clock
     ready: Callable[[], bool]
+    signing: SignerAuthorities
+    ca: ClusterCa
+    entropy: Callable[[int], bytes]
     shared_keys: SharedKeys | None
     """None for a store in memory."""
 
@@ -55,6 +64,13 @@ class SupervisorApi:
         self._parts = parts
         self._counting = asyncio.Lock()
         self.tunnels = Tunnels(parts.clock)
+        self.passwords = NodePasswords(
+            parts.registry,
+            parts.clock,
+            parts.entropy,
+            fail_open=parts.config[K3sSettings].k3s_node_password_fail_open,
+            workers=share.workers,
+        )
         self.tokens = None if parts.config[StorageSettings].in_memory else JoinTokenFiles(parts.config)
         """None for a server without a data directory."""
         self.supervisor = Supervisor(
@@ -72,10 +88,19 @@ class SupervisorApi:
             config=self._agent_config,
             apiservers=lambda: api_server_addresses(parts.registry.views) or tuple(map(str, parts.config.endpoints)),
             ready=parts.ready,
+            certificates=NodeCertificates(
+                registry=parts.registry, passwords=self.passwords, chain_for=self._chain_for, clock=parts.clock
+            ),
             tunnels=self.tunnels,
             encryption=self._encryption_status,
             server_keys=server_keys(parts.config, parts.shared_keys, self._agent_config),
         )
+
+    def _chain_for(self, signer_name: str) -> tuple[Certificate, ...]:
+        """Return the CA that signs for a signer, and the CAs that are trusted beside it."""
+        ca = self._parts.ca
+        others = (one for one in ca.trusted if one != ca.authority.certificate)
+        return self._parts.signing.chain_for(signer_name) or (ca.authority.certificate, *others)
 
     def _agent_config(self) -> Obj:
         encrypts_secrets = self._parts.encryption.providers.is_configured(SECRETS)

@@ -1,7 +1,8 @@
 """CertificateSigningRequest: schema, strategy, print columns.
 
 Rules kept here (docs/protocol/certificate-signing-requests.md):
-* The server sets username, uid, groups and extra to those of the request's user, whatever the client sends.
+* The server sets username, uid, groups and extra to those of the request's user, whatever the client sends. Keys of extra that
+  begin with `mooring.io/k3s-` come from no user, however it was authenticated or impersonated: only the supervisor states them.
 * spec is immutable. status changes only through `/approval` (conditions) and `/status` (certificate and other conditions). A new
   object has an empty status.
 * spec is validated only while the object has neither a condition nor a certificate: create empties status, and later every
@@ -24,6 +25,7 @@ from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scal
 from mooring.apimachinery.table import AGE
 from mooring.clock import human_duration
 from mooring.errors import FieldError
+from mooring.pki.x509.supervisorsigners import RESERVED
 from mooring.pki.x509.usages import USAGES
 
 API = "io.k8s.api.certificates.v1."
@@ -107,7 +109,7 @@ def _prepare_for_create(obj: Obj, change: Change) -> None:
         ("username", user.username),
         ("uid", user.uid),
         ("groups", list(user.groups)),
-        ("extra", {key: list(values) for key, values in user.extra.items()}),
+        ("extra", _extra(change)),
     ):
         if value:
             spec[name] = value
@@ -115,6 +117,12 @@ def _prepare_for_create(obj: Obj, change: Change) -> None:
             spec.pop(name, None)
     obj["status"] = {}
     record_source_address(obj, change)
+
+
+def _extra(change: Change) -> dict[str, list[str]]:
+    """Return the extra attributes of the user, with those that the server states about it."""
+    own = {key: list(values) for key, values in change.user.extra.items() if not key.startswith(RESERVED)}
+    return own | {key: list(values) for key, values in change.attested.items()}
 
 
 def _prepare_for_update(new: Obj, old: Obj, change: Change) -> None:

@@ -79,6 +79,12 @@ NODE_IDENTITY_SPEC = Message(
             Scalar.BOOL,
             "The machine may create its Node again after it was deleted; the membership has not ended then.",
         ),
+        Field(
+            "nodePasswordUID",
+            7,
+            Scalar.STRING,
+            "uid of the Secret with the node password of k3s. Whoever proves this password may have the name with another key.",
+        ),
     ),
     "The keys to which the name of a node belongs.",
 )
@@ -104,8 +110,9 @@ def _validate(obj: Obj) -> list[FieldError]:
     errors = [] if len(keys) <= MAX_KEYS else [invalid("spec.keys", len(keys), f"must have at most {MAX_KEYS} items")]
     for index, key in enumerate(keys[:MAX_KEYS]):
         errors += _key_errors(key, f"spec.keys[{index}]")
-    if len(spec.get("nodeUID", "").encode()) > MAX_UID:
-        errors.append(too_long("spec.nodeUID", MAX_UID))
+    for name in ("nodeUID", "nodePasswordUID"):
+        if len(spec.get(name, "").encode()) > MAX_UID:
+            errors.append(too_long(f"spec.{name}", MAX_UID))
     token = spec.get("token", "")
     if token and not is_token_id(token):
         errors.append(

@@ -22,6 +22,7 @@ from mooring.pki.errors import PkiError
 from mooring.pki.x509 import names
 from mooring.pki.x509.requests import CertificateRequest, parse_request
 from mooring.pki.x509.signers import SIGNERS
+from mooring.pki.x509.supervisorsigners import issued_request
 
 PLURAL = KIND.resource.plural
 QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"
@@ -64,7 +65,9 @@ def fingerprint(request: CertificateRequest) -> str:
 
 def _request(spec: dict[str, Any]) -> dict[str, Any]:
     try:
-        request = parse_request(base64_field(spec.get("request")))
+        request = issued_request(
+            parse_request(base64_field(spec.get("request"))), spec.get("signerName") or "", spec.get("extra") or {}
+        )
     except PkiError as error:
         return {"problem": str(error)}
     alternatives = request.alternative_names

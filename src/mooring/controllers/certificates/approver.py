@@ -73,7 +73,7 @@ class CsrApprover:
             return ()
         spec = csr["spec"]
         try:
-            request = parsed_request(spec["request"])
+            request = parsed_request(csr)
         except (RequestError, ValueError):  # ValueError: no base64
             return ()  # written by another server, since this one validates; the signer reports the error after an approval
         signer = SIGNERS[spec["signerName"]]
@@ -98,11 +98,11 @@ class CsrApprover:
             if allowed:
                 return self._approve(issuance, views, f"a SubjectAccessReview grants the requester {approval}")
             return self._check_approvals(issuance, views, rest) or (
-                *_not_granted(issuance, approval),
+                *marked_as_not_granted(issuance, approval),
                 Retry("the requester may not have its kubelet client certificate approved by itself"),
             )
 
-        return (CheckAccess(_access_review(issuance.csr["spec"], approval), then),)
+        return (CheckAccess(access_review(issuance.csr["spec"], approval), then),)
 
     def _approve(self, issuance: Issuance, views: Views, grounds: str) -> Sequence[Action]:
         """Approve a request that RBAC or the rule allows, unless an issuance check objects or has to claim something first."""
@@ -121,7 +121,7 @@ def _may_be_approved(csr: Obj) -> bool:
     return signer is not None and bool(signer.auto_approvals) and is_undecided(csr)
 
 
-def _not_granted(issuance: Issuance, approval: str) -> Sequence[Action]:
+def marked_as_not_granted(issuance: Issuance, approval: str) -> Sequence[Action]:
     """Return the action that names the missing permission; none when the request says already why it waits.
 
     Two approvers that each insisted on their own reason would write without end.
@@ -136,7 +136,8 @@ def _not_granted(issuance: Issuance, approval: str) -> Sequence[Action]:
     return marked_as_held(issuance.csr, Objection(NOT_GRANTED, message))
 
 
-def _access_review(spec: Obj, approval: str) -> Obj:
+def access_review(spec: Obj, approval: str) -> Obj:
+    """Return a SubjectAccessReview that asks whether the requester may have its requests approved automatically."""
     user = {
         "user": spec.get("username"),
         "uid": spec.get("uid"),

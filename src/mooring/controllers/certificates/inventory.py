@@ -8,6 +8,9 @@ Rules kept here:
 * A used entry fits the key that used it and no other. The claim is an update with the resourceVersion of the plan: of two requests
   one is refused, and planned again.
 * With `--machine-inventory=required` a request without a fitting entry waits for a person. A person may approve any machine.
+* A machine that joins by k3s's way uses its entry with the client certificate of its kubelet. Where entries are required, a serving
+  certificate needs one for the name and the network; a certificate of a user that all machines share needs a machine that joined
+  from the same address.
 * The signer repeats the check: an entry that was removed between approval and signature stops an automatic approval.
 """
 
@@ -20,15 +23,18 @@ from mooring.api.certificates.sourceaddress import source_address_of
 from mooring.api.core.addresses import parse_address
 from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.authorizedmachine import PLURAL, used_by
+from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.view import View, ViewFollower, Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.controllers.actions import Update
 from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
+from mooring.controllers.certificates.joinedmachines import JoinedMachines, names_no_machine
 from mooring.controllers.certificates.noderecovery import is_recovery
 from mooring.identity import NODE_PREFIX
 from mooring.pki.keys import public_key_der
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
+from mooring.pki.x509.supervisorsigners import K3S_KUBELET_CLIENT, K3S_KUBELET_SERVING
 from mooring.trust.bootstraptoken.restrictions import matches, parse_networks
 from mooring.trust.machinecode import is_proven
 
@@ -104,18 +110,28 @@ class MachineInventory:
 
     required: bool = False
     name: str = "machine-inventory"
-    watches: tuple[str, ...] = (PLURAL,)
+    watches: tuple[str, ...] = (PLURAL, IDENTITIES)
+    _joined: JoinedMachines = field(default_factory=JoinedMachines, repr=False, compare=False)
     _index: MachineIndex = field(default_factory=MachineIndex, repr=False, compare=False)
 
     def check(self, issuance: Issuance, views: Views) -> Finding | None:
         if not concerns(issuance):
-            return None
+            return self._beside(issuance, views) if self.required and issuance.automatic else None
         match = self.match(issuance, views)
         if match.entry is None:
             return _missing(issuance, match) if self.required and issuance.automatic else None
         if used_by(match.entry) is not None or not (self.required or match.authorizes):
             return None
         return Preparation((_claim(match.entry, issuance),))
+
+    def _beside(self, issuance: Issuance, views: Views) -> Objection | None:
+        """Return an objection to a certificate that a machine which needs an entry requests beside its client certificate."""
+        if names_no_machine(issuance):
+            return self._joined.objection(issuance, views)
+        if issuance.signer_name != K3S_KUBELET_SERVING or issuance.username == f"{NODE_PREFIX}{issuance.node_name}":
+            return None
+        entries = self._index.candidates(issuance.node_name, views[PLURAL])
+        return None if any(_is_within(entry, issuance) for entry in entries) else _missing(issuance, Match(None))
 
     def match(self, issuance: Issuance, views: Views) -> Match:
         """Return the entry that the request fits: one that its key has used, else one that authorizes, else a name."""
@@ -139,14 +155,14 @@ class MachineInventory:
 def concerns(issuance: Issuance) -> bool:
     """Return true for a request of a machine that joins."""
     return (
-        issuance.signer_name == KUBE_APISERVER_CLIENT_KUBELET
+        issuance.signer_name in (KUBE_APISERVER_CLIENT_KUBELET, K3S_KUBELET_CLIENT)
         and issuance.username != issuance.request.common_name
         and not is_recovery(issuance.csr)
     )
 
 
 def node_name_of(issuance: Issuance) -> str:
-    return issuance.request.common_name.removeprefix(NODE_PREFIX)
+    return issuance.node_name or issuance.request.common_name
 
 
 def _key(issuance: Issuance) -> str:
@@ -158,16 +174,22 @@ def _fits(entry: Obj, issuance: Issuance, key: str, node_name: str) -> bool:
     fingerprint, verifier = spec.get("keyFingerprint"), spec.get("codeVerifier")
     if fingerprint and fingerprint != key:
         return False
-    networks = [network for text in spec.get("allowedCIDRs") or () for network in parse_networks(text)]
-    if networks:
-        address = parse_address(source_address_of(issuance.csr))
-        address = getattr(address, "ipv4_mapped", None) or address
-        if address is None or not any(address in network for network in networks):
-            return False
+    if not _is_within(entry, issuance):
+        return False
     if not verifier:
         return True
     request = issuance.request
     return is_proven(verifier, request.challenge_password, node_name, public_key_der(request.public_key))
+
+
+def _is_within(entry: Obj, issuance: Issuance) -> bool:
+    """Return true when the request comes from a network of the entry."""
+    networks = [network for text in spec_of(entry).get("allowedCIDRs") or () for network in parse_networks(text)]
+    if not networks:
+        return True
+    address = parse_address(source_address_of(issuance.csr))
+    address = getattr(address, "ipv4_mapped", None) or address
+    return address is not None and any(address in network for network in networks)
 
 
 def _claim(entry: Obj, issuance: Issuance) -> Update:

@@ -78,7 +78,7 @@ class InventoryApprover:
             return ()
         spec = csr["spec"]
         try:
-            request = parsed_request(spec["request"])
+            request = parsed_request(csr)
         except (RequestError, ValueError):  # ValueError: no base64
             return ()  # written by another server, since this one validates
         issuance = Issuance(csr=csr, request=request, now=now, automatic=True)

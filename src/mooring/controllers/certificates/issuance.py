@@ -13,7 +13,7 @@ Rules kept here:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -23,7 +23,9 @@ from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Requeue, Update
 from mooring.controllers.certificates.requeststate import REQUESTS, with_condition
+from mooring.identity import NODE_PREFIX
 from mooring.pki.x509.requests import CertificateRequest
+from mooring.pki.x509.supervisorsigners import NODE_SIGNERS, node_name_in, password_in
 
 NEEDS_APPROVAL = "NeedsApproval"
 """Type of the condition of a held request."""
@@ -53,6 +55,25 @@ class Issuance:
         """The user who created the request."""
         name: str = self.csr["spec"].get("username", "")
         return name
+
+    @property
+    def extra(self) -> Mapping[str, Sequence[str]]:
+        """Extra attributes of the user, and those that the server stated about it."""
+        found: Mapping[str, Sequence[str]] = self.csr["spec"].get("extra") or {}
+        return found
+
+    @property
+    def node_name(self) -> str:
+        """Name of the node that the certificate is for; "" when it is for none."""
+        if self.signer_name in NODE_SIGNERS:
+            return node_name_in(self.extra)
+        name = self.request.common_name.removeprefix(NODE_PREFIX)
+        return name if name != self.request.common_name else ""
+
+    @property
+    def password(self) -> str:
+        """uid of the Secret of the node password that the requester proved; "" when it proved none."""
+        return password_in(self.extra) if self.signer_name in NODE_SIGNERS else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,9 @@ from mooring.pki.keys import accepted_public_key, public_key_fingerprint
 from mooring.pki.x509 import names
 from mooring.pki.x509.authority import Authority
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
+from mooring.pki.x509.supervisorsigners import K3S_KUBELET_CLIENT
+
+_KUBELET_CLIENT = (KUBE_APISERVER_CLIENT_KUBELET, K3S_KUBELET_CLIENT)
 
 
 def issued_entry(
@@ -25,7 +28,7 @@ def issued_entry(
     """Return the entry for a certificate that `authority` signed for the request `csr`. Values that are not known are empty."""
     spec, metadata = csr["spec"], csr["metadata"]
     subject = names.common_name(certificate.subject)
-    is_node = spec["signerName"] == KUBE_APISERVER_CLIENT_KUBELET and subject.startswith(NODE_PREFIX)
+    is_node = spec["signerName"] in _KUBELET_CLIENT and subject.startswith(NODE_PREFIX)
     requester = spec.get("username", "")
     entry = {
         "time": rfc3339(now),

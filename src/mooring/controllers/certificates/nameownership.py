@@ -13,6 +13,13 @@ Rules kept here:
 * An entry is written once for each request: the serial number is known before the signature (`request_serial_number`), and
   `notAfter` is an upper bound, because a person may approve later. An entry that is already there makes the check pass. It has no
   serial number when another program signs.
+* A machine that joined by k3s's way owns its name by the node password, too: the record names the Secret of the password. Whoever
+  proves that password may have another key, with another token as well. While the Secret exists, a name that waits for its Node is
+  not free for others. Once the Secret is gone, as k3s's documents tell an administrator, the next password takes the name over.
+* A name whose record has no password belongs to a key. The first password of such a name is accepted from the machine itself, or
+  where the name could be had by another key (`password_objection`).
+* The request of k3s for a serving certificate comes before that for a client certificate. It claims the name by the password, and
+  changes no key.
 * A serving key is not recorded. Its request must name a node well, and the node must be a member.
 """
 
@@ -39,10 +46,13 @@ from mooring.identity import BOOTSTRAP_USER_PREFIX, CREDENTIAL_ID, NODE_PREFIX
 from mooring.pki.x509.authority import Authority, request_serial_number
 from mooring.pki.x509.profiles import BACKDATE, SHORT, SIGNING_DURATION, ttl
 from mooring.pki.x509.signers import KUBELET_SERVING
+from mooring.pki.x509.supervisorsigners import K3S_KUBELET_SERVING, NODE_SIGNERS
 from mooring.pki.x509.usages import CLIENT_AUTH
 from mooring.trust.bootstraptoken.restrictions import NODE_NAME
 from mooring.trust.bootstraptoken.token import is_token_id
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
+from mooring.trust.k3s.nodepassword import NAMESPACE as PASSWORD_NAMESPACE
+from mooring.trust.k3s.nodepassword import secret_name as password_secret_name
 
 NODES = "nodes"
 SECRETS = "secrets"
@@ -67,18 +77,29 @@ class NameOwnership:
     watches: tuple[str, ...] = (PLURAL, NODES, SECRETS)
 
     def check(self, issuance: Issuance, views: Views) -> Finding | None:
-        common_name = issuance.request.common_name
-        serving = issuance.signer_name == KUBELET_SERVING
-        if not common_name.startswith(NODE_PREFIX) or not (serving or _is_for_clients(issuance.csr)):
+        is_serving = issuance.signer_name in (KUBELET_SERVING, K3S_KUBELET_SERVING)
+        if not _is_about_a_node(issuance) or not (is_serving or _is_for_clients(issuance.csr)):
             return None
-        name = common_name.removeprefix(NODE_PREFIX)
+        name = issuance.node_name
         problems = dns1123_subdomain_errors(name)
         if problems:
             return Objection(NAME_INVALID, f'"{name}" cannot be the name of a node: {problems[0]}', denies=True)
         claim = _Claim(issuance, name, views)
-        if claim.has_ended and issuance.automatic and (serving or claim.is_by_the_machine):
+        by_member = issuance.signer_name == KUBELET_SERVING or claim.is_by_the_machine
+        if claim.has_ended and issuance.automatic and by_member:
             return Objection(MEMBERSHIP_ENDED, _ended_message(name, issuance))
-        return None if serving else self._client_finding(claim, issuance)
+        if issuance.signer_name == K3S_KUBELET_SERVING:
+            return self._serving_finding(claim, issuance)
+        return None if is_serving else self._client_finding(claim, issuance)
+
+    def _serving_finding(self, claim: _Claim, issuance: Issuance) -> Finding | None:
+        """Claim the name by the node password for a machine whose key is not known yet."""
+        if claim.is_password_owner:
+            return None
+        key = f"sha256:{issuance.request.key_fingerprint}"
+        if claim.is_by_the_machine or claim.is_open or not issuance.automatic or claim.token_names_node:
+            return claim.password_record() if claim.password else None
+        return Objection(NAME_TAKEN, _taken_message(claim, key, issuance))
 
     def _client_finding(self, claim: _Claim, issuance: Issuance) -> Finding | None:
         end = _needed_until(issuance, self.signing_duration)
@@ -89,36 +110,71 @@ class NameOwnership:
             entry["issuer"] = f"sha256:{authority.key_fingerprint}"
         if not claim.has_ended and any(_covers(key, entry, end) for key in claim.keys):
             return None
-        if (claim.is_by_the_machine or claim.holds(entry["publicKey"])) and not claim.has_ended:
+        is_owner = claim.is_by_the_machine or claim.is_password_owner or claim.holds(entry["publicKey"])
+        if is_owner and not claim.has_ended:
             return claim.addition(entry, issuance.now)
         if claim.is_open or not issuance.automatic or claim.token_names_node:
             return claim.replacement(entry)
         return Objection(NAME_TAKEN, _taken_message(claim, entry["publicKey"], issuance))
 
 
-class _Claim:
-    """A request for the name of a node, and what is recorded about the name."""
+def password_objection(name: str, username: str, views: Views) -> str:
+    """Return the reason for which a user may not set the first password of a node; "" when it may.
 
-    def __init__(self, issuance: Issuance, name: str, views: Views) -> None:
+    Whoever may not have the name sets no password for it: the machine that owns the name could not use k3s's way afterwards.
+    """
+    wanted = _WantedName(name, username, views, password="")
+    if wanted.is_by_the_machine or wanted.is_open or wanted.has_lost_password or wanted.token_names_node:
+        return ""
+    kind = "node" if wanted.node is not None else "nodeidentity"
+    return (
+        f"the name {name} belongs to another machine, which has no node password; choose another name (--with-node-id), or, if "
+        f"the machine was replaced, delete its entry (kubectl delete {kind} {name})"
+    )
+
+
+class _WantedName:
+    """The name of a node, what is recorded about it, and the user who wants it."""
+
+    def __init__(self, name: str, username: str, views: Views, password: str) -> None:
         self.name = name
         self.identity = views[PLURAL].get(name)
         self.node = views[NODES].get(name)
         self.keys = keys_of(self.identity) if self.identity is not None else []
         self.has_ended = has_ended(self.identity, self.node)
-        username = issuance.username
         self.is_by_the_machine = username in (NODE_PREFIX + name, RECOVERING_PREFIX + name)
         token = username.removeprefix(BOOTSTRAP_USER_PREFIX)
         self.token = token if username != token and is_token_id(token) else ""
         self.token_names_node = bool(self.token) and _names(views, self.token, name)
+        recorded = spec_of(self.identity).get("nodePasswordUID", "") if self.identity is not None else ""
+        secret = views[SECRETS].get(password_secret_name(name), PASSWORD_NAMESPACE) if recorded or password else None
+        present = secret["metadata"].get("uid", "") if secret is not None else ""
+        self.password = password if password == present else ""  # proved, and still the one of the node
+        self.is_password_owner = bool(self.password) and self.password == recorded
+        self.has_lost_password = bool(recorded) and recorded != present
+        self._is_reserved = bool(recorded) and recorded == present and not self.is_password_owner
+
+    @property
+    def is_open(self) -> bool:
+        """True when any machine may have the name: nobody had it yet, its Node was deleted and the machine has not returned, or the
+        Secret of its node password was deleted and the machine has proved a new one."""
+        if self._is_reserved:
+            return False
+        if self.has_ended or (self.password and self.has_lost_password):
+            return True
+        return self.node is None and (not self.keys or was_deleted(self.identity, None))
+
+
+class _Claim(_WantedName):
+    """A request for the name of a node, and what is recorded about the name."""
+
+    def __init__(self, issuance: Issuance, name: str, views: Views) -> None:
+        super().__init__(name, issuance.username, views, issuance.password)
+        username = issuance.username
         address = source_address_of(issuance.csr)
         self.source_address = address if parse_address(address) is not None else ""
         self._certificate = _presented_certificate(issuance.csr)
         self._proven = proven_key(issuance.csr) if username == RECOVERING_PREFIX + name else ""
-
-    @property
-    def is_open(self) -> bool:
-        """True when any machine may have the name: nobody had it yet, or its Node was deleted and the machine has not returned."""
-        return self.has_ended or (self.node is None and (not self.keys or was_deleted(self.identity, None)))
 
     def holds(self, public_key: str) -> bool:
         """Return true when the name belongs to this key."""
@@ -140,14 +196,28 @@ class _Claim:
         recorded = spec_of(self.identity).get("formerCertificate", "") if self.identity is not None else ""
         former = self._certificate if not self.keys or self._certificate == recorded else ""
         if self.identity is None:
-            return self._creation(keys, formerCertificate=former)
-        changed = with_spec(self.identity, keys=keys, sourceAddress=self.source_address, formerCertificate=former)
+            return self._creation(keys, formerCertificate=former, nodePasswordUID=self.password)
+        obtained = spec_of(self.identity).get("token", "")
+        changed = with_spec(
+            self.identity,
+            keys=keys,
+            token=self.token or obtained if self.password else obtained,
+            sourceAddress=self.source_address,
+            formerCertificate=former,
+            nodePasswordUID=self.password or spec_of(self.identity).get("nodePasswordUID", ""),
+        )
         return Preparation((Update(PLURAL, changed),))
+
+    def password_record(self) -> Preparation:
+        """Return the preparation that reserves the name for whoever proves the node password, and leaves the keys as they are."""
+        if self.identity is None:
+            return self._creation([], token=self.token, nodePasswordUID=self.password)
+        return Preparation((Update(PLURAL, with_spec(self.identity, nodePasswordUID=self.password)),))
 
     def replacement(self, entry: Obj) -> Preparation:
         """Return the preparation that gives the name to this key alone."""
         if self.identity is None:
-            return self._creation([entry], token=self.token)
+            return self._creation([entry], token=self.token, nodePasswordUID=self.password)
         changed = with_spec(
             self.identity,
             keys=[entry],
@@ -156,12 +226,18 @@ class _Claim:
             token=self.token,
             sourceAddress=self.source_address,
             formerCertificate="",
+            nodePasswordUID=self.password,
         )
         return Preparation((Update(PLURAL, changed),))
 
     def _creation(self, keys: list[Obj], **fields: str) -> Preparation:
         created = new_identity(self.name, keys=keys, sourceAddress=self.source_address, **fields)
         return Preparation((Create(PLURAL, created, must_be_new=True),))
+
+
+def _is_about_a_node(issuance: Issuance) -> bool:
+    """Return true for a certificate with the name of a node, whether or not a Node can have the name."""
+    return issuance.signer_name in NODE_SIGNERS or issuance.request.common_name.startswith(NODE_PREFIX)
 
 
 def _is_for_clients(csr: Obj) -> bool:

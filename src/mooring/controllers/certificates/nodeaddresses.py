@@ -88,13 +88,18 @@ def control_plane(views: Views) -> frozenset[Owned]:
     return frozenset(one for one in found if isinstance(one, str) or not one.is_loopback)
 
 
+def api_servers(views: Views) -> Iterator[str]:
+    """Yield the addresses that API servers have themselves, without those of balancers before them."""
+    endpoints = views["endpoints"].get(*_SERVICE)
+    for subset in (endpoints or {}).get("subsets") or ():
+        yield from (one.get("ip", "") for one in subset.get("addresses") or ())
+
+
 def _control_plane(views: Views) -> Iterator[str]:
-    service, endpoints = views["services"].get(*_SERVICE), views["endpoints"].get(*_SERVICE)
+    service = views["services"].get(*_SERVICE)
     if service is not None:
         yield from (service.get("spec") or {}).get("clusterIPs") or ()
-    if endpoints is not None:
-        for subset in endpoints.get("subsets") or ():
-            yield from (one.get("ip", "") for one in subset.get("addresses") or ())
+    yield from api_servers(views)
     info = views["configmaps"].get(clusterinfo.NAME, clusterinfo.NAMESPACE)
     if info is not None:
         yield from published_hosts((info.get("data") or {}).get(KUBECONFIG_KEY, ""))

@@ -3,6 +3,7 @@
 Rules kept here (docs/protocol/certificate-signing-requests.md):
 * Approved and Denied count by their presence. Failed counts only when it is True: the API allows nothing else, but another writer
   of the store may have written it.
+* `parsed_request` returns the names that the certificate will have: those of the request, or those that the signer decides.
 * Conditions added here leave their times to the server.
 """
 
@@ -13,13 +14,19 @@ import base64
 from mooring.api.certificates.conditions import APPROVED, DENIED, FAILED, conditions_of
 from mooring.apimachinery.schema import Obj
 from mooring.pki.x509.requests import CertificateRequest, parse_request
+from mooring.pki.x509.supervisorsigners import issued_request
 
 REQUESTS = "certificatesigningrequests"
 
 
-def parsed_request(text: str) -> CertificateRequest:
-    """Parse `spec.request`. Raises RequestError, or ValueError when it is not base64."""
-    return parse_request(base64.b64decode(text))
+def parsed_request(csr: Obj) -> CertificateRequest:
+    """Parse `spec.request`, with the names that its signer puts into the certificate.
+
+    Raises RequestError, or ValueError when it is not base64.
+    """
+    spec = csr.get("spec") or {}
+    request = parse_request(base64.b64decode(spec.get("request") or ""))
+    return issued_request(request, spec.get("signerName", ""), spec.get("extra") or {})
 
 
 def is_issued(csr: Obj) -> bool:

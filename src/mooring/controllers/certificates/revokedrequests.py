@@ -16,7 +16,6 @@ from mooring.api.mooring.certificaterevocation import PLURAL, key_entry, node_en
 from mooring.api.view import Views
 from mooring.clock import parse_rfc3339
 from mooring.controllers.certificates.issuance import Issuance, Objection
-from mooring.identity import NODE_PREFIX
 
 KEY_REVOKED = "KeyRevoked"
 NODE_REVOKED = "NodeRevoked"
@@ -38,10 +37,10 @@ class RevokedRequests:
                 f"the public key of the request is revoked by certificaterevocations/{entry}: make a new key and ask again",
                 denies=True,
             )
-        common_name = issuance.request.common_name
-        if not common_name.startswith(NODE_PREFIX):
+        name = issuance.node_name
+        if not name:
             return None
-        entry = node_entry(common_name.removeprefix(NODE_PREFIX))
+        entry = node_entry(name)
         found = denylist.get(entry)
         if found is None:
             return None

@@ -95,7 +95,7 @@ class ServingApprover:
         if csr is None or not _may_be_approved(csr):
             return ()
         try:
-            request = parsed_request(csr["spec"]["request"])
+            request = parsed_request(csr)
         except (RequestError, ValueError):  # ValueError: no base64
             return ()  # written by another server, since this one validates
         issuance = Issuance(csr=csr, request=request, now=now, automatic=True)

@@ -1,6 +1,7 @@
 """certificatesigningrequest-signing-controller: signs certificates of approved requests.
 
 Rules kept here (docs/protocol/certificate-signing-requests.md):
+* Requests of the supervisor's signers are signed in a Mooring server only.
 * Requests that are Approved, not Denied, not Failed, without a certificate, and for a signer with an authority are signed. Requests
   for other signers are left to those.
 * A request that breaks a rule of its signer, or can never become a certificate, gets the condition Failed through `/status`,
@@ -49,6 +50,7 @@ from mooring.pki.pem import certificates_pem
 from mooring.pki.x509.authority import Authority, request_serial_number
 from mooring.pki.x509.profiles import SIGNING_DURATION, Template, from_request
 from mooring.pki.x509.signers import SIGNERS
+from mooring.pki.x509.supervisorsigners import SUPERVISOR_SIGNERS
 
 REASON = "SignerValidationFailure"
 
@@ -65,6 +67,8 @@ class CsrSigner:
     """True when the API server itself records the address of each requester, as Mooring does."""
     policy: Callable[[], SigningPolicy] = lambda: NO_POLICY
     """Returns the signing policy in force."""
+    guards_extra: bool = False
+    """True when the API server lets nobody but its supervisor state who joins, as Mooring does."""
     name: str = "certificatesigningrequest-signing-controller"
 
     @property
@@ -86,7 +90,7 @@ class CsrSigner:
             return (Retry(f"the CA expired at {rfc3339(authority.not_after)}: nothing can be signed"),)
         usages = spec.get("usages") or ()
         try:
-            request = parsed_request(spec["request"])
+            request = parsed_request(csr)
         except RequestError as error:
             return (_mark_failed(csr, str(error)),)
         except ValueError:
@@ -124,7 +128,10 @@ class CsrSigner:
         """Return the authority that is to sign the request now; None when it is in another stage, or for another signer."""
         if not is_approved_and_unsigned(csr):
             return None
-        return self.authority_for((csr.get("spec") or {}).get("signerName", ""))
+        signer_name = (csr.get("spec") or {}).get("signerName", "")
+        if signer_name in SUPERVISOR_SIGNERS and not self.guards_extra:
+            return None
+        return self.authority_for(signer_name)
 
 
 def _sign(

@@ -8,21 +8,28 @@ Rules kept here:
   a machine that repeats its request counts once, and one key cannot take many names.
 * Names are judged again, because another API server than Mooring admits requests without judging them. There the recorded source
   address cannot be trusted, and a token with networks needs a person.
+* A machine that joins by k3s's way requests four certificates with four keys. They are one join: its record is the hash of the node
+  password's Secret and the name. The two requests that name no machine need one that joined with the token before, and count
+  nothing.
 * A person who approves a request decides about names and networks. The join is counted if there is room.
 * A token without a number of joins causes no write.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mooring.api.certificates.sourceaddress import source_address_of
+from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Update
 from mooring.controllers.bootstrap.tokensecrets import SECRETS, is_token
 from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
+from mooring.controllers.certificates.joinedmachines import JoinedMachines, names_no_machine
 from mooring.identity import NAME_NOT_ALLOWED, NODE_PREFIX, bootstrap_token_id
+from mooring.pki.x509.requests import CertificateRequest
+from mooring.pki.x509.supervisorsigners import NODE_SIGNERS, SUPERVISOR_SIGNERS, Extra, node_name_in
 from mooring.trust.bootstraptoken.restrictions import (
     ALLOWED_CIDRS,
     MAX_JOINS,
@@ -50,7 +57,8 @@ class BootstrapTokenLimits:
     trusts_source_address: bool = False
     """True when the API server itself records the address of each requester, as Mooring does."""
     name: str = "bootstrap-token-limits"
-    watches: tuple[str, ...] = (SECRETS,)
+    watches: tuple[str, ...] = (SECRETS, IDENTITIES)
+    _joined: JoinedMachines = field(default_factory=JoinedMachines, repr=False, compare=False)
 
     def check(self, issuance: Issuance, views: Views) -> Finding | None:
         token_id = bootstrap_token_id(issuance.username)
@@ -73,11 +81,13 @@ class BootstrapTokenLimits:
             return None
         if issuance.automatic and (objection := self._objection(issuance, token_id, restrictions)) is not None:
             return objection
+        if names_no_machine(issuance):
+            return self._joined.objection(issuance, views) if issuance.automatic else None
         return _count(issuance, token_id, secret, restrictions, joined)
 
     def _objection(self, issuance: Issuance, token_id: str, restrictions: Restrictions) -> Objection | None:
         """Return an objection to the name or to the source of a request."""
-        if not requests_allowed_name(issuance.request.common_name, restrictions):
+        if not requests_allowed_name(_user_of(issuance), restrictions):
             return Objection(NAME_NOT_ALLOWED, name_refusal(token_id, restrictions), denies=True)
         if not restrictions.networks:
             return None
@@ -98,9 +108,20 @@ class BootstrapTokenLimits:
         )
 
 
-def requests_allowed_name(common_name: str, restrictions: Restrictions) -> bool:
-    """Return true when a token with these restrictions may request a certificate for `common_name`."""
-    if not restrictions.node_name:
+def _user_of(issuance: Issuance) -> str | None:
+    return joining_user(issuance.signer_name, issuance.request, issuance.extra)
+
+
+def joining_user(signer_name: str, request: CertificateRequest, extra: Extra) -> str | None:
+    """Return the user that the joining machine will be; None when the request names no machine."""
+    if signer_name in NODE_SIGNERS:
+        return f"{NODE_PREFIX}{node_name_in(extra)}"
+    return None if signer_name in SUPERVISOR_SIGNERS else request.common_name
+
+
+def requests_allowed_name(common_name: str | None, restrictions: Restrictions) -> bool:
+    """Return true when a token with these restrictions may request a certificate for a user; None names no machine."""
+    if not restrictions.node_name or common_name is None:
         return True
     name = common_name.removeprefix(NODE_PREFIX)
     return name != common_name and restrictions.allows_name(name)
@@ -122,7 +143,7 @@ def _count(
     issuance: Issuance, token_id: str, secret: Obj, restrictions: Restrictions, joined: tuple[str, ...]
 ) -> Finding | None:
     """Count the join of a request, unless it is counted already."""
-    key = join_record(issuance.request.key_fingerprint, issuance.request.common_name)
+    key = join_record(issuance.password or issuance.request.key_fingerprint, _user_of(issuance) or "")
     if restrictions.max_joins is None or key in joined:
         return None
     if len(joined) < restrictions.max_joins:

@@ -6,7 +6,8 @@ Rules kept here:
 * Requests for a signer that is not in `SIGNERS` are left to other controllers.
 * A refusal names every rule that the request breaks, in the order in which Kubernetes checks them. The text becomes the message of
   the condition Failed.
-* Only client certificates of kubelets are approved without a person or a custom approver.
+* Of the signers of Kubernetes, only client certificates of kubelets are approved without a person or a custom approver.
+* The signers of the supervisor compute the names of a certificate themselves (`mooring.pki.x509.supervisorsigners`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,14 @@ from types import MappingProxyType
 
 from mooring.identity import NODE_PREFIX, NODES
 from mooring.pki.x509.requests import CertificateRequest
+from mooring.pki.x509.supervisorsigners import (
+    K3S_CONTROLLER_CLIENT,
+    K3S_KUBE_PROXY_CLIENT,
+    K3S_KUBELET_CLIENT,
+    K3S_KUBELET_SERVING,
+    client_rules,
+    serving_rules,
+)
 from mooring.pki.x509.usages import CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT, SERVER_AUTH
 
 KUBE_APISERVER_CLIENT = "kubernetes.io/kube-apiserver-client"
@@ -26,6 +35,16 @@ LEGACY_UNKNOWN = "kubernetes.io/legacy-unknown"
 
 CLIENT_SIGNERS = (KUBE_APISERVER_CLIENT_KUBELET, KUBE_APISERVER_CLIENT)
 """Signers whose certificates the API server accepts from clients. It must trust their CAs."""
+
+COUNTERPARTS: Mapping[str, str] = MappingProxyType(
+    {
+        K3S_KUBELET_CLIENT: KUBE_APISERVER_CLIENT_KUBELET,
+        K3S_KUBELET_SERVING: KUBELET_SERVING,
+        K3S_KUBE_PROXY_CLIENT: KUBE_APISERVER_CLIENT,
+        K3S_CONTROLLER_CLIENT: KUBE_APISERVER_CLIENT,
+    }
+)
+"""Signers of the supervisor, each with the signer of Kubernetes whose CA signs for it, too."""
 
 NODE_CLIENT = "nodeclient"
 SELF_NODE_CLIENT = "selfnodeclient"
@@ -116,6 +135,10 @@ SIGNERS: Mapping[str, Signer] = MappingProxyType(
             Signer(KUBE_APISERVER_CLIENT_KUBELET, _kubelet_client, (SELF_NODE_CLIENT, NODE_CLIENT)),
             Signer(KUBELET_SERVING, _kubelet_serving),
             Signer(LEGACY_UNKNOWN, _no_rules),
+            Signer(K3S_KUBELET_CLIENT, client_rules),
+            Signer(K3S_KUBELET_SERVING, serving_rules),
+            Signer(K3S_KUBE_PROXY_CLIENT, client_rules),
+            Signer(K3S_CONTROLLER_CLIENT, client_rules),
         )
     }
 )

@@ -24,7 +24,7 @@ from mooring.pki.keys import load_private_key
 from mooring.pki.pem import certificates
 from mooring.pki.x509.authority import Authority
 from mooring.pki.x509.clusterca import CaState
-from mooring.pki.x509.signers import CLIENT_SIGNERS, SIGNERS
+from mooring.pki.x509.signers import CLIENT_SIGNERS, COUNTERPARTS, SIGNERS
 from mooring.plane.exposed import warn_if_exposed
 from mooring.plane.reloading import Reloading
 from mooring.plane.signing.tokenkey import open_key
@@ -57,10 +57,20 @@ class SignerAuthorities:
 
     def authority_for(self, signer_name: str) -> Authority | None:
         """Return the authority that signs for a signer now; None when this program does not sign for it."""
-        pair = self._pairs.get(signer_name)
-        if pair is not None:
-            return pair.state.authority
-        return self._default(signer_name)
+        pair = self._pair_of(signer_name)
+        return pair.state.authority if pair is not None else self._default(signer_name)
+
+    def chain_for(self, signer_name: str) -> tuple[x509.Certificate, ...]:
+        """Return the CA that signs for a signer now and the other CAs beside it in its file; none for the default CA."""
+        pair = self._pair_of(signer_name)
+        if pair is None:
+            return ()
+        first = pair.state.authority.certificate
+        return (first, *(one for one in pair.state.trusted if one != first))
+
+    def _pair_of(self, signer_name: str) -> _Pair | None:
+        """Return the files of a signer. Those of the supervisor have the CA of their counterpart in Kubernetes."""
+        return self._pairs.get(signer_name) or self._pairs.get(COUNTERPARTS.get(signer_name, ""))
 
     def client_cas(self) -> Mapping[str, CaState]:
         """Return the CAs of signers of client certificates, by the setting that names the file."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mooring.controllers.certificates.tokenlimits import name_refusal, requests_allowed_name
+from mooring.controllers.certificates.tokenlimits import joining_user, name_refusal, requests_allowed_name
 from mooring.errors import Cause
 from mooring.identity import NAME_NOT_ALLOWED, bootstrap_token_id
+from mooring.pki.x509.requests import CertificateRequest
 from mooring.registry.admission.certificates import CSRS, parse_new_request
 from mooring.registry.admission.request import AdmissionRequest
 from mooring.trust.bootstraptoken.restrictions import read_restrictions
@@ -36,10 +37,15 @@ class BootstrapTokenLimits:
         if not restrictions.node_name:
             return
         parsed = parse_new_request(request)
-        if parsed is not None and not requests_allowed_name(parsed.common_name, restrictions):
+        if parsed is not None and not requests_allowed_name(_user(request, parsed), restrictions):
             message = name_refusal(token_id, restrictions)
             refusal = request.forbidden(message)
             refusal.details = replace(
                 refusal.details, causes=(*refusal.details.causes, Cause(NAME_NOT_ALLOWED, message))
             )
             raise refusal
+
+
+def _user(request: AdmissionRequest, parsed: CertificateRequest) -> str | None:
+    spec = (request.new or {}).get("spec") or {}
+    return joining_user(spec.get("signerName", ""), parsed, spec.get("extra") or {})

@@ -21,6 +21,7 @@ from mooring.identity import MASTERS
 from mooring.pki.errors import RequestError
 from mooring.pki.x509.requests import CertificateRequest, parse_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT
+from mooring.pki.x509.supervisorsigners import issued_request
 from mooring.registry.admission.request import AdmissionRequest
 
 CSRS = "certificatesigningrequests"
@@ -74,11 +75,15 @@ class CertificateSubjectRestriction:
 
 
 def parse_new_request(request: AdmissionRequest) -> CertificateRequest | None:
-    """Parse the certificate request of a new CSR. Return None when validation will refuse the object. Raises ForbiddenError."""
+    """Parse the certificate request of a new CSR, with the names that its signer puts into the certificate.
+
+    Return None when validation will refuse the object. Raises ForbiddenError.
+    """
     assert request.new is not None  # callers handle CREATE only
-    text = (request.new.get("spec") or {}).get("request", "")
+    spec = request.new.get("spec") or {}
     try:
-        return parse_request(base64.b64decode(text, validate=True))
+        parsed = parse_request(base64.b64decode(spec.get("request", ""), validate=True))
+        return issued_request(parsed, spec.get("signerName", ""), spec.get("extra") or {})
     except (RequestError, binascii.Error) as error:
         if request.kind.validate(request.new):
             return None  # a 422 tells more than a 403

@@ -29,6 +29,7 @@ from mooring.registry.admission.recoveringnodes import RecoveringNodeRestriction
 from mooring.registry.admission.request import Admission
 from mooring.registry.admission.serviceaccount import ServiceAccount
 from mooring.registry.admission.serviceallocation import ServiceClusterIP, ServiceNodePort
+from mooring.registry.admission.supervisorrequests import SupervisorRequests
 from mooring.settings.addresses import Network
 
 ADMISSION: Mapping[str, Callable[[], Admission]] = MappingProxyType(
@@ -38,6 +39,7 @@ ADMISSION: Mapping[str, Callable[[], Admission]] = MappingProxyType(
         "DefaultTolerationSeconds": DefaultTolerationSeconds,
         "NodeRestriction": NodeRestriction,
         "RecoveringNodeRestriction": RecoveringNodeRestriction,
+        "SupervisorRequests": SupervisorRequests,
         "NodeMembership": NodeMembership,
         "ServiceClusterIP": ServiceClusterIP,
         "ServiceNodePort": ServiceNodePort,
@@ -57,6 +59,7 @@ ALWAYS_ENABLED = frozenset(
     {
         "NodeMembership",
         "RecoveringNodeRestriction",
+        "SupervisorRequests",
         "ServiceClusterIP",
         "ServiceNodePort",
         "LineageAppendOnly",
@@ -64,7 +67,7 @@ ALWAYS_ENABLED = frozenset(
     }
 )
 """Plugins that cannot be disabled: in kube-apiserver the storage of Services and of RBAC does their work.
-RecoveringNodeRestriction goes with an authenticator of Mooring's own (`--node-recovery`).
+RecoveringNodeRestriction goes with an authenticator of Mooring's own (`--node-recovery`), SupervisorRequests with signers.
 The setting `--node-deletion` decides on membership.
 The lineage of certificates proves nothing if its plugin can be turned off."""
 

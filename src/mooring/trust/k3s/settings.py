@@ -57,6 +57,12 @@ class K3sSettings(Settings):
         secret=True,
         parse=_agent_token,
     )
+    k3s_node_password_fail_open: bool = setting(
+        BOOLEAN,
+        default=False,
+        meaning="Give a machine its certificates when its node password cannot be stored, and verify it later, as k3s does. "
+        "Another machine may then get the certificates of a name that is free; they are not taken back.",
+    )
     cluster_cidr: tuple[str, ...] = setting(
         COMMA_SEPARATED,
         default=("10.42.0.0/16",),

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from mooring.apimachinery.schema import Obj
+from mooring.server.endpoints.supervisor.certificates import NodeCertificates
 from mooring.server.endpoints.supervisor.servers import ServerKeys
 from mooring.server.endpoints.supervisor.tunnel import Tunnels
 
@@ -22,6 +23,7 @@ class SupervisorServices:
     """Returns the document of `/v1-k3s/config`."""
     apiservers: Callable[[], tuple[str, ...]]
     """Returns `host:port` of the servers that live."""
+    certificates: NodeCertificates
     ready: Callable[[], bool]
     """Returns whether this server is ready."""
     tunnels: Tunnels

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from mooring.server.endpoints.supervisor.agents import agent_config, apiservers, ca_bundle, ping, readiness
+from mooring.server.endpoints.supervisor.certificates import certificate
 from mooring.server.endpoints.supervisor.operators import (
     ca_replacement,
     encryption_change,
@@ -36,6 +37,10 @@ MAX_TOKEN_BODY = 16 << 10
 """Bytes of a rotation: the longest token, each of its characters escaped, and the grace."""
 
 
+_CERTIFICATE = ("GET", "HEAD", "POST")
+"""Methods of a certificate. Its handler refuses GET with a sentence: agents before 2024 sent it, and got a key that all shared."""
+
+
 @dataclass(frozen=True, slots=True)
 class Route(Generic[N]):
     """One path of the supervisor API."""
@@ -56,6 +61,10 @@ ROUTES: tuple[Route[Any], ...] = (
     Route(paths.CLIENT_CA, Access.AGENT, ca_bundle, lambda services: services.client_ca),
     Route(paths.SERVER_CA, Access.AGENT, ca_bundle, lambda services: services.server_ca),
     Route(paths.APISERVERS, Access.AGENT, apiservers, lambda services: services.apiservers),
+    Route(paths.SERVING_KUBELET, Access.AGENT, certificate, lambda services: services.certificates, _CERTIFICATE),
+    Route(paths.CLIENT_KUBELET, Access.AGENT, certificate, lambda services: services.certificates, _CERTIFICATE),
+    Route(paths.CLIENT_KUBE_PROXY, Access.AGENT, certificate, lambda services: services.certificates, _CERTIFICATE),
+    Route(paths.CLIENT_CONTROLLER, Access.AGENT, certificate, lambda services: services.certificates, _CERTIFICATE),
     Route(paths.READYZ, Access.AGENT, readiness, lambda services: services.ready),
     Route(paths.CONNECT, Access.NODE, connect, lambda services: services.tunnels, methods=("GET",)),
     Route(paths.ENCRYPT_STATUS, Access.SERVER, encryption_state, lambda services: services.encryption),

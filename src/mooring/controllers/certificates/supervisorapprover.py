@@ -1,0 +1,172 @@
+"""k3s-supervisor-approver: approves certificates that the supervisor requested for a machine which joins by k3s's way.
+
+Rules kept here (docs/protocol/k3s.md#certificates, docs/adr/0052-certificates-of-k3s-agents.md):
+* Only requests of the supervisor's signers are looked at, and only those that the supervisor itself made. The names in the
+  machine's own request were replaced before (`mooring.pki.x509.supervisorsigners`).
+* The server token and the agent token are permission to join, as in k3s. A node needs `selfnodeclient`, as for any renewal, and
+  every other requester `nodeclient`, as for kubeadm's way: a token whose machines wait for a person waits here, too.
+* A serving certificate has only addresses that no other Node reports, and that are not the control plane's. The Node may have the
+  label of the control plane; and a machine that is an API server's proves it by a connection from that address. An address that no
+  machine can have denies the request.
+* The issuance checks come last, as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from mooring.api.certificates.conditions import APPROVED
+from mooring.api.certificates.sourceaddress import source_address_of
+from mooring.api.view import Views
+from mooring.apimachinery.names import dns1123_subdomain_errors
+from mooring.apimachinery.schema import Obj
+from mooring.controllers.actions import Action, CheckAccess, Entropy, Key, Retry, Update
+from mooring.controllers.certificates.approver import access_review, marked_as_not_granted
+from mooring.controllers.certificates.issuance import (
+    AUTOMATIC,
+    NEEDS_APPROVAL,
+    Issuance,
+    IssuanceCheck,
+    Objection,
+    find,
+    held_or_denied,
+    prepared,
+    watched,
+)
+from mooring.controllers.certificates.nodeaddresses import (
+    CONTROL_PLANE_KINDS,
+    CONTROL_PLANE_LABEL,
+    AddressIndex,
+    api_servers,
+    control_plane,
+)
+from mooring.controllers.certificates.requeststate import (
+    REQUESTS,
+    is_undecided,
+    parsed_request,
+    with_condition,
+    without_condition,
+)
+from mooring.identity import NODE_PREFIX
+from mooring.pki.errors import RequestError
+from mooring.pki.x509.signers import NODE_CLIENT, SELF_NODE_CLIENT, SIGNERS
+from mooring.pki.x509.supervisorsigners import K3S_KUBELET_SERVING, SUPERVISOR_SIGNERS, credential_in
+from mooring.trust.k3s.identity import AGENTS, AUTHENTICATOR, SERVERS
+
+REASON = f"{AUTOMATIC}ApprovedSupervisor"
+NODE_KIND = "nodes"
+MAX_ADDRESSES = 16
+"""Addresses of one node. k3s's agents send one or two."""
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorApprover:
+    """Approves requests that the supervisor made."""
+
+    checks: tuple[IssuanceCheck, ...] = ()
+    name: str = "k3s-supervisor-approver"
+    _index: AddressIndex = field(default_factory=AddressIndex, repr=False, compare=False)
+
+    @property
+    def watches(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*watched(self.checks), NODE_KIND, *CONTROL_PLANE_KINDS)))
+
+    def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
+        if plural != REQUESTS or deleted or not _may_be_approved(obj):
+            return ()
+        return (("", obj["metadata"]["name"]),)
+
+    def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
+        csr = views[REQUESTS].get(key[1])
+        if csr is None or not _may_be_approved(csr):
+            return ()
+        spec = csr["spec"]
+        try:
+            request = parsed_request(csr)
+        except (RequestError, ValueError):  # ValueError: no base64
+            return ()  # written past this server: nobody but the supervisor makes such requests here
+        if SIGNERS[spec["signerName"]].refusals(request, spec.get("usages") or ()):
+            return ()
+        issuance = Issuance(csr=csr, request=request, now=now, automatic=True)
+        objection = self._address_objection(issuance, views)
+        if objection is not None:
+            return held_or_denied(csr, objection, now)
+        if not {SERVERS, AGENTS}.isdisjoint(_token_groups(csr)):
+            return self._approve(issuance, views, "the machine has the token of the cluster")
+        approval = SELF_NODE_CLIENT if issuance.username.startswith(NODE_PREFIX) else NODE_CLIENT
+
+        def then(allowed: bool) -> Sequence[Action]:
+            if allowed:
+                return self._approve(issuance, views, f"a SubjectAccessReview grants the requester {approval}")
+            return (
+                *marked_as_not_granted(issuance, approval),
+                Retry("the requester may not have certificates of a node approved by itself"),
+            )
+
+        return (CheckAccess(access_review(spec, approval), then),)
+
+    def _address_objection(self, issuance: Issuance, views: Views) -> Objection | None:
+        """Return an objection to the name and the addresses of a serving certificate."""
+        if issuance.signer_name != K3S_KUBELET_SERVING:
+            return None
+        name, addresses = issuance.node_name, issuance.request.alternative_names.ips[1:]  # the first is 127.0.0.1
+        if dns1123_subdomain_errors(name):
+            return Objection("InvalidName", f'"{name}" is not the name of a node', denies=True)
+        if len(addresses) > MAX_ADDRESSES:
+            return Objection("TooManyAddresses", f"more than {MAX_ADDRESSES} addresses are in one request", denies=True)
+        strange = [one for one in addresses if one.is_unspecified or one.is_multicast or one.is_loopback]
+        if strange:
+            return Objection("InvalidAddress", f"{strange[0]} is not the address of a machine", denies=True)
+        for one in addresses:
+            if others := self._index.others(one, name, views[NODE_KIND]):
+                return Objection(
+                    "AddressOfAnotherNode",
+                    f"{one}: Node {others[0]} has it; correct the addresses, or delete the Node that is gone",
+                )
+        node = views[NODE_KIND].get(name)
+        labels = (node["metadata"].get("labels") or {}) if node is not None else {}
+        if CONTROL_PLANE_LABEL in labels:
+            return None
+        source = source_address_of(issuance.csr)
+        is_api_server = source in api_servers(views)
+        published = control_plane(views)
+        for wanted in (*(one for one in addresses if not is_api_server or str(one) != source), name):
+            if wanted in published:
+                return Objection(
+                    "AddressOfControlPlane",
+                    f'{wanted}: clients reach the API server there; if Node "{name}" belongs to the control plane, label it with '
+                    f"{CONTROL_PLANE_LABEL}, or approve the request (mooring csr approve {issuance.csr['metadata']['name']})",
+                )
+        return None
+
+    def _approve(self, issuance: Issuance, views: Views, grounds: str) -> Sequence[Action]:
+        finding = find(self.checks, issuance, views)
+        if isinstance(finding, Objection):
+            return held_or_denied(issuance.csr, finding, issuance.now)
+        if finding is not None:
+            return prepared(finding, issuance.now)
+        csr = without_condition(issuance.csr, NEEDS_APPROVAL)
+        message = f"Approved without a person: {grounds}."
+        return (Update(REQUESTS, with_condition(csr, APPROVED, REASON, message), "approval"),)
+
+
+def _token_groups(csr: Obj) -> Sequence[str]:
+    """Return the groups of a requester with the server token or the agent token; none of every other requester.
+
+    A client certificate may name the same groups.
+    """
+    spec = csr["spec"]
+    groups: Sequence[str] = spec.get("groups") or ()
+    return groups if credential_in(spec.get("extra") or {}) == AUTHENTICATOR else ()
+
+
+def _may_be_approved(csr: Obj) -> bool:
+    """Return true for an undecided request that the supervisor made. Cheap: it runs on every event."""
+    spec = csr.get("spec") or {}
+    return (
+        spec.get("signerName") in SUPERVISOR_SIGNERS
+        and bool(credential_in(spec.get("extra") or {}))
+        and is_undecided(csr)
+    )

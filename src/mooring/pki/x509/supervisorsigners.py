@@ -1,0 +1,125 @@
+"""Signers of the supervisor, which decides every name in their certificates (docs/protocol/k3s.md#certificates).
+
+Rules kept here:
+* Of the request of the machine only the key counts, with the proof of its possession. Subject, alternative names and usages in it
+  change nothing.
+* The names follow from `spec.signerName` and `spec.extra`. `issued_request` is the one function that computes them. Approver,
+  checks, signer and `mooring csr show` all call it.
+* Keys of `spec.extra` that begin with `mooring.io/k3s-` are the server's. It removes those of a requester, and sets its own only on
+  requests of the supervisor (`mooring.api.certificates.certificatesigningrequest`).
+* A request without them is of no supervisor and becomes no certificate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from ipaddress import IPv4Address, ip_address
+from types import MappingProxyType
+
+from mooring.identity import NODE_PREFIX, NODES
+from mooring.pki.errors import RequestError
+from mooring.pki.x509 import names
+from mooring.pki.x509.names import AlternativeNames, IPAddress
+from mooring.pki.x509.requests import CertificateRequest
+from mooring.pki.x509.usages import CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT, SERVER_AUTH
+
+K3S_KUBELET_CLIENT = "mooring.io/k3s-kubelet-client"
+K3S_KUBELET_SERVING = "mooring.io/k3s-kubelet-serving"
+K3S_KUBE_PROXY_CLIENT = "mooring.io/k3s-kube-proxy-client"
+K3S_CONTROLLER_CLIENT = "mooring.io/k3s-controller-client"
+
+KUBE_PROXY = "system:kube-proxy"
+K3S_CONTROLLER = "system:k3s-controller"
+
+RESERVED = "mooring.io/k3s-"
+"""Prefix of the keys of `spec.extra` that only the server sets."""
+NODE_NAME = f"{RESERVED}node-name"
+NODE_IP = f"{RESERVED}node-ip"
+NODE_PASSWORD = f"{RESERVED}node-password"
+"""uid of the Secret against which the node password was verified. Absent when it was not verified yet."""
+CREDENTIAL = f"{RESERVED}credential"
+"""Name of the authenticator that accepted the requester. Every request of the supervisor has it."""
+
+_USERS: Mapping[str, str] = MappingProxyType({K3S_KUBE_PROXY_CLIENT: KUBE_PROXY, K3S_CONTROLLER_CLIENT: K3S_CONTROLLER})
+_LOOPBACK = IPv4Address("127.0.0.1")
+
+NODE_SIGNERS = (K3S_KUBELET_CLIENT, K3S_KUBELET_SERVING)
+"""Signers whose certificates name a node."""
+SUPERVISOR_SIGNERS = (*NODE_SIGNERS, *_USERS)
+
+Extra = Mapping[str, Sequence[str]]
+
+
+def issued_request(request: CertificateRequest, signer_name: str, extra: Extra) -> CertificateRequest:
+    """Return the request with the names that the signer puts into the certificate. Raises RequestError.
+
+    Requests for other signers are returned unchanged.
+    """
+    if signer_name not in SUPERVISOR_SIGNERS:
+        return request
+    if CREDENTIAL not in extra:
+        raise RequestError(f"certificates of {signer_name} are requested from the supervisor, and from nobody else")
+    user = _USERS.get(signer_name)
+    if user is not None:
+        return replace(request, subject=names.subject(user), alternative_names=names.NO_NAMES)
+    node = node_name_in(extra)
+    if not node:
+        raise RequestError(f"a certificate of {signer_name} needs the name of a node")
+    if signer_name == K3S_KUBELET_CLIENT:
+        subject = names.subject(NODE_PREFIX + node, (NODES,))
+        return replace(request, subject=subject, alternative_names=names.NO_NAMES)
+    addresses = dict.fromkeys((_LOOPBACK, *map(node_address, extra.get(NODE_IP) or ())))
+    listed = AlternativeNames(tuple(dict.fromkeys((node, "localhost"))), tuple(addresses))
+    return replace(request, subject=names.subject(node), alternative_names=listed)
+
+
+def node_address(text: str) -> IPAddress:
+    """Parse an address of a node. Raises RequestError.
+
+    An IPv4 address in its IPv6 form is returned as IPv4, as in Go, so that it is compared with those of other nodes. An address
+    with a zone is none that a certificate can have.
+    """
+    try:
+        address = ip_address(text)
+    except ValueError:
+        address = None
+    if address is None or getattr(address, "scope_id", None):
+        raise RequestError("an address of the node is no IP address") from None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def node_name_in(extra: Extra) -> str:
+    """Return the name of the node that the supervisor recorded; "" when there is none."""
+    return next(iter(extra.get(NODE_NAME) or ()), "")
+
+
+def password_in(extra: Extra) -> str:
+    """Return the uid of the Secret against which the supervisor verified the node password; "" when there is none."""
+    return next(iter(extra.get(NODE_PASSWORD) or ()), "")
+
+
+def credential_in(extra: Extra) -> str:
+    """Return the name of the authenticator that the supervisor recorded; "" for a request of another client."""
+    return next(iter(extra.get(CREDENTIAL) or ()), "")
+
+
+def usages_of(signer_name: str, *, is_rsa: bool) -> tuple[str, ...]:
+    """Return the usages of a certificate. Only RSA keys get key encipherment, which has no meaning for others."""
+    purpose = SERVER_AUTH if signer_name == K3S_KUBELET_SERVING else CLIENT_AUTH
+    return (DIGITAL_SIGNATURE, *((KEY_ENCIPHERMENT,) if is_rsa else ()), purpose)
+
+
+def client_rules(request: CertificateRequest, usages: Collection[str]) -> list[str]:
+    """Return the rules of a signer of client certificates that a request breaks."""
+    return _usage_rules(usages, CLIENT_AUTH)
+
+
+def serving_rules(request: CertificateRequest, usages: Collection[str]) -> list[str]:
+    """Return the rules of the signer of serving certificates that a request breaks."""
+    return _usage_rules(usages, SERVER_AUTH)
+
+
+def _usage_rules(usages: Collection[str], purpose: str) -> list[str]:
+    allowed = {DIGITAL_SIGNATURE, purpose}
+    return [] if set(usages) - {KEY_ENCIPHERMENT} == allowed else [f"usages did not match {sorted(allowed)}"]

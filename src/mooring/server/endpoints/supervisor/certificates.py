@@ -1,0 +1,354 @@
+"""Serve POST `/v1-k3s/<name>.crt`: a certificate for the key of a PKCS#10 request in DER, by a CertificateSigningRequest.
+
+Rules kept here (docs/protocol/k3s.md#certificates, docs/adr/0052-certificates-of-k3s-agents.md):
+* The request of the machine is verified with its own key, and nothing but this key is used. What is no such request is 400. There
+  is no key of the server that a client without a request would get.
+* The two certificates of a kubelet need the name of a node and its password, as headers. A node asks for itself only, and only
+  while its Node exists.
+* The handler writes a CertificateSigningRequest as the user, with what the server states about it, and waits until the controllers
+  of this or of another server have decided. The object stays.
+* The name of the object follows from key, name, addresses, password and user. A client that asks again meets its request, and not
+  another one. A decision is repeated for REPEATED_FOR; then the request is made anew in the place of the old one.
+* A client of k3s waits ten seconds. It is answered before: 503 says under which name the request waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import MappingProxyType
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.hashes import SHA256
+
+from mooring.api.certificates.conditions import DENIED, FAILED, conditions_of
+from mooring.api.kind import Change
+from mooring.api.kinds import BY_PLURAL
+from mooring.api.mooring.membership import has_ended
+from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
+from mooring.api.view import Views
+from mooring.apimachinery.names import dns1123_subdomain_errors
+from mooring.apimachinery.options import DeleteOptions, ListOptions, WriteOptions
+from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.selectors import parse_field_selector
+from mooring.authn.serviceaccount.tokenrequest import ISSUED_CREDENTIAL_ID
+from mooring.clock import Clock, parse_rfc3339
+from mooring.controllers.certificates.issuance import NEEDS_APPROVAL
+from mooring.controllers.certificates.nameownership import MEMBERSHIP_ENDED, NAME_TAKEN
+from mooring.errors import (
+    AlreadyExistsError,
+    ApiError,
+    BadRequestError,
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    ServiceUnavailableError,
+    UnauthorizedError,
+)
+from mooring.identity import NODE_PREFIX, NODES, UserInfo
+from mooring.pki import pem
+from mooring.pki.errors import RequestError
+from mooring.pki.x509.requests import CertificateRequest, parse_request
+from mooring.pki.x509.supervisorsigners import (
+    CREDENTIAL,
+    K3S_CONTROLLER_CLIENT,
+    K3S_KUBE_PROXY_CLIENT,
+    K3S_KUBELET_CLIENT,
+    K3S_KUBELET_SERVING,
+    NODE_IP,
+    NODE_NAME,
+    NODE_PASSWORD,
+    NODE_SIGNERS,
+    node_address,
+    usages_of,
+)
+from mooring.registry.store import Registry
+from mooring.secret import Secret
+from mooring.server.endpoints.supervisor.nodepasswords import NodePasswords
+from mooring.server.requestcontext import Context
+from mooring.server.response.render import content_type
+from mooring.server.transport.http import Request, Response
+from mooring.trust.k3s import headers
+from mooring.trust.k3s.nodepassword import MAX_PASSWORD, SUFFIX
+
+MAX_REQUEST = 64 << 10
+"""Bytes of a certificate request. One for an RSA key of 8192 bits takes about 3 kB."""
+MAX_NODE_NAME = 253 - len(SUFFIX)
+"""Characters of a node name: the Secret of its password has it in its own name."""
+MAX_NODE_IPS = 16
+WAIT_SECONDS = 8.0
+"""A client of k3s ends its request after ten seconds. Two are left for the network."""
+REPEATED_FOR = timedelta(minutes=1)
+"""Time for which the same request gets the same answer: a client that lost it asks again within seconds."""
+MAX_TRIES = 3
+"""Attempts when the request is replaced by another server, or cleaned up, meanwhile."""
+
+SIGNERS: Mapping[str, str] = MappingProxyType(
+    {
+        headers.SERVING_KUBELET: K3S_KUBELET_SERVING,
+        headers.CLIENT_KUBELET: K3S_KUBELET_CLIENT,
+        headers.CLIENT_KUBE_PROXY: K3S_KUBE_PROXY_CLIENT,
+        headers.CLIENT_CONTROLLER: K3S_CONTROLLER_CLIENT,
+    }
+)
+"""Signer of each path."""
+
+_CSRS = BY_PLURAL["certificatesigningrequests"]
+_FINAL_REFUSALS = (NAME_TAKEN, MEMBERSHIP_ENDED)
+"""Reasons for which a request is held and an agent is told that it is refused: it then names the host name and the password."""
+_PEM = content_type("text/plain")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NodeCertificates:
+    """Parts that have certificates of machines issued."""
+
+    registry: Registry
+    passwords: NodePasswords
+    chain_for: Callable[[str], Sequence[x509.Certificate]]
+    """Returns the CAs that are sent behind a certificate of a signer, the one that signed it first."""
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A certificate that a machine wants: the request to write, and its name."""
+
+    name: str
+    signer: str
+    request_pem: bytes
+    usages: tuple[str, ...]
+    attested: Mapping[str, tuple[str, ...]]
+
+
+async def certificate(context: Context, issuing: NodeCertificates) -> Response:
+    """Answer with the certificate and the CAs behind it, as PEM. Raises ApiError."""
+    signer = SIGNERS[context.request.path]
+    request_pem, parsed = _certificate_request(context.request.method, await context.request.body())
+    node = _Node.of(context.request, context.user) if signer in NODE_SIGNERS else None
+    registry = issuing.registry
+    if not registry.ready or not await registry.fresh():
+        raise ServiceUnavailableError("runtime core not ready")
+    attested: dict[str, tuple[str, ...]] = {CREDENTIAL: (context.outcome.authenticator,)}
+    if node is not None:
+        attested |= await _verified_node(context, issuing, node, signer)
+    wanted = _wanted(context.user, signer, request_pem, parsed, attested)
+    context.annotations["supervisor.mooring.dev/request"] = context.created = wanted.name
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            found = await _issued(context, issuing, wanted)
+    except TimeoutError:
+        raise ServiceUnavailableError(
+            f"the certificate request {wanted.name} was not decided within {WAIT_SECONDS:.0f} s; ask again"
+        ) from None
+    (leaf,) = pem.certificates(found)[:1]
+    context.annotations[ISSUED_CREDENTIAL_ID] = f"X509SHA256={leaf.fingerprint(SHA256()).hex()}"
+    return Response(200, pem.certificates_pem([leaf, *issuing.chain_for(signer)]), (_PEM,))
+
+
+def _certificate_request(method: str, body: bytes) -> tuple[bytes, CertificateRequest]:
+    """Return the request of the machine as PEM, and parsed. Raises BadRequestError."""
+    if method != "POST":
+        raise BadRequestError("POST a certificate request in DER: this server makes no private keys for others")
+    if not body or len(body) > MAX_REQUEST:
+        raise BadRequestError(
+            f"the body must be a certificate request (PKCS#10) in DER, of at most {MAX_REQUEST} bytes"
+        )
+    if body.lstrip()[:5] == b"-----":
+        raise BadRequestError("the certificate request is PEM: send it in DER")
+    text = pem.encode(pem.CERTIFICATE_REQUEST, body)
+    try:
+        return text, parse_request(text)
+    except RequestError as error:
+        raise BadRequestError(f"the body is no certificate request (PKCS#10) in DER: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """The node that a request names, with its password."""
+
+    name: str
+    password: Secret
+    addresses: tuple[str, ...]
+    is_own: bool
+    """True for a request that a node makes with its own certificate."""
+
+    @classmethod
+    def of(cls, request: Request, user: UserInfo) -> _Node:
+        """Read the headers of a request. Raises BadRequestError."""
+        name = request.header(headers.NODE_NAME.encode()).lower()
+        if not name:
+            raise BadRequestError("node name not set")
+        password = request.header(headers.NODE_PASSWORD.encode()).encode()
+        if not password:
+            raise BadRequestError("node password not set")
+        if len(name) > MAX_NODE_NAME or dns1123_subdomain_errors(name):
+            raise BadRequestError(
+                f"the node name must be a DNS name in lower case, of at most {MAX_NODE_NAME} characters"
+            )
+        if len(password) > MAX_PASSWORD:
+            raise BadRequestError(f"the node password has more than {MAX_PASSWORD} bytes")
+        is_node = user.username.startswith(NODE_PREFIX) and NODES in user.groups
+        if is_node and user.username != NODE_PREFIX + name:
+            raise BadRequestError("header node name does not match auth node name")
+        return cls(name, Secret(password), _addresses(request.header(headers.NODE_IP.encode())), is_node)
+
+
+def _addresses(text: str) -> tuple[str, ...]:
+    """Return the addresses of the header, each once and in one form. Raises BadRequestError."""
+    parts = text.split(",") if text else []
+    if len(parts) > MAX_NODE_IPS:
+        raise BadRequestError(f"more than {MAX_NODE_IPS} node IP addresses")
+    try:
+        return tuple(dict.fromkeys(str(node_address(part.strip())) for part in parts))
+    except RequestError:
+        raise BadRequestError("invalid node IP address: give addresses separated by commas") from None
+
+
+async def _verified_node(
+    context: Context, issuing: NodeCertificates, node: _Node, signer: str
+) -> dict[str, tuple[str, ...]]:
+    """Return what the server states about a node. Raises UnauthorizedError, and what the password raises."""
+    if node.is_own and issuing.registry.views["nodes"].get(node.name) is None:
+        context.why = "the Node of this certificate does not exist"
+        raise UnauthorizedError(message="unable to verify node identity: join with a valid token")
+    uid = await issuing.passwords.verified(
+        node.name, node.password, context.user.username, context.request.connection.network
+    )
+    stated: dict[str, tuple[str, ...]] = {NODE_NAME: (node.name,)}
+    if uid:
+        stated[NODE_PASSWORD] = (uid,)
+    if signer == K3S_KUBELET_SERVING and node.addresses:
+        stated[NODE_IP] = node.addresses
+    return stated
+
+
+def _wanted(
+    user: UserInfo,
+    signer: str,
+    request_pem: bytes,
+    parsed: CertificateRequest,
+    attested: Mapping[str, tuple[str, ...]],
+) -> _Wanted:
+    identity = [signer, parsed.key_fingerprint, user.username, user.uid, sorted(attested.items())]
+    digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+    name = f"{signer.partition('/')[2]}-{digest[:32]}"
+    usages = usages_of(signer, is_rsa=isinstance(parsed.public_key, rsa.RSAPublicKey))
+    return _Wanted(name, signer, request_pem, usages, attested)
+
+
+async def _issued(context: Context, issuing: NodeCertificates, wanted: _Wanted) -> bytes:
+    """Return the certificate that controllers issue, as PEM. Raises ForbiddenError, ServiceUnavailableError."""
+    registry = issuing.registry
+    for _ in range(MAX_TRIES):
+        present = registry.views["certificatesigningrequests"].get(wanted.name)
+        if present is not None and not may_be_repeated(present, registry.views, issuing.clock.now()):
+            await _delete(registry, present, context)
+            present = None
+        if present is None:
+            await _create(registry, context, wanted)
+        decided = await _decided(registry, wanted.name)
+        if decided is not None:
+            return _certificate_in(decided)
+    raise ServiceUnavailableError(f"the certificate request {wanted.name} was deleted meanwhile; ask again")
+
+
+async def _create(registry: Registry, context: Context, wanted: _Wanted) -> None:
+    csr = {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": wanted.name},
+        "spec": {
+            "request": base64.b64encode(wanted.request_pem).decode(),
+            "signerName": wanted.signer,
+            "usages": list(wanted.usages),
+        },
+    }
+    change = Change(context.user, context.received, source=context.request.connection.address, attested=wanted.attested)
+    try:
+        await registry.create(_CSRS, "", csr, change, WriteOptions())
+    except AlreadyExistsError:
+        await registry.fresh()  # the same client asks another server at the same time
+
+
+async def _delete(registry: Registry, csr: Obj, context: Context) -> None:
+    """Delete a request whose answer is not repeated, so that it can be made anew."""
+    metadata = csr["metadata"]
+    options = DeleteOptions(uid=metadata["uid"], resource_version=metadata["resourceVersion"])
+    try:
+        await registry.delete(_CSRS, "", metadata["name"], options, Change(context.user, context.received))
+    except (ConflictError, NotFoundError):
+        await registry.fresh()
+
+
+async def _decided(registry: Registry, name: str) -> Obj | None:
+    """Wait until a request is issued, refused or held, and return it; None when it is gone."""
+    changed = asyncio.Event()
+    only = ListOptions(
+        watch=True,
+        resource_version=str(registry.revision),
+        field_selector=parse_field_selector(f"metadata.name={name}"),
+    )
+    watch = await registry.watch(_CSRS, "", only, lambda event: changed.set())
+    try:
+        await watch.replay()
+        while True:
+            csr = registry.views["certificatesigningrequests"].get(name)
+            if csr is None or _has_answer(csr):
+                return csr
+            await changed.wait()
+            changed.clear()
+    finally:
+        watch.close()
+
+
+def _has_answer(csr: Obj) -> bool:
+    issued = bool((csr.get("status") or {}).get("certificate"))
+    return issued or any(one.get("type") in (DENIED, FAILED, NEEDS_APPROVAL) for one in conditions_of(csr))
+
+
+def _certificate_in(csr: Obj) -> bytes:
+    """Return the certificate of a decided request. Raises ForbiddenError, ServiceUnavailableError."""
+    text = (csr.get("status") or {}).get("certificate")
+    if text:
+        return base64.b64decode(text)
+    raise _refusal(csr)
+
+
+def _refusal(csr: Obj) -> ApiError:
+    """Return the error that tells a machine why it has no certificate."""
+    name = csr["metadata"]["name"]
+    found = {str(one.get("type")): one for one in conditions_of(csr)}
+    refused = found.get(DENIED) or found.get(FAILED)
+    if refused is not None:
+        return ForbiddenError(f"the certificate request {name} was refused: {refused.get('message', '')}")
+    held = found[NEEDS_APPROVAL]
+    message = f"the certificate request {name} waits for a decision: {held.get('message', '')}"
+    return ForbiddenError(message) if held.get("reason") in _FINAL_REFUSALS else ServiceUnavailableError(message)
+
+
+def may_be_repeated(csr: Obj, views: Views, now: datetime) -> bool:
+    """Return true when a request that is there answers the same request of the same client.
+
+    One that waits for a decision does, for as long as it waits. A decision does for a while, unless it was a certificate of a node
+    whose membership has ended since.
+    """
+    final = bool((csr.get("status") or {}).get("certificate")) or any(
+        one.get("type") in (DENIED, FAILED) for one in conditions_of(csr)
+    )
+    if not final:
+        return True
+    try:
+        created = parse_rfc3339(csr["metadata"].get("creationTimestamp") or "")
+    except ValueError:
+        return False
+    node = next(iter(((csr.get("spec") or {}).get("extra") or {}).get(NODE_NAME) or ()), "")
+    if node and has_ended(views[IDENTITIES].get(node), views["nodes"].get(node)):
+        return False
+    return now - created < REPEATED_FOR

@@ -1,0 +1,216 @@
+"""Verify the node password of a machine that joins, and keep the first one that is given for a name.
+
+Rules kept here (docs/protocol/k3s.md#node-passwords, docs/adr/0052-certificates-of-k3s-agents.md):
+* The first password of a name is stored, if the user may have the name (`password_objection`). Of two first uses at once one is
+  stored, and the other is compared with it.
+* Every later password is compared with the Secret, in a thread: scrypt takes a tenth of a second and 32 MiB. So many run, and so
+  many wait for one source. Nothing about a password is remembered.
+* A password that cannot be stored or compared refuses the request. With `--k3s-node-password-fail-open` a request whose password
+  cannot be stored goes on, as in k3s: the password is tried again every five seconds, and an Event tells the result. Its
+  certificate stays. It never gets a name that belongs to somebody.
+* No error, log or Event repeats a password or a hash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from mooring.api.kind import Change
+from mooring.api.kinds import BY_PLURAL
+from mooring.apimachinery.options import WriteOptions
+from mooring.apimachinery.schema import Obj
+from mooring.clock import Clock, rfc3339
+from mooring.controllers.certificates.nameownership import password_objection
+from mooring.errors import (
+    AlreadyExistsError,
+    ApiError,
+    ForbiddenError,
+    MooringError,
+    ServiceUnavailableError,
+    TooManyRequestsError,
+)
+from mooring.identity import MASTERS, UserInfo
+from mooring.registry.store import Registry
+from mooring.secret import Secret
+from mooring.trust.k3s.nodepassword import (
+    NAMESPACE,
+    SALT_BYTES,
+    NodePasswordError,
+    hash_in,
+    hash_password,
+    new_secret,
+    secret_name,
+)
+
+log = logging.getLogger("mooring.server")
+
+THREADS = 2
+"""Computations at a time on a host: 64 MiB and two cores at most; each worker has its part."""
+MAX_PER_SOURCE = 4
+"""Computations of one source that run or wait, so that a site with many machines delays others by less than a second."""
+RETRY_SECONDS = 5.0
+"""k3s's interval between attempts to store a password that was let through."""
+MAX_DEFERRED = 64
+"""Passwords in memory that could not be stored yet."""
+MAX_ATTEMPTS = 720
+"""Attempts for one password: an hour."""
+
+_USER = UserInfo("system:apiserver", groups=(MASTERS,))
+_SECRETS, _EVENTS = BY_PLURAL["secrets"], BY_PLURAL["events"]
+T = TypeVar("T")
+
+
+class WrongPasswordError(ForbiddenError):
+    """The password is not the one that was stored for the name."""
+
+
+class NodePasswords:
+    """Node passwords, as one server process verifies them. `close` it at the end."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        clock: Clock,
+        entropy: Callable[[int], bytes],
+        *,
+        fail_open: bool = False,
+        workers: int = 1,
+    ) -> None:
+        """`workers`: number of processes that share the limits."""
+        self._registry = registry
+        self._clock = clock
+        self._entropy = entropy
+        self._fail_open = fail_open
+        self._threads = ThreadPoolExecutor(max(1, THREADS // workers), thread_name_prefix="node-password")
+        self._most = max(1, MAX_PER_SOURCE // workers)
+        self._computing: Counter[str] = Counter()
+        self._deferred: dict[str, asyncio.Task[None]] = {}
+
+    async def close(self) -> None:
+        """End the attempts for passwords that could not be stored."""
+        tasks = tuple(self._deferred.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def verified(self, node: str, password: Secret, username: str, source: str) -> str:
+        """Return the uid of the Secret against which a password was verified; "" for one that `fail_open` lets through.
+
+        `source`: network of the client. Raises ForbiddenError, ServiceUnavailableError, TooManyRequestsError.
+        """
+        try:
+            return await self._ensured(node, password, username, source)
+        except (ForbiddenError, TooManyRequestsError):
+            raise
+        except MooringError as error:
+            if not self._fail_open:
+                message = f"the password of node {node} cannot be stored now, so that it is not accepted"
+                log.warning("supervisor: %s: %s", message, type(error).__name__)
+                raise ServiceUnavailableError(message) from error
+            self._defer(node, password, error)
+            return ""
+
+    async def _ensured(self, node: str, password: Secret, username: str, source: str) -> str:
+        """Store the first password of a node, or compare a later one. `username`: "" when the user may have the name."""
+        secret = self._stored(node)
+        if secret is None:
+            refusal = password_objection(node, username, self._registry.views) if username else ""
+            if refusal:
+                raise ForbiddenError(refusal)
+            hashed = await self._compute(source, partial(hash_password, password, self._entropy(SALT_BYTES)))
+            try:
+                change = Change(_USER, self._clock.now())
+                stored = await self._registry.create(
+                    _SECRETS, NAMESPACE, new_secret(node, hashed), change, WriteOptions()
+                )
+            except AlreadyExistsError:
+                await self._registry.fresh()
+                secret = self._stored(node)
+            except ForbiddenError as error:  # admission, and not the password
+                raise ServiceUnavailableError(error.message) from error
+            else:
+                return str(stored.obj["metadata"]["uid"])
+        if secret is None:
+            raise ServiceUnavailableError(f"the password of node {node} was deleted this moment")
+        try:
+            hashed = hash_in(secret)
+        except NodePasswordError as error:
+            name = secret["metadata"]["name"]
+            raise ForbiddenError(
+                f"the Secret {NAMESPACE}/{name} holds no password that can be verified ({error}); delete it, and the next "
+                "password is stored"
+            ) from None
+        if not await self._compute(source, partial(hashed.matches, password)):
+            raise WrongPasswordError(
+                f"unable to verify password for node {node}: it is not the one that was stored first; if the machine was installed "
+                f"again, delete its Node or the Secret {NAMESPACE}/{secret_name(node)}"
+            )
+        return str(secret["metadata"]["uid"])
+
+    def _stored(self, node: str) -> Obj | None:
+        return self._registry.views["secrets"].get(secret_name(node), NAMESPACE)
+
+    async def _compute(self, source: str, work: Callable[[], T]) -> T:
+        """Run `work` in a thread. Raises TooManyRequestsError for a source that has enough of them."""
+        if self._computing[source] >= self._most:
+            raise TooManyRequestsError("too many node passwords of your network are being verified; ask again")
+        self._computing[source] += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        finally:
+            self._computing[source] -= 1
+            if not self._computing[source]:
+                del self._computing[source]
+
+    def _defer(self, node: str, password: Secret, error: MooringError) -> None:
+        """Let a request go on, and store or compare its password later."""
+        log.warning("supervisor: the password of node %s is not verified yet: %s", node, type(error).__name__)
+        if node in self._deferred or len(self._deferred) >= MAX_DEFERRED:
+            return
+        task = asyncio.create_task(self._settle(node, password), name=f"node-password-{node}")
+        self._deferred[node] = task
+        task.add_done_callback(lambda _: self._deferred.pop(node, None))
+
+    async def _settle(self, node: str, password: Secret) -> None:
+        """Try to store a password again. The name was free when the request was let through, and is the machine's since."""
+        for _ in range(MAX_ATTEMPTS):
+            await self._clock.sleep(RETRY_SECONDS)
+            try:
+                await self._ensured(node, password, "", f"deferred {node}")
+            except ForbiddenError:
+                log.warning("supervisor: node %s got a certificate, and its password is wrong", node)
+                await self._tell(
+                    node, "Warning", "NodePasswordValidationFailed", "Deferred node password validation failed"
+                )
+                return
+            except MooringError:
+                continue
+            await self._tell(
+                node, "Normal", "NodePasswordValidationComplete", "Deferred node password validation complete"
+            )
+            return
+
+    async def _tell(self, node: str, kind: str, reason: str, message: str) -> None:
+        now = self._clock.now()
+        event = {
+            "metadata": {"generateName": f"{node[:200]}.", "namespace": "default"},
+            "involvedObject": {"kind": "Node", "name": node, "uid": node},
+            "type": kind,
+            "reason": reason,
+            "message": message,
+            "source": {"component": "mooring-supervisor"},
+            "firstTimestamp": rfc3339(now),
+            "lastTimestamp": rfc3339(now),
+            "count": 1,
+        }
+        try:
+            await self._registry.create(_EVENTS, "default", event, Change(_USER, now), WriteOptions())
+        except (ApiError, MooringError) as error:
+            log.warning("supervisor: no Event about node %s: %s", node, type(error).__name__)

@@ -1,0 +1,380 @@
+"""Issuance checks of a join by k3s's way: who gets the name, what a token counts, and which machines may join."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from mooring.api.mooring.certificaterevocation import node_entry
+from mooring.api.mooring.nodeidentity import KIND
+from mooring.api.view import FixedView, Views
+from mooring.apimachinery.schema import Obj
+from mooring.clock import rfc3339
+from mooring.controllers.actions import Create, Update
+from mooring.controllers.certificates.inventory import MachineInventory
+from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
+from mooring.controllers.certificates.joinedmachines import JoinedMachines
+from mooring.controllers.certificates.nameownership import NameOwnership, password_objection
+from mooring.controllers.certificates.requeststate import parsed_request
+from mooring.controllers.certificates.revokedrequests import RevokedRequests
+from mooring.controllers.certificates.tokenlimits import BootstrapTokenLimits
+from mooring.pki.keys import generate_key, public_key_fingerprint
+from mooring.pki.x509.authority import request_serial_number
+from mooring.pki.x509.requests import build_request
+from mooring.pki.x509.supervisorsigners import (
+    CREDENTIAL,
+    K3S_CONTROLLER_CLIENT,
+    K3S_KUBE_PROXY_CLIENT,
+    K3S_KUBELET_CLIENT,
+    K3S_KUBELET_SERVING,
+    NODE_NAME,
+    NODE_PASSWORD,
+    NODE_SIGNERS,
+    usages_of,
+)
+from mooring.trust.bootstraptoken.restrictions import join_record, joined_keys
+from tests.support.plans import HOUR, NOW, moment, thing, views
+from tests.support.testca import ThrowawayCA
+
+CA = ThrowawayCA(now=NOW)
+OWNERSHIP = NameOwnership(CA.cluster_ca.for_signer)
+KEYS = {signer: generate_key() for signer in (*NODE_SIGNERS, K3S_KUBE_PROXY_CLIENT, K3S_CONTROLLER_CLIENT)}
+AGENT, TOKEN, NODE = "node", "system:bootstrap:abcdef", "system:node:n1"
+PASSWORD, OTHER_PASSWORD = "uid-of-password", "uid-of-another"
+HERE = "192.0.2.9"
+
+
+def asked(
+    signer: str = K3S_KUBELET_CLIENT,
+    username: str = AGENT,
+    *,
+    password: str = PASSWORD,
+    name: str = "n1",
+    source: str = HERE,
+    automatic: bool = True,
+) -> Issuance:
+    pem = build_request(KEYS[signer], "kubernetes-admin", ("system:masters",))
+    extra: dict[str, list[str]] = {CREDENTIAL: ["k3s-token"]}
+    if signer in NODE_SIGNERS:
+        extra |= {NODE_NAME: [name], NODE_PASSWORD: [password] if password else []}
+    spec = {
+        "request": base64.b64encode(pem).decode(),
+        "signerName": signer,
+        "username": username,
+        "usages": list(usages_of(signer, is_rsa=False)),
+        "extra": extra,
+    }
+    noted = {"annotations": {"mooring.dev/source-address": source}} if source else {}
+    csr = thing("join", spec=spec, metadata={"creationTimestamp": rfc3339(NOW), **noted})
+    return Issuance(csr=csr, request=parsed_request(csr), now=NOW, automatic=automatic)
+
+
+ENTRY = {
+    "publicKey": f"sha256:{public_key_fingerprint(KEYS[K3S_KUBELET_CLIENT])}",
+    "serialNumber": f"{request_serial_number('uid-of-join'):x}",
+    "issuer": f"sha256:{public_key_fingerprint(CA.certificate.public_key())}",  # type: ignore[arg-type]  # an ECDSA key
+    "notAfter": moment(timedelta(days=365)),
+}
+OLD = {"publicKey": "sha256:" + "0" * 64, "notAfter": moment(HOUR)}
+OWNED = {"keys": [OLD], "nodePasswordUID": PASSWORD}
+
+
+def seen(
+    spec: Obj | None = None,
+    *,
+    node: bool = False,
+    secret: str = PASSWORD,
+    token_for: str = "",
+    **objects: Sequence[Obj],
+) -> Views:
+    """Return views with the record of the name, its Node, and the Secret of its password."""
+    stored = [thing("n1.node-password.k3s", "kube-system", metadata={"uid": secret})] if secret else []
+    if token_for:
+        annotations = {"mooring.dev/node-name": token_for}
+        stored.append(thing("bootstrap-token-abcdef", "kube-system", metadata={"annotations": annotations}))
+    return views(
+        nodeidentities=[thing("n1", spec=spec)] if spec is not None else [],
+        nodes=[thing("n1", metadata={"uid": "u1"})] if node else [],
+        secrets=stored,
+        **objects,
+    )
+
+
+def written(finding: Finding | None) -> tuple[type, Obj]:
+    """Return the kind of the only action, and the spec that it writes."""
+    assert isinstance(finding, Preparation)
+    (action,) = finding.actions
+    assert isinstance(action, Create | Update)
+    assert (action.plural, action.obj["metadata"]["name"]) == ("nodeidentities", "n1")
+    assert KIND.validate(action.obj) == []
+    return type(action), action.obj["spec"]
+
+
+def reason(finding: Finding | None) -> str:
+    return finding.reason if isinstance(finding, Objection) else ""
+
+
+JOINED = {"keys": [ENTRY], "sourceAddress": HERE, "nodePasswordUID": PASSWORD}
+RESERVED = {"nodePasswordUID": PASSWORD}
+
+
+@pytest.mark.parametrize(
+    ("found", "request_", "action", "spec"),
+    [
+        pytest.param(seen(), asked(K3S_KUBELET_SERVING), Create, {**RESERVED, "sourceAddress": HERE},
+            id="the first request reserves the name"),
+        pytest.param(seen(RESERVED), asked(), Update, JOINED, id="the second records the key"),
+        pytest.param(seen(), asked(), Create, JOINED, id="and claims a free name by itself"),
+        pytest.param(
+            seen(OWNED, node=True), asked(), Update, {**JOINED, "keys": [OLD, ENTRY]},
+            id="a machine that proves the password has another key",
+        ),
+        pytest.param(
+            seen(OWNED, node=True), asked(username=TOKEN), Update,
+            {**JOINED, "keys": [OLD, ENTRY], "token": "abcdef"}, id="with another token, too",
+        ),
+        pytest.param(
+            seen({"keys": [OLD]}, node=True), asked(username=NODE), Update, {**JOINED, "keys": [OLD, ENTRY]},
+            id="a machine that joined by kubeadm's way sets a password with its certificate",
+        ),
+        pytest.param(
+            seen({"keys": [{**ENTRY, "serialNumber": "1"}]}, node=True), asked(), Update,
+            {**JOINED, "keys": [{**ENTRY, "serialNumber": "1"}, ENTRY]}, id="or with its key",
+        ),
+        pytest.param(
+            seen({"keys": [OLD]}, node=True), asked(K3S_KUBELET_SERVING, NODE), Update, OWNED,
+            id="before it requests the certificate with the key",
+        ),
+        pytest.param(
+            seen({**OWNED, "nodeUID": "u0"}, secret=OTHER_PASSWORD), asked(password=OTHER_PASSWORD), Update,
+            {**JOINED, "nodePasswordUID": OTHER_PASSWORD}, id="a deleted Node frees its name",
+        ),
+        pytest.param(
+            seen({**OWNED, "nodeUID": "u0"}), asked(), Update, JOINED, id="for the machine that knows its password, too"
+        ),
+        pytest.param(
+            seen({**OWNED, "nodeUID": "u0"}, secret=OTHER_PASSWORD), asked(K3S_KUBELET_SERVING, password=OTHER_PASSWORD),
+            Update, {**OWNED, "nodeUID": "u0", "nodePasswordUID": OTHER_PASSWORD},
+            id="and its old keys stay refused until there is a new one",
+        ),
+        pytest.param(
+            seen(OWNED, secret=OTHER_PASSWORD), asked(password=OTHER_PASSWORD), Update,
+            {**JOINED, "nodePasswordUID": OTHER_PASSWORD}, id="the Secret was deleted: the next password has the name",
+        ),
+        pytest.param(
+            seen({"keys": [OLD]}, node=True, token_for="n1"), asked(username=TOKEN), Update, {**JOINED, "token": "abcdef"},
+            id="a token for this name replaces",
+        ),
+        pytest.param(
+            seen({"keys": [OLD]}, node=True, token_for="n1"), asked(K3S_KUBELET_SERVING, TOKEN), Update,
+            OWNED, id="and may reserve it",
+        ),
+        pytest.param(
+            seen({"keys": [OLD]}, node=True), asked(automatic=False), Update, JOINED, id="an approval of a person replaces"
+        ),
+        pytest.param(
+            seen(secret=""), asked(), Create, {"keys": [ENTRY], "sourceAddress": HERE},
+            id="a password whose Secret is gone is not recorded",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_recorded_about_a_name(found: Views, request_: Issuance, action: type, spec: Obj) -> None:
+    assert written(OWNERSHIP.check(request_, found)) == (action, spec)
+
+
+@pytest.mark.parametrize(
+    ("found", "request_", "expected"),
+    [
+        pytest.param(seen(RESERVED), asked(K3S_KUBELET_SERVING), "", id="a reservation is made once"),
+        pytest.param(seen(JOINED), asked(), "", id="a key is recorded once"),
+        pytest.param(seen(OWNED, node=True), asked(K3S_KUBELET_SERVING), "", id="the owner's serving certificate"),
+        pytest.param(
+            seen(secret=""), asked(K3S_KUBELET_SERVING, password=""), "", id="nothing is reserved without a password"
+        ),
+        pytest.param(seen({"keys": [OLD]}, node=True), asked(K3S_KUBE_PROXY_CLIENT), "", id="a request without a name"),
+        pytest.param(
+            seen({"keys": [OLD]}, node=True), asked(), "NodeNameTaken", id="a name of a machine of kubeadm's way"
+        ),
+        pytest.param(
+            seen({"keys": [OLD]}, node=True), asked(K3S_KUBELET_SERVING), "NodeNameTaken", id="its serving certificate"
+        ),
+        pytest.param(seen(node=True), asked(), "NodeNameTaken", id="a Node that is older than its record"),
+        pytest.param(
+            seen(OWNED, node=True, secret=""), asked(), "NodeNameTaken", id="a password whose Secret was deleted since"
+        ),
+        pytest.param(
+            seen(OWNED, node=True), asked(password=""), "NodeNameTaken", id="a password that was not verified"
+        ),
+        pytest.param(
+            seen(RESERVED), asked(password=OTHER_PASSWORD), "NodeNameTaken", id="a name that another machine reserved"
+        ),
+        pytest.param(
+            seen({**OWNED, "nodeUID": "u0"}), asked(password=""), "NodeNameTaken",
+            id="a deleted Node whose password still stands",
+        ),
+        pytest.param(
+            seen({**OWNED, "nodeUID": "u0"}), asked(username=NODE), "NodeDeleted", id="a certificate of a deleted Node"
+        ),
+        pytest.param(
+            seen({**OWNED, "nodeUID": "u0"}), asked(K3S_KUBELET_SERVING, NODE), "NodeDeleted", id="in each request"
+        ),
+        pytest.param(seen(), asked(K3S_KUBELET_SERVING, name="N1"), "NodeNameInvalid", id="a name no Node can have"),
+    ],
+)  # fmt: skip
+def test_what_is_held(found: Views, request_: Issuance, expected: str) -> None:
+    finding = OWNERSHIP.check(request_, found)
+    assert reason(finding) == expected
+    if not expected:
+        assert finding is None
+
+
+@pytest.mark.parametrize(
+    ("found", "username", "allowed"),
+    [
+        pytest.param(seen(secret=""), AGENT, True, id="a free name"),
+        pytest.param(seen({**OWNED, "nodeUID": "u0"}, secret=""), AGENT, True, id="the name of a deleted Node"),
+        pytest.param(seen(OWNED, node=True, secret=""), AGENT, True, id="a name whose Secret was deleted"),
+        pytest.param(seen({"keys": [OLD]}, node=True, secret=""), NODE, True, id="the machine itself"),
+        pytest.param(
+            seen({"keys": [OLD]}, node=True, secret="", token_for="n1"), TOKEN, True, id="a token for this name"
+        ),
+        pytest.param(seen({"keys": [OLD]}, node=True, secret=""), AGENT, False, id="the name of another machine"),
+        pytest.param(seen({"keys": [OLD]}, secret=""), TOKEN, False, id="of one that has not registered"),
+        pytest.param(seen(node=True, secret=""), AGENT, False, id="a Node that is older than its record"),
+    ],
+)
+def test_who_sets_the_first_password_of_a_name(found: Views, username: str, allowed: bool) -> None:
+    refusal = password_objection("n1", username, found)
+    assert (refusal == "") is allowed
+    if not allowed:
+        assert "belongs to another machine" in refusal
+        assert "kubectl delete node" in refusal
+
+
+def token(**annotations: str) -> Obj:
+    named = {f"mooring.dev/{name.replace('_', '-')}": value for name, value in annotations.items()}
+    return thing(
+        "bootstrap-token-abcdef", type="bootstrap.kubernetes.io/token",
+        metadata={"namespace": "kube-system", "annotations": named},
+    )  # fmt: skip
+
+
+JOIN = join_record(PASSWORD, NODE)
+MACHINE = thing("n1", spec={"keys": [ENTRY], "token": "abcdef", "sourceAddress": HERE})
+
+
+def limited(request_: Issuance, secret: Obj, *identities: Obj) -> Finding | None:
+    return BootstrapTokenLimits(True).check(request_, views(secrets=[secret], nodeidentities=identities))
+
+
+def test_four_certificates_are_one_join() -> None:
+    secret = token(max_joins="1")
+    finding = limited(asked(K3S_KUBELET_SERVING, TOKEN), secret)
+    assert isinstance(finding, Preparation)
+    (update,) = finding.actions
+    assert isinstance(update, Update)
+    assert joined_keys(update.obj) == (JOIN,)
+    counted = token(max_joins="1", joined_keys=JOIN)
+    for signer in KEYS:
+        assert limited(asked(signer, TOKEN), counted, MACHINE) is None
+    assert reason(limited(asked(username=TOKEN, name="n2"), counted, MACHINE)) == "TokenUsedUp"
+    assert reason(limited(asked(username=TOKEN, password=OTHER_PASSWORD), counted, MACHINE)) == "TokenUsedUp"
+
+
+@pytest.mark.parametrize(
+    ("signer", "limits", "changes", "expected"),
+    [
+        pytest.param(K3S_KUBELET_CLIENT, {"node_name": "n*"}, {}, "", id="a name that the token allows"),
+        pytest.param(K3S_KUBELET_SERVING, {"node_name": "n*"}, {}, "", id="in a serving certificate"),
+        pytest.param(K3S_KUBELET_CLIENT, {"node_name": "w*"}, {}, "NodeNameNotAllowed", id="another name"),
+        pytest.param(K3S_KUBELET_SERVING, {"node_name": "w*"}, {}, "NodeNameNotAllowed", id="in a serving certificate, too"),
+        pytest.param(K3S_KUBE_PROXY_CLIENT, {"node_name": "w*"}, {}, "", id="kube-proxy has no name of a node"),
+        pytest.param(
+            K3S_KUBE_PROXY_CLIENT, {"allowed_cidrs": "10.0.0.0/8"}, {}, "NetworkNotAllowed", id="another network"
+        ),
+        pytest.param(
+            K3S_CONTROLLER_CLIENT, {"max_joins": "1"}, {"source": "192.0.2.10"}, "MachineNotJoined",
+            id="an address from which nobody joined",
+        ),
+        pytest.param(
+            K3S_CONTROLLER_CLIENT, {"max_joins": "1"}, {"source": ""}, "MachineNotJoined", id="an unknown address"
+        ),
+        pytest.param(
+            K3S_CONTROLLER_CLIENT, {"max_joins": "1"}, {"source": "192.0.2.10", "automatic": False}, "",
+            id="a person allows it",
+        ),
+    ],
+)  # fmt: skip
+def test_limits_of_a_token(signer: str, limits: dict[str, str], changes: dict[str, Any], expected: str) -> None:
+    assert reason(limited(asked(signer, TOKEN, **changes), token(**limits), MACHINE)) == expected
+
+
+def test_machines_that_joined_are_followed() -> None:
+    joined, proxy = JoinedMachines(), asked(K3S_KUBE_PROXY_CLIENT, TOKEN)
+    other = thing("n2", spec={"keys": [ENTRY], "token": "abcdef", "sourceAddress": HERE})
+    view = FixedView([MACHINE, other, thing("n3", spec={})])
+    seen_now = {**views(), "nodeidentities": view}
+    assert joined.objection(proxy, seen_now) is None
+    assert joined.objection(proxy, seen_now) is None
+    assert reason(joined.objection(asked(K3S_KUBE_PROXY_CLIENT), seen_now)) == "MachineNotJoined", "of another token"
+    assert joined.objection(asked(K3S_KUBE_PROXY_CLIENT, NODE), {}) is None, "a node has joined"
+    joined._put("n1", None)
+    assert joined.objection(proxy, seen_now) is None, "another machine there has joined, too"
+    joined._put("n2", None)
+    assert reason(joined.objection(proxy, seen_now)) == "MachineNotJoined"
+    joined._put("n2", None)
+
+
+def listed(request_: Issuance, *machines: Obj, required: bool = True, joined: bool = False) -> Finding | None:
+    identities = [thing("n1", spec={"keys": [ENTRY], "sourceAddress": HERE})] if joined else []
+    return MachineInventory(required).check(request_, views(authorizedmachines=machines, nodeidentities=identities))
+
+
+ENTRY_OF_N1 = thing("m1", spec={"nodeName": "n1", "allowedCIDRs": ["192.0.2.0/24"]})
+ENTRY_WITH_KEY = thing("m1", spec={"nodeName": "n1", "keyFingerprint": ENTRY["publicKey"]})
+
+
+def test_the_client_certificate_uses_the_entry_of_an_authorized_machine() -> None:
+    for entry in (ENTRY_OF_N1, ENTRY_WITH_KEY):
+        finding = listed(asked(), entry)
+        assert isinstance(finding, Preparation)
+        (update,) = finding.actions
+        assert isinstance(update, Update)
+        assert update.obj["status"]["usedBy"]["publicKey"] == ENTRY["publicKey"]
+    assert reason(listed(asked(), thing("m1", spec={"nodeName": "n2"}))) == "MachineNotListed"
+
+
+@pytest.mark.parametrize(
+    ("request_", "machines", "joined", "expected"),
+    [
+        pytest.param(
+            asked(K3S_KUBELET_SERVING), [ENTRY_WITH_KEY], False, "", id="a serving certificate of a listed name"
+        ),
+        pytest.param(asked(K3S_KUBELET_SERVING), [], False, "MachineNotListed", id="of another name"),
+        pytest.param(
+            asked(K3S_KUBELET_SERVING, source="10.0.0.1"), [ENTRY_OF_N1], False, "MachineNotListed", id="from elsewhere"
+        ),
+        pytest.param(asked(K3S_KUBELET_SERVING, NODE), [], False, "", id="of a node itself"),
+        pytest.param(asked(K3S_KUBELET_SERVING, automatic=False), [], False, "", id="that a person approved"),
+        pytest.param(asked(K3S_KUBE_PROXY_CLIENT), [], True, "", id="kube-proxy of a machine that joined"),
+        pytest.param(asked(K3S_KUBE_PROXY_CLIENT), [ENTRY_OF_N1], False, "MachineNotJoined", id="of one that did not"),
+        pytest.param(asked(username=NODE), [], False, "", id="a node that renews"),
+    ],
+)
+def test_where_entries_are_required(request_: Issuance, machines: list[Obj], joined: bool, expected: str) -> None:
+    assert reason(listed(request_, *machines, joined=joined)) == expected
+    assert listed(request_, *machines, required=False) is None
+
+
+@pytest.mark.parametrize("signer", NODE_SIGNERS)
+def test_a_request_from_before_the_revocation_of_its_node_is_denied(signer: str) -> None:
+    later = thing(node_entry("n1"), spec={"node": "n1", "issuedBefore": moment(HOUR)})
+    earlier = thing(node_entry("n1"), spec={"node": "n1", "issuedBefore": moment(-HOUR)})
+    check = RevokedRequests()
+    assert reason(check.check(asked(signer), views(certificaterevocations=[later]))) == "NodeRevoked"
+    assert check.check(asked(signer), views(certificaterevocations=[earlier])) is None
+    assert check.check(asked(K3S_KUBE_PROXY_CLIENT), views(certificaterevocations=[later])) is None
