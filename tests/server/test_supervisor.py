@@ -21,6 +21,7 @@ from mooring.secret import Secret
 from mooring.server import pipeline
 from mooring.server.endpoints.supervisor.table import MAX_AGENT_BODY, ROUTES
 from mooring.server.endpoints.supervisor.tunnel import PING_SECONDS, SILENCE_SECONDS
+from mooring.server.endpoints.table import find
 from mooring.server.hostshare.share import HostMemory
 from mooring.server.supervised import MAX_CHANGING, MAX_READING, InFlight
 from mooring.server.transport.http import Request, Response
@@ -91,6 +92,11 @@ def test_without_the_flag_no_path_exists(row: Any) -> None:
     asyncio.run(body())
 
 
+def test_no_path_belongs_to_both_apis() -> None:
+    assert [row.path for row in ROUTES if find(row.path) is not None] == []
+    assert len({row.path for row in ROUTES}) == len(ROUTES)
+
+
 @supervised()
 async def test_protected_paths_answer_forbidden_without_a_credential_and_not_authorized_to_a_wrong_one(
     server: Server,
@@ -122,6 +128,36 @@ async def test_each_level_is_open_to_its_groups_alone(server: Server) -> None:
     assert (await ask(server, "/v1-k3s/config", "node", SERVER_TOKEN)).status == 401
     assert (await server.get("/v1-k3s/config", token=BOOTSTRAP_TOKEN)).status == 200
     assert (await server.get("/v1-k3s/config", via=node)).status == 200
+
+
+@supervised(agent_token=AGENT_TOKEN)
+async def test_the_codes_are_those_of_k3s(server: Server) -> None:
+    """The table by which k3s tests its own handlers."""
+    stranger = ThrowawayCA("another", server.clock.now()).client("system:node:worker", NODES)
+    for number, row in enumerate(PROTECTED):
+        source = f"198.51.100.{number}"
+        refusals = {
+            "anonymous": (403, await ask(server, row.path, method=row.methods[0])),
+            "the agent token for server": (
+                401,
+                await ask(
+                    server, row.path, "server", AGENT_TOKEN, method=row.methods[0], via=connection(source=source)
+                ),
+            ),
+            "the certificate of another CA": (
+                401,
+                await server.call(row.methods[0], row.path, via=connection([stranger.der], source)),
+            ),
+            "a certificate without a group": (
+                403,
+                await server.call(row.methods[0], row.path, via=server.user("system:monitoring", "system:monitoring")),
+            ),
+        }
+        assert {name: answer.status for name, (_, answer) in refusals.items()} == {
+            name: expected for name, (expected, _) in refusals.items()
+        }, row.path
+        if row.methods == ("PUT",):
+            assert (await ask(server, row.path, "server", SERVER_TOKEN)).status == 405
 
 
 @supervised()
