@@ -16,6 +16,7 @@ from mooring.errors import StorageError
 from mooring.storage.contract import Change, CompactedError
 from mooring.storage.sqlite.driver import SqliteStorage
 from mooring.storage.sqlite.reader import Reader
+from mooring.storage.sqlite.writer import Writer
 from tests.support import storageprocess
 
 PROGRAM = storageprocess.__file__
@@ -229,15 +230,51 @@ def test_a_watch_raises_when_another_process_compacted_its_changes(tmp_path: Pat
     asyncio.run(scenario())
 
 
-def test_a_lock_held_too_long_raises_and_the_next_write_succeeds(
+def test_writes_that_come_while_another_process_writes_share_one_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mooring.storage.sqlite.writer.BUSY_SECONDS", 0.01)
-
     async def scenario() -> None:
         path = tmp_path / "mooring.db"
         store = SqliteStorage(path, SystemClock())
         await store.open()
+        tried = asyncio.Event()
+        try_begin, commit = Writer.try_begin, Writer.commit
+        commits = 0
+
+        def trying(writer: Writer) -> bool:
+            tried.set()
+            return try_begin(writer)
+
+        def counting(writer: Writer) -> None:
+            nonlocal commits
+            commits += 1
+            commit(writer)
+
+        monkeypatch.setattr(Writer, "try_begin", trying)
+        monkeypatch.setattr(Writer, "commit", counting)
+        with sqlite3.connect(path, isolation_level=None) as holder:
+            holder.execute("BEGIN IMMEDIATE")
+            first = asyncio.ensure_future(store.create("/a", b""))
+            await tried.wait()
+            second = asyncio.ensure_future(store.create("/b", b""))
+            holder.execute("ROLLBACK")
+        holder.close()
+        assert [(await write).revision for write in (first, second)] == [2, 3]
+        assert commits == 1
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_lock_held_too_long_raises_and_the_next_write_succeeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        path = tmp_path / "mooring.db"
+        store = SqliteStorage(path, SystemClock())
+        await store.open()
+        monkeypatch.setattr("mooring.storage.sqlite.database.BUSY_SECONDS", 0.01)
+        monkeypatch.setattr("mooring.storage.sqlite.writer.BUSY_SECONDS", 0.01)
         with sqlite3.connect(path, isolation_level=None) as holder:
             holder.execute("BEGIN IMMEDIATE")
             with pytest.raises(StorageError, match=r"mooring\.db is locked by another process"):

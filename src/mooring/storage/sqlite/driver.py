@@ -4,6 +4,8 @@ Rules kept here:
 * One task owns the writing connection. It runs all waiting writes within one transaction, commits once on a thread of its own
   (the fsync), and acknowledges all of them: one thread hop and one fsync for each group. The statements run on the loop thread:
   they touch only cached pages, and on another thread each statement would have to wait for the interpreter lock.
+* The loop thread takes the write lock too, and only then the group: while another process writes, the group grows. A thread with
+  the write lock would have to wait for the interpreter lock, and all processes for the thread.
 * A committed group is delivered to watches first and acknowledged to the writers then, in one callback.
 * A failed group fails all of its writes. The connection is then replaced before the next group.
 * Reads run on the loop thread. A point read or a read of the revision takes 3–6 µs, a tenth of a thread hop. Ranges and long parts
@@ -44,6 +46,8 @@ POLL_SECONDS = 0.01
 SIGNALLED_POLL_SECONDS = 0.1
 """Seconds between two reads where the workers of the server signal their commits: only writes of other programs wait for a poll. An
 idle worker takes 0.3 % of a CPU then, and 1.5 % at POLL_SECONDS."""
+BUSY_RETRY_SECONDS = 0.001
+"""Seconds between two tries for the write lock while another process has it. Commits of other workers are signalled besides."""
 GROUP_WRITES = 128
 """Writes in one commit: about 2 ms of statements on the loop thread."""
 GROUP_BYTES = 4 * 1024 * 1024
@@ -123,6 +127,8 @@ class SqliteStorage:
         self._compactions: deque[_Compaction] = deque()
         self._work = asyncio.Event()
         self._tasks: tuple[asyncio.Task[None], ...] = ()
+        self._committed: asyncio.Future[None] | None = None
+        """Set while a write waits for the write lock."""
         self._scanning = asyncio.Lock()
         self._thread: ThreadPoolExecutor
 
@@ -143,7 +149,7 @@ class SqliteStorage:
         self._feed = Feed(self, self._open.loop_reader.newest())
         self._tasks = (asyncio.create_task(self._write_all()), asyncio.create_task(self._poll()))
         if self._commits is not None:
-            self._commits.follow(self._tail)
+            self._commits.follow(self._follow_commit)
 
     def _connect(self) -> _Connections:
         made: list[sqlite3.Connection] = []
@@ -280,6 +286,11 @@ class SqliteStorage:
             if self._feed.watched:
                 self._tail()
 
+    def _follow_commit(self) -> None:
+        """Feed what another worker has committed. Its write lock is free for a moment."""
+        self._wake_begin()
+        self._tail()
+
     def _tail(self) -> None:
         """Feed writes of other processes. After a read error the tip stays, and the next poll retries."""
         self._tail_wanted = False
@@ -345,7 +356,7 @@ class SqliteStorage:
         """Write groups and compact until the store closes: the only user of the writing connection."""
         while self._waiting or not self._closing:
             if self._waiting:
-                await self._write_group(self._next_group())
+                await self._write_group()
             if self._compactions and not self._closing:
                 await self._sweep()  # one bounded step, alternating with the writes
             if not self._waiting and not self._compactions:
@@ -367,11 +378,29 @@ class SqliteStorage:
                 size += len(write.value)
         return group
 
-    async def _write_group(self, group: list[_Write]) -> None:
+    async def _begin(self, writer: Writer) -> None:
+        """Begin a transaction, waiting for that of another process."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + database.BUSY_SECONDS
+        while not writer.try_begin():
+            if loop.time() >= end:
+                writer.begin_at_once()
+                return
+            self._committed = loop.create_future()
+            timer = loop.call_later(BUSY_RETRY_SECONDS, self._wake_begin)
+            await self._committed
+            timer.cancel()
+
+    def _wake_begin(self) -> None:
+        if self._committed is not None and not self._committed.done():
+            self._committed.set_result(None)
+
+    async def _write_group(self) -> None:
+        group: list[_Write] = []
         try:
             writer = await self._writer()
-            if not writer.try_begin():
-                await self._run_on_thread(writer.begin)
+            await self._begin(writer)
+            group = self._next_group()  # with the writes that came while another process wrote
             for write in group:
                 try:
                     write.outcome = writer.apply(write.operation, write.key, write.value, write.expected)
@@ -385,6 +414,7 @@ class SqliteStorage:
                 writer.rollback()
         except Exception as error:  # every waiting caller must get a result
             await self._drop_writer()
+            group = group or self._next_group()
             for write in group:
                 write.outcome = self._storage_error(error)
         self._acknowledge(group)

@@ -68,13 +68,17 @@ class Writer:
     def try_begin(self) -> bool:
         """Begin a transaction unless another process is in one; return whether it began."""
         try:
-            self._execute("BEGIN IMMEDIATE")
+            self.begin_at_once()
         except sqlite3.OperationalError as error:
             if is_busy(error):
                 return False
             raise
-        (self._revision,) = self._execute(NEWEST).fetchone()
         return True
+
+    def begin_at_once(self) -> None:
+        """Begin a transaction. Raises sqlite3.OperationalError while another process is in one."""
+        self._execute("BEGIN IMMEDIATE")
+        (self._revision,) = self._execute(NEWEST).fetchone()
 
     def begin(self) -> None:
         """Begin a transaction, waiting for that of another process. SQLite's own waiting sleeps ever longer and loses every
@@ -83,8 +87,7 @@ class Writer:
             if self.try_begin():
                 return
             time.sleep(BUSY_PAUSE)
-        self._execute("BEGIN IMMEDIATE")
-        (self._revision,) = self._execute(NEWEST).fetchone()
+        self.begin_at_once()
 
     def apply(self, operation: Operation, key: str, value: bytes, expected: int) -> Change:
         """Carry out one write within the transaction. After KeyExistsError or RevisionMismatchError nothing has changed."""
