@@ -246,6 +246,9 @@ async def test_an_unreadable_resource_version_of_a_get_is_400(room: Room, versio
         ("", {"fieldSelector": "type=special"}, ["x"]),
         ("", {"fieldSelector": "type!=special,metadata.name=x"}, []),
         ("", {"fieldSelector": "metadata.name=a,metadata.name=b"}, []),
+        ("", {"fieldSelector": "metadata.name=a,metadata.name!=a"}, []),
+        ("", {"fieldSelector": "metadata.name=a,metadata.name=a"}, ["a"]),
+        ("", {"fieldSelector": "metadata.name="}, []),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else None,
 )

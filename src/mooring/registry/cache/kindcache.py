@@ -195,7 +195,11 @@ class Watch:
         """7.7: entering a selector is ADDED, leaving it DELETED."""
         selection = self._selection
         previous, current = transition.previous, transition.current
-        if selection.everything:
+        if selection.by_place:
+            either = current or previous
+            assert either is not None  # a write has at least one side
+            if not (selection.everything or selection.matches(either)):
+                return
             event = transition.event(previous is not None, current is not None)
         else:
             event = transition.event(

@@ -20,7 +20,7 @@ NAMESPACE = "metadata.namespace"
 class Selection:
     """Filter of the objects of one kind. Raises BadRequestError for a field label that the kind does not declare."""
 
-    __slots__ = ("_by_place", "_fields", "_labels", "everything", "kind", "name", "namespace", "selective")
+    __slots__ = ("_by_place", "_fields", "_labels", "by_place", "everything", "kind", "name", "namespace", "selective")
 
     def __init__(self, kind: Kind, namespace: str, labels: LabelSelector, fields: FieldSelector) -> None:
         self.kind = kind
@@ -38,6 +38,10 @@ class Selection:
         self.selective = self._labels is not None or self._fields is not None
         """True with selectors: a list then must not return how many objects remain (docs/protocol/lists.md)."""
         self.everything = not self.selective and not self.namespace
+        self.by_place = self._labels is None and (self._fields is None or self._by_place)
+        """True when name and namespace decide, which an object never changes."""
+        if self.name and all((term.label, term.value, term.negated) == (NAME, self.name, False) for term in fields.terms):
+            self._fields = None  # `name` says all
 
     @property
     def key(self) -> str:
