@@ -40,7 +40,9 @@ class Selection:
         self.everything = not self.selective and not self.namespace
         self.by_place = self._labels is None and (self._fields is None or self._by_place)
         """True when name and namespace decide, which an object never changes."""
-        if self.name and all((term.label, term.value, term.negated) == (NAME, self.name, False) for term in fields.terms):
+        if self.name and all(
+            (term.label, term.value, term.negated) == (NAME, self.name, False) for term in fields.terms
+        ):
             self._fields = None  # `name` says all
 
     @property

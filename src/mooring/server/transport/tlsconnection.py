@@ -12,6 +12,7 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import logging
 import sys
@@ -110,11 +111,13 @@ class TlsTransport(asyncio.Transport):
 
     def flush(self) -> None:
         """Encrypt and send what was written since the last flush."""
-        if not self._unsent:
-            return
+        if self._unsent:
+            self._outer.send(self._take_unsent())
+
+    def _take_unsent(self) -> bytes:
         data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
         self._unsent.clear()
-        self._outer.send(data)
+        return data
 
     async def drained(self) -> None:
         """Return when more may be sent, or when the client is gone. Always gives way to other tasks."""
@@ -124,9 +127,8 @@ class TlsTransport(asyncio.Transport):
 
     def close(self) -> None:
         if not self._closing:
-            self.flush()
             self._closing = True
-            self._outer.close()
+            self._outer.close(self._take_unsent())
 
     def abort(self) -> None:
         self._closing = True
@@ -280,30 +282,30 @@ class TlsProtocol(asyncio.Protocol):
                 return
             self.inner.data_received(data)
 
-    def send(self, data: bytes) -> None:
-        """Encrypt `data` and pass it to the TCP transport, in pieces."""
+    def send(self, data: bytes, *, end: bool = False) -> None:
+        """Encrypt `data` and pass it to the TCP transport, in pieces, the last one with a close_notify at the `end`."""
         tcp = self.tcp
         if tcp.is_closing():
             return
         if tcp.get_write_buffer_size() > MAX_UNSENT:
             self._listener.held_bytes.cut(self)
             return
+        view = data if len(data) <= PIECE else memoryview(data)
         try:
-            if len(data) <= PIECE:
-                self._tls.sendall(data)
-                encrypted = self._tls.bio_read(len(data) + RECORD_OVERHEAD)
+            for start in range(0, len(data), PIECE):
+                piece = view[start : start + PIECE]
+                self._tls.sendall(piece)
+                if end and start + PIECE >= len(data):
+                    with contextlib.suppress(SSL.Error):  # the data goes out in any case
+                        self._tls.shutdown()
+                encrypted = self._tls.bio_read(len(piece) + RECORD_OVERHEAD)
                 self._encrypted += len(encrypted)
                 tcp.write(encrypted)
-            else:
-                view = memoryview(data)
-                for start in range(0, len(data), PIECE):
-                    self._tls.sendall(view[start : start + PIECE])
-                    encrypted = self._tls.bio_read(PIECE + RECORD_OVERHEAD)
-                    self._encrypted += len(encrypted)
-                    tcp.write(encrypted)
         except SSL.Error:
             tcp.abort()
-        self._listener.count(self, tcp.get_write_buffer_size() + self._held_by_http)
+        size = tcp.get_write_buffer_size() + self._held_by_http
+        if size != self.held:
+            self._listener.count(self, size)
 
     def hold(self, size: int) -> bool:
         """See `TlsTransport.hold`."""
@@ -370,13 +372,15 @@ class TlsProtocol(asyncio.Protocol):
         except SSL.Error:
             self.tcp.abort()
 
-    def close(self) -> None:
-        if not self.tcp.is_closing():
-            try:
+    def close(self, data: bytes) -> None:
+        """Send `data` and a close_notify by one system call, and close."""
+        if data:
+            self.send(data, end=True)
+        elif not self.tcp.is_closing():
+            with contextlib.suppress(SSL.Error):  # the peer is gone, so that no close_notify is needed
                 self._tls.shutdown()
                 self._send_pending()
-            except SSL.Error:
-                pass  # the peer is gone, so that no close_notify is needed
+        if not self.tcp.is_closing():
             self.tcp.close()
 
     def pause_reading(self) -> None:
