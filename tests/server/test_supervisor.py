@@ -490,6 +490,8 @@ def test_bodies_are_in_no_audit_log(tmp_path: Path) -> None:
         ("node", 200),
         (None, 401),
     ]
+    stages = [event["stage"] for event in ours if event["user"].get("username") == "node"]
+    assert stages == ["RequestReceived", "ResponseComplete"]
     for word in ("hush-hush", SERVER_TOKEN, "wrong-guess", "ClusterDomain"):
         assert word not in log.read_text()
 

@@ -241,6 +241,8 @@ class Pipeline:
             context.annotations["authorization.k8s.io/reason"] = "supervisor: public level"
         else:
             await self._admit(context, supervisor, route)
+        if self._audit.on_arrival:
+            self._audit.received(context)
         if request.method not in route.methods:
             raise MethodNotAllowedError()
         if route.access is Access.PUBLIC:
