@@ -1,0 +1,190 @@
+"""Join the k3s way to a whole Mooring server: members, restarts without a token, deleted Nodes, and renewals."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mooring.agent.k3s.giventoken import GivenToken
+from mooring.agent.k3s.membership import AgentPlan, Member, join, obtain
+from mooring.agent.steps import JoinError
+from mooring.apimachinery.schema import Obj
+from mooring.client.cluster import ClusterClient, connect
+from mooring.client.http.driver import ignore
+from mooring.client.kubeconfigfiles import load
+from mooring.clock import SystemClock
+from mooring.errors import NotFoundError
+from mooring.secret import Secret
+from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
+from mooring.trust.discovery.polling import Polling
+from mooring.trust.k3s.cahash import ca_hash
+from mooring.trust.k3s.responses import KUBELET, WANTED
+from mooring.trust.k3s.token import format_token
+from tests.support import forkserver
+from tests.support.liveserver import LiveServer, start_server
+from tests.support.manualclock import HurriedClock
+from tests.support.polling import eventually
+from tests.support.ports import free_port
+
+GROUP = "system:bootstrappers:k3s:default-node-token"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    server = start_server(tmp_path_factory.mktemp("k3s") / "server", "--k3s-supervisor")
+    yield server
+    server.stop()
+
+
+def server_token(server: LiveServer) -> str:
+    return (server.data_dir / "server/token").read_text().strip()
+
+
+def bootstrap_token(server: LiveServer) -> tuple[str, str]:
+    """Create a bootstrap token. Return its id, and the token in k3s's form."""
+    token = server.create_token(groups=(GROUP,), signed=False)
+    return token.id, format_token(ca_hash(server.ca_pem), token).reveal().decode()
+
+
+def plan(server: LiveServer, root: Path, name: str, text: str = "") -> AgentPlan:
+    token = GivenToken(Secret(text) if text else None)
+    return AgentPlan(
+        servers=(server.url,), node_name=name, token=token, root=root, polling=Polling(interval=0.5, total=20.0)
+    )
+
+
+def joined(plan: AgentPlan) -> Member:
+    return asyncio.run(join(plan, SystemClock(), lambda progress: None))
+
+
+def refused(plan: AgentPlan) -> str:
+    with pytest.raises(JoinError) as caught:
+        asyncio.run(join(plan, HurriedClock(), lambda progress: None))
+    return str(caught.value)
+
+
+async def user_of(kubeconfig: Path) -> Obj:
+    async with connect(load(str(kubeconfig))) as client:
+        review = {"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"}
+        answer = await client.post_path("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
+    user: Obj = answer["status"]["userInfo"]
+    return user
+
+
+async def delete_node(client: ClusterClient, name: str) -> None:
+    await client.delete("nodes", name)
+    while True:
+        try:
+            await client.get("nodes", name)
+        except NotFoundError:
+            return
+
+
+def test_a_machine_joins_with_the_server_token(server: LiveServer, tmp_path: Path) -> None:
+    member = joined(plan(server, tmp_path, "with-server-token", server_token(server)))
+    node = server.run(lambda client: client.get("nodes", "with-server-token"))
+    assert [one["status"] for one in node["status"]["conditions"] if one["type"] == "Ready"] == ["True"]
+    found = {
+        name: asyncio.run(user_of(member.files.directory / f"{name}.kubeconfig"))["username"]
+        for name in ("kubelet", "kubeproxy", "k3scontroller")
+    }
+    assert found == {
+        "kubelet": "system:node:with-server-token",
+        "kubeproxy": "system:kube-proxy",
+        "k3scontroller": "system:k3s-controller",
+    }
+
+
+def test_a_member_starts_again_after_its_token_was_deleted(server: LiveServer, tmp_path: Path) -> None:
+    token_id, text = bootstrap_token(server)
+    joined(plan(server, tmp_path, "token-deleted", text))
+    server.run(lambda client: client.delete("secrets", secret_name(token_id), NAMESPACE))
+    joined(plan(server, tmp_path, "token-deleted"))
+    joined(plan(server, tmp_path, "token-deleted", text))
+    assert "it does not accept the token" in refused(plan(server, tmp_path / "another", "token-gone", text))
+
+
+def test_after_the_deletion_of_its_node_a_machine_needs_a_valid_token(server: LiveServer, tmp_path: Path) -> None:
+    token_id, text = bootstrap_token(server)
+    first = joined(plan(server, tmp_path, "node-deleted", text)).files.client.read_pair()
+    server.run(lambda client: client.delete("secrets", secret_name(token_id), NAMESPACE))
+    server.run(lambda client: delete_node(client, "node-deleted"))
+    assert "give a valid token to join again" in refused(plan(server, tmp_path, "node-deleted"))
+    assert "it does not accept the token" in refused(plan(server, tmp_path, "node-deleted", text))
+    _, other = bootstrap_token(server)
+    again = joined(plan(server, tmp_path, "node-deleted", other)).files.client.read_pair()
+    assert first is not None
+    assert again is not None
+    assert first.certificate_pem != again.certificate_pem
+
+
+def test_another_machine_does_not_get_the_name(server: LiveServer, tmp_path: Path) -> None:
+    joined(plan(server, tmp_path / "one", "taken", server_token(server)))
+    error = refused(plan(server, tmp_path / "two", "taken", server_token(server)))
+    assert str(tmp_path / "two/etc/rancher/node/password") in error
+    assert "--with-node-id" in error
+
+
+def test_each_certificate_is_renewed_as_the_node(server: LiveServer, tmp_path: Path) -> None:
+    member = joined(plan(server, tmp_path, "renewing", server_token(server)))
+
+    async def renew() -> None:
+        for wanted in WANTED:
+            supervisor = member.supervisor(polling=Polling(attempts=1))
+            pair = await obtain(supervisor, member.files, wanted, member.identity, SystemClock(), ignore)
+            before = member.files.pair(wanted).read_pair()
+            assert before is not None
+            assert before.certificate_pem != pair.certificate_pem
+            member.files.pair(wanted).replace(pair)
+
+    asyncio.run(renew())
+    assert asyncio.run(user_of(member.files.directory / "kubelet.kubeconfig"))["username"] == "system:node:renewing"
+    assert KUBELET in WANTED
+
+
+def test_the_command_joins_beats_and_serves_a_kubelet_through_the_load_balancer(
+    server: LiveServer, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(server_token(server))
+    program = forkserver.Process(
+        [
+            "-m", "mooring", "agent", "--server", server.url, "--token-file", str(file), "--root", str(tmp_path), "--node-name",
+            "beating", "--lb-server-port", "0", "-v",
+        ],
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        eventually(lambda: lease_of(server, "beating") is not None)
+        kubeconfig = tmp_path / "var/lib/rancher/k3s/agent/kubelet.kubeconfig"
+        assert load(str(kubeconfig)).cluster.server != server.url
+        assert asyncio.run(user_of(kubeconfig))["username"] == "system:node:beating"
+        assert file.read_text() == ""
+    finally:
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(30) == 0
+        assert program.stderr is not None
+        program.stderr.close()
+
+
+def lease_of(server: LiveServer, name: str) -> Obj | None:
+    async def read(client: ClusterClient) -> Obj | None:
+        try:
+            return await client.get("leases", name, "kube-node-lease")
+        except NotFoundError:
+            return None
+
+    return server.run(read)
+
+
+def test_a_seed_that_is_down_is_passed_over(server: LiveServer, tmp_path: Path) -> None:
+    given = plan(server, tmp_path, "seeds", server_token(server))
+    down = f"https://127.0.0.1:{free_port()}"
+    joined(replace(given, servers=(down, server.url)))
+    joined(replace(given, servers=(down, server.url), token=GivenToken()))
