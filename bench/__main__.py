@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import denylist, fairness, growth, idlewatches, onetcd, ways, workers
+from bench import denylist, fairness, growth, idlewatches, joins, onetcd, ways, workers
 from tests.support.ports import free_port
 
 HERE = Path(__file__).parent
@@ -201,11 +201,19 @@ class Bench:
             self.watching(data)
             with server(data) as running:
                 self.running(running)
+        self.joining()
         self.authenticating()
         self.revoking()
         self.growing()
         self.sharing()
         self.distributed()
+
+    def joining(self) -> None:
+        """Measure joins by kubeadm's way and by k3s's, in turns."""
+        with tempfile.TemporaryDirectory(prefix="mooring-bench-") as folder:
+            token = bootstrap_token(*TOKEN.split("."))
+            for what, kubernetes, figure in joins.rows(self.load, server, Path(folder), token, self.runs, self.say):
+                self.row(what, kubernetes, "", figure)
 
     def distributed(self) -> None:
         """Measure one server and two on one etcd, in turns."""
@@ -460,6 +468,7 @@ def main() -> None:
     parser.add_argument("--denylist", action="store_true", help="measure the cost of 100 000 revocations alone")
     parser.add_argument("--growth", action="store_true", help="measure 100 000 and 1 000 000 stored objects alone")
     parser.add_argument("--workers", action="store_true", help="measure one worker and two alone")
+    parser.add_argument("--joins", action="store_true", help="measure joins by kubeadm's and by k3s's way alone")
     parser.add_argument("--etcd", action="store_true", help="measure one server and two on one etcd alone")
     options = parser.parse_args()
     console = Console(stderr=True)
@@ -478,6 +487,8 @@ def main() -> None:
             bench.revoking()
         elif options.workers:
             bench.sharing()
+        elif options.joins:
+            bench.joining()
         elif options.etcd:
             bench.distributed()
         else:
