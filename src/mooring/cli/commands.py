@@ -117,6 +117,15 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "datastore migrate": Entry(
             "mooring.cli.datastore.migrate:migrate", "Copy a cluster to another store, and compare both."
         ),
+        "datastore k3s-bootstrap show": Entry(
+            "mooring.cli.datastore.k3sbootstrap:show", "List the keys in a datastore of k3s, without their content."
+        ),
+        "datastore k3s-bootstrap import": Entry(
+            "mooring.cli.datastore.k3sbootstrap:import_", "Take the keys of a k3s cluster into a data directory."
+        ),
+        "datastore k3s-bootstrap export": Entry(
+            "mooring.cli.datastore.k3sbootstrap:export", "Write the keys of a data directory into a datastore of k3s."
+        ),
         "audit verify": Entry("mooring.cli.audit.verify:verify", "Verify the records of issued certificates."),
         "audit list": Entry("mooring.cli.audit.list:list_entries", "List the certificates that were issued."),
         "audit checkpoint": Entry(
@@ -143,6 +152,7 @@ GROUPS: Mapping[str, str] = MappingProxyType(
         "agent": "The agent of this machine.",
         "snapshot": "Snapshots: every object of a store in a file.",
         "datastore": "The store of a cluster.",
+        "datastore k3s-bootstrap": "Keys of a cluster in the datastore of k3s: move from k3s, and back.",
         "audit": "Records of issued certificates.",
         "auth": "Identity of callers, and refused requests.",
     }
