@@ -60,6 +60,7 @@ def check_a_second_run(data: Path, mooring: CommandLine) -> None:
         "audit.log",
         "pki/crl.pem",
         "server/shared-keys.json",
+        "store.head",
     }
 
     ca_pem = content(data / "pki/ca.crt")
