@@ -28,6 +28,7 @@ from mooring.pki.pem import certificates, certificates_pem
 from mooring.secret import Secret
 from mooring.trust.discovery.pins import pin_of
 from mooring.trust.joinconfiguration import JoinInput, validate_join_input
+from mooring.trust.k3s.cahash import ca_hash
 from tests.support import forkserver
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually
@@ -36,8 +37,9 @@ PLURAL = "certificateauthorityrollovers"
 
 
 def joined(server: LiveServer, name: str, root: Path, pin: str, token: str) -> NodeState:
-    """Join with one pin, as long ago printed."""
-    plan = validate_join_input(JoinInput(name, (server.endpoint,), Secret(token), ca_cert_hashes=(pin,)))
+    """Join with one pin, or with the hash in the token, as long ago printed."""
+    pins = (pin,) if pin else ()
+    plan = validate_join_input(JoinInput(name, (server.endpoint,), Secret(token), ca_cert_hashes=pins))
     return asyncio.run(join(plan, JoinOptions(root=root, certificate_timeout=60.0, expiration_seconds=600))).state
 
 
@@ -134,6 +136,7 @@ def test_the_ca_is_replaced_and_every_machine_finds_its_way(tmp_path: Path) -> N
         old_conf = tmp_path / "old.conf"
         shutil.copy(server.kubeconfig, old_conf)
         token = server.create_token().reveal()
+        whole = f"K10{ca_hash(server.ca_pem)}::{token}"
         here, off, wire = (joined(server, name, tmp_path / name, old_pin, token) for name in ("here", "off", "wire"))
         watch = OldWatch(old_conf)
 
@@ -149,12 +152,13 @@ def test_the_ca_is_replaced_and_every_machine_finds_its_way(tmp_path: Path) -> N
         await_phase(server, "IssueNew")
         during = joined(server, "during", tmp_path / "during", old_pin, token)
         assert issuer_pin(during, bundle) == new_pin
+        assert issuer_pin(joined(server, "by-hash", tmp_path / "by-hash", "", whole), bundle) == new_pin
         for ca in (old_ca, bundle[1]):
             handshake(server, certificates_pem([ca]).decode())
 
         advanced(server, old_conf, "advance")
         await_phase(server, "Drain")
-        eventually(lambda: reached(server).get("machinesBehindTotal") == 6, server)
+        eventually(lambda: reached(server).get("machinesBehindTotal") == 7, server)
         status, printed = command(old_conf, "advance")
         assert status == 1
         assert "here" in printed
