@@ -11,6 +11,7 @@ TOKEN = "0123456789abcdef"
 REFUSED = {
     "two tokens": ({"server_token_file": "/t", "server_token": TOKEN}, "server-token-file: give the file or"),
     "another place": ({"shared_keys": "memory"}, "shared-keys: give store or files"),
+    "a server without TLS": ({"server": "http://a:6443"}, "server: the scheme must be https"),
     "a text that is no token": ({"server_token": "short"}, "server-token: a server token is one line"),
 }
 
@@ -26,3 +27,7 @@ def test_the_token_is_not_printed() -> None:
     assert settings.server_token is not None
     assert settings.server_token.reveal() == TOKEN.encode()
     assert TOKEN not in repr(settings)
+
+
+def test_the_url_of_a_server_has_no_slash_at_its_end() -> None:
+    assert SharedKeysSettings.read({"server": "https://10.0.0.11:6443/"}).server == "https://10.0.0.11:6443"

@@ -1,6 +1,6 @@
 """`mooring token rotate`: replace the server token, through a server or on the data directory of one.
 
-Rules kept here (docs/protocol/k3s.md#server-level, docs/adr/0047-keys-of-several-servers.md):
+Rules kept here (docs/protocol/k3s.md#server-level, docs/adr/0054-rotation-of-the-server-token.md):
 * With a URL the command asks the supervisor API of that server, as `k3s token rotate` does. Without one it changes the row in the
   store itself, beside running servers or without any. Servers follow either way, without a restart.
 * The new token is checked before anything is asked. No output has a token: the new one stands in the data directory of each server.

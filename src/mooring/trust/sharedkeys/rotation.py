@@ -1,6 +1,6 @@
 """Rotation of the server token: the tokens that a row is sealed for, before and after.
 
-Rules kept here (docs/adr/0047-keys-of-several-servers.md):
+Rules kept here (docs/adr/0054-rotation-of-the-server-token.md):
 * The new token comes first and has no end. The one before it gets an end, which no later rotation moves back.
 * Tokens whose end has passed are left out. Without a grace every former token is.
 * A token that the row knows already is refused: its end could not be told.
