@@ -41,6 +41,8 @@ from mooring.errors import (
     ServiceUnavailableError,
     UnauthorizedError,
 )
+from mooring.pki.keys import generate_key
+from mooring.pki.x509.requests import build_request
 from mooring.settings.kinds import split_commas
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import ServingSettings
@@ -203,6 +205,14 @@ def test_a_request_that_cannot_be_read_says_so_in_place_of_facts() -> None:
     shown = dict(lines(facts, NOW))
     assert shown["Request unreadable"] == "PEM block type must be CERTIFICATE REQUEST"
     assert shown["Certificate"] == "unreadable: the text holds no CERTIFICATE PEM block"
+
+
+def test_a_request_of_the_supervisor_shows_the_names_that_the_certificate_gets() -> None:
+    obj = request(text=build_request(generate_key(), "kubernetes-admin", ("system:masters",)))
+    extra = {"mooring.io/k3s-credential": ["k3s-token"], "mooring.io/k3s-node-name": ["n1"]}
+    obj["spec"] |= {"signerName": "mooring.io/k3s-kubelet-client", "extra": extra}
+    facts = details.csr_details(obj, NOW)
+    assert facts["request"]["subject"]["text"] == "CN=system:node:n1,O=system:nodes"
 
 
 @given(st.binary(max_size=100))

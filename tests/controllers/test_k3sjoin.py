@@ -21,7 +21,7 @@ from mooring.controllers.certificates.joinedmachines import JoinedMachines
 from mooring.controllers.certificates.nameownership import NameOwnership, password_objection
 from mooring.controllers.certificates.requeststate import parsed_request
 from mooring.controllers.certificates.revokedrequests import RevokedRequests
-from mooring.controllers.certificates.tokenlimits import BootstrapTokenLimits
+from mooring.controllers.certificates.tokenlimits import BootstrapTokenLimits, join_refusal
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509.authority import request_serial_number
 from mooring.pki.x509.requests import build_request
@@ -313,20 +313,56 @@ def test_limits_of_a_token(signer: str, limits: dict[str, str], changes: dict[st
     assert reason(limited(asked(signer, TOKEN, **changes), token(**limits), MACHINE)) == expected
 
 
+@pytest.mark.parametrize(
+    ("username", "name", "secrets", "refusal"),
+    [
+        pytest.param(AGENT, "n1", [token(max_joins="1", joined_keys=JOIN)], "", id="another user"),
+        pytest.param(TOKEN, "n1", [], "", id="a token that was deleted this moment"),
+        pytest.param(TOKEN, "n1", [token()], "", id="a token without limits"),
+        pytest.param(TOKEN, "n1", [token(max_joins="2", joined_keys=JOIN, node_name="n*")], "", id="a token with room"),
+        pytest.param(
+            TOKEN, "n1", [token(max_joins="1", joined_keys=JOIN)], "for 1 machine", id="a token that is used up"
+        ),
+        pytest.param(TOKEN, "w1", [token(node_name="n*")], "only for nodes named", id="a name that it does not allow"),
+        pytest.param(TOKEN, "n1", [token(max_joins="x")], "from 1 to", id="a limit that cannot be read"),
+    ],
+)
+def test_whether_a_token_lets_another_machine_join(username: str, name: str, secrets: list[Obj], refusal: str) -> None:
+    found = join_refusal(username, name, views(secrets=secrets))
+    assert refusal in found
+    assert bool(found) is bool(refusal)
+
+
+class ChangingView(FixedView):
+    """A view whose objects are removed one by one."""
+
+    def __init__(self, *objects: Obj) -> None:
+        super().__init__(objects)
+        self.removed: list[tuple[str, str]] = []
+
+    def remove(self, name: str) -> None:
+        del self._objects["", name]
+        self._revision += 1
+        self.removed.append(("", name))
+
+    def changed(self, since: int) -> Sequence[tuple[str, str]]:
+        return self.removed[since - 1 :]
+
+
 def test_machines_that_joined_are_followed() -> None:
     joined, proxy = JoinedMachines(), asked(K3S_KUBE_PROXY_CLIENT, TOKEN)
     other = thing("n2", spec={"keys": [ENTRY], "token": "abcdef", "sourceAddress": HERE})
-    view = FixedView([MACHINE, other, thing("n3", spec={})])
+    view = ChangingView(MACHINE, other, thing("n3", spec={}))
     seen_now = {**views(), "nodeidentities": view}
     assert joined.objection(proxy, seen_now) is None
     assert joined.objection(proxy, seen_now) is None
     assert reason(joined.objection(asked(K3S_KUBE_PROXY_CLIENT), seen_now)) == "MachineNotJoined", "of another token"
     assert joined.objection(asked(K3S_KUBE_PROXY_CLIENT, NODE), {}) is None, "a node has joined"
-    joined._put("n1", None)
+    view.remove("n1")
+    view.remove("n3")
     assert joined.objection(proxy, seen_now) is None, "another machine there has joined, too"
-    joined._put("n2", None)
+    view.remove("n2")
     assert reason(joined.objection(proxy, seen_now)) == "MachineNotJoined"
-    joined._put("n2", None)
 
 
 def listed(request_: Issuance, *machines: Obj, required: bool = True, joined: bool = False) -> Finding | None:

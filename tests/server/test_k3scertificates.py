@@ -244,6 +244,7 @@ def test_what_is_no_request_for_a_certificate_is_400(path: str) -> None:
         reply = await post(server, path, method="GET", body=b"")
         assert reply.status == 400
         assert "no private keys" in reply.message
+        assert (await post(server, path, body=bytes(11 << 10))).status == 400
         assert (await post(server, path, body=bytes(65 << 10))).status == 413
         assert requests(server) == []
 
@@ -411,6 +412,9 @@ async def test_a_join_counts_once_for_a_token(server: Server) -> None:
     other_name = await post(server, CLIENT, token=token, node=of_node("w1"), key=generate_key())
     assert other_name.status == 403
     assert "only for nodes named" in other_name.message
+    assert [
+        name for name in ("n2", "w1") if stored(server, "secrets", f"{name}.node-password.k3s", "kube-system")
+    ] == []
     elsewhere = await post(server, PROXY, token=token, via=connection(source="198.51.100.8"), key=generate_key())
     assert elsewhere.status == 503
     assert "no machine has joined" in elsewhere.message

@@ -127,6 +127,33 @@ def requests_allowed_name(common_name: str | None, restrictions: Restrictions) -
     return name != common_name and restrictions.allows_name(name)
 
 
+def join_refusal(username: str, node_name: str, views: Views) -> str:
+    """Return the reason for which the token of a user lets no further machine join under a name; "" when it does, or for another
+    user. For a decision before there is a request; `BootstrapTokenLimits` decides about the request itself."""
+    token_id = bootstrap_token_id(username)
+    secret = views[SECRETS].get(secret_name(token_id), NAMESPACE) if token_id else None
+    if secret is None:
+        return ""
+    try:
+        restrictions = read_restrictions(secret)
+        joined = joined_keys(secret) if restrictions.max_joins is not None else ()
+    except TokenError as error:
+        return f"the bootstrap token {token_id}: {error}"
+    if not restrictions.allows_name(node_name):
+        return name_refusal(token_id, restrictions)
+    if restrictions.max_joins is not None and len(joined) >= restrictions.max_joins:
+        return _used_up(token_id, restrictions.max_joins)
+    return ""
+
+
+def _used_up(token_id: str, max_joins: int) -> str:
+    machines = "1 machine" if max_joins == 1 else f"{max_joins} machines"
+    return (
+        f"the bootstrap token {token_id} was for {machines} ({MAX_JOINS}), and they have joined; make another: "
+        "mooring token create"
+    )
+
+
 def name_refusal(token_id: str, restrictions: Restrictions) -> str:
     """Return the reason for which a token may not request a certificate for a name."""
     return (
@@ -150,10 +177,4 @@ def _count(
         return Preparation((Update(SECRETS, with_joined_key(secret, key)),))
     if not issuance.automatic:
         return None
-    machines = "1 machine" if restrictions.max_joins == 1 else f"{restrictions.max_joins} machines"
-    return Objection(
-        TOKEN_USED_UP,
-        f"the bootstrap token {token_id} was for {machines} ({MAX_JOINS}), and they have joined; make another: "
-        "mooring token create",
-        denies=True,
-    )
+    return Objection(TOKEN_USED_UP, _used_up(token_id, restrictions.max_joins), denies=True)

@@ -1,7 +1,8 @@
 """Verify the node password of a machine that joins, and keep the first one that is given for a name.
 
 Rules kept here (docs/protocol/k3s.md#node-passwords, docs/adr/0052-certificates-of-k3s-agents.md):
-* The first password of a name is stored, if the user may have the name (`password_objection`). Of two first uses at once one is
+* The first password of a name is stored, if the user may have the name (`password_objection`) and its token lets a machine join
+  under it (`join_refusal`): otherwise a token that is used up could keep names from others. Of two first uses at once one is
   stored, and the other is compared with it.
 * Every later password is compared with the Secret, in a thread: scrypt takes a tenth of a second and 32 MiB. So many run, and so
   many wait for one source. Nothing about a password is remembered.
@@ -27,6 +28,7 @@ from mooring.apimachinery.options import WriteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.clock import Clock, rfc3339
 from mooring.controllers.certificates.nameownership import password_objection
+from mooring.controllers.certificates.tokenlimits import join_refusal
 from mooring.errors import (
     AlreadyExistsError,
     ApiError,
@@ -121,7 +123,10 @@ class NodePasswords:
         """Store the first password of a node, or compare a later one. `username`: "" when the user may have the name."""
         secret = self._stored(node)
         if secret is None:
-            refusal = password_objection(node, username, self._registry.views) if username else ""
+            views = self._registry.views
+            refusal = (
+                (password_objection(node, username, views) or join_refusal(username, node, views)) if username else ""
+            )
             if refusal:
                 raise ForbiddenError(refusal)
             hashed = await self._compute(source, partial(hash_password, password, self._entropy(SALT_BYTES)))

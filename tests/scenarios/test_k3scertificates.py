@@ -1,0 +1,97 @@
+"""Certificates of k3s's agents from a server of two worker processes: the one that answers need not run the controllers."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from mooring.apimachinery.schema import Obj
+from mooring.client.cluster import ClusterClient
+from tests.support.liveserver import LiveServer, start_server
+
+TOKEN = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
+PATHS = ("serving-kubelet", "client-kubelet", "client-kube-proxy", "client-k3s-controller")
+DEADLINE = 30.0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    flags = ("--workers", "2", "--k3s-supervisor", "--server-token", TOKEN)
+    started = start_server(tmp_path_factory.mktemp("k3s") / "data", *flags)
+    yield started
+    started.stop()
+
+
+def der() -> bytes:
+    """Return a request that another implementation makes, with the subject that k3s's agents send: none."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    return x509.CertificateSigningRequestBuilder(x509.Name([])).sign(key, SHA256()).public_bytes(Encoding.DER)
+
+
+def post(server: LiveServer, path: str, name: str, body: bytes) -> tuple[int, bytes]:
+    """Send a request as an agent does: over a connection of its own, which is given up after ten seconds."""
+    context = ssl.create_default_context(cadata=server.ca_pem.decode())
+    caller = http.client.HTTPSConnection("127.0.0.1", server.port, timeout=10, context=context)
+    try:
+        caller.request("POST", f"/v1-k3s/{path}.crt", body, {
+            "Authorization": "Basic " + base64.b64encode(f"node:{TOKEN}".encode()).decode(),
+            "k3s-Node-Name": name, "k3s-Node-Password": "a" * 32, "k3s-Node-IP": "127.0.0.1", "Connection": "close",
+        })  # fmt: skip
+        answer = caller.getresponse()
+        return answer.status, answer.read()
+    finally:
+        caller.close()
+
+
+def listed(server: LiveServer, plural: str, namespace: str = "") -> list[Obj]:
+    async def read(client: ClusterClient) -> list[Obj]:
+        return list((await client.list(plural, namespace)).items)
+
+    return server.run(read)
+
+
+def test_both_workers_give_a_machine_its_four_certificates(server: LiveServer) -> None:
+    for number in range(3):  # twelve connections, which the kernel spreads over the workers
+        for path in PATHS:
+            status, body = post(server, path, f"n{number}", der())
+            assert status == 200, body
+            assert len(x509.load_pem_x509_certificates(body)) == 2
+    assert len(listed(server, "certificatesigningrequests")) == 12
+    assert len(listed(server, "nodeidentities")) == 3
+
+
+def test_a_server_that_is_killed_after_the_password_was_stored_goes_on_where_it_was(
+    server: LiveServer, tmp_path: Path
+) -> None:
+    body = der()
+
+    def ask() -> None:
+        try:
+            post(server, "client-kubelet", "killed", body)
+        except (OSError, http.client.HTTPException):
+            return  # the server was killed
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    deadline = time.monotonic() + DEADLINE
+    secret = "killed.node-password.k3s"
+    while not any(one["metadata"]["name"] == secret for one in listed(server, "secrets", "kube-system")):
+        assert time.monotonic() < deadline
+    server.kill()
+    asking.join(DEADLINE)
+    server.restart()
+    status, answer = post(server, "client-kubelet", "killed", body)
+    assert status == 200, answer
+    named = [one for one in listed(server, "certificatesigningrequests") if "killed" in str(one["spec"].get("extra"))]
+    assert len(named) == 1
