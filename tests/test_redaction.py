@@ -22,6 +22,7 @@ import pytest
 
 from bench.ways import Ways, ways
 from mooring.trust.kubeconfig.text import parse_kubeconfig
+from tests.support import forkserver
 from tests.support.liveserver import LiveServer, _await_ready
 from tests.support.ports import free_port
 
@@ -288,8 +289,7 @@ authenticators:
 
 def mooring(*arguments: str, given: str = "") -> bytes:
     """Run a command. Return its standard output and error."""
-    command = [sys.executable, "-m", "mooring", *arguments]
-    done = subprocess.run(command, input=given.encode(), capture_output=True, cwd=ROOT, timeout=60, check=False)
+    done = forkserver.run(["-m", "mooring", *arguments], given=given.encode(), cwd=ROOT)
     assert b"Traceback" not in done.stderr, done.stderr
     return done.stdout + done.stderr
 
