@@ -529,6 +529,20 @@ async def test_so_many_passwords_of_one_source_are_verified_at_a_time(server: Se
     await asyncio.gather(*sent, elsewhere, return_exceptions=True)
 
 
+@supervised()
+async def test_the_second_certificate_of_a_kubelet_waits_for_no_other_password(server: Server) -> None:
+    assert (await post(server, SERVING)).status == 200
+    others = [
+        asyncio.ensure_future(post(server, SERVING, node=of_node(f"n{one}"))) for one in range(2, 2 + MAX_PER_SOURCE)
+    ]
+    assert server.plane.supervisor is not None
+    passwords = server.plane.supervisor.passwords
+    await until_async(lambda: sum(passwords._computing.values()) == MAX_PER_SOURCE)
+    replies = await asyncio.gather(post(server, CLIENT), post(server, CLIENT, node=of_node(password=OTHER_PASSWORD)))
+    assert [reply.status for reply in replies] == [200, 429]
+    await asyncio.gather(*others)
+
+
 class RefusesSecrets:
     """An admission plugin that lets nobody store a Secret, until it is opened."""
 

@@ -27,7 +27,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from mooring.api.certificates.conditions import DENIED, FAILED, conditions_of
+from mooring.api.certificates.conditions import APPROVED, DENIED, FAILED, conditions_of
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.mooring.membership import has_ended
@@ -319,8 +319,10 @@ async def _decided(registry: Registry, name: str) -> Obj | None:
 
 
 def _has_answer(csr: Obj) -> bool:
-    issued = bool((csr.get("status") or {}).get("certificate"))
-    return issued or any(one.get("type") in (DENIED, FAILED, NEEDS_APPROVAL) for one in conditions_of(csr))
+    """Return true when a request is issued or refused, or is held and nobody has approved it."""
+    kinds = {one.get("type") for one in conditions_of(csr)}
+    is_held = NEEDS_APPROVAL in kinds and APPROVED not in kinds
+    return bool((csr.get("status") or {}).get("certificate")) or DENIED in kinds or FAILED in kinds or is_held
 
 
 def _certificate_in(csr: Obj) -> bytes:

@@ -5,7 +5,8 @@ Rules kept here (docs/protocol/k3s.md#node-passwords, docs/adr/0052-certificates
   under it (`join_refusal`): otherwise a token that is used up could keep names from others. Of two first uses at once one is
   stored, and the other is compared with it.
 * Every later password is compared with the Secret, in a thread: scrypt takes a tenth of a second and 32 MiB. So many run, and so
-  many wait for one source. Nothing about a password is remembered.
+  many wait for one source. The second certificate of a kubelet needs none: what was proven a moment ago counts once more
+  (`mooring.trust.k3s.recentproofs`).
 * A password that cannot be stored or compared refuses the request. With `--k3s-node-password-fail-open` a request whose password
   cannot be stored goes on, as in k3s: the password is tried again every five seconds, and an Event tells the result. Its
   certificate stays. It never gets a name that belongs to somebody.
@@ -49,6 +50,7 @@ from mooring.trust.k3s.nodepassword import (
     new_secret,
     secret_name,
 )
+from mooring.trust.k3s.recentproofs import KEY_BYTES, RecentProofs
 
 log = logging.getLogger("mooring.server")
 
@@ -89,6 +91,7 @@ class NodePasswords:
         self._clock = clock
         self._entropy = entropy
         self._fail_open = fail_open
+        self._proofs = RecentProofs(entropy(KEY_BYTES))
         self._threads = ThreadPoolExecutor(max(1, THREADS // workers), thread_name_prefix="node-password")
         self._most = max(1, MAX_PER_SOURCE // workers)
         self._computing: Counter[str] = Counter()
@@ -141,9 +144,14 @@ class NodePasswords:
             except ForbiddenError as error:  # admission, and not the password
                 raise ServiceUnavailableError(error.message) from error
             else:
-                return str(stored.obj["metadata"]["uid"])
+                uid = str(stored.obj["metadata"]["uid"])
+                self._proofs.add(uid, password, self._clock.monotonic())
+                return uid
         if secret is None:
             raise ServiceUnavailableError(f"the password of node {node} was deleted this moment")
+        uid = str(secret["metadata"]["uid"])
+        if self._proofs.take(uid, password, self._clock.monotonic()):
+            return uid
         try:
             hashed = hash_in(secret)
         except NodePasswordError as error:
@@ -157,7 +165,8 @@ class NodePasswords:
                 f"unable to verify password for node {node}: it is not the one that was stored first; if the machine was installed "
                 f"again, delete its Node or the Secret {NAMESPACE}/{secret_name(node)}"
             )
-        return str(secret["metadata"]["uid"])
+        self._proofs.add(uid, password, self._clock.monotonic())
+        return uid
 
     def _stored(self, node: str) -> Obj | None:
         return self._registry.views["secrets"].get(secret_name(node), NAMESPACE)
