@@ -17,9 +17,11 @@ from mooring.agent.k3s.giventoken import GivenToken
 from mooring.agent.k3s.membership import AgentPlan, Member, join
 from mooring.agent.steps import JoinError, Progress
 from mooring.client.kubeconfigfiles import load
+from mooring.errors import ConfigError
 from mooring.pki.keys import public_key_fingerprint
 from mooring.secret import Secret
 from mooring.trust.discovery.polling import Polling
+from mooring.trust.httpexchange import SYSTEM_ROOTS
 from mooring.trust.k3s import headers
 from mooring.trust.k3s.responses import WANTED
 from tests.support.manualclock import HurriedClock
@@ -72,7 +74,7 @@ def fingerprints(member: Member) -> dict[str, str]:
 def test_a_join_sends_the_requests_of_a_k3s_agent_in_its_order(peer: SupervisorPeer, tmp_path: Path) -> None:
     joined(plan(peer, tmp_path, peer.token))
     credential = [f"{one}basic" for one in (*READS, *REQUESTS)]
-    assert peer.lines[:10] == [*TRUST[1:], *credential, f"GET {headers.READYZ} {NODE}"]
+    assert peer.lines == [*TRUST[1:], *credential, f"GET {headers.APISERVERS} {NODE}", f"GET {headers.READYZ} {NODE}"]
 
 
 def test_the_node_is_named_with_its_password_and_addresses_where_k3s_does_so(
@@ -152,6 +154,7 @@ def test_a_member_starts_again_without_a_token_and_asks_for_no_certificate(
     assert peer.lines == [
         f"GET /api/v1/nodes/worker {NODE}",
         *(f"{one}{NODE}" for one in READS),
+        f"GET {headers.APISERVERS} {NODE}",
         f"GET {headers.READYZ} {NODE}",
     ]
 
@@ -258,6 +261,35 @@ def test_a_replaced_ca_is_trusted_when_the_token_names_it(tmp_path: Path) -> Non
         joined(plan(before, tmp_path, before.token))
         joined(plan(after, tmp_path, after.token))
         assert after.posted(headers.CLIENT_KUBELET)
+
+
+def test_a_server_that_publishes_a_ca_which_does_not_verify_it_changes_nothing(
+    peer: SupervisorPeer, tmp_path: Path
+) -> None:
+    member = joined(plan(peer, tmp_path, peer.token))
+    other = ThrowawayCA("an operator's mistake")
+    peer.override = lambda asked: (200, other.certificate_pem) if asked.path == headers.SERVER_CA else None
+    assert "CA cert validation failed" in refused(plan(peer, tmp_path))
+    assert member.files.read_server_ca() == peer.ca.certificate_pem
+
+
+def test_a_member_without_its_ca_does_not_fall_back_to_the_roots_of_the_machine(
+    peer: SupervisorPeer, tmp_path: Path
+) -> None:
+    member = joined(plan(peer, tmp_path, peer.token))
+    member.files.server_ca.unlink()
+    with pytest.raises(ConfigError, match="restore it, or join again with a whole token"):
+        assert member.trust == SYSTEM_ROOTS
+
+
+def test_where_the_roots_of_the_machine_verified_the_server_they_must_do_so_again(
+    peer: SupervisorPeer, tmp_path: Path
+) -> None:
+    member = joined(plan(peer, tmp_path, PASSWORD))
+    member.files.record.write("systemRoots", True)
+    peer.asked.clear()
+    assert "does not verify" in refused(plan(peer, tmp_path, PASSWORD))
+    assert peer.lines == []
 
 
 def test_seeds_are_tried_in_order(peer: SupervisorPeer, tmp_path: Path) -> None:

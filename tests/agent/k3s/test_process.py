@@ -11,9 +11,11 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,12 +27,13 @@ from mooring.agent.k3s.process import SupervisedAgent
 from mooring.agent.k3s.renewals import SupervisorRenewal
 from mooring.agent.loadbalancer.proxy import LoadBalancer
 from mooring.agent.steps import JoinError
+from mooring.client.http.connection import Connection, Stream
 from mooring.pki.keys import public_key_fingerprint
 from mooring.secret import Secret
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.k3s import headers
 from mooring.trust.k3s.responses import KUBELET, WANTED
-from tests.support.manualclock import ManualClock
+from tests.support.manualclock import ManualClock, settle
 from tests.support.ports import free_port
 from tests.support.supervisorpeer import Asked, SupervisorPeer, supervisor_peer
 from tests.support.testca import ThrowawayCA
@@ -60,6 +63,33 @@ def plan(peer: SupervisorPeer, root: Path, file: Path | None = None) -> AgentPla
     )
 
 
+class Traffic:
+    """Counts the requests under way, so that the test's clock stands still meanwhile."""
+
+    def __init__(self, patched: pytest.MonkeyPatch) -> None:
+        self.requests = 0
+        opened = Connection.stream
+
+        @asynccontextmanager
+        async def stream(*arguments: Any) -> AsyncIterator[Stream]:
+            self.requests += 1
+            try:
+                async with opened(*arguments) as found:
+                    yield found
+            finally:
+                self.requests -= 1
+
+        patched.setattr(Connection, "stream", stream)
+
+    async def quiet(self) -> None:
+        """Return when no request is under way and none follows at once."""
+        await settle()
+        while self.requests:
+            while self.requests:
+                await asyncio.sleep(0.001)
+            await settle()
+
+
 class Running:
     """An agent that runs on the test's clock."""
 
@@ -83,7 +113,8 @@ class Running:
         while not condition():
             assert time.monotonic() < deadline, "the agent did not get there"
             await self.clock.advance(step)
-            await asyncio.sleep(0.01)
+            await self.traffic.quiet()
+            await asyncio.sleep(0)
             if self.task.done():
                 self.task.result()
 
@@ -93,16 +124,18 @@ class Running:
         return {name: public_key_fingerprint(pair.key) for name, pair in pairs.items() if pair is not None}
 
     def run(self, scenario: Callable[[], Awaitable[None]]) -> None:
-        async def run() -> None:
-            self.task = asyncio.ensure_future(self.agent.run())
-            try:
-                await self.until(lambda: bool(self.members), 0.0)
-                await scenario()
-            finally:
-                self.task.cancel()
-                await asyncio.gather(self.task, return_exceptions=True)
+        with pytest.MonkeyPatch.context() as patched:
+            self.traffic = Traffic(patched)
+            asyncio.run(self._run(scenario))
 
-        asyncio.run(run())
+    async def _run(self, scenario: Callable[[], Awaitable[None]]) -> None:
+        self.task = asyncio.ensure_future(self.agent.run())
+        try:
+            await self.until(lambda: bool(self.members), 0.0)
+            await scenario()
+        finally:
+            self.task.cancel()
+            await asyncio.gather(self.task, return_exceptions=True)
 
 
 def test_every_certificate_is_renewed_in_the_background_with_a_new_key(peer: SupervisorPeer, tmp_path: Path) -> None:
@@ -137,7 +170,7 @@ def test_a_renewal_that_fails_is_repeated_and_the_pair_in_use_stays(
             return 503, b""
 
         peer.override = fail
-        await running.until(lambda: failures.count(headers.CLIENT_KUBELET) > 3)
+        await running.until(lambda: failures.count(headers.CLIENT_KUBELET) > 3, 8.0)
         assert running.keys == before
         peer.override = lambda asked: None
         await running.until(
@@ -151,19 +184,19 @@ def test_a_renewal_that_fails_is_repeated_and_the_pair_in_use_stays(
 
 
 def test_servers_that_the_cluster_names_are_learned_by_the_load_balancer(peer: SupervisorPeer, tmp_path: Path) -> None:
-    async def run() -> None:
-        async with LoadBalancer(0, peer.url, tmp_path / "list.json", ManualClock()) as balancer:
-            running = Running(plan(peer, tmp_path), peer, balancer)
-            peer.apiservers = [f"127.0.0.1:{peer.port}", "192.0.2.9:6443"]
-            running.task = asyncio.ensure_future(running.agent.run())
-            await running.until(lambda: "192.0.2.9:6443" in balancer.servers.known, 1.0)
-            config = (running.files.directory / "kubelet.kubeconfig").read_text()
-            assert f"server: {balancer.url}" in config
-            running.task.cancel()
-            await asyncio.gather(running.task, return_exceptions=True)
+    balancer = LoadBalancer(0, peer.url, tmp_path / "list.json", ManualClock())
+    running = Running(plan(peer, tmp_path), peer, balancer)
+    peer.apiservers = [f"127.0.0.1:{peer.port}", "192.0.2.9:6443"]
 
-    asyncio.run(run())
-    assert "192.0.2.9:6443" in json.loads((tmp_path / "list.json").read_text())["ServerAddresses"]
+    async def scenario() -> None:
+        assert "192.0.2.9:6443" in balancer.servers.known, "the join has read them"
+        peer.apiservers.append("192.0.2.10:6443")
+        await running.until(lambda: "192.0.2.10:6443" in balancer.servers.known)
+        config = (running.files.directory / "kubelet.kubeconfig").read_text()
+        assert f"server: {balancer.url}" in config
+
+    running.run(scenario)
+    assert "192.0.2.10:6443" in json.loads((tmp_path / "list.json").read_text())["ServerAddresses"]
 
 
 def test_new_cas_are_followed_and_a_retired_one_leads_to_an_early_renewal(peer: SupervisorPeer, tmp_path: Path) -> None:

@@ -276,6 +276,35 @@ def test_a_server_that_is_not_ready_is_asked_again() -> None:
     assert len(script.waits) == 2
 
 
+@pytest.mark.parametrize(
+    ("bundle", "reply", "error"),
+    [
+        pytest.param(CA + OTHER_CA, None, None, id="a CA is added"),
+        pytest.param(OTHER_CA, OK, None, id="a CA that verifies the server takes the place of another"),
+        pytest.param(OTHER_CA, UNTRUSTED, CaNotProvenError, id="a CA that does not verify the server"),
+        pytest.param(OTHER_CA, DOWN, EndpointDownError, id="the server cannot be asked"),
+    ],
+)
+def test_a_bundle_that_drops_a_trusted_ca_must_verify_the_server(
+    bundle: bytes, reply: HttpResponse | HttpFailure | None, error: type[DiscoveryError] | None
+) -> None:
+    script = Script([HttpResponse(200, bundle), *([reply] if reply else [])])
+    if error is not None:
+        with pytest.raises(error):
+            script.run(supervisor().fetch_server_ca())
+    else:
+        assert script.run(supervisor().fetch_server_ca()) == bundle
+    assert [(one.target, one.url) for one in script.requests[1:]] == (
+        [(Trust(bundle), A + headers.CACERTS)] if reply else []
+    )
+    assert script.credentials[1:] == ([""] if reply else [])
+
+
+def test_with_the_roots_of_the_machine_any_bundle_of_servers_is_read() -> None:
+    ask = Supervisor((A,), SYSTEM_ROOTS, token=PASSWORD, polling=ONCE)
+    assert Script([HttpResponse(200, OTHER_CA)]).run(ask.fetch_server_ca()) == OTHER_CA
+
+
 def test_only_the_certificates_of_kubelet_name_the_node() -> None:
     for wanted in WANTED:
         script = Script([OK])

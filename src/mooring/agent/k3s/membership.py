@@ -8,7 +8,7 @@ Steps (docs/protocol/k3s.md#join-of-an-agent; the names are those of `mooring.ag
 3. files: the CAs of the cluster.
 4. certificate: one request for each certificate that is missing or expired, in k3s's order. Each key is on disk before its request
    is sent, and each certificate before the next request.
-5. files: the kubeconfigs. The token is removed from the files that this program was told of.
+5. files: the kubeconfigs, and the addresses of the API servers. The token is removed from the files that this program was told of.
 6. node: register the Node with the node's own certificate, as `mooring.agent.registration` decides.
 
 A run that ends at any moment is continued by the next one: what is on disk is not asked for again.
@@ -37,14 +37,15 @@ from mooring.client.cluster import ClusterClient
 from mooring.client.http.driver import drive
 from mooring.client.http.requests import fetch
 from mooring.clock import Clock, rfc3339
-from mooring.errors import ForbiddenError, PeerError, UnauthorizedError
+from mooring.errors import ConfigError, ForbiddenError, PeerError, UnauthorizedError
 from mooring.identity import NODE_PREFIX
 from mooring.pki import pem
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.requests import build_request
+from mooring.trust.discovery.errors import DiscoveryError
 from mooring.trust.discovery.notices import Notice
 from mooring.trust.discovery.polling import Polling
-from mooring.trust.httpexchange import HttpRequest, Reply, Trust, Wait
+from mooring.trust.httpexchange import SYSTEM_ROOTS, HttpRequest, Reply, Trust, Wait
 from mooring.trust.k3s.cahash import CaHashError, check_ca_hash
 from mooring.trust.k3s.exchanges import JOIN_POLLING, NodeIdentity, Supervisor, TrustedCa, establish_trust
 from mooring.trust.k3s.refusals import UnusableResponseError
@@ -92,6 +93,8 @@ class Member:
     urls: tuple[str, ...]
     uses_system_roots: bool
     api_port: int = 0
+    apiservers: tuple[str, ...] = ()
+    """Addresses that the server named at the join; none when it did not."""
 
     @property
     def node_name(self) -> str:
@@ -104,7 +107,13 @@ class Member:
 
     @property
     def trust(self) -> Trust:
-        return Trust() if self.uses_system_roots else Trust(self.files.read_server_ca())
+        """Verification of the servers. Raises ConfigError when the CA that this machine kept is gone."""
+        if self.uses_system_roots:
+            return SYSTEM_ROOTS
+        ca_pem = self.files.read_server_ca()
+        if not ca_pem:
+            raise ConfigError(f"{self.files.server_ca} cannot be read: restore it, or join again with a whole token")
+        return Trust(ca_pem)
 
     @property
     def clusters(self) -> tuple[Cluster, ...]:
@@ -244,7 +253,7 @@ class _Join:
                 trusted.trust,
                 certificate=certificate_user(pair),
                 token=token,
-                is_kept=trusted.ca_pem == self.files.read_server_ca(),
+                is_kept=bool(trusted.ca_pem) and trusted.ca_pem == self.files.read_server_ca(),
                 polling=polling,
             )
             configuration = await self._converse(supervisor.fetch_configuration())
@@ -270,6 +279,7 @@ class _Join:
                 summary.append(f"removed the token from {', '.join(map(str, emptied))}")
             for problem in problems:
                 self.steps.say(f"warning: the token is still on disk: {problem}", kept=True)
+        member = replace(member, apiservers=await self._apiservers(member))
         await self._register(member)
         return member
 
@@ -283,6 +293,8 @@ class _Join:
     async def _trusted(self, token: K3sToken | None) -> TrustedCa:
         """Return the CAs that this machine keeps, unless the token names another one; else establish trust."""
         kept, ca_hash = self.files.read_server_ca(), token.ca_hash if token is not None else ""
+        if kept and not ca_hash and self.files.record.read().system_roots:
+            return TrustedCa(self.plan.servers[0], b"")  # no trust on first use where the machine's roots sufficed
         if kept and not self.files.record.read().system_roots:
             try:
                 if ca_hash:
@@ -335,6 +347,14 @@ class _Join:
                 pair = await obtain(supervisor, self.files, wanted, identity, self.clock, self._notify)
                 place.replace(pair)
                 summary.append(f"{place.current}, valid until {rfc3339(pair.leaf.not_valid_after_utc)}")
+
+    async def _apiservers(self, member: Member) -> tuple[str, ...]:
+        """Return the addresses of the API servers. The join does not need them: they are read again later."""
+        try:
+            return await self._converse(member.supervisor(polling=Polling(attempts=1)).fetch_apiservers())
+        except DiscoveryError as error:
+            self.steps.say(f"the addresses of the API servers are read later: {error}", kept=True)
+            return ()
 
     # ── 6: the Node ──────────────────────────────────────────────────────────────────────────────────────────────
 

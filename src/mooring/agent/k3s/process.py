@@ -76,6 +76,8 @@ class SupervisedAgent:
         while True:
             self._on_member(member)
             log.info("member %s of %s", member.node_name, member.server)
+            if self._balancer is not None:
+                self._balancer.update(member.apiservers)
             for found in member.files.exposures():
                 log.warning("%s", found)
             try:
@@ -234,7 +236,7 @@ class _Membership:
         if not clusterfiles.signed_by(pair, client_ca, self._clock.now()):
             return True
         with suppress(MooringError):  # k3s has no cluster-info that this machine may read
-            found = await drive_fetching(refresh_cluster(self._member.clusters, None), self._clock)
+            found = await drive_fetching(refresh_cluster(self._member.clusters[:1], None), self._clock)
             return clusterfiles.is_superseded(pair, found.published)
         return False
 

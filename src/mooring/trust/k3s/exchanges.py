@@ -214,9 +214,19 @@ class Supervisor:
         return read_bundle(step, (yield from self._ask(step, HttpRequest("", url=CLIENT_CA))))
 
     def fetch_server_ca(self) -> DiscoveryExchange[bytes]:
-        """Return the CAs that verify the servers. Raises DiscoveryError."""
+        """Return the CAs that verify the servers. Raises DiscoveryError.
+
+        A bundle that drops a CA which is trusted now must verify the server: a machine that kept another one could not come back.
+        """
         step = "reading the CA of servers"
-        return read_bundle(step, (yield from self._ask(step, HttpRequest("", url=SERVER_CA))))
+        bundle = read_bundle(step, (yield from self._ask(step, HttpRequest("", url=SERVER_CA))))
+        trusted = self.trust.ca_pem
+        if trusted and not set(pem.certificates_among(trusted)) <= set(pem.certificates(bundle)):
+            step = f"proving the new CA of {self.urls[0]}"
+            reply = yield from send(HttpRequest(Trust(bundle), url=self.urls[0] + CACERTS))
+            if isinstance(reply, HttpFailure):
+                raise CaNotProvenError(step, reply.text) if reply.kind == CERTIFICATE else connection_error(step, reply)
+        return bundle
 
     def fetch_apiservers(self) -> DiscoveryExchange[tuple[str, ...]]:
         """Return the addresses of the API servers, as `host:port`. Raises DiscoveryError."""
