@@ -1,4 +1,4 @@
-"""The page for users of k3s: every command as it is written, on a server and three machines."""
+"""The page for users of k3s: every command as it is written, on servers and machines."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from mooring.trust.k3s.token import parse_token
+from tests.support.k3sdatastore import write_k3s_server
 from tests.support.pagecommands import Machines, blocks
 from tests.support.ports import free_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "from-k3s.md"
-SERVER, FIRST, SECOND, MOVED = "10.0.0.11", "10.0.0.21", "10.0.0.22", "10.0.0.23"
+SERVER, K3S_SERVER = "10.0.0.11", "10.0.0.12"
+FIRST, SECOND, MOVED, THIRD = "10.0.0.21", "10.0.0.22", "10.0.0.23", "10.0.0.24"
 PASSWORD = "0123456789abcdef0123456789abcdef"
 PROGRAMS = ("bash", "kubectl")
 MISSING = ", ".join(name for name in PROGRAMS if shutil.which(name) is None)
@@ -85,6 +87,8 @@ def _follow(machines: Machines, page: dict[str, list[str]]) -> None:
     assert after.password != server_token.password
 
     _move(machines, page, agent)
+    machines.end("server")
+    _keep_keys(machines, page, agent)
 
 
 def _move(machines: Machines, page: dict[str, list[str]], agent: str) -> None:
@@ -104,3 +108,21 @@ def _move(machines: Machines, page: dict[str, list[str]], agent: str) -> None:
     machines.wait_for("moved", "[node]")
     assert password.read_text().strip() == PASSWORD
     assert (former.with_suffix(".before") / "server-ca.crt").read_text() == "of the former cluster"
+
+
+def _keep_keys(machines: Machines, page: dict[str, list[str]], agent: str) -> None:
+    """Start a server with the keys of a k3s cluster, and join a machine with the token of that cluster."""
+    k3s = machines.directory(K3S_SERVER) / "var/lib/rancher/k3s/server"
+    token = write_k3s_server(k3s, PASSWORD)
+    machines.run(page["Keep the keys of a k3s cluster"][0], K3S_SERVER)
+    start, show = page["1"]
+    machines.start(start.replace(SERVER, K3S_SERVER), K3S_SERVER, "server of k3s")
+    machines.wait_for("server of k3s", "To administrate:")
+    assert machines.run(show, K3S_SERVER).strip().endswith(f"::server:{PASSWORD}")
+
+    file = machines.directory(THIRD) / "etc/mooring-token"
+    file.parent.mkdir(parents=True)
+    file.write_text(token)
+    joining = agent.replace(SERVER, K3S_SERVER).replace("rack-7-1", "rack-8-1")
+    machines.start(_on(machines, joining, THIRD), THIRD, "agent of k3s")
+    machines.wait_for("agent of k3s", "[node]")
