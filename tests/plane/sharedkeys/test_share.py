@@ -507,6 +507,15 @@ async def test_without_a_grace_the_former_token_ends_on_every_server(tmp_path: P
 
 
 @scenario
+async def test_the_hash_of_the_ca_stays_in_front_of_the_token(tmp_path: Path, storage: MemoryStorage) -> None:
+    first = await first_of(tmp_path, storage)
+    (first.root / "server/token").write_text(f"K10{'0' * 64}::server:{first.token}\n")
+    await first.keys.rotate(NEW, HOUR)
+    assert first.token == f"K10{'0' * 64}::server:{NEW.reveal().decode()}"
+    await first.again().start()
+
+
+@scenario
 async def test_a_token_that_is_made_here_is_told_once(tmp_path: Path, storage: MemoryStorage) -> None:
     first = await first_of(tmp_path, storage)
     rotated = await first.keys.rotate(None, HOUR)

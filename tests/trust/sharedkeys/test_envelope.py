@@ -184,7 +184,7 @@ def test_no_more_tokens_than_a_reader_tries() -> None:
     tokens = [Secret(f"token-number-{number:04}") for number in range(envelope.MAX_WRAPS)]
     row, _ = sealed(*tokens)
     for wrong in ([], [*tokens, OTHER]):
-        with pytest.raises(ConfigError, match="one to 4 server"):
+        with pytest.raises(ConfigError, match="one to 4 server tokens"):
             envelope.seal(row, keys(), [TokenTerm(one) for one in wrong], os.urandom)
 
 

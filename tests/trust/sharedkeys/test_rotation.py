@@ -9,7 +9,7 @@ import pytest
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.sharedkeys.envelope import TokenTerm
-from mooring.trust.sharedkeys.rotation import KnownTokenError, check_grace, rotated, unexpired
+from mooring.trust.sharedkeys.rotation import KnownTokenError, TooManyTokensError, check_grace, rotated, unexpired
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SECONDS = int(NOW.timestamp())
@@ -55,6 +55,14 @@ def test_tokens_after_a_rotation(before: list[TokenTerm], grace: timedelta, afte
 def test_a_token_that_the_row_knows_is_refused(known: TokenTerm) -> None:
     with pytest.raises(KnownTokenError, match="give another one"):
         rotated([TokenTerm(OLD), known], NEW, HOUR, NOW)
+
+
+def test_a_row_has_no_more_tokens_than_a_reader_tries() -> None:
+    before = [TokenTerm(Secret(f"token-number-{number:04}"), 1, SECONDS + 9 if number else 0) for number in range(4)]
+    with pytest.raises(TooManyTokensError, match="4 server tokens open the keys of this cluster already"):
+        rotated(before, NEW, HOUR, NOW)
+    assert len(rotated(before[1:], NEW, HOUR, NOW)) == 4
+    assert len(rotated(before, NEW, timedelta(), NOW)) == 1
 
 
 def test_expired_tokens_are_left_out() -> None:

@@ -24,6 +24,7 @@ from mooring.errors import ConfigError
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.exposed import warn_if_exposed
 from mooring.secret import Secret
+from mooring.trust.k3s import token as k3s
 from mooring.trust.k3s.acceptedtokens import FormerToken, decode_former, digest, encode_former
 from mooring.trust.sharedkeys.envelope import TokenTerm
 from mooring.trust.sharedkeys.servertoken import parse_token
@@ -66,10 +67,20 @@ class ServerTokenFile:
         return _parsed(str(self.path), read_limited(self.path, MAX_FILE))
 
     def keep(self, token: Secret) -> None:
-        """Write the token into the data directory, unless it is there."""
+        """Write the token into the data directory, unless it is there. The hash of a CA stays in front of it."""
         if not self.path.exists() or self.kept() != token:
             make_directory(self.path.parent)
-            write_atomic(self.path, token.reveal() + b"\n")
+            write_atomic(self.path, self._with_hash(token).reveal() + b"\n")
+
+    def _with_hash(self, token: Secret) -> Secret:
+        """Return the token with the hash that the one in the file has."""
+        try:
+            former = k3s.parse_token(read_limited(self.path, MAX_FILE).strip())
+        except ConfigError:
+            return token
+        if not k3s.is_digest(former.ca_hash):
+            return token
+        return k3s.format_token(former.ca_hash, k3s.password_credential(k3s.SERVER, token))
 
     def following(self) -> Secret | None:
         """Return the token of a rotation that was not finished; None when there is none. Raises ConfigError."""

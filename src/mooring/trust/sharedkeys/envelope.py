@@ -123,10 +123,7 @@ def seal(claimed: Row, keys: KeySet, terms: Sequence[TokenTerm], entropy: Entrop
     The first token is the present one. Raises ConfigError for more tokens than a row may have.
     """
     if not 1 <= len(terms) <= MAX_WRAPS:
-        raise ConfigError(
-            f"one to {MAX_WRAPS} server tokens open sealed keys: wait until the grace of an earlier one ends, or end all with "
-            "--grace 0"
-        )
+        raise ConfigError(f"sealed keys are opened by one to {MAX_WRAPS} server tokens")
     data_key = Secret(entropy(_KEY_BYTES))
     wraps = tuple(_wrap(claimed.cluster, data_key, one, entropy) for one in terms)
     return _sealed(replace(claimed, wraps=wraps, version=VERSION), keys, terms, data_key, entropy), data_key

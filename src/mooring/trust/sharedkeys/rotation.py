@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.sharedkeys.envelope import TokenTerm
+from mooring.trust.sharedkeys.envelope import MAX_WRAPS, TokenTerm
 
 DEFAULT_GRACE = timedelta(hours=24)
 """Time for which the former token still works: a day of work to change what starts servers and joins machines."""
@@ -22,8 +22,16 @@ MAX_GRACE = timedelta(days=30)
 """A former token that works longer is a second server token, which nobody counts."""
 
 
-class KnownTokenError(ConfigError):
+class RotationRefusedError(ConfigError):
+    """The new token, or the number of tokens, is not accepted."""
+
+
+class KnownTokenError(RotationRefusedError):
     """The new token is the present one, or a former one."""
+
+
+class TooManyTokensError(RotationRefusedError):
+    """As many former tokens work as a row may have."""
 
 
 def check_grace(grace: timedelta) -> timedelta:
@@ -34,7 +42,7 @@ def check_grace(grace: timedelta) -> timedelta:
 
 
 def rotated(terms: Sequence[TokenTerm], new: Secret, grace: timedelta, now: datetime) -> tuple[TokenTerm, ...]:
-    """Return the tokens after a rotation. Raises KnownTokenError."""
+    """Return the tokens after a rotation. Raises RotationRefusedError."""
     if any(one.token == new for one in terms):
         raise KnownTokenError(
             "the new server token is the present one, or one that was replaced lately; give another one"
@@ -42,7 +50,13 @@ def rotated(terms: Sequence[TokenTerm], new: Secret, grace: timedelta, now: date
     seconds = int(now.timestamp())
     end = seconds + int(grace.total_seconds())
     former = [replace(one, until=min(one.until or end, end)) for one in terms if end > seconds]
-    return (TokenTerm(new, seconds), *unexpired(former, now))
+    after = (TokenTerm(new, seconds), *unexpired(former, now))
+    if len(after) > MAX_WRAPS:
+        raise TooManyTokensError(
+            f"{MAX_WRAPS} server tokens open the keys of this cluster already: wait until the grace of one ends, or end them all "
+            "with --grace 0"
+        )
+    return after
 
 
 def unexpired(terms: Iterable[TokenTerm], now: datetime) -> tuple[TokenTerm, ...]:

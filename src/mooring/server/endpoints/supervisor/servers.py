@@ -22,7 +22,7 @@ from mooring.errors import BadRequestError, ConfigError, InternalServerError, Mo
 from mooring.secret import Secret
 from mooring.server.requestcontext import Context
 from mooring.server.transport.http import JSON, Response
-from mooring.trust.sharedkeys.rotation import DEFAULT_GRACE, KnownTokenError, check_grace
+from mooring.trust.sharedkeys.rotation import DEFAULT_GRACE, RotationRefusedError, check_grace
 from mooring.trust.sharedkeys.servertoken import parse_token
 
 log = logging.getLogger("mooring.server")
@@ -68,7 +68,7 @@ async def rotate_token(context: Context, keys: ServerKeys) -> Response:
     keys.is_rotating = True
     try:
         await keys.rotate(token, grace)
-    except KnownTokenError as error:
+    except RotationRefusedError as error:
         raise BadRequestError(f"newToken: {error}") from None
     except MooringError as error:
         log.error("%s: the server token was not rotated: %s", context.audit_id, error)
