@@ -27,6 +27,15 @@ def test_the_unit_runs_the_agent_of_a_member_and_writes_only_its_files(mooring: 
     assert not any("token" in line.lower() for line in lines)
 
 
+def test_the_unit_of_a_machine_that_joined_the_k3s_way_names_its_servers_and_files(mooring: CommandLine) -> None:
+    servers = [one for url in ("https://192.0.2.10:6443", "https://192.0.2.11:6443") for one in ("--server", url)]
+    lines = mooring.done("agent", "unit", "--program", "/usr/bin/mooring", *servers, "--data-dir", "/data").splitlines()
+    assert f"ExecStart=/usr/bin/mooring agent {' '.join(servers)} --data-dir /data" in lines
+    assert "ConditionPathExists=/data/agent/client-kubelet.crt" in lines
+    assert "ReadWritePaths=-/data/agent -/etc/rancher/node" in lines
+    assert "belong to two ways" in mooring("agent", "unit", *servers, "--serving-certificates").err
+
+
 def test_hooks_are_quoted_and_may_write_anywhere(mooring: CommandLine) -> None:
     flags = [one for hook in HOOKS for one in ("--on-renew", hook)]
     text = mooring.done(

@@ -41,6 +41,8 @@ R = TypeVar("R")
 
 MAX_SERVERS = 16
 """Seeds: as many as a cluster may have servers, and each may cost a timeout."""
+STANDARD_ERROR = 2
+"""Descriptors up to this one stay open."""
 DEFAULT_ENVIRONMENT_FILE = "/etc/systemd/system/k3s-agent.service.env"
 """File in which k3s's installer keeps K3S_TOKEN and K3S_URL."""
 OTHER_WAY = (
@@ -196,7 +198,7 @@ class K3sFlags:
             environment.pop(name, None)  # children of this process do not get it
         value = Secret(text.encode("utf-8", "surrogateescape")) if text else None
         if file.startswith(DESCRIPTORS):
-            value, file = Secret(read_limited(Path(file), MAX_TOKEN_FILE).strip()) or None, ""
+            value, file = _handed_over(file), ""
         if value is not None:
             try:
                 parse_token(value.reveal())
@@ -205,6 +207,15 @@ class K3sFlags:
         default = root / DEFAULT_ENVIRONMENT_FILE.lstrip("/")
         kept = tuple(Path(one).absolute() for one in self.token_env_file) or (default,)
         return GivenToken(value, Path(file).absolute() if file else None, kept, self.keep_token_file)
+
+
+def _handed_over(place: str) -> Secret | None:
+    """Return the token behind a descriptor, which is closed then. Raises ConfigError."""
+    token = Secret(read_limited(Path(place), MAX_TOKEN_FILE).strip())
+    number = place.rpartition("/")[2]
+    if number.isdecimal() and int(number) > STANDARD_ERROR:
+        os.close(int(number))
+    return token or None
 
 
 def is_given(context: click.Context, name: str) -> bool:

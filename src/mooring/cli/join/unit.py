@@ -1,7 +1,8 @@
 """`mooring agent unit`: print a systemd unit for the agent.
 
 Rules kept here:
-* The unit holds no token and names no address: `mooring join` makes the machine a member first, and the unit starts only then.
+* The unit holds no token: `mooring join`, or a first run of the agent with `--server`, makes the machine a member, and the unit
+  starts only then. It names no address but that of `--server`.
 * The sandbox leaves the agent its files and the network. Hooks run in it. With hooks the file system is not read-only, because a
   hook writes where its service reads.
 * The unit does not use sd_notify: systemd takes the agent as started once the program runs (Type=exec).
@@ -17,6 +18,7 @@ from pathlib import Path
 import click
 
 from mooring.agent import registration
+from mooring.agent.k3s.files import DATA_DIR, AgentFiles
 from mooring.agent.state import NodeState
 from mooring.cli.join.agent import agent_flags
 from mooring.cli.printing.output import echo
@@ -26,7 +28,7 @@ _UNIT = """\
 Description=Mooring agent: heartbeat and certificates of this machine
 Wants=network-online.target
 After=network-online.target time-sync.target
-ConditionPathExists={kubeconfig}
+ConditionPathExists={proof}
 StartLimitIntervalSec=0
 
 [Service]
@@ -64,12 +66,21 @@ WantedBy=multi-user.target
 )
 @click.option("--register-node", type=click.Choice(registration.CHOICES), default=None, help="As for the agent.")
 @click.option("--node-deletion", type=click.Choice(registration.DELETIONS), default=None, help="As for the agent.")
+@click.option(
+    "--server",
+    multiple=True,
+    metavar="URL",
+    help="For a machine that joined the k3s way: as for the agent; repeatable.",
+)
+@click.option("--data-dir", default=DATA_DIR, show_default=True, metavar="DIR", help="With --server: as for the agent.")
 @click.option("--program", default="", metavar="PATH", help="Absolute path of mooring. [default: this program]")
 @agent_flags
 def unit(
     root: str,
     register_node: str | None,
     node_deletion: str | None,
+    server: tuple[str, ...],
+    data_dir: str,
     program: str,
     serving_certificates: bool,
     on_renew: tuple[str, ...],
@@ -81,10 +92,11 @@ def unit(
     path = Path(program or shutil.which(sys.argv[0]) or sys.argv[0])
     if program and not path.is_absolute():
         raise click.UsageError("--program must be an absolute path")
-    state = NodeState(Path(root))
     arguments = [str(path.absolute()), "agent"]
+    for url in server:
+        arguments += ["--server", url]
     if root != "/":
-        arguments += ["--root", str(state.root)]
+        arguments += ["--root", str(Path(root).absolute())]
     if register_node:
         arguments += ["--register-node", register_node]
     if node_deletion:
@@ -93,10 +105,21 @@ def unit(
         arguments.append("--serving-certificates")
     for command in on_renew:
         arguments += ["--on-renew", command]
-    writable = (state.kubeconfig.parent, state.certificates, state.record.path.parent)
+    if server:
+        if serving_certificates:
+            raise click.UsageError("--serving-certificates and --server belong to two ways of joining")
+        if data_dir != DATA_DIR:
+            arguments += ["--data-dir", data_dir]
+        files = AgentFiles(Path(root), data_dir)
+        proof = files.client.current
+        writable: tuple[Path, ...] = (files.directory, files.node_password.parent)
+    else:
+        state = NodeState(Path(root))
+        proof = state.kubeconfig
+        writable = (state.kubeconfig.parent, state.certificates, state.record.path.parent)
     paths = " ".join(quote(f"-{path}") for path in writable)
     file_system = "" if on_renew else f"ProtectSystem=strict\nReadWritePaths={paths}\n"
-    text = _UNIT.format(kubeconfig=specifiers(str(state.kubeconfig)), command=join(arguments), file_system=file_system)
+    text = _UNIT.format(proof=specifiers(str(proof)), command=join(arguments), file_system=file_system)
     for line in text.splitlines():
         echo(line)
 
