@@ -425,3 +425,29 @@ def test_no_byte_of_a_certificate_can_be_changed(place: int, change: int) -> Non
     refused([bytes(der)])
     with contextlib.suppress(PeerCertificateError):  # a changed intermediate may be parsed and not needed
         TRUST.verify([JANE.der, bytes(der)], NOW)
+
+
+def test_the_path_from_a_ca_to_its_root() -> None:
+    root = Pair(CA.certificate, CA.key)
+    middle = CA.custom("middle", extensions=[CA_BIT, SERVER])
+    low = CA.custom("low", issuer=middle, extensions=[CA_BIT])
+    certificates = [pair.certificate for pair in (low, middle, root)]
+    assert verify.path_to_root(certificates[:2], [root.certificate], NOW) == tuple(certificates)
+    assert verify.path_to_root([root.certificate], [root.certificate], NOW) == (root.certificate,)
+    with pytest.raises(PeerCertificateError) as raised:
+        verify.path_to_root(certificates[:1], [root.certificate], NOW)
+    assert raised.value.code == "unknown-ca"
+
+
+@pytest.mark.parametrize(
+    ("limits", "code"),
+    [
+        pytest.param({"extensions": [CA_BIT, CLIENT]}, "wrong-usage", id="for clients only"),
+        pytest.param({"extensions": [CA_BIT], "not_after": NOW - timedelta(minutes=1)}, "expired", id="expired"),
+    ],
+)
+def test_a_ca_without_a_path_to_its_root(limits: dict[str, Any], code: str) -> None:
+    with pytest.raises(PeerCertificateError) as raised:
+        verify.path_to_root([CA.custom("middle", **limits).certificate], [CA.certificate], NOW)
+    assert raised.value.code == code
+    assert "server authentication" in str(raised.value) or code == "expired"
