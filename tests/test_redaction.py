@@ -21,6 +21,9 @@ from typing import Any
 import pytest
 
 from bench.ways import Ways, ways
+from mooring.pki import pem
+from mooring.pki.keys import generate_key
+from mooring.pki.x509.requests import build_request
 from mooring.trust.kubeconfig.text import parse_kubeconfig
 from tests.support import forkserver
 from tests.support.liveserver import LiveServer, _await_ready
@@ -231,6 +234,27 @@ def use_join_tokens(story: Story) -> None:
         story.call("GET", "/version", admin=False, Authorization=authorization)
 
 
+def use_node_passwords(story: Story) -> None:
+    request = next(iter(pem.blocks(build_request(generate_key(), "machine")))).der
+    right, wrong = (
+        story.mint("node password", "n0de-passw0rd-0f-n1"),
+        story.mint("wrong node password", "wr0ng-n0de-passw0rd"),
+    )
+    authorization = f"Basic {b64(f'node:{AGENT_TOKEN}')}"
+
+    def post(password: str, body: bytes = request, name: str = "n1") -> int:
+        return story.call(
+            "POST", "/v1-k3s/client-kubelet.crt", body, admin=False, Authorization=authorization, k3s_Node_Name=name,
+            k3s_Node_Password=password,
+        )[0]  # fmt: skip
+
+    assert [post(right), post(wrong), post(right, b"junk"), post(right, name="N_1")] == [200, 403, 400, 400]
+    _, found = story.call("GET", "/api/v1/namespaces/kube-system/secrets/n1.node-password.k3s", kept=False)
+    line = base64.b64decode(json.loads(found)["data"]["hash"]).decode()
+    story.mint("hash of a node password", line.rpartition(":")[2])
+    story.mint("hash of a node password as data", b64(line).rstrip("="))
+
+
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     root = tmp_path_factory.mktemp("redaction")
@@ -243,6 +267,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         use_service_account_tokens(story)
         use_passwords(story)
         use_join_tokens(story)
+        use_node_passwords(story)
         story.call("GET", "/metrics")
         story.call("GET", "/nowhere", admin=False)
         story.replies.append(Path(f"/proc/{server.process.pid}/cmdline").read_bytes())

@@ -15,11 +15,13 @@ from mooring.errors import ConfigError
 from mooring.pki.x509.authority import Authority
 from mooring.pki.x509.clientissuers import ClientIssuers
 from mooring.pki.x509.signers import (
+    COUNTERPARTS,
     KUBE_APISERVER_CLIENT,
     KUBE_APISERVER_CLIENT_KUBELET,
     KUBELET_SERVING,
     LEGACY_UNKNOWN,
 )
+from mooring.pki.x509.supervisorsigners import K3S_KUBELET_CLIENT, K3S_KUBELET_SERVING
 from mooring.plane.configuration import server_config
 from mooring.plane.reloading import Reloading
 from mooring.plane.signing.authorities import SignerAuthorities
@@ -87,6 +89,16 @@ def test_a_pair_of_one_signer_and_a_signer_of_ones_own(tmp_path: Path) -> None:
     assert [room.name(signer) for signer in BUILT_IN] == ["kubernetes", "kubernetes", "first", "kubernetes"]
     assert room.name("example.com/web") == "second"
     assert room.signing.client_cas() == {}, "neither signs clients of the API server"
+
+
+def test_signers_of_the_supervisor_have_the_ca_of_those_of_kubernetes(tmp_path: Path) -> None:
+    serving = pair(FIRST, tmp_path, "serving")
+    room = Room(
+        cluster_signing_kubelet_serving_cert_file=serving[0], cluster_signing_kubelet_serving_key_file=serving[1]
+    )
+    assert [room.name(signer) for signer in COUNTERPARTS] == ["kubernetes", "first", "kubernetes", "kubernetes"]
+    assert room.signing.chain_for(K3S_KUBELET_SERVING) == (FIRST.certificate,)
+    assert room.signing.chain_for(K3S_KUBELET_CLIENT) == (), "the default CA"
 
 
 def test_a_signer_of_ones_own_with_a_ca_of_clients_is_warned_of(

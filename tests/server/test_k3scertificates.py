@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
@@ -44,11 +46,22 @@ Case = Callable[[Server], Awaitable[None]]
 
 
 def der_of(key: PrivateKey = KEY) -> bytes:
-    """Return a request whose every name is hostile."""
-    text = build_request(
-        key, "kubernetes-admin", ("system:masters",), ("kubernetes.default.svc",), (ip_address("10.96.0.1"),)
+    """Return a request whose every part is hostile: names, groups, usages, and a claim to be a CA."""
+    hostile = x509.SubjectAlternativeName(
+        [
+            x509.DNSName("kubernetes.default.svc"),
+            x509.IPAddress(ip_address("10.96.0.1")),
+            x509.RFC822Name("a@example.com"),
+        ]
     )
-    return next(iter(pem.blocks(text))).der
+    builder = x509.CertificateSigningRequestBuilder(names.subject("kubernetes-admin", ("system:masters",)))
+    for extension in (
+        hostile,
+        x509.BasicConstraints(ca=True, path_length=None),
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CODE_SIGNING, ExtendedKeyUsageOID.SERVER_AUTH]),
+    ):
+        builder = builder.add_extension(extension, critical=True)
+    return builder.sign(key, SHA256()).public_bytes(Encoding.DER)
 
 
 @asynccontextmanager
@@ -184,6 +197,7 @@ async def test_each_path_issues_the_names_of_the_server_whatever_the_request_say
         usage = first.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
         expected = "serverAuth" if path == SERVING else "clientAuth"
         assert [one._name for one in usage] == [expected]
+        assert not first.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
         assert b"PRIVATE KEY" not in reply.body
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from mooring.errors import ConfigError
 from mooring.pki.x509.profiles import SIGNING_DURATION
-from mooring.pki.x509.signers import SIGNERS
+from mooring.pki.x509.signers import COUNTERPARTS, SIGNERS
 from mooring.settings.signing import BUILT_IN, MAX_OWN_SIGNERS, SigningFiles, SigningSettings
 
 CLIENT = "kubernetes.io/kube-apiserver-client"
@@ -21,7 +21,7 @@ def settings(**values: Any) -> SigningSettings:
 
 
 def test_every_built_in_signer_has_its_flags() -> None:
-    assert set(BUILT_IN) == set(SIGNERS)
+    assert set(BUILT_IN) == set(SIGNERS) - set(COUNTERPARTS)
     declared = {one.name for one in SigningSettings.declared()}
     assert {f"cluster-signing-{word}-{part}-file" for word in BUILT_IN.values() for part in ("cert", "key")} < declared
 
@@ -34,7 +34,7 @@ def test_without_files_the_default_ca_signs_for_a_year() -> None:
 def test_one_pair_signs_for_the_four_built_in_signers() -> None:
     files = settings(cluster_signing_cert_file="c", cluster_signing_key_file="k").files
     expected = SigningFiles("cluster-signing-cert-file", "c", "cluster-signing-key-file", "k")
-    assert files == dict.fromkeys(SIGNERS, expected)
+    assert files == dict.fromkeys(BUILT_IN, expected)
     assert not expected.in_token
 
 
@@ -108,6 +108,11 @@ def test_own_signers_have_a_pair_each() -> None:
             {"signer": ("example.com/web=c,k", "example.com/web=c,k")},
             "signer: example.com/web is given twice",
             id="twice",
+        ),
+        pytest.param(
+            {"signer": ("mooring.io/k3s-kubelet-client=c,k",)},
+            "signer: mooring.io/k3s-kubelet-client: names below mooring.io are reserved for the supervisor",
+            id="a signer of the supervisor",
         ),
         pytest.param(
             {"signer": tuple(f"example.com/s{n}=c,k" for n in range(MAX_OWN_SIGNERS + 1))},

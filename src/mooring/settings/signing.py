@@ -5,7 +5,9 @@ Rules kept here:
   other, with the same error (docs/protocol/certificate-signing-requests.md#signing).
 * A built-in signer without files of its own has the default CA of the program: that of the cluster, or none.
 * A key file may be a PKCS#11 URI (RFC 7512). The URI names where the PIN is read, and never contains it.
-* `--signer` adds a signer of the operator's own. Names below `kubernetes.io` and `k8s.io` are reserved for Kubernetes.
+* The signers of the supervisor have the CA of their counterparts in Kubernetes (`mooring.pki.x509.signers.COUNTERPARTS`).
+* `--signer` adds a signer of the operator's own. Names below `kubernetes.io` and `k8s.io` are reserved for Kubernetes, those below
+  `mooring.io` for the supervisor.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ BUILT_IN: Mapping[str, str] = MappingProxyType(
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _SIGNER_NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})+/{_LABEL}(?:\.{_LABEL})*", re.ASCII)
 _RESERVED = ("kubernetes.io", "k8s.io")
+_SUPERVISOR = "mooring.io"
 MAX_NAME = 571
 """Characters of a signer name: a domain of 253, a path of the same, and the labels between, as the API server bounds it."""
 
@@ -88,6 +91,11 @@ def _own_signers(values: tuple[str, ...], key: str) -> tuple[tuple[str, SigningF
             raise ConfigError(
                 f"{key}: {name}: names below {domain} are reserved for Kubernetes; the built-in signers have "
                 "cluster-signing-*-cert-file and -key-file"
+            )
+        if domain == _SUPERVISOR or domain.endswith(f".{_SUPERVISOR}"):
+            raise ConfigError(
+                f"{key}: {name}: names below {_SUPERVISOR} are reserved for the supervisor; its signers have the CAs of those of "
+                "kubernetes.io (cluster-signing-*-cert-file)"
             )
         if name in found:
             raise ConfigError(f"{key}: {name} is given twice")
