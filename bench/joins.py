@@ -27,7 +27,7 @@ WAYS = {
     "k3s's way with a bootstrap token, 4 certificates": ("k3sjoin", TOKEN),
     "k3s's way with the server token, 4 certificates": ("k3sjoin", f"node:{SERVER_TOKEN}"),
 }
-COUNT = 60
+COUNT = 30
 CLIENTS = 4
 """Joins at a time. A server verifies no more node passwords of one network at a time, and refuses others with 429."""
 
