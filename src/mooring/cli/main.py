@@ -22,6 +22,7 @@ from mooring import __version__
 from mooring.cli.commands import TableGroup
 from mooring.cli.printing.plaintext import clean
 from mooring.cli.printing.redaction import redacted
+from mooring.cli.processtitle import hide_secrets
 from mooring.errors import ArgumentError, MooringError
 
 EXIT_FAILED = 1
@@ -51,6 +52,7 @@ def program() -> click.Group:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command line and end the process."""
+    hide_secrets("mooring", sys.argv[1:] if arguments is None else arguments)
     code = run(arguments)
     try:
         sys.stdout.flush()

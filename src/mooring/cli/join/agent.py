@@ -7,7 +7,6 @@ Progress and log go to stderr, one line each.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -17,7 +16,7 @@ from mooring.agent import daemon
 from mooring.agent.k3s import process
 from mooring.agent.steps import Progress
 from mooring.cli.join.flags import JoinFlags, join_flags
-from mooring.cli.join.k3sflags import K3sFlags, is_given, k3s_flags, start_without_token
+from mooring.cli.join.k3sflags import K3sFlags, is_given, k3s_flags
 from mooring.cli.join.progress import line
 from mooring.cli.printing import logs
 from mooring.cli.printing.output import echo
@@ -66,7 +65,6 @@ def agent(
     servers = k3s.servers(context)
     if servers:
         from_flag = given.token if is_given(context, "token") else ""
-        start_without_token(sys.orig_argv, from_flag)
         plan_of_agent = k3s.plan(servers, from_flag, given)
         logs.configure(verbose)
         asyncio.run(process.run(plan_of_agent, report=_report, on_renew=on_renew))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -224,33 +223,3 @@ def is_given(context: click.Context, name: str) -> bool:
 
 def _flag(name: str) -> str:
     return "ADDRESS" if name == "address" else "--" + name.replace("_", "-")
-
-
-def visible_token(arguments: Sequence[str], token: str) -> Sequence[str] | None:
-    """Return the arguments without `--token` when they show `token`; None when they do not.
-
-    `arguments` are those of the interpreter, as other users of the machine can read them.
-    """
-    rest: list[str] = []
-    found, skip = False, False
-    for one in arguments:
-        if skip:
-            skip = False
-        elif one == "--token":
-            found = skip = True
-        elif one.startswith("--token="):
-            found = True
-        else:
-            rest.append(one)
-    return rest if found and any(token in one for one in arguments) else None
-
-
-def start_without_token(arguments: Sequence[str], token: str) -> None:
-    """Replace this process by one whose command line does not show the token. Return when it shows none."""
-    rest = visible_token(arguments, token)
-    if not token or rest is None:
-        return
-    descriptor = os.memfd_create("token", 0)
-    os.write(descriptor, token.encode("utf-8", "surrogateescape"))
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    os.execv(sys.executable, [*rest, "--token-file", f"/proc/self/fd/{descriptor}"])  # noqa: S606 - this very program
