@@ -37,7 +37,7 @@ _NONE: dict[NamespacedName, Grant] = {}
 class Roles:
     """Compiled rules by the namespaced name of their role.
 
-    Rules are compiled when a request first depends on them: 10 000 rules take 50 ms, for which the next request of any client would
+    Rules are compiled when a request first depends on them: 10 000 rules take 15 ms, for which the next request of any client would
     wait after each change of their role.
     """
 
