@@ -391,6 +391,14 @@ def test_a_token_that_cannot_be_removed_is_reported(peer: SupervisorPeer, tmp_pa
     assert [one for one in told if one.kept and one.message.startswith("warning: the token is still on disk")]
 
 
+def test_a_token_file_that_cannot_be_read_is_an_error(peer: SupervisorPeer, tmp_path: Path) -> None:
+    error = refused(plan(peer, tmp_path, token=GivenToken(None, tmp_path)))
+    assert f"{tmp_path} cannot be read" in error
+    (tmp_path / "token").write_text("K10x")
+    error = refused(plan(peer, tmp_path, token=GivenToken(None, tmp_path / "token")))
+    assert f"the token in {tmp_path}/token cannot be used: invalid token format" in error
+
+
 def test_a_failed_join_leaves_the_token(peer: SupervisorPeer, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(peer.token)

@@ -1,7 +1,8 @@
 """The token that an agent was given, and its removal from the disk after the first certificate.
 
 Rules kept here (docs/protocol/k3s.md#token-on-the-disk-of-an-agent):
-* A token file is read when the token is needed, so that a new token in it is found. An empty file holds no token.
+* A token file is read when the token is needed, so that a new token in it is found. An empty file, and none,
+  hold no token.
 * After the certificates are on disk, the token file is emptied, and the lines of the given environment files that hold the token
   are blanked. Other files of the machine are not searched.
 * A file is replaced whole, with its mode. A file that cannot be written is reported, and stops nothing.
@@ -49,9 +50,12 @@ class GivenToken:
     def _text(self) -> Secret | None:
         if self.file is None:
             return self.value
-        if not self.file.exists():
-            return None
-        return Secret(read_limited(self.file, MAX_TOKEN_FILE).strip()) or None
+        try:
+            return Secret(read_limited(self.file, MAX_TOKEN_FILE).strip()) or None
+        except ConfigError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
 
     def forget(self) -> tuple[Sequence[Path], Sequence[str]]:
         """Remove the token from the files. Return those that changed, and what could not be done."""
