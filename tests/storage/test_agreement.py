@@ -144,4 +144,6 @@ class Agreement(RuleBasedStateMachine):
 
 
 TestAgreement = Agreement.TestCase
-TestAgreement.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+HISTORIES = settings().max_examples * 2 // 5
+"""Histories of up to 40 steps, after each of which the stores are compared whole: 20, and 800 with HYPOTHESIS_PROFILE=thorough."""
+TestAgreement.settings = settings(max_examples=HISTORIES, stateful_step_count=40, deadline=None)
