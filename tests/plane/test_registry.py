@@ -61,7 +61,7 @@ def test_a_server_does_not_start_while_its_denylist_cannot_be_decrypted(tmp_path
     def flags(name: str) -> dict[str, Any]:
         place = tmp_path / "encryption.json"
         place.write_bytes(file(entry("*.mooring.dev", local("secretbox", name)), entry("*.*", IDENTITY)))
-        return {"storage": f"sqlite:{tmp_path}/mooring.db", "encryption_provider_config": str(place)}
+        return {"data_dir": str(tmp_path), "encryption_provider_config": str(place)}
 
     async def start(name: str, *, creates: bool) -> None:
         clock = ManualClock()
