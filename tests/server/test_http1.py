@@ -587,3 +587,92 @@ def test_white_space_around_a_field_value_is_no_part_of_it(line: bytes, value: b
         assert seen == [value]
 
     asyncio.run(story())
+
+
+TOKEN = b"GET /a?b=c HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer t\r\n\r\n"
+EMPTY = POST + b"Content-Length: 0\r\n\r\n"
+BODY = POST + b"Content-Length: 2\r\n\r\nab"
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n\r\n"
+LAST = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+UPGRADE = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: other\r\n\r\n"
+SPACED = b"\r\n" + GET + b"\r\n"
+WIDE = b"GET / HTTP/1.1\r\nHost: x\r\n%b\r\n" % (b"a:\r\n" * http1.MAX_REMEMBERED_HEADERS)
+LONG = b"GET / HTTP/1.1\r\nHost: x\r\nA: %b\r\n\r\n" % (b"a" * http1.MAX_REMEMBERED)
+NO_HOST = b"GET / HTTP/1.1\r\n\r\n"
+
+
+async def retold(request: Request) -> Response:
+    told = (request.method, request.path, request.query_string, request.headers, len(await request.body()))
+    return Response(200, repr(told).encode(), ())
+
+
+PIECES = {
+    "the same request": (TOKEN, TOKEN, TOKEN),
+    "another one between": (GET, TOKEN, GET, GET, TOKEN, TOKEN),
+    "an empty body": (EMPTY, EMPTY, EMPTY),
+    "a body": (BODY, BODY, BODY),
+    "a body in its own piece that is a request": (POST + b"Content-Length: %d\r\n\r\n" % len(GET), GET, GET, GET),
+    "a head in its own piece": (BODY[:-2], b"ab", BODY[:-2], b"ab"),
+    "a body in chunks": (CHUNKED, CHUNKED),
+    "two in one piece": (GET + GET, GET + GET, GET, GET),
+    "the end of one and the whole of another": (BODY[:-1], b"b" + GET, b"b" + GET),
+    "halves": (GET[:9], GET[9:], GET[:9], GET[9:], GET, GET[:9], GET[9:]),
+    "a half that is not repeated": (GET, GET[:9], GET),
+    "the last one": (LAST, LAST),
+    "an upgrade that is not granted": (UPGRADE, UPGRADE, GET, GET),
+    "empty lines": (SPACED, SPACED, GET),
+    "a long one": (LONG, LONG),
+    "one with many headers": (WIDE, WIDE),
+    "what is refused": (GET, NO_HOST, NO_HOST),
+    "what is no request": (GET, GET, b"\0", GET),
+}
+
+
+@pytest.mark.parametrize("pieces", PIECES.values(), ids=PIECES)
+def test_a_request_that_is_remembered_is_answered_as_if_it_were_parsed(
+    pieces: tuple[bytes, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def replies() -> list[bytes]:
+        talk = Talk(retold)
+        return [*[await talk.say(piece) for piece in pieces if not talk.plain.ended], talk.plain.ended.encode()]
+
+    remembering = asyncio.run(replies())
+    monkeypatch.setattr(http1, "MAX_REMEMBERED", 0)
+    assert remembering == asyncio.run(replies())
+
+
+@runs
+async def test_a_small_request_is_remembered_until_another_comes_or_its_reply_is_a_stream() -> None:
+    heard = []
+
+    async def stream(writer: ResponseWriter) -> None:
+        writer.write(b"x")
+
+    async def listen(request: Request) -> Response:
+        heard.append(request.headers)
+        return Response(200, stream=stream if request.path == "/watch" else None)
+
+    talk = Talk(listen)
+    watch = GET.replace(b"/", b"/watch", 1)
+    for piece in (GET, GET, watch, GET, watch, watch, LONG, LONG, WIDE, WIDE):
+        await talk.say(piece)
+    same = [one is before for before, one in itertools.pairwise(heard)]
+    assert same == [True, *[False] * 8]
+
+
+@runs
+async def test_a_repeated_request_that_waits_for_another_is_parsed_in_its_turn() -> None:
+    go_on = asyncio.Event()
+
+    async def slow(request: Request) -> Response:
+        await go_on.wait()
+        return await retold(request)
+
+    talk = Talk(slow)
+    for piece in (TOKEN, TOKEN):
+        assert await talk.say(piece) == b""
+    go_on.set()
+    await settle()
+    first, again = talk.plain.sent[: len(talk.plain.sent) // 2], talk.plain.sent[len(talk.plain.sent) // 2 :]
+    assert first == again
+    assert await talk.say(TOKEN) == first
