@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ import pytest
 
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.codec.protobuf.envelope import encode_object
+from mooring.clock import rfc3339_micro
 from mooring.errors import ConfigError
 from mooring.server.audit import auditor, logfile
+from mooring.server.audit.event import audit_event
 from mooring.server.audit.logfile import AuditLog
 from mooring.server.audit.policyfile import read_policy
-from mooring.server.audit.truncate import OMITTED
+from mooring.server.audit.truncate import OMITTED, encode_record
 from tests.support.serverroom import Server, open_server
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
@@ -329,7 +332,6 @@ def test_the_second_server_of_a_data_directory_writes_a_file_of_its_own(
 
 def test_rotated_files_go_when_they_are_old(tmp_path: Path) -> None:
     import os
-    from datetime import UTC, datetime, timedelta
 
     now = datetime(2026, 1, 31, tzinfo=UTC)
     path = tmp_path / "a"
@@ -362,3 +364,30 @@ def test_records_of_whole_objects_are_bounded_by_their_size(tmp_path: Path, monk
     log.flush()
     asyncio.run(log.stop())
     assert (log.dropped, (tmp_path / "a").read_bytes()) == (3, b'{"n":3}\n{"n":4}\n')
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param(datetime(2026, 1, 2, 3, 4, 5, 6, UTC), id="microseconds"),
+        pytest.param(datetime(2026, 1, 2, 3, 4, 5, 0, UTC), id="a whole second"),
+        pytest.param(datetime(2026, 1, 2, 3, 4, 5, 6, timezone(timedelta(hours=2))), id="another zone"),
+    ],
+)
+def test_times_are_written_in_utc_with_microseconds(moment: datetime) -> None:
+    event = audit_event(
+        audit_id="a",
+        uri="/",
+        verb="get",
+        user=None,
+        source="192.0.2.1",
+        user_agent="",
+        object_ref=None,
+        code=200,
+        reason="",
+        received=moment,
+        completed=moment,
+        annotations={},
+    )
+    record = json.loads(encode_record(event))
+    assert {record["requestReceivedTimestamp"], record["stageTimestamp"]} == {rfc3339_micro(moment)}

@@ -182,7 +182,7 @@ def _judge_first(
         verdict = _check_audiences(first, audiences)
         verdicts.append((authenticator.name, verdict))
         if isinstance(verdict, Accepted):
-            return _accepted(authenticator, verdict, verdicts)
+            return _accepted(credentials, authenticator, verdict, verdicts)
         if isinstance(verdict, Rejected) and authenticator.judges == SECRET and not verdict.form_only:
             remote_allowed = False
     for place, authenticator, deferred in waiting if remote_allowed else ():
@@ -195,7 +195,7 @@ def _judge_first(
         verdict = Rejected(UNDECIDED) if isinstance(then, Deferred) else _check_audiences(then, audiences)
         verdicts[place] = (authenticator.name, verdict)
         if isinstance(verdict, Accepted):
-            return _accepted(authenticator, verdict, verdicts)
+            return _accepted(credentials, authenticator, verdict, verdicts)
         if isinstance(verdict, Rejected) and deferred.recognised:
             break
     return _reject(credentials, authenticators, verdicts, views, now, audiences)
@@ -225,9 +225,22 @@ def _check_audiences(verdict: Verdict, audiences: Sequence[str]) -> Verdict:
     return verdict
 
 
-def _accepted(authenticator: Authenticator, verdict: Accepted, verdicts: list[NamedVerdict]) -> Outcome:
-    """Return the outcome of an acceptance, which is the last of `verdicts`."""
-    return Outcome(
+def _accepted(
+    credentials: Credentials, authenticator: Authenticator, verdict: Accepted, verdicts: list[NamedVerdict]
+) -> Outcome:
+    """Return the outcome of an acceptance, which is the last of `verdicts`.
+
+    Requests of a connection get the same object for the same verdict, because making one takes two microseconds.
+    """
+    kept = credentials.memo.outcome
+    if (
+        isinstance(kept, Outcome)
+        and len(verdicts) == len(kept.verdicts) == 1
+        and kept.verdicts[0][1] is verdict
+        and kept.authenticator == authenticator.name
+    ):
+        return kept
+    outcome = credentials.memo.outcome = Outcome(
         with_authenticated(verdict.user),
         authenticator.name,
         verdict.audiences,
@@ -236,6 +249,7 @@ def _accepted(authenticator: Authenticator, verdict: Accepted, verdicts: list[Na
         verdict.warnings,
         verdict.annotations,
     )
+    return outcome
 
 
 def _reject(
@@ -269,7 +283,7 @@ def _reject(
         verdict = authenticator.authenticate(credentials, views, now, audiences)
         if isinstance(verdict, Accepted):
             verdicts.append((authenticator.name, verdict))
-            return _accepted(authenticator, verdict, verdicts)
+            return _accepted(credentials, authenticator, verdict, verdicts)
         if isinstance(verdict, NotMine):
             verdicts.append((authenticator.name, verdict))
             why = verdict.reason

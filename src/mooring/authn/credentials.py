@@ -40,14 +40,16 @@ class PeerMemo:
     """Verdicts about the peer certificate of one connection, one for each bundle of CAs. Make one for a connection and keep it
     there.
 
-    Only `mooring.authn.x509.peers` writes it. Walking the chain costs a signature check or two, which requests on an open
-    connection pay once.
+    Walking the chain costs a signature check or two, which requests on an open connection pay once.
     """
 
-    __slots__ = ("known",)
+    __slots__ = ("known", "outcome")
 
     def __init__(self) -> None:
         self.known: dict[object, object] = {}
+        """Only `mooring.authn.x509.peers` writes it."""
+        self.outcome: object = None
+        """The last acceptance of the connection. Only `mooring.authn.chain` writes it."""
 
 
 @dataclass(frozen=True, slots=True)

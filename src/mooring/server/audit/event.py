@@ -7,7 +7,7 @@ travels in one.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from mooring.clock import rfc3339_micro
@@ -24,6 +24,11 @@ def user_record(user: UserInfo) -> dict[str, Any]:
     if user.extra:
         record["extra"] = dict(user.extra)
     return record
+
+
+def _time(moment: datetime) -> datetime | str:
+    """Return what is encoded like `rfc3339_micro(moment)`: the encoder writes times itself, but leaves out microseconds of zero."""
+    return moment if moment.microsecond and moment.tzinfo is UTC else rfc3339_micro(moment)
 
 
 def audit_event(
@@ -57,8 +62,8 @@ def audit_event(
         "user": user_record(user) if user is not None else {},
         "sourceIPs": [source],
         "userAgent": user_agent,
-        "requestReceivedTimestamp": rfc3339_micro(received),
-        "stageTimestamp": rfc3339_micro(completed),
+        "requestReceivedTimestamp": _time(received),
+        "stageTimestamp": _time(completed),
         "annotations": annotations,
     }
     if code:

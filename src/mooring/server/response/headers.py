@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from email.utils import format_datetime
+from email.utils import formatdate
 from functools import lru_cache
 
 from mooring.server.transport.http import Header
@@ -38,15 +38,15 @@ def challenges(schemes: Mapping[str, str]) -> tuple[Header, ...]:
 
 
 @lru_cache(1)  # one text a second for all replies
-def _date(second: datetime) -> Header:
-    return b"date", format_datetime(second, usegmt=True).encode()
+def _date(second: int) -> Header:
+    return b"date", formatdate(second, usegmt=True).encode()
 
 
 def reply_headers(
     headers: Sequence[Header], audit_id: str, warnings: Sequence[str], offered: Sequence[Header], now: datetime
 ) -> tuple[Header, ...]:
     """Return the headers of a reply at `now` (UTC) with those that every reply has. `offered` are the challenges."""
-    every = [*headers, _date(now.replace(microsecond=0)), (b"audit-id", audit_id.encode())]
+    every = [*headers, _date(int(now.timestamp())), (b"audit-id", audit_id.encode())]
     for name, _ in headers:
         if name == b"cache-control":
             break
