@@ -22,6 +22,8 @@ from tests.support.polling import eventually
 
 __all__ = ["mooring"]
 NEW, NEXT = "fedcba9876543210fedcba9876543210", "aaaabbbbccccddddeeeeffff00001111"
+OTHER = "0011223344556677889900aabbccddee"
+"""A token of no server here, whichever test came before."""
 """Tokens in the order of the tests of this file."""
 
 
@@ -110,7 +112,7 @@ REFUSED: dict[str, tuple[list[str], int, str]] = {
         1,
         "the scheme must be https",
     ),
-    "a token of another data directory": (["-t", NEW], 1, "not the present server token"),
+    "a token of another data directory": (["-t", OTHER], 1, "not the present server token"),
     "a data directory without a store": (["--data-dir", "/nonexistent"], 1, "/nonexistent"),
     "no present token": (
         ["-s", "https://127.0.0.1:1", "--data-dir", "/nonexistent"],
@@ -129,6 +131,7 @@ def test_what_is_refused_before_anything_changes(
     assert (found.code, found.err.count("\n")) == (code, 1), found.err
     assert reason in found.err
     assert NEW not in found.err
+    assert OTHER not in found.err
     assert token_of(server) == before
 
 

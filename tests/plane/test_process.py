@@ -144,6 +144,7 @@ def test_sighup(
     closed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     terminal = [closed, False]
+    inherited = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored, and a server keeps to that
     monkeypatch.setattr(supervise, "is_terminal", lambda: terminal.pop(0))
 
     async def body() -> None:
@@ -164,7 +165,10 @@ def test_sighup(
             await serve_until_signal(*settings(tmp_path), on_ready)
         assert tasks_left() == []
 
-    asyncio.run(body())
+    try:
+        asyncio.run(body())
+    finally:
+        signal.signal(signal.SIGHUP, inherited)
     assert (supervise.HANGUP_IGNORED in caplog.messages) is not closed
 
 

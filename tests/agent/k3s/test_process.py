@@ -242,8 +242,10 @@ def test_after_the_deletion_of_the_node_a_token_in_the_file_joins_again(
         peer.deleted_nodes.add("worker")
         await running.until(lambda: any("Write a valid token to" in one for one in caplog.messages))
         asked = len(peer.asked)
-        await running.clock.advance(MINUTE)
-        assert len(peer.asked) == asked, "the machine sends nothing more"
+        for _ in range(10):
+            await running.clock.advance(MINUTE)
+            await running.traffic.quiet()
+        assert len(peer.asked) <= asked + 1, "the machine sends nothing more than what was under way"
         file.write_text("K10x")
         await running.until(lambda: any("the token in" in one for one in caplog.messages), 2.0)
         file.write_text(peer.bootstrap_token)
