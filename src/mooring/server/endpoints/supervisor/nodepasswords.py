@@ -57,8 +57,8 @@ log = logging.getLogger("mooring.server")
 THREADS = 2
 """Computations at a time on a host: 64 MiB and two cores at most; each worker has its part."""
 MAX_PER_SOURCE = 8
-"""Computations of one source that run or wait: of the ten places for changes two are left to other sources, which wait for less than
-half a second. Machines of a site that start together would otherwise be sent away for five seconds, again and again."""
+"""Computations of one source that run or wait: of the ten places for changes two are left to other sources, which wait for less
+than half a second. Machines of a site that start together would otherwise be sent away for five seconds, again and again."""
 RETRY_SECONDS = 5.0
 """k3s's interval between attempts to store a password that was let through."""
 MAX_DEFERRED = 64

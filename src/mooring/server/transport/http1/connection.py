@@ -8,8 +8,6 @@ Rules kept here:
   these bytes, and it would be read as a request.
 * Waiting requests and incomplete headers count as memory that the client makes the server hold
   (`mooring.server.transport.heldbytes`).
-* Clients that poll send the same bytes again and again. A piece that is one whole small request without a body is remembered, and
-  is not parsed when it comes again as the next piece. A streaming reply makes the connection forget it, with its credentials.
 * A request sets no timer. The idle timer runs on while requests arrive and is checked when it fires; the header timer is set only
   when headers do not arrive in one piece.
 
@@ -32,7 +30,6 @@ from mooring.server.transport.http import (
     MAX_HEADERS,
     Application,
     Header,
-    Target,
     read_target,
 )
 from mooring.server.transport.http1.exchange import Exchange
@@ -52,12 +49,6 @@ SMALL_HEADERS = 4096
 PIPELINED_REQUEST = 2048
 """Bytes of memory that a waiting request with few headers takes."""
 
-MAX_REMEMBERED = 2048
-"""Bytes of a request that is remembered while its connection is idle: one with a service account token. client-go sends 300."""
-MAX_REMEMBERED_HEADERS = 16
-"""Headers of such a request, which then takes 6 kB of memory at most: each header takes 120 bytes besides its own. client-go sends
-four to eight."""
-
 _VERSIONS = ("1.0", "1.1")
 """Versions that are served. httptools accepts others, and would handle them as if they were these."""
 
@@ -66,9 +57,8 @@ class Http1Connection(ApplicationProtocol):
     """One HTTP/1.1 connection, from the TLS handshake to its end."""
 
     __slots__ = (
-        "_after_upgrade", "_application", "_begun", "_counted", "_discarded", "_drained", "_header_bytes", "_headers", "_idle",
-        "_idle_since", "_in_headers", "_in_message", "_is_paused", "_parser", "_remembered", "_repeatable", "_target", "_timer",
-        "exchanges", "loop", "transport", "writer",
+        "_after_upgrade", "_application", "_counted", "_discarded", "_drained", "_header_bytes", "_headers", "_idle",
+        "_idle_since", "_in_headers", "_is_paused", "_parser", "_target", "_timer", "exchanges", "loop", "transport", "writer",
     )  # fmt: skip
 
     def __init__(self, application: Application) -> None:
@@ -79,13 +69,6 @@ class Http1Connection(ApplicationProtocol):
         self._headers: list[Header] = []
         self._target = b""
         self._in_headers = False
-        self._in_message = False
-        self._begun = 0
-        """Requests that began in the bytes which are being parsed."""
-        self._repeatable: tuple[str, Target, list[Header]] | None = None
-        """The request that is being received, unless it is the last, has a body or many headers."""
-        self._remembered = b""
-        """The bytes that arrived last, if they were exactly the request `_repeatable`."""
         self._header_bytes = 0
         self._counted = 0
         self._discarded = 0
@@ -125,32 +108,14 @@ class Http1Connection(ApplicationProtocol):
             self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
 
     def _parse(self, data: bytes) -> None:
-        if data == self._remembered and self._repeatable is not None and not self.exchanges:
-            self._header_bytes = 0
-            self._accept(*self._repeatable, is_last=False)
-            self.exchanges[0].is_whole = True
-            return
-        is_between = not self._in_message
-        self._begun = 0
-        self._remembered = b""
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade as upgrade:
             self._after_upgrade = bytearray(data[upgrade.args[0] :])
         except HttpParserError:
             self.refuse(b"400 Bad Request")
-        else:
-            if is_between and self._begun == 1 and not self._in_message and len(data) <= MAX_REMEMBERED:
-                self._remembered = data
-
-    def forget_request(self) -> None:
-        """Forget the bytes and headers of the last request."""
-        self._remembered, self._repeatable = b"", None
 
     def on_message_begin(self) -> None:
-        self._begun += 1
-        self._in_message = True
-        self._repeatable = None
         self._headers = []
         self._target = b""
         self._in_headers = True
@@ -182,14 +147,7 @@ class Http1Connection(ApplicationProtocol):
         if target is None or self.transport.is_closing():
             return
         is_last = version == "1.0" or not parser.should_keep_alive()
-        method: str = parser.get_method().decode()
-        if not is_last and len(headers) <= MAX_REMEMBERED_HEADERS:
-            self._repeatable = method, target, headers
-        self._accept(method, target, headers, is_last=is_last)
-
-    def _accept(self, method: str, target: Target, headers: list[Header], *, is_last: bool) -> None:
-        """Answer a request once those before it are answered."""
-        exchange = Exchange(self, method, target, headers, is_last)
+        exchange = Exchange(self, parser.get_method().decode(), target, headers, is_last)
         self.exchanges.append(exchange)
         if len(self.exchanges) == 1:
             self._start(exchange)
@@ -203,7 +161,6 @@ class Http1Connection(ApplicationProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._header_bytes = 0
-        self._repeatable = None
         if self.exchanges:
             self.exchanges[-1].arrived(body)
             self.regulate()
@@ -214,7 +171,6 @@ class Http1Connection(ApplicationProtocol):
             self._timer = self.loop.call_later(LINGER_SECONDS, self.transport.abort)
 
     def on_message_complete(self) -> None:
-        self._in_message = False
         self._stop_timer()
         if self.exchanges:
             self.exchanges[-1].ended()

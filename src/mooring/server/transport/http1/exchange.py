@@ -73,9 +73,6 @@ class Carrier(Protocol):
     def upgraded(self, writer: UpgradedWriter) -> None:
         """Pass the client's bytes to `writer` from now on."""
 
-    def forget_request(self) -> None:
-        """Forget the bytes and headers of the last request."""
-
     def answered(self, exchange: Exchange) -> None:
         """Go on with the next request: this exchange has ended."""
 
@@ -236,7 +233,6 @@ class Exchange:
         await self._begin(response, *coding)
         # A watch may last an hour: keep what the audit record needs, and no credentials.
         self.request.headers = [one for one in self.request.headers if one[0] == b"user-agent"]
-        carrier.forget_request()
         if response.upgrade is None:
             writer = carrier.writer = ResponseWriter(transport)
         else:
