@@ -304,3 +304,40 @@ async def test_a_client_that_never_takes_the_headers_does_not_gather_events(serv
     await settle()
     assert [event["object"]["code"] for event in stream.events] == [410]
     assert server.registry.watches["secrets"] == 0
+
+
+class Outlet:
+    """Outlet that keeps what was written to it."""
+
+    waiting = 0
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    def is_closing(self) -> bool:
+        return False
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    async def drained(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+
+def test_all_watchers_take_the_same_chunk_of_an_event_and_each_its_own_events() -> None:
+    async def write() -> list[list[bytes]]:
+        outlets = [Outlet(), Outlet()]
+        first, second = map(ResponseWriter, outlets)
+        for event in (b"one", b"three"):
+            first.write(event)
+            second.write(event)
+        first.write(b"one")
+        return [outlet.written for outlet in outlets]
+
+    first, second = asyncio.run(write())
+    assert first == [b"3\r\none\r\n", b"5\r\nthree\r\n", b"3\r\none\r\n"]
+    assert second == first[:2]
+    assert all(mine is other for mine, other in zip(first, second, strict=False)), "each watcher keeps a copy"

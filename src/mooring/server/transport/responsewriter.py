@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 MAX_BACKLOG = 8 << 20
 """Bytes. A watch with this much unsent is ended; its client lists again, as after any lost watch."""
@@ -40,6 +40,9 @@ class ResponseWriter:
 
     __slots__ = ("ended", "transport")
 
+    _last: ClassVar[tuple[bytes, bytes]] = b"", b""
+    """What was written last by any writer, and its chunk: an event is framed once, and all its watchers take the same bytes."""
+
     def __init__(self, transport: Outlet) -> None:
         self.transport = transport
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -49,7 +52,11 @@ class ResponseWriter:
 
     def write(self, data: bytes) -> None:
         """Send `data` as one HTTP chunk. A client too far behind is cut off; after the end nothing is sent."""
-        self.send(chunk(data))
+        written, framed = ResponseWriter._last
+        if written is not data:
+            framed = chunk(data)
+            ResponseWriter._last = data, framed
+        self.send(framed)
 
     def write_all(self, pieces: Sequence[bytes]) -> None:
         """Send several pieces at once."""
