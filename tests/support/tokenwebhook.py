@@ -134,6 +134,7 @@ class _Server(ThreadingHTTPServer):
         self.webhook = webhook
         self._context = context
         self._open: set[ssl.SSLSocket] = set()
+        self._threads: set[threading.Thread] = set()
         self._lock = threading.Lock()
 
     def get_request(self) -> tuple[socket.socket, Any]:
@@ -143,6 +144,11 @@ class _Server(ThreadingHTTPServer):
         with self._lock:
             self._open.add(connection)
         return connection, address
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._threads.add(threading.current_thread())
+        super().process_request_thread(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
         with self._lock:
@@ -154,13 +160,12 @@ class _Server(ThreadingHTTPServer):
 
     def end(self) -> None:
         with self._lock:
-            left = tuple(self._open)
+            left, threads = tuple(self._open), tuple(self._threads)
         for connection in left:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-        for thread in tuple(threading.enumerate()):
-            if thread.name.endswith("(process_request_thread)"):
-                thread.join(PATIENCE)
+        for thread in threads:
+            thread.join(PATIENCE)
         self.server_close()
 
 
