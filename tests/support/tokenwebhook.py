@@ -134,7 +134,7 @@ class _Server(ThreadingHTTPServer):
         self.webhook = webhook
         self._context = context
         self._open: set[ssl.SSLSocket] = set()
-        self._threads: set[threading.Thread] = set()
+        self._handling: set[threading.Thread] = set()
         self._lock = threading.Lock()
 
     def get_request(self) -> tuple[socket.socket, Any]:
@@ -147,7 +147,7 @@ class _Server(ThreadingHTTPServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         with self._lock:
-            self._threads.add(threading.current_thread())
+            self._handling.add(threading.current_thread())
         super().process_request_thread(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
@@ -160,7 +160,7 @@ class _Server(ThreadingHTTPServer):
 
     def end(self) -> None:
         with self._lock:
-            left, threads = tuple(self._open), tuple(self._threads)
+            left, threads = tuple(self._open), tuple(self._handling)
         for connection in left:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
