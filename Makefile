@@ -8,10 +8,10 @@ DATA   ?= data
 # the suite starts hundreds of interpreters, and without byte code each would compile Mooring again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test coverage check bench up lock format clean
+.PHONY: help setup demo test test-all coverage check bench up lock format clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 $(STAMP): requirements/dev.lock pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or newer is needed: install it or run make PYTHON=python3"; exit 1; }
@@ -28,8 +28,11 @@ demo: setup ## run a server, create a token, join three machines: every step wit
 up: setup ## run a server: state in ./data, admin kubeconfig at ./data/admin.conf
 	@$(BIN)/mooring up --data-dir $(DATA)
 
-test: setup ## run the whole suite, with the coverage gate of the pure rooms
-	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-branch --cov-report= --pure-coverage
+test: setup ## run the tests of a change, with the coverage gate of the pure rooms
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not scenario" --cov --cov-branch --cov-report= --pure-coverage
+
+test-all: setup ## run the rest: scenarios, real clients, faults and crashes
+	$(BIN)/python -m pytest -n auto --dist worksteal -m scenario
 
 coverage: setup ## run the whole suite, and print the coverage of every room
 	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-branch --cov-report= --room-coverage
@@ -51,7 +54,7 @@ bench: setup ## measure Mooring's figures beside those of Kubernetes
 
 lock: setup ## renew requirements/*.lock from pyproject.toml
 	$(BIN)/python -m pip install --quiet pip-tools
-	for extra in run dev; do $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-emit-options \
+	for extra in run dev; do $(BIN)/pip-compile --quiet --generate-hashes --no-strip-extras --allow-unsafe --no-emit-options \
 		--no-header --no-annotate --output-file requirements/$$extra.lock --extra cel --extra etcd --extra pkcs11 $$([ $$extra = dev ] && echo --extra dev) \
 		pyproject.toml || exit 1; done
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.support.liveserver", "tests.purecoverage"]
@@ -24,6 +26,17 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+SCENARIOS = frozenset({"scenarios", "compat", "conformance", "kubeadm", "kubernetes", "faults", "crash"})
+"""Folders whose tests drive whole servers, real clients, faults and crashes; elsewhere the names of such files end in `_live`."""
+ROOT = Path(__file__).parent
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what `make test-all` runs, and `make test` does not."""
+    if item.path.relative_to(ROOT).parts[0] in SCENARIOS or item.path.stem.endswith("_live"):
+        item.add_marker("scenario")
 
 
 def pytest_collection_finish() -> None:

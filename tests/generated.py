@@ -1,7 +1,7 @@
 """Documentation generated from code: `python -m tests.generated --check` (or `--write`).
 
-Rules kept here: the reference pages come from the declarations behind `--help`, and README's table of clients from the matrix of
-the compatibility tests; a page that differs fails the build.
+Rules kept here: the reference pages come from the declarations behind `--help`, README's table of clients from the matrix of the
+compatibility tests, and the page of promises from `tests/promises`; a page that differs fails the build.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from mooring.cli.options.declared import environment_variable, shown_default
 from mooring.plane.configuration import SUBJECTS
 from mooring.settings.declaration import Setting
 from tests.compat.matrix import AREAS, CLIENTS, KOPF, KUBECTL, LIGHTKUBE, PYTHON, ROWS, Row, shown
+from tests.promises.page import promises_page
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = "<!-- Made by `python -m tests.generated --write` from the command table. Do not edit. -->"
@@ -33,6 +34,7 @@ def pages() -> dict[Path, str]:
         reference / "configuration.md": configuration_page(),
         reference / "refusals.md": refusals_page(),
         reference / "compatibility.md": compatibility_page(),
+        ROOT / "docs" / "promises.md": promises_page(),
         ROOT / "README.md": readme(),
     }
 

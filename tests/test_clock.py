@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.clock import SystemClock, gap, parse_rfc3339, rfc3339, rfc3339_micro
+from mooring.clock import JUMP_SECONDS, STEP, SystemClock, gap, parse_rfc3339, rfc3339, rfc3339_micro, wait_until
+from tests.support.manualclock import EPOCH, ManualClock, settle
 
 MOMENTS = st.datetimes(timezones=st.just(UTC))
 
@@ -107,3 +108,30 @@ def test_gap(span: timedelta, text: str) -> None:
 def test_a_micro_time_is_written_in_utc(zone: timezone) -> None:
     moment = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC).astimezone(zone)
     assert rfc3339_micro(moment) == "2026-01-02T03:04:05.000006Z"
+
+
+@pytest.mark.parametrize(
+    ("jump", "seconds", "is_over"),
+    [
+        pytest.param(timedelta(0), 0.0, False, id="no time has passed"),
+        pytest.param(timedelta(0), 3599.0, False, id="the moment has not come"),
+        pytest.param(timedelta(0), 3600.0, True, id="the moment has come"),
+        pytest.param(timedelta(hours=1), JUMP_SECONDS, True, id="the clock was set past the moment"),
+        pytest.param(timedelta(minutes=59), 59.0, False, id="the clock was set to a minute before it"),
+        pytest.param(timedelta(minutes=59), 60.0, True, id="and that minute is over"),
+        pytest.param(timedelta(days=-1), JUMP_SECONDS, True, id="the clock was set back: the caller reads it again"),
+        pytest.param(-STEP, 3600.0, False, id="a time service corrects the clock, which is no jump"),
+        pytest.param(-STEP, 3600.0 + STEP.total_seconds(), True, id="and the moment is that of the clock"),
+    ],
+)
+def test_a_wait_for_a_moment_ends_when_the_wall_clock_says_so(jump: timedelta, seconds: float, is_over: bool) -> None:
+    async def scenario() -> None:
+        clock = ManualClock()
+        waiting = asyncio.ensure_future(wait_until(clock, EPOCH + timedelta(hours=1)))
+        await settle()
+        clock.set(clock.now() + jump)
+        await clock.advance(seconds)
+        assert waiting.done() is is_over
+        waiting.cancel()
+
+    asyncio.run(scenario())

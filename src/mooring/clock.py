@@ -13,6 +13,11 @@ from typing import Protocol
 ZERO_TIME = datetime.min.replace(tzinfo=UTC)
 """Go's zero time, 0001-01-01T00:00:00Z, which stands for an unset time in an object."""
 
+JUMP_SECONDS = 30.0
+"""Seconds after which a wait for a moment of the wall clock notices that it was set."""
+STEP = timedelta(seconds=5)
+"""Corrections of a clock that are no jump: those of a time service are smaller."""
+
 
 class Clock(Protocol):
     """Wall time, monotonic time and sleeping, as one value that a test can replace."""
@@ -25,6 +30,21 @@ class Clock(Protocol):
 
     async def sleep(self, seconds: float) -> None:
         """Sleep for `seconds` of this clock."""
+
+
+async def wait_until(clock: Clock, moment: datetime) -> None:
+    """Return when the wall clock reads `moment` or later, or has been set back; callers read it again.
+
+    Timers count seconds in which the machine ran: a suspended laptop, a virtual machine that is restored from disk, and a clock
+    that is set move the wall clock only. So it is read again every JUMP_SECONDS.
+    """
+    before = clock.now()
+    while (left := (moment - before).total_seconds()) > 0:
+        await clock.sleep(min(left, JUMP_SECONDS))
+        now = clock.now()
+        if now < before - STEP:
+            return
+        before = max(before, now)
 
 
 class SystemClock:

@@ -32,6 +32,8 @@ _UNITS = {
 }
 _LONGEST = 2**63 - 1
 """Nanoseconds that fit Go's int64."""
+MAX_DURATION = 256
+"""Characters of a duration, which may have any number of terms; real ones have one to three."""
 _DIGITS = 19
 """Digits of 2**63: longer numbers overflow whatever their unit, and are refused before they cost anything."""
 
@@ -46,7 +48,7 @@ def parse_duration(text: str) -> timedelta:
     rest = text[1:] if text[:1] in ("-", "+") else text
     if rest == "0":
         return timedelta()
-    if not rest:
+    if not rest or len(text) > MAX_DURATION:
         raise ValueError(invalid)
     total = 0
     while rest:

@@ -37,6 +37,10 @@ class StorageError(MooringError):
     """Failure of the database: disk full, read-only, corrupt, closed."""
 
 
+class UnreadableObjectError(StorageError):
+    """A stored object that cannot be decrypted or decoded, and that the caller needs."""
+
+
 class UnknownOutcomeError(StorageError):
     """A write that was sent to the store, and whose outcome was not learned: it may or may not be stored."""
 
@@ -180,6 +184,8 @@ class ApiError(MooringError):
         super().__init__(message)
         self.message = message
         self.details = details or Details()
+        self.audit_id = ""
+        """Id under which the operator of the server finds the reason; "" for an error that no server sent."""
 
 
 def qualified(resource: str, group: str) -> str:
@@ -192,16 +198,12 @@ class BadRequestError(ApiError):
 
 
 class UnauthorizedError(ApiError):
-    """Failed authentication. The message is `Unauthorized`, or k3s's `not authorized`: the client learns no reason (law 11).
-
-    `audit_id`: the id under which the server's operator finds the reason; "" when unknown.
-    """
+    """Failed authentication. The message is `Unauthorized`, or k3s's `not authorized`: the client learns no reason (law 11)."""
 
     reason = "Unauthorized"
 
-    def __init__(self, audit_id: str = "", message: str = "Unauthorized") -> None:
+    def __init__(self, message: str = "Unauthorized") -> None:
         super().__init__(message)
-        self.audit_id = audit_id
 
 
 class ForbiddenError(ApiError):

@@ -211,18 +211,24 @@ def test_a_node_that_another_machine_made_after_the_deletion_is_left_alone() -> 
 
 def test_a_certificate_that_the_server_rejects_ends_the_heartbeat_after_20_seconds() -> None:
     async def scenario(clock: ManualClock, cluster: Cluster) -> None:
-        cluster.refusing = UnauthorizedError("a-1")
+        cluster.refusing = refused("a-1")
         await clock.advance(12)
         cluster.refusing = None
         await clock.advance(10)
         assert "update leases" in cluster.calls[-2:]
-        cluster.refusing = UnauthorizedError("a-2")
+        cluster.refusing = refused("a-2")
         await clock.advance(60)
 
     assert ending(scenario) == (
-        "the server rejects the certificate of system:node:m1 (Audit-Id a-2): the Node was deleted, the certificate was revoked, "
-        "or the server no longer trusts its CA"
+        "the server rejects the certificate of system:node:m1: the Node was deleted, the certificate was revoked, or the server "
+        "no longer trusts its CA; an administrator of a Mooring server learns the reason with: mooring auth explain a-2"
     )
+
+
+def refused(audit_id: str) -> UnauthorizedError:
+    error = UnauthorizedError()
+    error.audit_id = audit_id
+    return error
 
 
 def test_a_lease_that_somebody_changed_is_renewed_all_the_same() -> None:

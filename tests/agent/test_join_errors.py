@@ -49,7 +49,10 @@ def why(wanted: JoinPlan, root: Path, timeout: float = 30.0) -> str:
     message = str(caught.value)
     secret = wanted.tls_token.secret.reveal().decode() if wanted.tls_token else TOKEN.reveal()
     assert secret not in message
-    return message
+    return re.sub(r"(?<=mooring auth explain )[0-9a-f-]{36}$", "ID", message)
+
+
+EXPLAINED = "; an administrator of a Mooring server learns the reason with: mooring auth explain ID"
 
 
 def test_a_malformed_token_is_refused_before_anything_is_sent() -> None:
@@ -115,9 +118,10 @@ def test_a_wrong_pin_is_refused(live_server: LiveServer, tmp_path: Path) -> None
 def test_a_token_without_the_authentication_usage_cannot_ask(live_server: LiveServer, tmp_path: Path) -> None:
     token = live_server.create_token(usages=(USAGE_SIGNING,), groups=())
     assert why(plan(live_server.endpoint, token, live_server.pin), tmp_path) == (
-        f'join failed at step name: the server does not accept token id "{token.id}": it is unknown, has expired, its secret '
-        "is wrong, or it lacks the usage authentication; list tokens on the server with `token list`, make one with "
-        "`token create`"
+        f'join failed at step name: the server does not accept token id "{token.id}": it is unknown, was deleted or '
+        "revoked, has expired, its secret is wrong, it lacks the usage authentication, or it is not for the network of this "
+        "machine; list tokens on the server with `token list`, make one with `token create`"
+        f"{EXPLAINED}"
     )
 
 
@@ -128,8 +132,9 @@ def test_a_token_whose_groups_may_not_ask_is_told_which_role_is_missing(
     assert why(plan(live_server.endpoint, token, live_server.pin), tmp_path) == (
         f'join failed at step request: the server does not allow token id "{token.id}" to ask for a certificate '
         f'(certificatesigningrequests.certificates.k8s.io is forbidden: User "system:bootstrap:{token.id}" cannot create '
-        'resource "certificatesigningrequests" in API group "certificates.k8s.io" at the cluster scope); '
-        "its groups must be bound to the ClusterRole system:node-bootstrapper"
+        'resource "certificatesigningrequests" in API group "certificates.k8s.io" at the cluster scope): its groups are not '
+        "bound to the ClusterRole system:node-bootstrapper, or the token is not for this node name, or for no further machine"
+        f"{EXPLAINED}"
     )
 
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -72,6 +73,45 @@ def revoke(server: LiveServer, pair: Pair) -> None:
         "spec": {"publicKey": f"sha256:{fingerprint}"},
     }
     server.run(lambda client: client.create("certificaterevocations", revocation))
+
+
+@pytest.mark.parametrize("is_dry", [False, True], ids=["for real", "as a dry run"])
+def test_discovery_alone_moves_a_rejected_certificate_out_of_kubelets_way(
+    live_server: LiveServer, tmp_path: Path, is_dry: bool
+) -> None:
+    """A kubelet requests no certificate while one that is not expired is current."""
+    name = f"aside-{is_dry}".lower()
+    member = joined(live_server, name, tmp_path)
+    assert member.pair is not None
+    revoke(live_server, member.pair)
+    told: list[str] = []
+    found = asyncio.run(
+        join(
+            plan_for(live_server, name),
+            replace(options(tmp_path), discover_only=True, dry_run=is_dry),
+            report=lambda progress: told.append(progress.message),
+        )
+    )
+    state, aside = found.state, found.state.certificates / "kubelet-client-rejected.pem"
+    said = [
+        line for line in told if str(state.client.current) in line and "rejects" in line.replace("rejected", "rejects")
+    ]
+    if is_dry:
+        assert said == [f"would move {state.client.current} aside, which the server rejects"]
+        assert state.client.read_pair() is not None
+        assert not state.bootstrap.exists()
+        return
+    assert said == [
+        f"{state.client.current} is rejected by the server, and was moved to {aside}: kubelet would go on with it; restart kubelet"
+    ]
+    assert state.client.read_pair() is None
+    assert not state.client.current.is_symlink()
+    assert aside.read_bytes().startswith(member.pair.certificate_pem)
+    assert state.bootstrap.exists()
+    live_server.run(lambda client: client.delete("nodes", name))
+    again = joined(live_server, name, tmp_path)
+    assert again.pair is not None
+    assert public_key_der(again.pair.key) != public_key_der(member.pair.key)
 
 
 def agent(root: Path, scenario: Callable[[list[Joined]], Awaitable[None]], **changes: object) -> None:

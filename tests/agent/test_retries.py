@@ -31,6 +31,7 @@ from mooring.secret import Secret
 from mooring.trust.discovery.errors import EndpointDownError, NotKubernetesError
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.joinconfiguration import JoinInput, JoinPlan, validate_join_input
+from mooring.trust.kubeconfig.model import Cluster, User
 from tests.support.liveserver import LiveServer
 from tests.support.manualclock import HurriedClock, ManualClock
 
@@ -112,15 +113,24 @@ class Refusing(ClusterClient):
         return await super().get_path(path)
 
 
+async def is_kubernetes(*_: Any) -> bool:
+    return False
+
+
 CSRS = "certificatesigningrequests"
 Joining = Callable[..., tuple[Joined, list[Progress]]]
 
 
 @pytest.fixture
 def join_refused(live_server: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Joining:
+    """Return a join that gets the refusals of another API server than Mooring, unless `from_mooring` is given."""
     monkeypatch.setattr(joining, "ClusterClient", Refusing)
 
-    def run(name: str, *refusals: tuple[str, MooringError], **changes: Any) -> tuple[Joined, list[Progress]]:
+    def run(
+        name: str, *refusals: tuple[str, MooringError], from_mooring: bool = False, **changes: Any
+    ) -> tuple[Joined, list[Progress]]:
+        if not from_mooring:
+            monkeypatch.setattr(steps, "is_mooring_server", is_kubernetes)
         Refusing.refusals = list(refusals)
         told: list[Progress] = []
         options = JoinOptions(root=tmp_path, polling=Polling(attempts=1), certificate_timeout=30.0, **changes)
@@ -175,6 +185,56 @@ def test_a_token_that_stays_refused_during_the_wait_gets_the_same_message(
         join_refused("lasting-wait", *[(f"list {CSRS}", UnauthorizedError())] * 40)
     assert str(caught.value).startswith("join failed at step wait: the server does not accept token id ")
     assert not NodeState(tmp_path).bootstrap.exists()
+
+
+@pytest.mark.parametrize(
+    ("where", "step"),
+    [
+        ("get nodes", steps.NAME),
+        (f"create {CSRS}", steps.REQUEST),
+        (f"list {CSRS}", steps.WAIT),
+        ("create nodes", steps.NODE),
+    ],
+)
+def test_the_first_401_of_a_mooring_server_ends_a_join_with_the_command_that_explains_it(
+    join_refused: Joining, where: str, step: str
+) -> None:
+    error = UnauthorizedError()
+    error.audit_id = "5e1f"
+    with pytest.raises(JoinError) as caught:
+        join_refused(re.sub("[^a-z]+", "-", f"final {where}"), *[(where, error)] * 40, from_mooring=True)
+    assert len(Refusing.refusals) == 39
+    assert caught.value.step == step
+    assert str(caught.value).endswith(
+        "; an administrator of a Mooring server learns the reason with: mooring auth explain 5e1f"
+    )
+
+
+def test_403_of_a_mooring_server_is_repeated_for_a_few_seconds(join_refused: Joining) -> None:
+    error = ForbiddenError("nobody may")
+    error.audit_id = "5e1f"
+    with pytest.raises(JoinError, match="mooring auth explain 5e1f") as caught:
+        join_refused("final-403", *[(f"create {CSRS}", error)] * 40, from_mooring=True)
+    assert str(caught.value).count("5e1f") == 1
+    assert 40 - len(Refusing.refusals) == 5  # after 0, 0.5, 1.5, 3.5 and 7.5 seconds
+
+
+def test_a_server_that_does_not_say_what_it_is_is_asked_for_a_minute() -> None:
+    async def run() -> None:
+        clock = HurriedClock()
+        client = ClusterClient(Cluster("", "https://127.0.0.1:1"), User(""), clock)
+        calls = 0
+
+        async def call() -> None:
+            nonlocal calls
+            calls += 1
+            raise UnauthorizedError()
+
+        with pytest.raises(UnauthorizedError):
+            await retry(clock, call, client=client)
+        assert calls == 16
+
+    asyncio.run(run())
 
 
 def test_a_certificate_that_stays_refused_is_told_with_the_setting_that_is_wrong(join_refused: Joining) -> None:

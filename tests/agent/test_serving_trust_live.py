@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -39,6 +40,7 @@ from mooring.trust.kubeconfig.model import Cluster, User, select_context, user_k
 from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.ports import free_port
+from tests.support.sharedstore import shared_store
 from tests.support.testca import Pair, ThrowawayCA
 
 ONCE = Polling(attempts=1)
@@ -294,8 +296,8 @@ def test_the_address_that_answers_is_used_and_all_are_kept(tmp_path: Path) -> No
 def test_a_server_that_dies_is_left_for_the_next_until_the_end_of_the_join(tmp_path: Path, step: str) -> None:
     """Two servers of one cluster; the first is killed for good after a step."""
     ports = free_port(), free_port()
-    first = start_server(tmp_path / "data", *endpoints(*ports), port=ports[0])
-    second = start_server(tmp_path / "data", *endpoints(*ports), port=ports[1])
+    flags = (*shared_store(tmp_path), *endpoints(*ports))
+    first, second = (start_server(tmp_path / f"data-{port}", *flags, port=port) for port in ports)
     state = NodeState(tmp_path / "root")
     try:
         wanted = plan(first.create_token(), "survivor", first.endpoint, second.endpoint, ca=first.ca_pem)
@@ -331,6 +333,10 @@ def agent_until(state: NodeState, root: Path, holds: Callable[[], bool]) -> None
     asyncio.run(watch())
 
 
+def _follows(state: NodeState, published: set[str]) -> bool:
+    return set(servers(state)) == published
+
+
 @pytest.mark.parametrize("way", ["join", "agent"])
 def test_an_address_that_changed_is_followed(tmp_path: Path, way: str) -> None:
     server, root = start_server(tmp_path / "data", "--control-plane-endpoint", "127.0.0.1"), tmp_path / "root"
@@ -340,15 +346,20 @@ def test_an_address_that_changed_is_followed(tmp_path: Path, way: str) -> None:
         wanted = plan(server.create_token(), "mover", server.endpoint, ca=server.ca_pem)
         joined(wanted, root)
         assert servers(state) == [server.url]
-        restarted(server, "--control-plane-endpoint", f"localhost:{server.port}")
-        if way == "join":
-            told: list[str] = []
-            assert joined(wanted, root, told).cluster.server == moved
-            assert f"wrote {state.kubeconfig}" in told
-        else:
-            agent_until(state, root, lambda: servers(state) == [moved])
-        assert servers(state) == [moved]
-        assert works(state)
+        address = ("--control-plane-endpoint", f"localhost:{server.port}")
+        for flags, published in (
+            (address, {server.url, moved}),
+            ((*address, "--withdraw-endpoint", server.endpoint), {moved}),
+        ):
+            restarted(server, *flags)
+            if way == "join":
+                told: list[str] = []
+                assert joined(wanted, root, told).cluster.server in published
+                assert f"wrote {state.kubeconfig}" in told
+            else:
+                agent_until(state, root, partial(_follows, state, published))
+            assert set(servers(state)) == published
+            assert works(state)
     finally:
         server.stop()
 

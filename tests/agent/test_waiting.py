@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from mooring.agent import steps
 from mooring.agent.certificates import certificaterequest
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import MODIFIED, WatchEvent
@@ -26,6 +27,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
+        self.clusters = ("the only address",)
         self.events: asyncio.Queue[Obj | MooringError] = asyncio.Queue()
         self.failing: MooringError | None = None
         self.asked = 0
@@ -42,6 +44,20 @@ class Cluster:
             if isinstance(event, MooringError):
                 raise event
             yield WatchEvent(MODIFIED, event)
+
+
+async def is_kubernetes(*_: Any) -> bool:
+    return False
+
+
+async def is_mooring(*_: Any) -> bool:
+    return True
+
+
+@pytest.fixture(autouse=True)
+def another_api_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is another one than Mooring."""
+    monkeypatch.setattr(steps, "is_mooring_server", is_kubernetes)
 
 
 def waiting(scenario: Any, seconds: float = 300.0) -> list[tuple[str, bool]]:
@@ -134,6 +150,19 @@ def test_a_server_that_refuses_for_a_minute_ends_the_wait() -> None:
         with pytest.raises(UnauthorizedError):
             await task
         assert cluster.asked < 20
+
+    waiting(scenario)
+
+
+def test_401_of_a_mooring_server_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "is_mooring_server", is_mooring)
+
+    async def scenario(cluster: Cluster, task: asyncio.Task[bytes], told: list[tuple[str, bool]]) -> None:
+        cluster.failing = UnauthorizedError()
+        await cluster.events.put(UnauthorizedError())
+        await cluster.clock.advance(1)
+        with pytest.raises(UnauthorizedError):
+            await task
 
     waiting(scenario)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mooring.api.kind import Change
-from mooring.api.mooring.authorizedmachine import KIND, MAX_CIDRS, used_by
+from mooring.api.mooring.authorizedmachine import KIND, MAX_CIDRS, MAX_SERVING_NAMES, used_by
 from mooring.apimachinery.schema import Obj
 from mooring.identity import UserInfo
 
@@ -40,6 +40,16 @@ def use(key: str = KEY, **more: str) -> Obj:
         pytest.param(machine(allowedCIDRs=["10.1.2.3/16"]), ["spec.allowedCIDRs[0]"], id="bits of a host"),
         pytest.param(machine(allowedCIDRs=["10.0.0.0/8,11.0.0.0/8"]), ["spec.allowedCIDRs[0]"], id="two in one"),
         pytest.param(machine(allowedCIDRs=["10.0.0.0/8"] * (MAX_CIDRS + 1)), ["spec.allowedCIDRs"], id="too many"),
+        pytest.param(machine(servingNames=["vault.example.com", "192.0.2.9", "2001:db8::1"]), [], id="names to serve"),
+        pytest.param(
+            machine(servingNames=["a"] * (MAX_SERVING_NAMES + 1)), ["spec.servingNames"], id="too many of them"
+        ),
+        pytest.param(machine(nodeName="n*", servingNames=["a"]), ["spec.servingNames"], id="names of many machines"),
+        pytest.param(
+            machine(servingNames=["A", "a.", "*.a", "::ffff:192.0.2.9", "2002::1", "192.0.2.9"]),
+            [f"spec.servingNames[{index}]" for index in range(5)],
+            id="names in another form",
+        ),
         pytest.param(machine(use()), [], id="a used entry"),
         pytest.param(machine(use("key")), ["status.usedBy.publicKey"], id="a use by no key"),
         pytest.param(machine(use(request="r" * 513)), ["status.usedBy.request"], id="a long name of a request"),

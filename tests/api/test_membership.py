@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
-from mooring.api.mooring.membership import has_ended, may_use_name, was_deleted, with_node_recorded, with_spec
+from mooring.api.mooring.membership import (
+    has_ended,
+    may_use_name,
+    was_deleted,
+    was_made_before_change,
+    with_node_recorded,
+    with_spec,
+)
 from mooring.apimachinery.schema import Obj
 
+EIGHT, NINE = "2026-01-01T08:00:00Z", "2026-01-01T09:00:00Z"
 KEY, OTHER, CERTIFICATE = ("sha256:" + digit * 64 for digit in "abc")
 
 
-def node(uid: str) -> Obj:
-    return {"metadata": {"name": "n1", "uid": uid}}
+def node(uid: str, deleted: str = "") -> Obj:
+    metadata = {"name": "n1", "uid": uid}
+    return {"metadata": {**metadata, "deletionTimestamp": deleted, "finalizers": ["a/b"]} if deleted else metadata}
 
 
 def identity(**spec: object) -> Obj:
@@ -28,6 +39,13 @@ def identity(**spec: object) -> Obj:
         pytest.param(identity(nodeUID="u1"), None, True, id="a deleted Node"),
         pytest.param(identity(nodeUID="u1"), node("u2"), True, id="a Node that somebody created again"),
         pytest.param(identity(nodeUID="u1", reregisters=True), None, False, id="a machine that may return"),
+        pytest.param(identity(nodeUID="u1"), node("u1", NINE), True, id="a deleted Node that finalizers hold"),
+        pytest.param(identity(), node("u1", NINE), True, id="or one whose deletion was not recorded"),
+        pytest.param(identity(changedAt=EIGHT), node("u1", NINE), True, id="also after an earlier change"),
+        pytest.param(identity(changedAt=NINE), node("u1", NINE), False, id="somebody decided after the deletion"),
+        pytest.param(identity(changedAt=NINE), node("u1", "junk"), True, id="a deletion at an unknown time"),
+        pytest.param(identity(nodeUID="u1", reregisters=True), node("u1", NINE), False, id="held, but it may return"),
+        pytest.param(None, node("u1", NINE), False, id="a deleted Node without an identity"),
     ],
 )
 def test_when_a_membership_has_ended(recorded: Obj | None, present: Obj | None, ended: bool) -> None:
@@ -75,6 +93,37 @@ def test_the_deletion_of_a_node_is_recorded(before: Obj | None, spec: Obj | None
     assert (recorded and recorded["spec"]) == spec
     if recorded and before:
         assert recorded["metadata"] == before["metadata"], "the write is a compare-and-swap"
+
+
+def test_a_deletion_says_when_the_name_changed_hands() -> None:
+    moment = datetime(2026, 1, 1, 9, tzinfo=UTC)
+    recorded = with_node_recorded(None, node("u1"), deleted_at=moment)
+    assert recorded is not None
+    assert recorded["spec"] == {"nodeUID": "u1", "changedAt": NINE}
+    assert with_node_recorded(recorded, node("u1", NINE), deleted_at=moment) is None, (
+        "the last finalizer changes nothing"
+    )
+    heir = identity(keys=[{"publicKey": KEY}], changedAt=NINE)
+    assert with_node_recorded(heir, node("u1", EIGHT), deleted_at=moment) is None, "it does not end another membership"
+    late = with_node_recorded(identity(), node("u1", EIGHT), deleted_at=moment)
+    assert late == identity(nodeUID="u1", changedAt=NINE), "a deletion that another server began"
+
+
+@pytest.mark.parametrize(
+    ("made", "changed", "before"),
+    [
+        pytest.param(EIGHT, NINE, True, id="made before"),
+        pytest.param(NINE, NINE, False, id="made then"),
+        pytest.param(NINE, EIGHT, False, id="made after"),
+        pytest.param("junk", EIGHT, True, id="made at an unknown time"),
+        pytest.param(EIGHT, None, False, id="a name that never changed hands"),
+    ],
+)
+def test_what_was_made_before_the_name_changed_hands(made: str, changed: str | None, before: bool) -> None:
+    recorded = identity(changedAt=changed) if changed else identity()
+    assert was_made_before_change({"metadata": {"creationTimestamp": made}}, recorded) is before
+    assert not was_made_before_change({"metadata": {}}, None)
+    assert not was_deleted(None, None)
 
 
 def test_empty_fields_are_left_out() -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mooring.api.mooring.nodeidentity import KIND, MAX_KEYS, keys_of
+from mooring.api.mooring.nodeidentity import KIND, MAX_CERTIFIED, MAX_KEYS, keys_of
 from mooring.apimachinery.schema import Obj
 
 FINGERPRINT = "sha256:" + "0123456789abcdef" * 4
@@ -35,6 +35,17 @@ def identity(*keys: Obj, **fields: object) -> Obj:
         pytest.param(identity(key(notAfter=None)), ["keys[0].notAfter"], id="a key without an end"),
         pytest.param(identity(*[key()] * MAX_KEYS), [], id="as many keys as an identity holds"),
         pytest.param(identity(*[key()] * (MAX_KEYS + 1)), ["keys"], id="one more"),
+        pytest.param(identity(certifiedNames=[{"name": "a", "notAfter": END}] * MAX_CERTIFIED), [], id="names"),
+        pytest.param(
+            identity(certifiedNames=[{"name": "a", "notAfter": END}] * (MAX_CERTIFIED + 1)),
+            ["certifiedNames"],
+            id="too many",
+        ),
+        pytest.param(
+            identity(certifiedNames=[{}, {"name": "a" * 254, "notAfter": END}]),
+            ["certifiedNames[0].name", "certifiedNames[0].notAfter", "certifiedNames[1].name"],
+            id="names without an end, or too long",
+        ),
         pytest.param(identity(nodeUID="u" * 64, token="abcdef"), [], id="a deleted Node, and a token"),
         pytest.param(identity(nodeUID="u" * 65), ["nodeUID"], id="a long uid"),
         pytest.param(identity(token="abcdef.0123456789abcdef"), ["token"], id="a whole token, which is a secret"),

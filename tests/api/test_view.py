@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mooring.api.view import FixedView, NamespacedName, ViewFollower
+import pytest
+
+from mooring.api.view import AllReadable, FixedView, NamespacedName, ViewFollower, guarded, readable
+from mooring.errors import UnreadableObjectError
 
 OBJECTS = [
     {"metadata": {"name": "b", "namespace": "ns"}},
@@ -78,3 +81,35 @@ def test_a_follower_starts_over_without_history_and_with_another_view() -> None:
     view.change(2, None)
     assert followed(follower, view) == (True, ALL)
     assert followed(follower, FixedView(OBJECTS[:1], revision=2)) == (True, [("ns", "b")])
+
+
+LOST = {("ns", "lost"): "damaged", ("an", "gone"): "damaged", ("", "n2"): "damaged"}
+
+
+def test_an_object_that_cannot_be_read_is_absent_with_its_problem() -> None:
+    view = FixedView(OBJECTS, unreadable=LOST)
+    assert view.get("lost", "ns") is None
+    assert (view.problem("lost", "ns"), view.problem("a", "ns"), view.problem("none")) == ("damaged", "", "")
+    assert list(view.unreadable("ns")) == [("ns", "lost")]
+    assert set(view.unreadable()) == set(LOST)
+
+
+def test_a_guarded_view_raises_for_what_a_plan_needs_and_cannot_read() -> None:
+    view = guarded({"things": FixedView(OBJECTS, 3, LOST)})["things"]
+    assert view.get("a", "ns") == OBJECTS[1]
+    assert view.get("none", "ns") is None
+    with pytest.raises(UnreadableObjectError, match="things ns/lost cannot be read: damaged"):
+        view.get("lost", "ns")
+    with pytest.raises(UnreadableObjectError, match="things n2 cannot be read: damaged"):
+        view.get("n2")
+    with pytest.raises(UnreadableObjectError):
+        view.list()
+    assert list(view.list("other")) == []
+    assert (view.revision, view.changed(3), view.changed(2)) == (3, (), None)
+    assert (view.problem("n2"), set(view.unreadable())) == ("damaged", set(LOST))
+    assert len(list(readable(view).list())) == len(OBJECTS)
+    assert readable(readable(view)) is readable(view)
+
+
+def test_a_view_without_objects_that_cannot_be_read() -> None:
+    assert (AllReadable().problem("a"), AllReadable().unreadable()) == ("", {})

@@ -116,6 +116,7 @@ def test_fields_v1_is_read(said: dict[str, Any], path: Path) -> None:
         pytest.param({"k:{": {}}, id="keys that are no JSON"),
         pytest.param({"v:": {}}, id="a value that is not there"),
         pytest.param({"v:" + "[" * 100_000: {}}, id="a value without end"),
+        pytest.param({"v:" + "[" * 900 + "]" * 900: {}}, id="a value that nests too deeply to be written"),
         pytest.param({'v:"\\ud800"': {}}, id="half a character"),
         pytest.param({"i:": {}}, id="no position"),
         pytest.param({"i:-1": {}}, id="a position before the first"),

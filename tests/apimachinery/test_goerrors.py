@@ -185,6 +185,8 @@ def test_times(text: str, layout: str, wrong: str) -> None:
         (0.00001, "1e-05"),
         (-1.5e-7, "-1.5e-07"),
         (0.0, "0"),
+        (-(10**308), "-1e+308"),
+        (10**309, "1" + "0" * 309),
     ],
 )
 def test_values(value: object, text: str) -> None:

@@ -23,7 +23,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.selectors import label_selector_from_object, parse_field_selector, parse_label_selector
 from mooring.clock import parse_rfc3339
 from tests.support.shapes import EXAMPLE, WIDGETS
-from tests.support.work import grows_linearly
+from tests.support.work import Word, grows_linearly
 
 SIZE = 200
 
@@ -216,6 +216,13 @@ PATCHES: dict[str, tuple[Callable[[Obj, Any], Obj], Pair]] = {
     "strategic merge: values deleted": (
         lambda obj, patch: strategic_merge_patch(obj, patch, EXAMPLE),
         lambda n: (example(words=words(range(n))), {"$deleteFromPrimitiveList/words": words(range(n)[::-1])}),
+    ),
+    "strategic merge: keys retained, compared": (
+        lambda obj, patch: strategic_merge_patch(obj, patch, EXAMPLE),
+        lambda n: (
+            example(),
+            {"data": {"$retainKeys": [Word(w) for w in words(range(n))], **{Word(w): "Yg==" for w in words(range(n))}}},
+        ),
     ),
     "strategic merge: keys retained": (
         lambda obj, patch: strategic_merge_patch(obj, patch, EXAMPLE),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.apimachinery.patch.strategic import strategic_merge_patch
+from mooring.apimachinery.patch.strategic import MAX_REPEATED, strategic_merge_patch
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Scalar
 from mooring.errors import ApiError, BadRequestError, PatchRejectedError
 
@@ -227,6 +227,23 @@ def test_a_misused_directive_is_a_bad_request(patch: Any, message: str) -> None:
 def test_a_member_that_retain_keys_does_not_list_is_rejected() -> None:
     with pytest.raises(PatchRejectedError):
         strategic_merge_patch({}, {"$retainKeys": ["a"], "b": 1}, SPEC)
+
+
+def test_elements_with_the_same_key_merge_one_after_another_within_a_budget() -> None:
+    def patch(times: int) -> Any:
+        return {"items": [{"name": "a", f"k{number}": number} for number in range(times)]}
+
+    merged = strategic_merge_patch({"items": [{"name": "a", "value": "v"}]}, patch(3), SPEC)
+    assert merged == {"items": [{"name": "a", "value": "v", "k0": 0, "k1": 1, "k2": 2}]}
+    large = {"items": [{"name": "a", "value": "v" * (MAX_REPEATED // 10)}]}
+    strategic_merge_patch(large, patch(10), SPEC)
+    with pytest.raises(PatchRejectedError):
+        strategic_merge_patch(large, patch(11), SPEC)
+    nested = {"byName": {str(number): {"ports": [{"port": 1}]} for number in range(3)}}
+    repeated = {"ports": [{"port": 1, "text": "v" * (MAX_REPEATED // 4)}] * 3}
+    strategic_merge_patch(nested, {"byName": {"0": repeated}}, SPEC)
+    with pytest.raises(PatchRejectedError):  # the budget is that of the whole patch
+        strategic_merge_patch(nested, {"byName": {"0": repeated, "1": repeated, "2": repeated}}, SPEC)
 
 
 def test_true_is_not_one() -> None:

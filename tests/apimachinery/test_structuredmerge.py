@@ -272,3 +272,10 @@ def test_twins_go_together_or_stay() -> None:
 def test_a_message_is_a_member_when_one_of_its_fields_is() -> None:
     fields = field_set_of(("f:inner", "f:x"), ("f:map", "f:a"), ("f:items", 'k:{"name":"x"}', "f:image"))
     assert told(with_enclosing_messages(fields, SHAPE)) == [".inner", ".inner.x", '.items[name="x"].image', ".map.a"]
+
+
+def test_items_with_equal_keys_are_one_part_however_many() -> None:
+    many: Obj = {"items": [{"name": "a", "image": image} for image in ("1", "2", "3")]}
+    one: Obj = {"items": [{"name": "a", "image": "1"}]}
+    assert told(compare(many, one, SHAPE).modified) != []
+    assert told(compare(many, many, SHAPE).modified) == []

@@ -319,3 +319,14 @@ def test_the_converter_after_a_strategic_patch_has_words_of_its_own(given: Obj, 
     with pytest.raises(BadRequestError) as caught:
         unmarshal(given, EXAMPLE, converted=True)
     assert str(caught.value) == message
+
+
+def test_a_number_beyond_float64_is_refused_as_go_words_it() -> None:
+    number = 10**309
+    with pytest.raises(
+        BadRequestError, match=rf"cannot unmarshal number {number} into Go struct field \S+ of type float64"
+    ):
+        unmarshal({"ratio": number}, EXAMPLE)
+    kept: Obj = {"ratio": 10**308}
+    unmarshal(kept, EXAMPLE)
+    assert kept == {"ratio": 10**308}

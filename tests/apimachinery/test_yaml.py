@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mooring.apimachinery.codec import yaml as yamltext
 from mooring.apimachinery.codec.limits import MAX_VALUES
-from mooring.apimachinery.codec.yaml import YamlError, decode_yaml, encode_yaml, read_yaml
+from mooring.apimachinery.codec.yaml import MAX_TAG_DIRECTIVES, YamlError, decode_yaml, encode_yaml, read_yaml
 from mooring.apimachinery.schema import Obj
 from mooring.errors import BadRequestError
 from tests.support.shapes import EXAMPLE, objects
@@ -198,3 +198,11 @@ def test_a_syntax_error_has_its_place(text: str, line: int, column: int) -> None
     with pytest.raises(YamlError) as error:
         read_yaml(text)
     assert (error.value.syntax, error.value.line, error.value.column) == (True, line, column)
+
+
+def test_few_tag_directives_are_read() -> None:
+    """libyaml compares each with all before it."""
+    directives = "".join(f"%TAG !a{number}! x\n" for number in range(MAX_TAG_DIRECTIVES + 1))
+    with pytest.raises(YamlError, match=f"more than {MAX_TAG_DIRECTIVES} tag directives"):
+        read_yaml(directives + "--- a\n")
+    assert read_yaml(directives.partition("\n")[2] + "--- a\n").value == "a"

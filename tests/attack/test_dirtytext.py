@@ -135,7 +135,7 @@ def drive(story: Story) -> None:
         story.call("GET", "/version", Impersonate_User="jane", Impersonate_Group=value, Impersonate_Extra_a=value)
     story.call("GET", "/api/v1/namespaces/" + quote(LONG, safe="")[:30_000])
     story.call("GET", "/version?" + quote(LONG, safe="")[:30_000], admin=False)
-    for _ in range(60):
+    for _ in range(250):  # up to 2 KiB each: more than the share of refused requests
         story.call("GET", "/version", admin=False, User_Agent=LONG.encode("latin-1"))
     requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
     for index in range(3):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mooring.api.mooring import ends
 from mooring.api.view import FixedView
 from mooring.apimachinery.schema import Obj
 from mooring.authn.bootstraptoken.authenticator import BootstrapTokenAuthenticator
@@ -189,3 +190,45 @@ def test_a_token_with_networks_is_accepted_from_there() -> None:
 def test_refused_with_a_reason_and_the_public_id_only(bearer: str, found: Obj, reason: str, detail: str) -> None:
     told = f"token id {bearer[:6]}{detail}"
     assert judged(bearer, found) == Rejected(reason, told, form_only=reason == "unknown-id")
+
+
+@pytest.mark.parametrize(("uid", "is_ended"), [("u1", True), ("u2", False)])
+def test_a_token_that_was_deleted_before_the_store_was_restored(uid: str, is_ended: bool) -> None:
+    found = secret(metadata={"name": "bootstrap-token-abcdef", "namespace": "kube-system", "uid": "u1"})
+    entries = {"token.abcdef": ends.entry("abcdef", {"uid": uid})}
+    waiting = {"metadata": {"name": ends.NAME, "namespace": ends.NAMESPACE}, "data": entries}
+    verdict = BootstrapTokenAuthenticator(LastUses()).authenticate(
+        Credentials(bearer=Secret(TOKEN)),
+        {"secrets": FixedView([found]), "configmaps": FixedView([waiting])},
+        NOW,
+        (),
+    )
+    assert isinstance(verdict, Rejected if is_ended else Accepted)
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        pytest.param(FixedView(unreadable={(ends.NAMESPACE, ends.NAME): "damaged"}), id="cannot be read"),
+        pytest.param(
+            FixedView(
+                [
+                    {
+                        "metadata": {"name": ends.NAME, "namespace": ends.NAMESPACE},
+                        "data": {ends.more_key("token", "s1"): "{}"},
+                    }
+                ]
+            ),
+            id="is not complete",
+        ),
+    ],
+)
+def test_no_token_counts_while_the_list_of_deleted_ones(waiting: FixedView) -> None:
+    views = {"secrets": FixedView([secret()]), "configmaps": waiting}
+    authenticator = BootstrapTokenAuthenticator(LastUses())
+    verdict = authenticator.authenticate(Credentials(bearer=Secret(TOKEN)), views, NOW, ())
+    assert isinstance(verdict, Rejected)
+    assert (verdict.reason, verdict.is_undecided, verdict.form_only) == ("object-unreadable", True, False)
+    wrong = authenticator.authenticate(Credentials(bearer=Secret(TOKEN[:-1] + "x")), views, NOW, ())
+    assert isinstance(wrong, Rejected)
+    assert wrong.reason == "wrong-secret", "a guess counts as one"

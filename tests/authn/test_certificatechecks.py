@@ -12,13 +12,14 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.api.view import FixedView, Views
 from mooring.authn.credentials import Credentials
 from mooring.authn.verdict import Accepted, Rejected, Verdict
-from mooring.authn.x509.checks import CHECKS, READ_PLURALS, Check, rejection, revisions
+from mooring.authn.x509.checks import CHECKS, READ_PLURALS, Check, rejection, revisions, stateless
 from mooring.authn.x509.peers import Peers
 from mooring.identity import UserInfo
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import self_signed_ca
-from mooring.pki.x509.verify import ClientTrust, VerifiedPeer
+from mooring.pki.x509.checkedpeer import CheckedPeer
+from mooring.pki.x509.verify import ClientTrust
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CA = self_signed_ca(generate_key(), "kubernetes", NOW, 1)
@@ -31,7 +32,7 @@ class Recording:
     def __init__(self) -> None:
         self.runs = 0
 
-    def __call__(self, peer: VerifiedPeer, views: Views, now: datetime) -> Rejected | None:
+    def __call__(self, peer: CheckedPeer, views: Views, now: datetime) -> Rejected | None:
         self.runs += 1
         return Rejected("listed", peer.common_name) if views["lists"].get("jane") else None
 
@@ -120,3 +121,8 @@ def test_a_certificate_of_the_bundle_is_its_own_issuer() -> None:
     root = CA.certificate.public_bytes(Encoding.DER)
     peer = ClientTrust([CA.certificate]).verify((root,), NOW)
     assert peer.issuer == peer.public_key
+
+
+def test_a_check_that_reads_views_alone_has_one_state_at_all_times() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    assert stateless(now) == stateless(now + timedelta(days=400))

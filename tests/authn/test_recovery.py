@@ -22,7 +22,8 @@ from mooring.errors import ConfigError
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca
-from mooring.pki.x509.verify import ClientTrust, VerifiedPeer
+from mooring.pki.x509.checkedpeer import CheckedPeer
+from mooring.pki.x509.verify import ClientTrust
 from tests.support.authnhost import AuthnHost, configured
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -130,7 +131,7 @@ class Revoking:
 
     seen: list[str] = field(default_factory=list)
 
-    def rejection(self, peer: VerifiedPeer, views: Views, now: datetime) -> Rejected | None:
+    def rejection(self, peer: CheckedPeer, views: Views, now: datetime) -> Rejected | None:
         self.seen.append(peer.common_name)
         return Rejected("revoked")
 

@@ -20,6 +20,7 @@ from mooring.authn.oidc.settings import OidcSettings
 from mooring.authn.requestheader.settings import HeaderNames, RequestHeaderSettings
 from mooring.authn.table import SUBJECTS
 from mooring.authn.webhook.settings import WebhookSettings
+from mooring.authn.x509.settings import ClientCertificateSettings
 from mooring.errors import ConfigError
 from mooring.settings.checks import https_url
 from mooring.settings.declaration import Settings
@@ -218,3 +219,9 @@ def test_the_file_writes_durations_of_an_entry_as_texts() -> None:
     for value, told in (({}, "give a list of mappings"), ([{"deadline": "soon"}], r"\[0\].deadline: give a duration")):
         with pytest.raises(ValueError, match=told):
             authenticators.kind.from_file(value)
+
+
+def test_a_crl_that_is_required_must_be_given() -> None:
+    with pytest.raises(ConfigError, match=r"^client-crl-required: it needs client-crl-file$"):
+        ClientCertificateSettings.read({"client_crl_required": True})
+    assert ClientCertificateSettings.read({"client_crl_required": True, "client_crl_file": ("f",)}).client_crl_required

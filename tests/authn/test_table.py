@@ -136,3 +136,14 @@ def test_names_are_used_once() -> None:
 def test_no_two_rows_describe_one_code_differently() -> None:
     for row in PROVIDERS:
         assert {code: REASONS[code] for code in row.reasons} == dict(row.reasons)
+
+
+@pytest.mark.parametrize(
+    ("given", "warned"), [({}, False), ({"anonymous_auth": False}, False), ({"anonymous_auth": True}, True)]
+)
+def test_anonymous_access_that_was_asked_for_is_not_turned_off_without_a_word(
+    given: dict[str, Any], warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = built(authorization_mode="AlwaysAllow", **given)
+    assert "anonymous" not in {authenticator.name for authenticator in found}
+    assert ("anonymous-auth: anonymous access is off" in caplog.text) is warned

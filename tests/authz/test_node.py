@@ -309,5 +309,18 @@ def test_a_node_may_not(attributes: Attributes, reason: str) -> None:
     assert (decision.ruling, decision.reason) == (Ruling.NO_OPINION, reason)
 
 
+def test_a_node_whose_membership_has_ended_gets_nothing() -> None:
+    """A bearer token, or an administrator who impersonates it, may still name the node."""
+    held = {"name": "n1", "uid": "u1", "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a.b/c"]}
+    identity = FixedView([{"metadata": {"name": "n1"}, "spec": {"nodeUID": "u1"}}])
+    asked = ask("get", resource="nodes", name="n1")
+    for nodes in ([], [{"metadata": held}]):
+        decision = NodeAuthorizer().authorize(asked, {**VIEWS, "nodeidentities": identity, "nodes": FixedView(nodes)})
+        assert decision.ruling is Ruling.NO_OPINION
+        assert "ended the membership" in decision.reason
+    member = FixedView([{"metadata": {"name": "n1", "uid": "u1"}}])
+    assert NodeAuthorizer().authorize(asked, {**VIEWS, "nodeidentities": identity, "nodes": member}).allowed
+
+
 def test_no_pod_is_its_own_where_nobody_knows_pods() -> None:
     assert not NodeAuthorizer().authorize(ask("get", name="mine", **POD), {}).allowed

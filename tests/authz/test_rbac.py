@@ -30,7 +30,7 @@ from mooring.authz.rbac.rules import Rule, compile_rules, path_rule, rule
 from mooring.errors import NotFoundError
 from mooring.identity import UserInfo
 from tests.support.rbac import rbac_views
-from tests.support.work import work
+from tests.support.work import peak, work
 
 JANE = UserInfo("jane", groups=("dev", "system:authenticated"))
 ROBOT = UserInfo("system:serviceaccount:ns:robot", groups=("system:serviceaccounts",))
@@ -287,6 +287,16 @@ def test_a_binding_whose_subjects_changed_grants_to_the_new_ones() -> None:
     bindings.become([cluster_binding("b", "reader", user("joe"))])
     assert not rbac.authorize(ask(), views).allowed
     assert rbac.authorize(ask(UserInfo("joe")), views).allowed
+
+
+def test_a_long_name_of_a_role_is_kept_once_for_all_subjects() -> None:
+    def indexed(size: int) -> Callable[[], object]:
+        binding = cluster_binding("b", "r" * 30 * size, *(user(f"u{number}") for number in range(size)))
+        view = FixedView([binding])
+        return lambda: index.Bindings("ClusterRoleBinding").refresh(view)
+
+    small, large = peak(indexed(500)), peak(indexed(1_000))
+    assert large < 2.5 * small
 
 
 def test_a_role_is_compiled_when_a_request_depends_on_it_and_again_after_a_change(

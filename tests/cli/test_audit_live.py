@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import shutil
+import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,12 +16,15 @@ from mooring.agent.certificates import certificaterequest
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
 from mooring.pki.keys import generate_key, public_key_pem
+from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken, parse_token
 from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
 from mooring.trust.kubeconfig.model import Cluster, User
 from tests.support.commandline import CommandLine, mooring
-from tests.support.liveserver import LiveServer, live_server
+from tests.support.encryption import IDENTITY, entry, file, local
+from tests.support.liveserver import LiveServer, live_server, start_server
+from tests.support.rewrittenrecords import rewrite
 
 __all__ = ["live_server", "mooring"]
 
@@ -106,3 +113,106 @@ def test_an_impact_is_printed_before_anything_is_withdrawn(joined: LiveServer, m
     assert mooring("token", "impact", TOKEN.id, "--dry-run", *flags(joined)).code == 2
     nothing = mooring("token", "impact", "nobody", *flags(joined))
     assert nothing.err == "No certificate descends from the token nobody.\n"
+
+
+def test_a_revoked_token_takes_the_requests_along_that_wait(joined: LiveServer, mooring: CommandLine) -> None:
+    token = parse_token("audit2.0123456789abcdef")
+    joined.run(lambda client: client.create("secrets", to_secret(new_record(token, SystemClock().now()))))
+    asyncio.run(ask(joined, token, "waits", "example.com/slow"))
+    asyncio.run(ask(joined, token, "approved", "example.com/slow"))
+    approved = conditions(joined, "approved")
+    approved["status"] = {"conditions": [{"type": "Approved", "status": "True", "reason": "ByHand", "message": "x"}]}
+    joined.run(lambda client: client.update("certificatesigningrequests", approved, subresource="approval"))
+    listed = mooring("token", "impact", token.id, *flags(joined))
+    assert "2 requests of the token have no certificate yet; each may be approved" in listed.err
+    dry = mooring("token", "impact", token.id, "--revoke", "--dry-run", *flags(joined))
+    assert "each would be denied" in dry.err
+    done = mooring("token", "impact", token.id, "--revoke", *flags(joined))
+    assert done.code == 0, done.err
+    assert "certificatesigningrequests/waits denied" in done.err
+    assert "certificatesigningrequests/approved failed" in done.err
+    found = {
+        name: [(one["type"], one["reason"]) for one in conditions(joined, name)["status"]["conditions"]]
+        for name in ("waits", "approved")
+    }
+    assert found == {
+        "waits": [("Denied", "TokenRevoked")],
+        "approved": [("Approved", "ByHand"), ("Failed", "TokenRevoked")],
+    }
+    assert mooring("token", "impact", token.id, "--revoke", *flags(joined)).code == 0, "it may be repeated"
+
+
+def conditions(server: LiveServer, name: str) -> Any:
+    return server.run(lambda client: client.get("certificatesigningrequests", name))
+
+
+async def ask(server: LiveServer, token: BootstrapToken, name: str, signer: str) -> None:
+    cluster = Cluster("", server.url, server.ca_pem)
+    request = build_request(generate_key(), "any", [])
+    spec = {"request": base64.b64encode(request).decode(), "signerName": signer, "usages": ["client auth"]}
+    async with ClusterClient(cluster, User("b", token=Secret(token.reveal())), SystemClock()) as client:
+        await client.create("certificatesigningrequests", {"metadata": {"name": name}, "spec": spec})
+
+
+def test_the_database_is_read_and_not_the_memory_of_the_server(mooring: CommandLine, tmp_path: Path) -> None:
+    server = start_server(tmp_path / "data")
+    try:
+        server.run(lambda client: client.create("secrets", to_secret(new_record(TOKEN, SystemClock().now()))))
+        asyncio.run(join(server, TOKEN, "audited-1", "audited-2"))
+        directory = ("--data-dir", str(server.data_dir))
+        outcome = mooring("audit", "verify", *directory)
+        assert outcome.code == 0, outcome.err
+        assert "are in order, up to sha256:" in outcome.out
+        assert outcome.err == ""
+
+        database = sqlite3.connect(server.data_dir / "mooring.db")
+        key = "/registry/mooring.dev/lineagerecords/0000000000000001"
+        value: bytes = database.execute("SELECT value FROM log WHERE key = ?", (key,)).fetchone()[0]
+        assert b"audited-1" in value
+        rewrite(database, key, value.replace(b"audited-1", b"audited-9"))
+        database.commit()
+        database.close()
+        assert mooring("audit", "verify", *flags(server)).code == 0, "the server answers from its memory"
+        outcome = mooring("audit", "verify", *directory)
+        assert outcome.code == 1
+        assert "Error: record 0000000000000001: its content was changed" in outcome.err
+
+        named = mooring("audit", "verify", "--storage", f"sqlite:{server.data_dir}/mooring.db")
+        assert named.code == 1
+        missing = mooring("audit", "verify", "--storage", f"sqlite:{tmp_path}/none.db")
+        assert (missing.code, missing.out) == (1, "")
+        assert f"there is no database {tmp_path}/none.db" in missing.err
+        assert mooring("audit", "verify", "--storage", "memory:").code == 1
+        elsewhere = mooring("audit", "verify", "--data-dir", str(_without_database(server.data_dir)), *flags(server))
+        assert elsewhere.code == 0, elsewhere.err
+        assert "records are read through the server; name its store with --storage" in elsewhere.err
+    finally:
+        server.stop()
+
+
+def _without_database(data_dir: Path) -> Path:
+    """Return a copy of a data directory whose store is elsewhere."""
+    copy = data_dir.with_name("copy")
+    shutil.copytree(data_dir, copy, ignore=shutil.ignore_patterns("mooring.db*"))
+    return copy
+
+
+def test_records_that_are_encrypted_need_their_keys(mooring: CommandLine, tmp_path: Path) -> None:
+    keys = tmp_path / "encryption.json"
+    keys.write_bytes(file(entry("*.mooring.dev", local("secretbox", "first")), entry("*.*", IDENTITY)))
+    keys.chmod(0o600)
+    server = start_server(tmp_path / "data", "--encryption-provider-config", str(keys))
+    try:
+        server.run(lambda client: client.create("secrets", to_secret(new_record(TOKEN, SystemClock().now()))))
+        asyncio.run(join(server, TOKEN, "audited-1"))
+        directory = ("--data-dir", str(server.data_dir))
+        outcome = mooring("audit", "verify", *directory, "--encryption-provider-config", str(keys))
+        assert outcome.code == 0, outcome.err
+        assert "1 records with 1 certificates" in outcome.out
+        refused = mooring("audit", "verify", *directory)
+        assert refused.code == 1
+        assert "lineagerecords 0000000000000001 in the store cannot be read" in refused.err
+        assert "give --encryption-provider-config" in refused.err
+        assert refused.err.count("\n") == 1
+    finally:
+        server.stop()

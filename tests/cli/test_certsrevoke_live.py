@@ -13,9 +13,12 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.client.kubeconfigfiles import load
-from mooring.pki.pem import certificates
+from mooring.clock import rfc3339
+from mooring.pki.keys import accepted_public_key, public_key_fingerprint
+from mooring.pki.pem import certificates, certificates_among
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, live_server
+from tests.support.testca import ThrowawayCA
 
 __all__ = ["live_server", "mooring"]
 ENTRY = "certificaterevocation.mooring.dev"
@@ -107,6 +110,71 @@ def test_a_certificate_file(live_server: LiveServer, certs: CommandLine, tmp_pat
     after = certs.done("certs", "show", str(path))
     assert "State:          revoked\n" in after
     assert certs.done("certs", "show", shown["serialNumber"], "-o", "yaml").startswith("certificates:")
+
+
+def member(server: LiveServer, certs: CommandLine, root: Path, name: str) -> Path:
+    """Join a machine for nine hours. Return the file with its certificate and key."""
+    token = certs.done("token", "create").strip()
+    certs.done(
+        "join", server.endpoint, "--token", token, "--discovery-token-ca-cert-hash", server.pin,
+        "--node-name", name, "--root", str(root), "--certificate-lifetime", "9h",
+    )  # fmt: skip
+    return root / "var/lib/kubelet/pki/kubelet-client-current.pem"
+
+
+def test_list_and_show_tell_the_end_of_the_certificate_and_that_its_node_was_deleted(
+    live_server: LiveServer, certs: CommandLine, tmp_path: Path
+) -> None:
+    name = f"n-{secrets.token_hex(4)}"
+    path = member(live_server, certs, tmp_path, name)
+    (leaf,) = certificates_among(path.read_bytes())
+
+    def told() -> list[tuple[str, str, str]]:
+        listed = json.loads(certs.done("certs", "list", "--node", name, "-o", "json"))["items"]
+        shown = [
+            json.loads(certs.done("certs", "show", what, "-o", "json"))["certificates"] for what in (name, str(path))
+        ]
+        return [
+            (one["state"], one["expires"], one.get("reason", ""))
+            for one in (*listed, *(one for each in shown for one in each))
+        ]
+
+    end = rfc3339(leaf.not_valid_after_utc)
+    assert told() == [("valid", end, "")] * 3
+    live_server.run(lambda client: client.delete("nodes", name))
+    assert told() == [("ended", end, "node-deleted")] * 3
+    assert certs.done("certs", "list", "--node", name, "--state", "ended", "-o", "name") == f"{leaf.serial_number:x}\n"
+    certs.done("certs", "revoke", "--node", name, "--reason", "superseded")
+    assert [one[0] for one in told()] == ["revoked"] * 3
+
+
+def test_a_file_with_certificate_and_key_is_taken_as_it_is(
+    live_server: LiveServer, certs: CommandLine, tmp_path: Path
+) -> None:
+    path = str(member(live_server, certs, tmp_path, f"n-{secrets.token_hex(4)}"))
+    secret = "".join(Path(path).read_text().partition("PRIVATE KEY-----")[2].split())[:40]
+    for command in (("auth", "explain", "--certificate-file"), ("certs", "show"), ("certs", "revoke", "--certificate")):
+        outcome = certs(*command, path)
+        assert outcome.code == 0, outcome.err
+        assert secret[:20] not in outcome.all.replace("\n", "")
+    assert certs("auth", "explain", "--certificate-file", path).code == 1, "it is revoked now"
+
+
+def test_a_certificate_of_another_ca_is_rejected(certs: CommandLine, tmp_path: Path) -> None:
+    pair = ThrowawayCA("another").client("jane")
+    (tmp_path / "jane.crt").write_bytes(pair.certificate_pem)
+    (shown,) = json.loads(certs.done("certs", "show", str(tmp_path / "jane.crt"), "-o", "json"))["certificates"]
+    assert (shown["state"], shown["reason"]) == ("rejected", "unknown-ca")
+
+
+def test_a_ca_of_the_cluster_is_not_revoked(live_server: LiveServer, certs: CommandLine) -> None:
+    path = str(live_server.data_dir / "pki/ca.crt")
+    (ca,) = certificates(Path(path).read_bytes())
+    key = f"sha256:{public_key_fingerprint(accepted_public_key(ca.public_key()))}"
+    for flags in (("--certificate", path), ("--serial", f"{ca.serial_number:x}"), ("--key", key)):
+        outcome = certs("certs", "revoke", *flags)
+        assert outcome.code == 1
+        assert "CAs are replaced, not revoked" in outcome.err
 
 
 @pytest.mark.parametrize(

@@ -379,7 +379,7 @@ def test_a_key_that_was_left_out_for_a_mistake_is_not_reported_missing(
             id="not named",
         ),
         pytest.param(
-            None, 'line 4: "root-ca-file": no certificate in it verifies the serving certificate', id="others are named"
+            None, 'line 5: "root-ca-file": no certificate in it verifies the serving certificate', id="others are named"
         ),
     ],
 )
@@ -391,6 +391,7 @@ def test_a_check_verifies_the_serving_certificate(
     named = tmp_path / "root.crt"
     named.write_bytes((company if root else ThrowawayCA("another")).certificate_pem)
     lines = [f"data-dir: {tmp_path}/data", f"tls-cert-file: {certificate}", f"tls-private-key-file: {key}"]
+    lines.append("control-plane-endpoint: [localhost]")
     lines += [] if root is False else [f"root-ca-file: {named}"]
     key.chmod(0o600)
     outcome = mooring("config", "check", str(write("\n".join(lines))))

@@ -54,7 +54,7 @@ def test_a_wrong_command_line_says_what_to_give(arguments: list[str], message: s
 
 def test_help_names_the_controllers_and_the_commands_below(mooring: CommandLine) -> None:
     text = mooring.done("controllers", "--help")
-    assert "serving-approver and inventory-approver" in text
+    assert "bootstrapsigner, serving-approver, inventory-approver and node-identity-" in text
     assert "manifests" in text
 
 

@@ -101,7 +101,7 @@ def test_without_the_filter_libraries_would_write_headers(
 def shipped() -> set[str]:
     """Top-level modules of Python and of what is installed with Mooring. Other tests of this process import more."""
     lock = (Path(__file__).parents[2] / "requirements/run.lock").read_text()
-    locked = {line.partition("==")[0] for line in lock.splitlines() if "==" in line}
+    locked = {line.partition("==")[0].partition("[")[0] for line in lock.splitlines() if "==" in line}
     found = {module for module, names in packages_distributions().items() if locked & {name.lower() for name in names}}
     return found | sys.stdlib_module_names
 

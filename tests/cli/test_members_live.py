@@ -133,9 +133,10 @@ def test_a_lost_ca_key_is_told_and_nothing_is_overwritten(tmp_path: Path, moorin
     (data / "pki/ca.key").unlink()
     outcome = mooring("init", "--data-dir", str(data), "--bind-address", "127.0.0.1")
     assert outcome.code == 1
-    assert outcome.err == (
-        f"Error: {data}/pki/ca.crt is there but {data}/pki/ca.key is missing; restore the key from a backup\n"
-    )
+    assert outcome.err.startswith("Error: ca.key of the cluster of the CA sha256:")
+    assert f"is missing in {data}/pki, and no other key can replace it" in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert not (data / "pki/ca.key").exists()
 
 
 def test_up_prints_a_line_that_joins_and_no_secret_elsewhere(tmp_path: Path, mooring: CommandLine) -> None:
@@ -229,6 +230,43 @@ def test_a_join_under_a_name_that_the_token_does_not_allow_fails_at_once(
     assert 'is only for nodes named "worker-*"' in outcome.err
     assert "asking again" not in outcome.err
     assert "system:node-bootstrapper" not in outcome.err
+
+
+def test_a_join_from_a_network_that_the_token_does_not_allow_fails_at_once_and_can_be_explained(
+    live_server: LiveServer, mooring: CommandLine, tmp_path: Path
+) -> None:
+    admin = ("--kubeconfig", str(live_server.kubeconfig))
+    token = mooring.done("token", "create", "--allow-cidr", "192.0.2.0/24", *admin).strip()
+    outcome = mooring(
+        "join", live_server.endpoint, "--token", token, "--discovery-token-ca-cert-hash", live_server.pin,
+        "--node-name", "elsewhere", "--root", str(tmp_path),
+    )  # fmt: skip
+    assert outcome.code == 1
+    assert "it is not for the network of this machine" in outcome.err
+    assert "asking again" not in outcome.err
+    audit_id = outcome.err.strip().rpartition("mooring auth explain ")[2]
+    assert "network-not-allowed" in mooring.done("auth", "explain", audit_id, *admin)
+
+
+def test_a_join_without_a_token_after_the_deletion_of_the_node_fails_at_once_and_can_be_explained(
+    live_server: LiveServer, mooring: CommandLine, tmp_path: Path
+) -> None:
+    admin, root = ("--kubeconfig", str(live_server.kubeconfig)), ("--root", str(tmp_path))
+    token = mooring.done("token", "create", *admin).strip()
+    mooring.done(
+        "join", live_server.endpoint, "--token", token, "--discovery-token-ca-cert-hash", live_server.pin,
+        "--node-name", "gone-again", *root,
+    )  # fmt: skip
+    live_server.run(lambda client: client.delete("nodes", "gone-again"))
+    outcome = mooring("join", *root)
+    assert outcome.code == 1
+    assert outcome.err.startswith("Error: join failed at step existing: the server rejects the certificate of ")
+    assert "the Node was deleted" in outcome.err
+    assert "mooring join ADDRESS --token TOKEN" in outcome.err
+    assert "--client-ca-file" not in outcome.err
+    assert "asking again" not in outcome.all
+    audit_id = outcome.err.partition("mooring auth explain ")[2].partition(";")[0]
+    assert "client-certificate" in mooring.done("auth", "explain", audit_id, *admin)
 
 
 def test_bootstrap_tokens_that_are_turned_off_are_not_made(tmp_path: Path, mooring: CommandLine) -> None:

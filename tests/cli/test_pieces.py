@@ -8,7 +8,6 @@ import json
 import logging
 import socket
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import click
@@ -47,8 +46,6 @@ from mooring.settings.kinds import split_commas
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import ServingSettings
 from mooring.trust.discovery.errors import EndpointDownError, NotTlsError
-from mooring.trust.kubeconfig.model import User, user_kubeconfig
-from mooring.trust.kubeconfig.text import format_kubeconfig
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -271,6 +268,18 @@ class Contended:
         return obj
 
 
+def test_a_request_that_the_signer_would_fail_is_approved_with_force_only() -> None:
+    foretold = {"type": "WouldFail", "status": "True", "reason": "SigningPolicy", "message": "rule x: too long"}
+    old = request()
+    old["status"] = {"conditions": [foretold]}
+    with pytest.raises(ConfigError, match="would fail after an approval: rule x: too long; it was not approved"):
+        decided_request(old, APPROVE, "t")
+    for condition, force in (("Approved", True), ("Denied", False)):
+        new = decided_request(old, Decision(condition=condition, message="m", force=force), "t")
+        assert new is not None
+        assert [one["type"] for one in new["status"]["conditions"]] == ["WouldFail", condition]
+
+
 @pytest.mark.parametrize("conflicts", [0, 1, 9])
 def test_a_conflict_is_tried_again_on_the_newest_state(conflicts: int) -> None:
     server = Contended(conflicts)
@@ -470,29 +479,3 @@ def test_a_terminal_sees_finished_steps(capsys: pytest.CaptureFixture[str], monk
     assert "[discovery] trusted [by] token (1 ms)" in shown
     assert "[discovery] host a is down\n" in shown
     assert "[discovery] asking" not in shown
-
-
-@pytest.mark.parametrize(
-    ("server", "kept"),
-    [
-        pytest.param("https://lb.example:443", ("lb.example:443",), id="a balancer's name is kept with its port"),
-        pytest.param("https://192.0.2.7:6443", (), id="the machine's own address follows the flags"),
-        pytest.param("not a url", (), id="nothing that cannot be read is kept"),
-    ],
-)
-def test_a_restart_without_the_flag_keeps_what_was_published(
-    tmp_path: Path, server: str, kept: tuple[str, ...]
-) -> None:
-    config = user_kubeconfig(server, b"", User("admin"))
-    (tmp_path / "admin.conf").write_text(format_kubeconfig(config))
-    assert machine.published_endpoints(tmp_path, {"192.0.2.7"}) == kept
-
-
-def test_a_restart_without_the_flag_keeps_several_addresses_even_the_machines_own(tmp_path: Path) -> None:
-    config = user_kubeconfig("https://192.0.2.7:6443", b"", User("admin"), others=["https://192.0.2.8:6443"])
-    (tmp_path / "admin.conf").write_text(format_kubeconfig(config))
-    assert machine.published_endpoints(tmp_path, {"192.0.2.7"}) == ("192.0.2.7:6443", "192.0.2.8:6443")
-
-
-def test_a_first_start_has_published_nothing_before(tmp_path: Path) -> None:
-    assert machine.published_endpoints(tmp_path, ()) == ()

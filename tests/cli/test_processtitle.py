@@ -20,6 +20,7 @@ TOKEN = "abcdef.0123456789abcdeg"
 WORDS = ("token", "password", "secret", "credential", "certificate_key")
 """Parts of names of options that may take a secret."""
 NO_SECRETS = {
+    "--allow-short-tokens": "yes or no",
     "--authentication-token-webhook-cache-ttl": "a duration",
     "--authentication-token-webhook-version": "a version",
     "--discovery-token-ca-cert-hash": "a public hash",

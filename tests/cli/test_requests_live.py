@@ -19,7 +19,8 @@ from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT, KUBELET_SERVING
 from tests.support.commandline import CommandLine, mooring
-from tests.support.liveserver import LiveServer, live_server
+from tests.support.liveserver import LiveServer, live_server, start_server
+from tests.support.polling import eventually
 
 __all__ = ["live_server", "mooring"]
 QUALIFIED = "certificatesigningrequest.certificates.k8s.io"
@@ -323,3 +324,39 @@ def test_a_review_asks_about_each_request_and_ends_with_the_input(
         assert csr("csr", "review").err.endswith("0 approved, 0 denied, 0 skipped\n")
     csr.done("csr", "deny", order[2])
     assert "No undecided" in csr("csr", "review").err
+
+
+POLICY = """
+apiVersion: mooring.dev/v1alpha1
+kind: SigningPolicy
+signers:
+- name: kubernetes.io/kube-apiserver-client
+  rules:
+  - {name: no-developers, organizations: [operators]}
+"""
+
+
+def test_the_finding_of_the_signing_policy_is_shown_before_the_approval(
+    mooring: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    server = start_server(tmp_path / "data", "--cluster-signing-policy-file", str(tmp_path / "policy.yaml"))
+    try:
+        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig))
+        name, _ = asked(server)
+        finding = 'rule "no-developers": the organization "dev" matches none of organizations'
+        eventually(lambda: finding in mooring.done("csr", "show", name))
+        assert "WouldFail" in mooring.done("csr", "show", name)
+        monkeypatch.setattr("sys.stdin", io.StringIO("approve\n"))
+        reviewed = mooring("csr", "review")
+        assert reviewed.out.index(finding) < reviewed.all.index("approve, deny, skip or quit?")
+        assert "it was not approved" in reviewed.err
+        assert "0 approved, 0 denied, 1 skipped" in reviewed.err
+        refused = mooring("csr", "approve", name)
+        assert refused.code == 1
+        assert finding in refused.err
+        assert [one["type"] for one in stored(server, name)["status"]["conditions"]] == ["WouldFail"]
+        mooring.done("csr", "approve", name, "--force")
+        eventually(lambda: "Failed" in {one["type"] for one in stored(server, name)["status"]["conditions"]})
+    finally:
+        server.stop()

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def blocks() -> list[str]:
-    """Return the shell blocks of the page: a certificate from the cluster, a server with its own CA, and a user of that CA."""
+    """Return the shell blocks of the page: a certificate from the cluster, a server with its own CA, a user of that CA, its CRL."""
     return re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 
 
@@ -45,7 +45,7 @@ def run(commands: str, directory: Path) -> str:
 
 
 def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:
-    cluster, serve, user = blocks()
+    cluster, serve, user, crl = blocks()
     *prepare, server_line = serve.splitlines()
     run("\n".join(prepare), tmp_path)
     assert server_line == "mooring server --data-dir ./data --client-ca-file $PWD/clients.crt"
@@ -58,3 +58,14 @@ def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:
     finally:
         assert server.stop() == 0
     assert "client-ca-file does not hold" not in server.log
+    *revoke, server_line = crl.splitlines()
+    run("\n".join(revoke), tmp_path)
+    assert server_line == f"{serve.splitlines()[-1]} --client-crl-file $PWD/my-ca.crl"
+    bundle, revoked = str(tmp_path / "clients.crt"), str(tmp_path / "my-ca.crl")
+    server = start_server(tmp_path / "data", "--client-ca-file", bundle, "--client-crl-file", revoked, port=server.port)
+    try:
+        kubeconfig = "export KUBECONFIG=$PWD/data/admin.conf"
+        assert "Unauthorized" in run(f"{kubeconfig}; kubectl --user joe auth whoami 2>&1 || true", tmp_path)
+        assert "kubernetes-admin" in run(f"{kubeconfig}; kubectl auth whoami", tmp_path)
+    finally:
+        assert server.stop() == 0

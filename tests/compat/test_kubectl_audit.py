@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.compat.kubectl import Program, programs
+from tests.support.auditlog import request_records
 from tests.support.ports import free_port
 
 pytestmark = [
@@ -80,8 +81,7 @@ def test_a_policy_and_impersonation_with_every_part(tmp_path: Path) -> None:
         assert user["extra"] == {"example.com/scope": ["all"]}
 
     text = (data / "audit.log").read_text()
-    records = [json.loads(line) for line in text.splitlines()]
-    shown, hidden, asked = records
+    shown, hidden, asked = request_records(data / "audit.log")
     assert shown["requestObject"]["data"] == shown["responseObject"]["data"] == {"k": "told"}
     assert (hidden["level"], hidden["objectRef"]["name"]) == ("Metadata", "hidden")
     assert "dW50b2xk" not in text
@@ -90,10 +90,10 @@ def test_a_policy_and_impersonation_with_every_part(tmp_path: Path) -> None:
     assert asked["authenticationMetadata"] == {"impersonationConstraint": "impersonate:user-info"}
 
 
-def test_two_servers_of_one_directory_keep_a_log_each(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    with running(data), running(data):
-        kubectl(programs()[-1], data, "get", "namespaces")
-    logs = sorted(path.name for path in data.glob("audit*"))
+def test_two_servers_with_one_audit_log_keep_a_log_each(tmp_path: Path) -> None:
+    flags = ("--audit-log-path", str(tmp_path / "audit.log"))
+    with running(tmp_path / "one", *flags), running(tmp_path / "other", *flags):
+        kubectl(programs()[-1], tmp_path / "other", "get", "namespaces")
+    logs = sorted(path.name for path in tmp_path.glob("audit*"))
     assert len(logs) == 2
     assert logs[1] == "audit.log"

@@ -7,6 +7,8 @@ from datetime import timedelta
 import pytest
 
 from mooring import base64url
+from mooring.api.mooring import ends
+from mooring.api.view import FixedView
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Requeue, Update
 from mooring.controllers.bootstrap.bootstrapsigner import CLUSTER_INFO, BootstrapSigner
@@ -85,3 +87,16 @@ def test_the_plan_does_not_change_objects_of_the_views() -> None:
 )
 def test_nothing_is_written(config_maps: list[Obj]) -> None:
     assert plan(SIGNER, CLUSTER_INFO, views(configmaps=config_maps, secrets=[token_secret()])) == []
+
+
+@pytest.mark.parametrize(("uid", "signs"), [("uid-of-bootstrap-token-abcdef", False), ("another", True)])
+def test_a_token_that_came_back_with_a_restored_store_is_not_signed(uid: str, signs: bool) -> None:
+    waiting = thing(ends.NAME, ends.NAMESPACE, data={"token.abcdef": ends.entry("abcdef", {"uid": uid})})
+    seen = views(configmaps=[INFO, waiting], secrets=[token_secret()])
+    assert bool(plan(SIGNER, CLUSTER_INFO, seen)) is signs
+
+
+def test_while_the_list_of_ends_cannot_be_read_signatures_stay_as_they_are() -> None:
+    damaged = FixedView([INFO], unreadable={(ends.NAMESPACE, ends.NAME): "damaged"})
+    seen = {**views(secrets=[token_secret()]), "configmaps": damaged}
+    assert len(plan(SIGNER, CLUSTER_INFO, seen)) == 1, "nothing is issued for the token"

@@ -261,3 +261,15 @@ def test_another_server_follows_with_its_own_files(obj: Obj, found: OnDisk, step
     assert taken is step
     assert problem in said
     assert bool(problem) == bool(said)
+
+
+@pytest.mark.parametrize("phase", ["Prepared", "TrustBoth", "IssueNew", "Drain"])
+@pytest.mark.parametrize("wanted", ["TrustBoth", "Retired", "Aborted"])
+def test_with_a_key_in_other_hands_neither_ca_vouches_for_the_other(phase: str, wanted: str) -> None:
+    stolen = rollover(wanted, phase)
+    stolen["spec"]["compromised"] = True
+    bridged = replace(disk(phase), is_bridged=True)
+    assert plan(stolen, bridged, EMPTY, NOW).step is Step.UNBRIDGE
+    assert plan(stolen, disk(phase), EMPTY, NOW).step is not Step.UNBRIDGE
+    if phase != "Prepared":
+        assert follow(stolen, bridged) == (Step.UNBRIDGE, "")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from mooring.api.mooring import ends
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import (
     Action,
@@ -34,7 +35,7 @@ from mooring.pki.x509.names import common_name, organizations
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT, KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
 from tests.support.plans import HOUR, NOW, moment, plan, thing, views, with_metadata
-from tests.support.testca import ThrowawayCA
+from tests.support.testca import ThrowawayCA, request_with_bad_signature
 
 CA = ThrowawayCA(now=NOW)
 KEY = generate_key()
@@ -108,7 +109,7 @@ STAGES = {
     ("controller", "concerned"),
     [
         pytest.param(APPROVER, {"a new request", "one with a condition of its own"}, id="the approver"),
-        pytest.param(SIGNER, {"an approved one"}, id="the signer"),
+        pytest.param(SIGNER, {"an approved one", "one that only a person may approve"}, id="the signer"),
         pytest.param(CLEANER, set(STAGES), id="the cleaner"),
     ],
 )
@@ -245,6 +246,24 @@ def test_an_approved_request_gets_its_leaf_alone() -> None:
     assert obj == csr(APPROVED), "the plan does not change objects of the views"
 
 
+@pytest.mark.parametrize(
+    ("signer_name", "usages", "pem"),
+    [
+        pytest.param(KUBE_APISERVER_CLIENT_KUBELET, CLIENT_USAGES, NODE_PEM, id="of a node"),
+        pytest.param("kubernetes.io/legacy-unknown", SERVER_USAGES, SERVING_PEM, id="that a person approved"),
+        pytest.param("example.com/web", SERVER_USAGES, SERVING_PEM, id="of a signer of the operator's own"),
+    ],
+)
+def test_a_certificate_is_recorded_before_it_is_published(signer_name: str, usages: Sequence[str], pem: bytes) -> None:
+    signer = CsrSigner({signer_name: CA.authority}.get)
+    record, update = planned(signer, csr(APPROVED, pem=pem, signer=signer_name, usages=usages))
+    assert isinstance(record, Record)
+    assert isinstance(update, Update)
+    (leaf,) = certificates(base64.b64decode(update.obj["status"]["certificate"]))
+    assert record.entry["serialNumber"] == f"{leaf.serial_number:x}"
+    assert record.entry["token"] == "abcdef"
+
+
 def leaf_end(signer: CsrSigner, **spec: Any) -> timedelta:
     status = written(planned(signer, csr(APPROVED, **spec)))
     return certificates(base64.b64decode(status["certificate"]))[0].not_valid_after_utc - NOW
@@ -297,6 +316,11 @@ def test_a_serving_certificate_keeps_its_names() -> None:
         pytest.param(csr(APPROVED, request="abcde"), "spec.request is not base64", id="a request that is not base64"),
         pytest.param(
             csr(APPROVED, pem=b"junk"), "PEM block type must be CERTIFICATE REQUEST", id="a request that is not PEM"
+        ),
+        pytest.param(
+            csr(APPROVED, pem=request_with_bad_signature("system:node:n1")),
+            "the certificate request's signature does not verify with the key it carries",
+            id="a request that another key signed",
         ),
     ],
 )
@@ -427,3 +451,10 @@ def test_a_request_is_deleted_when_it_falls_due_and_planned_for_then(obj: Obj, d
 )
 def test_a_request_that_never_falls_due_stays(obj: Obj) -> None:
     assert planned(CLEANER, obj, NOW + 1000 * HOUR) == []
+
+
+def test_nothing_is_signed_while_an_end_waits_to_be_settled() -> None:
+    waiting = {"metadata": {"name": ends.NAME, "namespace": ends.NAMESPACE}, "data": {"node.n1": "{}"}}
+    seen = views(certificatesigningrequests=[csr(APPROVED)], configmaps=[waiting])
+    name = csr(APPROVED)["metadata"]["name"]
+    assert plan(SIGNER, ("", name), seen) == [Requeue(NOW + ends.UNSETTLED_FOR)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mooring.api.kinds import BY_PLURAL
+from mooring.api.mooring.group import GROUP
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Key, Update
@@ -45,9 +46,22 @@ def delete(name: str, propagation: str = "Background", plural: str = "secrets", 
     return [Delete(plural, namespace, name, f"uid-of-{name}", "7", propagation)]
 
 
-def test_every_kind_except_events_and_read_only_kinds_is_collected() -> None:
+TRUST = {plural for plural, kind in BY_PLURAL.items() if kind.resource.group == GROUP}
+
+
+def test_every_kind_except_events_read_only_kinds_and_those_of_trust_is_collected() -> None:
     only_read = {plural for plural, kind in BY_PLURAL.items() if "create" not in kind.resource.verbs}
-    assert set(COLLECTED) == set(BY_PLURAL) - {"events"} - only_read
+    assert set(COLLECTED) == set(BY_PLURAL) - {"events"} - only_read - TRUST
+
+
+@pytest.mark.parametrize("plural", sorted(TRUST))
+def test_what_says_which_machines_may_come_in_is_never_collected(plural: str) -> None:
+    """Not even with an owner that does not exist, which a right to patch is enough to write."""
+    entry = thing("e", metadata={"ownerReferences": [owned_by("gone", "Node")]})
+    seen = views(**{plural: [entry]})
+    collector = GarbageCollector()
+    assert enqueued(collector, seen) == []
+    assert plural not in collector.watches
 
 
 # -- owners --------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mooring.api.kinds import BY_PLURAL
-from mooring.api.view import FixedView, View, Views
+from mooring.api.view import AllReadable, FixedView, View, Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Key, Update
 from mooring.controllers.garbagecollector.collector import GarbageCollector
@@ -30,7 +30,7 @@ Owners = list[tuple[int, bool]]
 """Owners of one object: (number, blockOwnerDeletion)."""
 
 
-class LiveView:
+class LiveView(AllReadable):
     """View of the current objects."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.view import Views
+from mooring.api.view import AllReadable, FixedView, Views, guarded
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.controllers.actions import Action, CheckAccess, Requeue, Retry, Update
@@ -160,7 +160,7 @@ def test_requests_that_need_no_entry(obj: Obj) -> None:
     assert checked(REQUIRED, obj) is None
 
 
-class ChangingView:
+class ChangingView(AllReadable):
     """View of entries whose changes are known."""
 
     def __init__(self, *entries: Obj) -> None:
@@ -190,6 +190,15 @@ def test_the_index_follows_the_entries() -> None:
     assert found() == ["d"]
     del view.entries["d"]
     assert found() == [], "an entry that the view has lost meanwhile"
+
+
+def test_an_entry_that_cannot_be_read_authorizes_nobody_and_stops_no_other() -> None:
+    view = guarded({"authorizedmachines": FixedView([machine("a")], unreadable={("", "b"): "no key"})})[
+        "authorizedmachines"
+    ]
+    index = MachineIndex()
+    for _ in range(2):
+        assert [one["metadata"]["name"] for one in index.candidates("n1", view)] == ["a"]
 
 
 # -- the approver --------------------------------------------------------------------------------------------------------

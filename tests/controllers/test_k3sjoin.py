@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from mooring.api.mooring.certificaterevocation import node_entry
-from mooring.api.mooring.nodeidentity import KIND
-from mooring.api.view import FixedView, Views
+from mooring.api.mooring.nodeidentity import KIND, MAX_KEYS
+from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.controllers.actions import Create, Update
 from mooring.controllers.certificates.inventory import MachineInventory
 from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
-from mooring.controllers.certificates.joinedmachines import JoinedMachines
 from mooring.controllers.certificates.nameownership import NameOwnership, password_objection
 from mooring.controllers.certificates.requeststate import parsed_request
 from mooring.controllers.certificates.revokedrequests import RevokedRequests
@@ -58,9 +57,9 @@ def asked(
     automatic: bool = True,
 ) -> Issuance:
     pem = build_request(KEYS[signer], "kubernetes-admin", ("system:masters",))
-    extra: dict[str, list[str]] = {CREDENTIAL: ["k3s-token"]}
+    extra: dict[str, list[str]] = {CREDENTIAL: ["k3s-token"], NODE_NAME: [name]}
     if signer in NODE_SIGNERS:
-        extra |= {NODE_NAME: [name], NODE_PASSWORD: [password] if password else []}
+        extra[NODE_PASSWORD] = [password] if password else []
     spec = {
         "request": base64.b64encode(pem).decode(),
         "signerName": signer,
@@ -111,7 +110,7 @@ def written(finding: Finding | None) -> tuple[type, Obj]:
     assert isinstance(action, Create | Update)
     assert (action.plural, action.obj["metadata"]["name"]) == ("nodeidentities", "n1")
     assert KIND.validate(action.obj) == []
-    return type(action), action.obj["spec"]
+    return type(action), {field: value for field, value in action.obj["spec"].items() if field != "changedAt"}
 
 
 def reason(finding: Finding | None) -> str:
@@ -195,7 +194,6 @@ def test_what_is_recorded_about_a_name(found: Views, request_: Issuance, action:
         pytest.param(
             seen(secret=""), asked(K3S_KUBELET_SERVING, password=""), "", id="nothing is reserved without a password"
         ),
-        pytest.param(seen({"keys": [OLD]}, node=True), asked(K3S_KUBE_PROXY_CLIENT), "", id="a request without a name"),
         pytest.param(
             seen({"keys": [OLD]}, node=True), asked(), "NodeNameTaken", id="a name of a machine of kubeadm's way"
         ),
@@ -271,6 +269,62 @@ def limited(request_: Issuance, secret: Obj, *identities: Obj) -> Finding | None
     return BootstrapTokenLimits(True).check(request_, views(secrets=[secret], nodeidentities=identities))
 
 
+COMPANION = {
+    **ENTRY,
+    "publicKey": f"sha256:{public_key_fingerprint(KEYS[K3S_KUBE_PROXY_CLIENT])}",
+}
+FORMER = {**OLD, "notAfter": moment(-HOUR)}
+
+
+@pytest.mark.parametrize(
+    ("found", "action", "spec"),
+    [
+        pytest.param(seen(OWNED, node=True), Update, {**OWNED, "companions": [COMPANION]}, id="a machine that joined"),
+        pytest.param(
+            seen({**OWNED, "companions": [FORMER, OLD]}), Update, {**OWNED, "companions": [OLD, COMPANION]},
+            id="expired ones are dropped",
+        ),
+        pytest.param(
+            seen({**OWNED, "companions": [OLD] * MAX_KEYS}), Update,
+            {**OWNED, "companions": [*[OLD] * (MAX_KEYS - 1), COMPANION]}, id="and the oldest of many",
+        ),
+        pytest.param(seen(), Create, {"companions": [COMPANION], "sourceAddress": HERE}, id="one older than its record"),
+    ],
+)  # fmt: skip
+def test_a_certificate_of_a_shared_user_is_recorded_with_its_machine(found: Views, action: type, spec: Obj) -> None:
+    assert written(OWNERSHIP.check(asked(K3S_KUBE_PROXY_CLIENT, NODE), found)) == (action, spec)
+
+
+@pytest.mark.parametrize(
+    ("found", "username", "automatic", "expected"),
+    [
+        pytest.param(seen(OWNED, node=True), AGENT, True, "NodeNameTaken", id="the shared token proves no machine"),
+        pytest.param(seen(OWNED, node=True), TOKEN, True, "NodeNameTaken", id="nor does a bootstrap token"),
+        pytest.param(seen(OWNED, node=True), "system:node:n2", True, "NodeNameTaken", id="another machine"),
+        pytest.param(seen({**OWNED, "nodeUID": "u0"}), NODE, True, "NodeDeleted", id="a machine whose Node was deleted"),
+        pytest.param(
+            seen({**OWNED, "changedAt": moment(HOUR)}), NODE, True, "NodeNameTaken", id="the former owner of the name"
+        ),
+        pytest.param(seen({**OWNED, "companions": [COMPANION]}, node=True), NODE, True, "", id="the signer finds it recorded"),
+    ],
+)  # fmt: skip
+def test_who_has_a_certificate_of_a_shared_user(found: Views, username: str, automatic: bool, expected: str) -> None:
+    finding = OWNERSHIP.check(asked(K3S_KUBE_PROXY_CLIENT, username, automatic=automatic), found)
+    assert reason(finding) == expected
+    assert isinstance(finding, Objection) or finding is None
+
+
+def test_a_person_may_approve_a_certificate_of_a_shared_user() -> None:
+    finding = OWNERSHIP.check(asked(K3S_KUBE_PROXY_CLIENT, AGENT, automatic=False), seen({**OWNED, "nodeUID": "u0"}))
+    assert written(finding) == (Update, {**OWNED, "nodeUID": "u0", "companions": [COMPANION]})
+
+
+def test_another_owner_of_the_name_does_not_inherit_companions() -> None:
+    found = seen({"keys": [OLD], "companions": [COMPANION], "nodeUID": "u0"}, secret="")
+    _, spec = written(OWNERSHIP.check(asked(password=""), found))
+    assert "companions" not in spec
+
+
 def test_four_certificates_are_one_join() -> None:
     secret = token(max_joins="1")
     finding = limited(asked(K3S_KUBELET_SERVING, TOKEN), secret)
@@ -279,7 +333,7 @@ def test_four_certificates_are_one_join() -> None:
     assert isinstance(update, Update)
     assert joined_keys(update.obj) == (JOIN,)
     counted = token(max_joins="1", joined_keys=JOIN)
-    for signer in KEYS:
+    for signer in NODE_SIGNERS:
         assert limited(asked(signer, TOKEN), counted, MACHINE) is None
     assert reason(limited(asked(username=TOKEN, name="n2"), counted, MACHINE)) == "TokenUsedUp"
     assert reason(limited(asked(username=TOKEN, password=OTHER_PASSWORD), counted, MACHINE)) == "TokenUsedUp"
@@ -292,21 +346,6 @@ def test_four_certificates_are_one_join() -> None:
         pytest.param(K3S_KUBELET_SERVING, {"node_name": "n*"}, {}, "", id="in a serving certificate"),
         pytest.param(K3S_KUBELET_CLIENT, {"node_name": "w*"}, {}, "NodeNameNotAllowed", id="another name"),
         pytest.param(K3S_KUBELET_SERVING, {"node_name": "w*"}, {}, "NodeNameNotAllowed", id="in a serving certificate, too"),
-        pytest.param(K3S_KUBE_PROXY_CLIENT, {"node_name": "w*"}, {}, "", id="kube-proxy has no name of a node"),
-        pytest.param(
-            K3S_KUBE_PROXY_CLIENT, {"allowed_cidrs": "10.0.0.0/8"}, {}, "NetworkNotAllowed", id="another network"
-        ),
-        pytest.param(
-            K3S_CONTROLLER_CLIENT, {"max_joins": "1"}, {"source": "192.0.2.10"}, "MachineNotJoined",
-            id="an address from which nobody joined",
-        ),
-        pytest.param(
-            K3S_CONTROLLER_CLIENT, {"max_joins": "1"}, {"source": ""}, "MachineNotJoined", id="an unknown address"
-        ),
-        pytest.param(
-            K3S_CONTROLLER_CLIENT, {"max_joins": "1"}, {"source": "192.0.2.10", "automatic": False}, "",
-            id="a person allows it",
-        ),
     ],
 )  # fmt: skip
 def test_limits_of_a_token(signer: str, limits: dict[str, str], changes: dict[str, Any], expected: str) -> None:
@@ -333,45 +372,15 @@ def test_whether_a_token_lets_another_machine_join(username: str, name: str, sec
     assert bool(found) is bool(refusal)
 
 
-class ChangingView(FixedView):
-    """A view whose objects are removed one by one."""
-
-    def __init__(self, *objects: Obj) -> None:
-        super().__init__(objects)
-        self.removed: list[tuple[str, str]] = []
-
-    def remove(self, name: str) -> None:
-        del self._objects["", name]
-        self._revision += 1
-        self.removed.append(("", name))
-
-    def changed(self, since: int) -> Sequence[tuple[str, str]]:
-        return self.removed[since - 1 :]
-
-
-def test_machines_that_joined_are_followed() -> None:
-    joined, proxy = JoinedMachines(), asked(K3S_KUBE_PROXY_CLIENT, TOKEN)
-    other = thing("n2", spec={"keys": [ENTRY], "token": "abcdef", "sourceAddress": HERE})
-    view = ChangingView(MACHINE, other, thing("n3", spec={}))
-    seen_now = {**views(), "nodeidentities": view}
-    assert joined.objection(proxy, seen_now) is None
-    assert joined.objection(proxy, seen_now) is None
-    assert reason(joined.objection(asked(K3S_KUBE_PROXY_CLIENT), seen_now)) == "MachineNotJoined", "of another token"
-    assert joined.objection(asked(K3S_KUBE_PROXY_CLIENT, NODE), {}) is None, "a node has joined"
-    view.remove("n1")
-    view.remove("n3")
-    assert joined.objection(proxy, seen_now) is None, "another machine there has joined, too"
-    view.remove("n2")
-    assert reason(joined.objection(proxy, seen_now)) == "MachineNotJoined"
-
-
 def listed(request_: Issuance, *machines: Obj, required: bool = True, joined: bool = False) -> Finding | None:
-    identities = [thing("n1", spec={"keys": [ENTRY], "sourceAddress": HERE})] if joined else []
+    identities = [thing("n1", spec=JOINED)] if joined else []
     return MachineInventory(required).check(request_, views(authorizedmachines=machines, nodeidentities=identities))
 
 
 ENTRY_OF_N1 = thing("m1", spec={"nodeName": "n1", "allowedCIDRs": ["192.0.2.0/24"]})
 ENTRY_WITH_KEY = thing("m1", spec={"nodeName": "n1", "keyFingerprint": ENTRY["publicKey"]})
+ENTRY_WITH_CODE = thing("m1", spec={"nodeName": "n1", "codeVerifier": "v"})
+USED_ENTRY = {**ENTRY_OF_N1, "status": {"usedBy": {"publicKey": OLD["publicKey"], "nodeName": "n1"}}}
 
 
 def test_the_client_certificate_uses_the_entry_of_an_authorized_machine() -> None:
@@ -387,8 +396,31 @@ def test_the_client_certificate_uses_the_entry_of_an_authorized_machine() -> Non
 @pytest.mark.parametrize(
     ("request_", "machines", "joined", "expected"),
     [
+        pytest.param(asked(K3S_KUBELET_SERVING), [ENTRY_OF_N1], False, "", id="a serving certificate of a listed name"),
         pytest.param(
-            asked(K3S_KUBELET_SERVING), [ENTRY_WITH_KEY], False, "", id="a serving certificate of a listed name"
+            asked(K3S_KUBELET_SERVING), [ENTRY_WITH_KEY], False, "MachineNotListed", id="of a name with a key to prove"
+        ),
+        pytest.param(
+            asked(K3S_KUBELET_SERVING),
+            [ENTRY_WITH_CODE],
+            False,
+            "MachineNotListed",
+            id="of a name with a code to prove",
+        ),
+        pytest.param(
+            asked(K3S_KUBELET_SERVING),
+            [USED_ENTRY],
+            False,
+            "MachineAlreadyUsed",
+            id="of a name that a machine has used",
+        ),
+        pytest.param(asked(K3S_KUBELET_SERVING), [USED_ENTRY], True, "", id="of that machine, by its password"),
+        pytest.param(
+            asked(K3S_KUBELET_SERVING, password=OTHER_PASSWORD),
+            [USED_ENTRY],
+            True,
+            "MachineAlreadyUsed",
+            id="and of no other",
         ),
         pytest.param(asked(K3S_KUBELET_SERVING), [], False, "MachineNotListed", id="of another name"),
         pytest.param(
@@ -396,8 +428,7 @@ def test_the_client_certificate_uses_the_entry_of_an_authorized_machine() -> Non
         ),
         pytest.param(asked(K3S_KUBELET_SERVING, NODE), [], False, "", id="of a node itself"),
         pytest.param(asked(K3S_KUBELET_SERVING, automatic=False), [], False, "", id="that a person approved"),
-        pytest.param(asked(K3S_KUBE_PROXY_CLIENT), [], True, "", id="kube-proxy of a machine that joined"),
-        pytest.param(asked(K3S_KUBE_PROXY_CLIENT), [ENTRY_OF_N1], False, "MachineNotJoined", id="of one that did not"),
+        pytest.param(asked(K3S_KUBE_PROXY_CLIENT, NODE), [], True, "", id="kube-proxy of a machine that joined"),
         pytest.param(asked(username=NODE), [], False, "", id="a node that renews"),
     ],
 )
@@ -413,4 +444,6 @@ def test_a_request_from_before_the_revocation_of_its_node_is_denied(signer: str)
     check = RevokedRequests()
     assert reason(check.check(asked(signer), views(certificaterevocations=[later]))) == "NodeRevoked"
     assert check.check(asked(signer), views(certificaterevocations=[earlier])) is None
-    assert check.check(asked(K3S_KUBE_PROXY_CLIENT), views(certificaterevocations=[later])) is None
+    proxy = asked(K3S_KUBE_PROXY_CLIENT, NODE)
+    assert reason(check.check(proxy, views(certificaterevocations=[later]))) == "NodeRevoked"
+    assert check.check(proxy, views(certificaterevocations=[earlier])) is None

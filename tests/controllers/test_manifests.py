@@ -9,7 +9,7 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.rbac.authorizer import Rbac
-from mooring.controllers.manifests import HEALTH_PORT, LEASE, NAME, Installation, manifests
+from mooring.controllers.manifests import HEALTH_PORT, LEASE, NAME, Installation, manifests, role_name
 from mooring.controllers.standalone import STANDALONE, selected, watched_kinds
 from mooring.identity import UserInfo
 from tests.support.rbac import rbac_views
@@ -34,7 +34,8 @@ def rules(objects: tuple[Obj, ...]) -> Iterator[tuple[str, str]]:
 
 
 def test_the_token_controllers_read_and_write_what_they_must() -> None:
-    assert sorted(rules(made("bootstrapsigner", "tokencleaner"))) == [
+    found = sorted(rules(made("bootstrapsigner", "tokencleaner")))
+    assert found == [
         ("kube-public", "list,watch /configmaps cluster-info"),
         ("kube-public", "update /configmaps cluster-info"),
         ("kube-system", "delete /secrets"),
@@ -42,6 +43,26 @@ def test_the_token_controllers_read_and_write_what_they_must() -> None:
         ("trust", "create coordination.k8s.io/leases"),
         ("trust", "get,update coordination.k8s.io/leases mooring-standalone-controllers"),
     ]
+
+
+def test_no_controller_that_runs_by_default_may_delete_secrets() -> None:
+    """RBAC cannot limit the right to bootstrap tokens. The cleaner of tokens, which needs it, is chosen by name."""
+    assert [one for one in rules(made()) if "secrets" in one[1]] == [
+        ("kube-system", "list,watch /secrets"),
+        ("kube-system", "update /secrets"),
+    ]
+    without_joins = rules(made("*", "-inventory-approver"))
+    assert [one for one in without_joins if "secrets" in one[1]] == [("kube-system", "list,watch /secrets")]
+
+
+def test_two_installations_share_no_object_but_the_kinds() -> None:
+    def keys(namespace: str) -> set[tuple[str, str, str]]:
+        installation = Installation(controllers=selected(["*", "csrsigner"]), namespace=namespace, image="img:1")
+        objects = manifests(installation, watched_kinds(installation.controllers))
+        return {(one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]) for one in objects}
+
+    shared = keys("one") & keys("two")
+    assert {kind for kind, _, _ in shared} == {"CustomResourceDefinition"}
 
 
 def test_the_approver_of_serving_certificates_reads_what_it_compares() -> None:
@@ -64,7 +85,7 @@ def test_every_role_is_bound_to_the_account_alone() -> None:
     roles = {(obj["kind"], obj["metadata"].get("namespace")) for obj in objects if "rules" in obj}
     bound = {(obj["roleRef"]["kind"], obj["metadata"].get("namespace")) for obj in objects if "roleRef" in obj}
     assert roles == bound
-    assert {obj["roleRef"]["name"] for obj in objects if "roleRef" in obj} == {NAME}
+    assert {obj["roleRef"]["name"] for obj in objects if "roleRef" in obj} == {role_name("trust")}
     subjects = [subject for obj in objects for subject in obj.get("subjects", ())]
     assert all(one == {"kind": "ServiceAccount", "name": NAME, "namespace": "trust"} for one in subjects)
 
@@ -92,7 +113,7 @@ def test_the_deployment_meets_the_restricted_pod_security_standard() -> None:
     assert container["image"] == "img:1"
     assert container["args"] == [
         "controllers",
-        "--controllers=bootstrap-signer-controller,token-cleaner-controller,kubelet-serving-approver,machine-inventory-approver",
+        "--controllers=bootstrap-signer-controller,kubelet-serving-approver,machine-inventory-approver,node-identity-controller",
         "--leader-elect-resource-namespace=trust",
         "--healthz-bind-address=$(POD_IP)",
         f"--healthz-port={HEALTH_PORT}",
@@ -136,6 +157,7 @@ ALLOWED = [
     ("list", "coordination.k8s.io", "leases", "", "kube-node-lease", ""),
     ("delete", "mooring.dev", "certificaterevocations", "", "", "r"),
     ("update", "mooring.dev", "authorizedmachines", "", "", "m"),
+    ("get", "apiextensions.k8s.io", "customresourcedefinitions", "", "", "certificaterevocations.mooring.dev"),
     ("create", "coordination.k8s.io", "leases", "", "trust", ""),
     ("update", "coordination.k8s.io", "leases", "", "trust", LEASE),
 ]
@@ -152,6 +174,8 @@ REFUSED = [
     ("update", "coordination.k8s.io", "leases", "", "kube-node-lease", "n"),
     ("update", "coordination.k8s.io", "leases", "", "trust", "another"),
     ("create", "rbac.authorization.k8s.io", "clusterroles", "", "", ""),
+    ("get", "apiextensions.k8s.io", "customresourcedefinitions", "", "", "others.example.com"),
+    ("list", "apiextensions.k8s.io", "customresourcedefinitions", "", "", ""),
 ]
 
 
@@ -170,3 +194,14 @@ def test_the_account_may_do_what_the_controllers_do_and_no_more(
     )
     roles = [obj for obj in made(*STANDALONE) if obj["apiVersion"].startswith("rbac.")]
     assert Rbac().authorize(attributes, rbac_views(roles)).allowed is allowed
+
+
+@pytest.mark.parametrize("items", [["csrapprover"], ["csrapprover", "-node-identity-controller"], ["*"]])
+def test_the_deployment_runs_the_chosen_controllers(items: list[str]) -> None:
+    (deployment,) = of_kind(made(*items), "Deployment")
+    (argument,) = (
+        one
+        for one in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+        if one.startswith("--controllers=")
+    )
+    assert selected(argument.removeprefix("--controllers=").split(",")) == selected(items)

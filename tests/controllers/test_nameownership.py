@@ -38,11 +38,13 @@ def issuance(
     usage: str = "client auth",
     now: datetime = NOW,
     source: str = "192.0.2.9",
+    status: Obj | None = None,
     **spec: Any,
 ) -> Issuance:
     pem = build_request(KEY, common_name, ("system:nodes",))
     spec |= {"signerName": signer, "username": username, "usages": ["digital signature", usage]}
-    csr = thing("join", spec=spec, metadata={"annotations": {"mooring.dev/source-address": source}})
+    metadata = {"annotations": {"mooring.dev/source-address": source}, "creationTimestamp": moment(timedelta(0))}
+    csr = thing("join", spec=spec, metadata=metadata, status=status or {})
     return Issuance(csr=csr, request=parse_request(pem), now=now, automatic=automatic)
 
 
@@ -55,15 +57,18 @@ ENTRY = {
 OLD = {"publicKey": "sha256:" + "0" * 64, "notAfter": moment(HOUR)}
 PROVEN = {"recovery.mooring.dev/public-key": [OLD["publicKey"]]}
 NODES = [thing("n1", metadata={"uid": "u1"})]
+HELD_NODES = [
+    thing("n1", metadata={"uid": "u1", "deletionTimestamp": moment(-HOUR), "finalizers": ["example.com/hold"]})
+]
 
 
-def seen(spec: Obj | None = None, *, node: bool = False, token: str | None = None) -> Views:
+def seen(spec: Obj | None = None, *, node: bool = False, held: bool = False, token: str | None = None) -> Views:
     secret = token_secret()
     if token is not None:
         secret["metadata"]["annotations"] = {"mooring.dev/node-name": token}
     return views(
         nodeidentities=[thing("n1", spec=spec)] if spec is not None else [],
-        nodes=NODES if node else [],
+        nodes=(HELD_NODES if held else NODES) if node else [],
         secrets=[secret],
     )
 
@@ -76,7 +81,7 @@ def written(finding: Finding | None) -> tuple[type, Obj]:
     assert action.plural == "nodeidentities"
     assert action.obj["metadata"]["name"] == "n1"
     assert KIND.validate(action.obj) == []
-    return type(action), action.obj["spec"]
+    return type(action), {field: value for field, value in action.obj["spec"].items() if field != "changedAt"}
 
 
 FIRST = {"keys": [ENTRY], "token": "abcdef", "sourceAddress": "192.0.2.9"}
@@ -248,6 +253,67 @@ def test_what_is_held_or_denied(
     assert (finding.reason, finding.denies) == (reason, denies)
     for word in words:
         assert word in finding.message
+
+
+def held_before(name: str = "NodeNameTaken") -> Obj:
+    return {"conditions": [{"type": "NeedsApproval", "status": "True", "reason": name}]}
+
+
+LATER = {"changedAt": moment(HOUR)}
+
+
+@pytest.mark.parametrize(
+    ("found", "asked", "reason"),
+    [
+        pytest.param(seen({"keys": [OLD], "nodeUID": "u0", **LATER}), issuance(), "NodeNameTaken",
+                     id="a request that was made before the Node was deleted"),
+        pytest.param(seen({"keys": [OLD], "nodeUID": "u0"}), issuance(status=held_before()), "NodeNameTaken",
+                     id="one that was held while another machine had the name"),
+        pytest.param(seen(), issuance(status=held_before()), "NodeNameTaken", id="also when the record of the name is gone"),
+        pytest.param(seen({"keys": [OLD], "nodeUID": "u0"}), issuance(status=held_before("NotGranted")), "",
+                     id="one that was held for another reason"),
+        pytest.param(seen({"keys": [OLD], "nodeUID": "u0", **LATER}), issuance(automatic=False), "", id="a person decides"),
+        pytest.param(seen({"keys": [OLD], "nodeUID": "u0", **LATER}, token="n1"), issuance(), "", id="or a token for the name"),
+        pytest.param(seen({"keys": [OLD], **LATER}), issuance(NODE), "NodeNameTaken", id="a renewal of the former owner"),
+        pytest.param(seen({"keys": [OLD], **LATER}), issuance(RECOVERING), "NodeNameTaken", id="its way back"),
+        pytest.param(seen({"keys": [OLD], **LATER}), serving(NODE), "NodeNameTaken", id="its serving certificate"),
+        pytest.param(seen({"keys": [{**ENTRY, "serialNumber": "1"}], **LATER}), issuance(), "", id="a key of the present owner"),
+        pytest.param(seen({**RETURNING, **LATER}), issuance(NODE), "", id="a machine that may create its Node again"),
+        pytest.param(seen({"keys": [OLD], "nodeUID": "u1"}, node=True, held=True), issuance(), "NodeTerminating",
+                     id="finalizers hold the deleted Node"),
+        pytest.param(seen({"keys": [OLD], "nodeUID": "u1"}, node=True, held=True), issuance(NODE), "NodeDeleted",
+                     id="and the machine is no member any more"),
+        pytest.param(seen({"keys": [OLD], "nodeUID": "u1"}, node=True, held=True), serving(NODE), "NodeDeleted",
+                     id="nor gets a serving certificate"),
+        pytest.param(seen({"keys": [OLD], "nodeUID": "u1"}, node=True, held=True), issuance(automatic=False), "",
+                     id="a person need not wait for the finalizers"),
+    ],
+)  # fmt: skip
+def test_a_request_that_waited_gains_nothing_by_a_change(found: Views, asked: Issuance, reason: str) -> None:
+    finding = CHECK.check(asked, found)
+    assert (finding.reason if isinstance(finding, Objection) else "") == reason
+
+
+def test_a_name_that_is_held_by_finalizers_says_which() -> None:
+    finding = CHECK.check(issuance(), seen({"keys": [OLD], "nodeUID": "u1"}, node=True, held=True))
+    assert isinstance(finding, Objection)
+    assert "example.com/hold" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("found", "asked"),
+    [
+        pytest.param(seen(), issuance(), id="a free name"),
+        pytest.param(seen({"keys": [OLD], "nodeUID": "u0"}), issuance(), id="a deleted Node"),
+        pytest.param(seen({"keys": [OLD]}, node=True), issuance(automatic=False), id="a person"),
+    ],
+)
+def test_when_a_name_changes_hands_is_recorded(found: Views, asked: Issuance) -> None:
+    finding = CHECK.check(asked, found)
+    assert isinstance(finding, Preparation)
+    (action,) = finding.actions
+    assert isinstance(action, Create | Update)
+    assert action.obj["spec"]["changedAt"] == moment(timedelta(0))
 
 
 def test_a_date_that_another_server_wrote_wrongly_drops_no_key() -> None:

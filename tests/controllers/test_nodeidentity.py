@@ -9,6 +9,7 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Requeue, Update
 from mooring.controllers.node.identity import KEPT_FOR, NodeIdentityController
+from mooring.controllers.overdue import GRACE
 from tests.support.plans import HOUR, NOW, moment, plan, thing, views
 
 CONTROLLER = NodeIdentityController(timedelta(hours=2))
@@ -31,16 +32,39 @@ KEYLESS = identity(nodeUID="u1")
 @pytest.mark.parametrize(
     ("obj", "node", "actions"),
     [
-        pytest.param(EXPIRED, False, [Delete.of("nodeidentities", EXPIRED)], id="long after its newest certificate"),
+        pytest.param(EXPIRED, False, [Requeue(NOW + GRACE)], id="a day after that is seen"),
         pytest.param(EXPIRED, True, [], id="not while there is a Node"),
         pytest.param(YOUNG, False, [Requeue(NOW + HOUR + KEPT_FOR)], id="later"),
-        pytest.param(KEYLESS, False, [Requeue(NOW + HOUR)], id="without keys after the longest life of a certificate"),
+        pytest.param(
+            identity(nodePasswordUID="u5"), False, [Requeue(NOW + HOUR)], id="without keys after a certificate's life"
+        ),
+        pytest.param(KEYLESS, False, [], id="never, when it keeps out a certificate that was made by hand"),
+        pytest.param(
+            identity(moment(-KEPT_FOR), formerCertificate="sha256:1"), False, [], id="nor when the machine had one"
+        ),
         pytest.param(identity("junk"), False, [], id="never, when the end cannot be read"),
         pytest.param(ENDED, False, [Requeue(NOW + HOUR + KEPT_FOR)], id="an ended membership as late"),
     ],
 )
 def test_when_an_identity_is_deleted(obj: Obj, node: bool, actions: list[Action]) -> None:
     assert plan(CONTROLLER, KEY, views(nodeidentities=[obj], nodes=[thing("n1")] if node else [])) == actions
+
+
+def test_an_identity_is_deleted_when_the_clock_has_said_for_a_day_that_it_is_needed_no_more() -> None:
+    controller, stored = NodeIdentityController(timedelta(hours=2)), views(nodeidentities=[EXPIRED])
+    gone = [Delete.of("nodeidentities", EXPIRED)]
+    assert plan(controller, KEY, stored) == [Requeue(NOW + GRACE)]
+    assert plan(controller, KEY, stored, NOW + GRACE) == gone
+    assert plan(controller, KEY, views(), NOW + GRACE) == []
+    assert plan(controller, KEY, stored, NOW + 2 * GRACE) == [Requeue(NOW + 3 * GRACE)], "another of the name"
+
+
+def test_a_clock_that_ran_years_ahead_for_some_hours_deletes_no_identity() -> None:
+    controller, stored, years = NodeIdentityController(timedelta(hours=2)), views(nodeidentities=[YOUNG]), 5 * KEPT_FOR
+    assert plan(controller, KEY, stored, NOW + years) == [Requeue(NOW + years + GRACE)]
+    assert plan(controller, KEY, stored, NOW + years + 23 * HOUR) == [Requeue(NOW + years + GRACE)]
+    assert plan(controller, KEY, stored) == [Requeue(NOW + HOUR + KEPT_FOR)]
+    assert plan(controller, KEY, stored, NOW + years + GRACE) == [Requeue(NOW + years + 2 * GRACE)]
 
 
 def test_a_missing_identity_needs_nothing() -> None:

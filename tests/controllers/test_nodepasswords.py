@@ -22,8 +22,12 @@ def secret(age: timedelta = MINUTE, kind: str = "k3s.cattle.io/node-password", *
     return thing("n1.node-password.k3s", "kube-system", type=kind, immutable=True, data={"hash": ""}, metadata=created)
 
 
-def planned(found: Obj | None, node: Obj | None = None) -> list[object]:
-    seen = views(secrets=[found] if found else [], nodes=[node] if node else [])
+def planned(found: Obj | None, node: Obj | None = None, identity: Obj | None = None) -> list[object]:
+    seen = views(
+        secrets=[found] if found else [],
+        nodes=[node] if node else [],
+        nodeidentities=[thing("n1", spec=identity)] if identity else [],
+    )
     return list(plan(NodePasswordController(), ("", "n1"), seen, NOW))
 
 
@@ -58,6 +62,23 @@ def test_a_secret_whose_machine_became_no_node_is_deleted_after_ten_minutes() ->
     assert planned(secret(ORPHANED_AFTER - MINUTE)) == [Requeue(NOW + MINUTE)]
     old = secret(ORPHANED_AFTER)
     assert planned(old) == [Delete.of("secrets", old)]
+
+
+JOINED = {"nodePasswordUID": "uid-of-n1.node-password.k3s", "keys": [{"publicKey": "k"}]}
+
+
+@pytest.mark.parametrize(
+    ("identity", "kept"),
+    [
+        pytest.param(JOINED, True, id="a machine that joined by the password"),
+        pytest.param({**JOINED, "keys": []}, False, id="a machine that reserved the name and asked no further"),
+        pytest.param({**JOINED, "nodePasswordUID": "another"}, False, id="a name with another password"),
+        pytest.param({**JOINED, "nodeUID": "u0"}, False, id="a name whose Node was deleted"),
+    ],
+)
+def test_a_machine_without_a_node_keeps_its_name(identity: Obj, kept: bool) -> None:
+    old = secret(100 * ORPHANED_AFTER)
+    assert planned(old, identity=identity) == ([] if kept else [Delete.of("secrets", old)])
 
 
 def test_nodes_and_their_secrets_are_planned() -> None:

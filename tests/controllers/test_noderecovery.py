@@ -24,6 +24,7 @@ OLD_KEY = f"sha256:{'1' * 64}"
 RULE = NodeRecovery(timedelta(days=30))
 PROOF = {"recovery.mooring.dev/public-key": [OLD_KEY], "recovery.mooring.dev/not-after": [moment(-72 * HOUR)]}
 NODE = thing("n1")
+HELD = thing("n1", metadata={"deletionTimestamp": moment(-HOUR), "finalizers": ["a.b/c"]})
 
 
 def csr(cn: str = "system:node:n1", source: str = "192.0.2.77", **spec: Any) -> Obj:
@@ -107,6 +108,7 @@ def test_another_name_is_denied(obj: Obj) -> None:
         pytest.param(csr(), {"revoked": "serial-ab"}, "Revoked", id="its certificate was revoked meanwhile"),
         pytest.param(csr(), {"nodes": []}, "NodeMissing", id="its Node was deleted"),
         pytest.param(csr(), {"identities": [identity(nodeUID="old")]}, "NodeMissing", id="its Node was replaced"),
+        pytest.param(csr(), {"nodes": [HELD]}, "NodeMissing", id="its Node was deleted, and finalizers hold it"),
         pytest.param(csr(source="198.51.100.1"), {}, "AnotherNetwork", id="another network"),
         pytest.param(csr(source=""), {}, "AnotherNetwork", id="an unknown address"),
         pytest.param(csr(), {"identities": [identity("")]}, "AnotherNetwork", id="no address from before"),

@@ -8,11 +8,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from mooring.api.mooring.certificaterevocation import KEPT_AFTER_EXPIRY, PLURAL, key_entry
+from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.actions import Action, Delete, Requeue
+from mooring.controllers.actions import Action, Delete, Key, Requeue
 from mooring.controllers.certificates.issuance import Issuance
 from mooring.controllers.certificates.revocationcleaner import MAX_DELETES, RevocationCleaner
 from mooring.controllers.certificates.revokedrequests import RevokedRequests
+from mooring.controllers.overdue import GRACE
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509.requests import build_request, parse_request
 from tests.support.plans import HOUR, NOW, enqueued, moment, plan, thing, views, with_metadata
@@ -37,7 +39,13 @@ def cleaned(
     cleaner = cleaner or RevocationCleaner()
     keys = dict.fromkeys(enqueued(cleaner, views(certificaterevocations=entries)))
     seen = views(certificaterevocations=entries if now_stored is None else now_stored)
-    return [action for key in keys for action in plan(cleaner, key, seen)]
+    return [action for key in keys for action in planned_for_a_day(cleaner, key, seen)]
+
+
+def planned_for_a_day(cleaner: RevocationCleaner, key: Key, seen: Views) -> list[Action]:
+    """Return the actions of a plan, or those of a day later when it waits for that."""
+    actions = plan(cleaner, key, seen)
+    return plan(cleaner, key, seen, NOW + GRACE) if actions == [Requeue(NOW + GRACE)] else actions
 
 
 def midnight(after: timedelta) -> datetime:
@@ -83,10 +91,19 @@ def test_many_entries_of_a_day_go_in_turns() -> None:
     entries = [entry(-LONG_AGO, f"serial-{number:x}") for number in range(1, MAX_DELETES + 2)]
     stored = views(certificaterevocations=entries)
     (key,) = set(enqueued(cleaner, stored))
-    first, second, third = (plan(cleaner, key, stored) for _ in range(3))
-    assert (len(first), first[-1]) == (MAX_DELETES + 1, Requeue(NOW))
-    assert (len(second), third) == (1, [])
+    assert plan(cleaner, key, stored) == [Requeue(NOW + GRACE)]
+    first, second, third = (plan(cleaner, key, stored, NOW + GRACE) for _ in range(3))
+    assert (len(first), first[-1]) == (MAX_DELETES + 1, Requeue(NOW + GRACE))
+    assert (len(second), third) == (1, [Requeue(NOW + 2 * GRACE)])
     assert len({*first, *second}) == len(entries) + 1
+
+
+def test_a_clock_that_ran_years_ahead_for_some_hours_deletes_no_entry() -> None:
+    cleaner, stored, years = RevocationCleaner(), views(certificaterevocations=[entry(48 * HOUR)]), 5 * LONG_AGO
+    (key,) = set(enqueued(cleaner, stored))
+    assert plan(cleaner, key, stored, NOW + years) == [Requeue(NOW + years + GRACE)]
+    assert plan(cleaner, key, stored) == [Requeue(midnight(48 * HOUR))]
+    assert plan(cleaner, key, stored, NOW + LONG_AGO + 96 * HOUR)[-1] == Requeue(NOW + LONG_AGO + 96 * HOUR + GRACE)
 
 
 def test_a_deleted_entry_is_not_planned() -> None:
@@ -103,6 +120,11 @@ def node_revoked(before: timedelta | None, node: str = "n1") -> Obj:
     return thing(f"node-{node}", spec={"nodeName": node} | ({} if before is None else {"issuedBefore": moment(before)}))
 
 
+def stored_elsewhere(created: timedelta) -> Obj:
+    """Return the entry of a node as kube-apiserver stores one that was applied without a moment."""
+    return with_metadata(node_revoked(None), creationTimestamp=moment(created))
+
+
 @pytest.mark.parametrize(
     ("common_name", "entries", "reason"),
     [
@@ -112,6 +134,11 @@ def node_revoked(before: timedelta | None, node: str = "n1") -> Obj:
         pytest.param("jane", [node_revoked(HOUR, "jane")], None, id="a node with the name of the user"),
         pytest.param("system:node:n1", [node_revoked(HOUR)], "NodeRevoked", id="its node, after the request"),
         pytest.param("system:node:n1", [node_revoked(None)], "NodeRevoked", id="its node, without a moment"),
+        pytest.param(
+            "system:node:n1", [stored_elsewhere(HOUR)], "NodeRevoked", id="its node, stored by another server later"
+        ),
+        pytest.param("system:node:n1", [stored_elsewhere(0 * HOUR)], "NodeRevoked", id="its node, in the same second"),
+        pytest.param("system:node:n1", [stored_elsewhere(-HOUR)], None, id="its node, stored by another server before"),
         pytest.param("system:node:n1", [node_revoked(0 * HOUR)], None, id="its node, before the request"),
         pytest.param("system:node:n1", [node_revoked(HOUR, "n2")], None, id="another node"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from ipaddress import ip_address
 from typing import Any
 
@@ -13,14 +14,15 @@ import pytest
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Create, Requeue, Resolve, Update
+from mooring.controllers.certificates.certifiednames import CertifiedNames
 from mooring.controllers.certificates.issuance import HELD_FOR, Finding, Issuance, Objection, Preparation
-from mooring.controllers.certificates.nodeaddresses import AddressIndex, control_plane, owned, published_hosts
-from mooring.controllers.certificates.servingapprover import MAX_NAMES, ServingApprover
+from mooring.controllers.certificates.servingapprover import ServingApprover
 from mooring.pki.keys import generate_key
+from mooring.pki.x509.namegate import MAX_NAMES
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBELET_SERVING
 from mooring.trust.discovery.clusterinfo import config_map
-from tests.support.plans import NOW, plan, thing, views
+from tests.support.plans import HOUR, NOW, moment, plan, thing, views
 
 KEY = generate_key()
 USAGES = ("digital signature", "server auth")
@@ -49,6 +51,15 @@ def csr(
     return thing("join", spec=asked, status={"conditions": list(conditions)} if conditions else {})
 
 
+def identity(name: str = "n1", *names: str, after: timedelta = HOUR * 24 * 400) -> Obj:
+    """Return the identity of a machine that has a certificate for these names."""
+    return thing(name, spec={"certifiedNames": [{"name": one, "notAfter": moment(after)} for one in names]})
+
+
+RECORDED = identity("n1", "n1", "192.0.2.1", "n1.example.com")
+NAMES = CertifiedNames(trusts_source_address=True)
+
+
 def node(name: str = "n1", *addresses: str, labels: Mapping[str, str] | None = None, **metadata: Any) -> Obj:
     listed = addresses or ("Hostname=n1", "InternalIP=192.0.2.1", "ExternalDNS=N1.example.com")
     reported = [dict(zip(("type", "address"), one.split("="), strict=True)) for one in listed]
@@ -64,8 +75,8 @@ CLUSTER = {
 
 
 def planned(obj: Obj | None, nodes: Sequence[Obj] = NODES, approver: ServingApprover | None = None) -> list[Action]:
-    seen = views(certificatesigningrequests=[obj] if obj else [], nodes=nodes, **CLUSTER)
-    return plan(approver or ServingApprover(), ("", "join"), seen, NOW)
+    seen = views(certificatesigningrequests=[obj] if obj else [], nodes=nodes, nodeidentities=[RECORDED], **CLUSTER)
+    return plan(approver or ServingApprover((NAMES,)), ("", "join"), seen, NOW)
 
 
 def outcome(actions: Sequence[Action]) -> tuple[str, str]:
@@ -86,8 +97,9 @@ APPROVED = ("Approved", "AutoApprovedServing")
     "obj",
     [
         pytest.param(csr(), id="its host name and address"),
-        pytest.param(csr(("n1.example.com", "N1"), ()), id="names in another case"),
+        pytest.param(csr(("N1.example.com", "N1"), ()), id="names in another case"),
         pytest.param(csr((), ("192.0.2.1",)), id="an address alone"),
+        pytest.param(csr(ips=("::ffff:192.0.2.1",)), id="its address mapped into IPv6"),
         pytest.param(csr(OWN_DNS, OWN_IPS, {"type": "NeedsApproval", "status": "True"}), id="a request that was held"),
     ],
 )
@@ -122,14 +134,20 @@ def test_faults_that_cannot_heal_deny_at_once(obj: Obj, reason: str) -> None:
     ("obj", "nodes", "reason"),
     [
         pytest.param(csr(username="jane", groups=("dev",)), NODES, "RequesterIsNoNode", id="a person asks"),
+        pytest.param(
+            csr(username="system:bootstrap:abcdef", groups=("system:bootstrappers",)),
+            NODES,
+            "RequesterIsNoNode",
+            id="a bootstrap token asks",
+        ),
         pytest.param(csr(groups=("dev",)), NODES, "RequesterIsNoNode", id="a user with a node's name, outside the group"),
         pytest.param(csr(), (), "NodeMissing", id="there is no Node yet"),
         pytest.param(csr(), (node(deletionTimestamp="2026-01-02T00:00:00Z"),), "NodeMissing", id="its Node is being deleted"),
-        pytest.param(csr(), (thing("n1"),), "AddressNotOfNode", id="its Node has reported no address yet"),
+        pytest.param(csr(ips=("192.0.2.6",)), (thing("n1"),), "AddressNotOfNode", id="its Node has reported no address yet"),
         pytest.param(csr(ips=("192.0.2.1", "192.0.2.7")), NODES, "AddressNotOfNode", id="an address of nobody"),
-        pytest.param(csr(ips=("::ffff:192.0.2.1",)), NODES, "AddressNotOfNode", id="its address mapped into IPv6"),
         pytest.param(
-            csr(), (node(), node("n2", "InternalIP=192.0.2.1")), "AddressOfAnotherNode", id="an address of two Nodes"
+            csr(ips=("192.0.2.5",)), (node("n1", "InternalIP=192.0.2.5"), node("n2", "InternalIP=192.0.2.5")),
+            "AddressOfAnotherNode", id="an address of two Nodes, none of which has a certificate for it",
         ),
         pytest.param(
             csr(("n2",)), (node("n1", "Hostname=n2", "InternalIP=192.0.2.1"), node("n2", "Hostname=x")), "AddressOfAnotherNode",
@@ -160,26 +178,39 @@ def test_a_held_request_is_not_written_again_for_the_same_reason() -> None:
     assert planned(update.obj, ()) == [Requeue(NOW + HELD_FOR)]
 
 
-@pytest.mark.parametrize(
-    "nodes",
-    [
-        pytest.param(
-            node("n1", "InternalIP=192.0.2.9", labels={"node-role.kubernetes.io/control-plane": ""}),
-            id="a Node that an administrator has labelled",
-        ),
-        pytest.param(node("n1", "InternalIP=127.0.0.1"), id="a loopback address, which each machine has"),
-    ],
-)
-def test_an_address_of_the_control_plane_that_a_node_may_have(nodes: Obj) -> None:
-    (address,) = (one["address"] for one in nodes["status"]["addresses"])
-    assert outcome(planned(csr((), (address,)), (nodes,))) == APPROVED
+LABELS = ("node-restriction.kubernetes.io/api-server", "node-role.kubernetes.io/control-plane")
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_a_machine_with_an_api_server_may_have_the_address_of_it(label: str) -> None:
+    labelled = node("n1", "InternalIP=192.0.2.9", "InternalIP=192.0.2.80", "InternalIP=10.96.0.1", labels={label: ""})
+    recording, again = planned(csr((), ("192.0.2.9",)), (labelled,))
+    assert isinstance(recording, Update)
+    assert recording.plural == "nodeidentities"
+    assert again == Requeue(NOW)
+    for other in ("192.0.2.80", "10.96.0.1"):  # of a balancer, and of the Service
+        assert outcome(planned(csr((), (other,)), (labelled,))) == ("NeedsApproval", "AddressOfControlPlane")
 
 
 # -- names that the DNS knows --------------------------------------------------------------------------------------------
 
 
+RECORDS = ("certifiedNames", "nodeidentities")
+
+
+def result(actions: Sequence[Action]) -> tuple[str, str]:
+    """Return the condition that is written, or what is recorded before the approval."""
+    first = actions[0]
+    if isinstance(first, Update) and first.plural == "nodeidentities":
+        assert actions[1:] == [Requeue(NOW)]
+        return RECORDS
+    return outcome(actions)
+
+
 def resolved(answers: Mapping[str, Sequence[str]], dns: Sequence[str] = ("a.example.com", "n1")) -> list[Action]:
-    (ask,) = planned(csr(dns))
+    source = {"annotations": {"mooring.dev/source-address": "192.0.2.1"}}
+    obj = csr(dns)
+    (ask,) = planned({**obj, "metadata": {**obj["metadata"], **source}})
     assert isinstance(ask, Resolve)
     assert ask.names == tuple(answers)
     return list(ask.then({name: frozenset(map(ip_address, found)) for name, found in answers.items()}))
@@ -188,7 +219,7 @@ def resolved(answers: Mapping[str, Sequence[str]], dns: Sequence[str] = ("a.exam
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        pytest.param(["192.0.2.1"], APPROVED, id="its address"),
+        pytest.param(["192.0.2.1"], RECORDS, id="its address"),
         pytest.param([], ("NeedsApproval", "NameNotOfNode"), id="no answer"),
         pytest.param(["192.0.2.1", "192.0.2.2"], ("NeedsApproval", "NameNotOfNode"), id="an address of another beside"),
     ],
@@ -196,12 +227,12 @@ def resolved(answers: Mapping[str, Sequence[str]], dns: Sequence[str] = ("a.exam
 def test_a_name_that_the_node_does_not_report_must_resolve_to_its_addresses(
     answer: list[str], expected: tuple[str, str]
 ) -> None:
-    assert outcome(resolved({"a.example.com": answer})) == expected
+    assert result(resolved({"a.example.com": answer})) == expected
 
 
 def test_every_name_that_is_not_reported_is_resolved_once() -> None:
     found = {"a.example.com": ["192.0.2.1"], "b.example.com": ["192.0.2.1"]}
-    assert outcome(resolved(found, ("A.example.com", "b.example.com", "a.example.com"))) == APPROVED
+    assert result(resolved(found, ("A.example.com", "b.example.com", "a.example.com"))) == RECORDS
 
 
 # -- events --------------------------------------------------------------------------------------------------------------
@@ -276,49 +307,3 @@ def test_the_issuance_checks_come_last() -> None:
     assert outcome(planned(csr(), approver=denied)) == ("Denied", "Never")
     claiming = ServingApprover((FixedCheck(Preparation((CLAIM,))),))
     assert planned(csr(), approver=claiming) == [CLAIM, Requeue(NOW)]
-
-
-# -- addresses -----------------------------------------------------------------------------------------------------------
-
-
-def test_the_index_follows_the_nodes() -> None:
-    index = AddressIndex()
-    two = views(nodes=[node(), node("n2", "InternalIP=192.0.2.1"), thing("n3")])["nodes"]
-    assert index.others(ip_address("192.0.2.1"), "n1", two) == ("n2",)
-    assert index.others(ip_address("192.0.2.1"), "n3", two) == ("n1", "n2")
-    assert index.others("n3", "n1", two) == ("n3",)
-    assert index.others(ip_address("192.0.2.1"), "n1", views(nodes=[node()])["nodes"]) == ()
-
-
-class ChangingView:
-    """View of Nodes whose changes are known."""
-
-    def __init__(self, *nodes: Obj) -> None:
-        self.nodes = {one["metadata"]["name"]: one for one in nodes}
-        self.revision = 1
-
-    def get(self, name: str, namespace: str = "") -> Obj | None:
-        return self.nodes.get(name)
-
-    def list(self, namespace: str = "") -> list[Obj]:
-        return list(self.nodes.values())
-
-    def changed(self, since: int) -> Sequence[tuple[str, str]] | None:
-        return [("", "n2"), ("", "n1")] if since == 1 else None
-
-
-def test_the_index_forgets_addresses_that_a_node_no_longer_reports() -> None:
-    view, index = ChangingView(node(), node("n2", "InternalIP=192.0.2.1")), AddressIndex()
-    assert index.others(ip_address("192.0.2.1"), "n1", view) == ("n2",)
-    assert index.others(ip_address("192.0.2.1"), "n1", view) == ("n2",)
-    del view.nodes["n2"]
-    view.revision = 2
-    assert index.others(ip_address("192.0.2.1"), "n1", view) == ()
-
-
-def test_the_control_plane_is_known_from_its_service_endpoints_and_cluster_info() -> None:
-    found = control_plane(views(**CLUSTER))
-    assert {str(one) for one in found} == {"api.example.com", "192.0.2.80", "10.96.0.1", "192.0.2.9"}
-    assert control_plane(views()) == frozenset()
-    assert published_hosts("not a kubeconfig") == ()
-    assert owned("API.example.com.") == "api.example.com"

@@ -5,14 +5,16 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
 import pytest
 
+from mooring.api.view import AllReadable
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.actions import Update
-from mooring.controllers.certificates.issuance import Finding, Issuance, Objection
+from mooring.controllers.actions import Action, Record, Requeue, Update
+from mooring.controllers.certificates.issuance import HELD_FOR, Finding, Issuance, Objection
 from mooring.controllers.certificates.requeststate import parsed_request
 from mooring.controllers.certificates.signer import CsrSigner
 from mooring.controllers.certificates.signerpolicy import SignerPolicy
@@ -31,7 +33,8 @@ from mooring.pki.pem import certificates
 from mooring.pki.x509.authority import request_serial_number
 from mooring.pki.x509.names import AlternativeNames
 from mooring.pki.x509.requests import CertificateRequest, build_request
-from tests.support.plans import NOW, plan, thing, views
+from mooring.pki.x509.supervisorsigners import K3S_KUBELET_CLIENT
+from tests.support.plans import HOUR, NOW, moment, plan, thing, views
 from tests.support.testca import ThrowawayCA
 
 KEY = generate_key()
@@ -136,8 +139,14 @@ def refusal(rules: str, **asked: Any) -> str:
         pytest.param(
             "ipAddresses: [10.0.0.0/8]",
             {"ips": ["::ffff:10.1.2.3"]},
-            "the IP address ::ffff:a01:203 is in none of ipAddresses",
-            id="an address in disguise",
+            "",
+            id="an address in its IPv4-mapped form, which is the same",
+        ),
+        pytest.param(
+            "ipAddresses: [10.0.0.0/8]",
+            {"ips": ["10.1.2.3", "192.0.2.1"]},
+            "the IP address 192.0.2.1 is in none of ipAddresses",
+            id="an address of another network",
         ),
         pytest.param("usages: [server auth]", {}, "", id="a usage"),
         pytest.param(
@@ -289,6 +298,16 @@ def identity(serial: int, key: Any = KEY, name: str = "n1") -> Obj:
     return thing(name, spec={"keys": [entry]})
 
 
+def lineage(key: Any, ends: timedelta = HOUR, uid: str = "other", **more: str) -> Obj:
+    entry = {
+        "event": "Issued",
+        "publicKey": f"sha256:{public_key_fingerprint(key)}",
+        "requestUID": uid,
+        "notAfter": moment(ends),
+    }
+    return thing("0001", spec={"entries": [entry | more]})
+
+
 @pytest.mark.parametrize(
     ("others", "is_fresh"),
     [
@@ -309,6 +328,14 @@ def identity(serial: int, key: Any = KEY, name: str = "n1") -> Obj:
         pytest.param({"nodeidentities": [identity(7)]}, False, id="the key of a node"),
         pytest.param({"nodeidentities": [identity(7, OTHER_KEY)]}, True, id="another key of a node"),
         pytest.param(
+            {"lineagerecords": [lineage(KEY)]}, False, id="the key of a certificate whose request was deleted"
+        ),
+        pytest.param({"lineagerecords": [lineage(OTHER_KEY)]}, True, id="another key in the lineage"),
+        pytest.param({"lineagerecords": [lineage(KEY, ends=-HOUR)]}, True, id="a certificate that has ended"),
+        pytest.param({"lineagerecords": [lineage(KEY, uid="uid-of-request")]}, True, id="its own entry in the lineage"),
+        pytest.param({"lineagerecords": [lineage(KEY, notAfter="soon")]}, True, id="an entry without an end"),
+        pytest.param({"lineagerecords": [lineage(KEY, event="Other")]}, True, id="an entry of another event"),
+        pytest.param(
             {"nodeidentities": [identity(request_serial_number("uid-of-request"))]}, True, id="the claim of this request"
         ),
     ],
@@ -320,7 +347,7 @@ def test_a_key_that_was_certified_is_not_fresh(others: dict[str, Sequence[Obj]],
         assert finding.message.endswith("freshKey is true: make a new key and ask again")
 
 
-class ChangingView:
+class ChangingView(AllReadable):
     """A view whose objects are replaced one at a time."""
 
     def __init__(self) -> None:
@@ -373,6 +400,30 @@ def test_the_index_of_keys_follows_each_change() -> None:
     assert is_fresh()
     seen["nodeidentities"] = ChangingView()
     assert is_fresh()
+
+
+def test_the_index_of_the_lineage_reads_each_record_once() -> None:
+    seen = {**views(), "lineagerecords": ChangingView()}
+    records = seen["lineagerecords"]
+    assert isinstance(records, ChangingView)
+    check = SignerPolicy(lambda: FRESH)
+    obj = csr()
+    issuance = Issuance(csr=obj, request=parsed_request(obj), now=NOW, automatic=False)
+    assert check.check(issuance, seen) is None
+    records.put(lineage(KEY))
+    assert check.check(issuance, seen) is not None
+    records.remove("0001")
+    assert check.check(issuance, seen) is not None, "records are never deleted"
+    seen["lineagerecords"] = ChangingView()
+    assert check.check(issuance, seen) is None
+
+
+def test_the_signer_claims_a_fresh_key() -> None:
+    for rules, claims in ((FRESH, True), (policy("[{name: web}]"), False), (NO_POLICY, False)):
+        signer = CsrSigner(lambda name: CA.authority, policy=partial(SigningPolicy, rules.signers))
+        record, _ = plan(signer, ("", "request"), views(certificatesigningrequests=[csr()]))
+        assert isinstance(record, Record)
+        assert record.fresh_key is claims
 
 
 # -- the file ------------------------------------------------------------------------------------------------------------
@@ -451,3 +502,85 @@ def test_a_policy_of_thousands_of_names_is_read() -> None:
     assert rule.dns_names is not None
     assert rule.dns_names.match("MACHINE-4999.rack-99.example.com")
     assert not rule.dns_names.match("machine-5000.rack-0.example.com")
+
+
+# -- before a person decides ---------------------------------------------------------------------------------------------
+
+REFUSING = policy("[{name: web, commonNames: ['db-*']}]")
+MESSAGE = f'the signing policy of {SIGNER}: rule "web": the common name "web-1" matches none of commonNames'
+FORETOLD = {"type": "WouldFail", "status": "True", "reason": "SigningPolicy", "message": MESSAGE}
+
+
+def undecided(*conditions: Obj, **asked: Any) -> Obj:
+    return {**csr(**asked), "status": {"conditions": list(conditions)} if conditions else {}}
+
+
+def signer(used: SigningPolicy, **more: Any) -> CsrSigner:
+    checks = (SignerPolicy(lambda: used),)
+    return CsrSigner(lambda name: CA.authority if name != "example.com/other" else None, checks=checks, **more)
+
+
+def foretold(used: SigningPolicy, obj: Obj, **more: Any) -> list[Action]:
+    controller = signer(used, **more)
+    actions = plan(controller, ("", "request"), views(certificatesigningrequests=[obj]))
+    concerned = bool(controller.keys("certificatesigningrequests", obj, False, views()))
+    assert concerned == bool(actions) or obj["spec"]["request"] == "%"
+    return actions
+
+
+def test_a_person_sees_the_finding_of_the_policy_before_the_approval() -> None:
+    update, again = foretold(REFUSING, undecided())
+    assert isinstance(update, Update)
+    assert (update.obj["status"]["conditions"], update.subresource) == ([FORETOLD], "status")
+    assert again == Requeue(NOW + HELD_FOR)
+
+
+def test_a_finding_is_written_once_and_removed_with_its_cause() -> None:
+    assert foretold(REFUSING, undecided(FORETOLD)) == [Requeue(NOW + HELD_FOR)]
+    update, _ = foretold(NO_POLICY, undecided(FORETOLD))
+    assert isinstance(update, Update)
+    assert update.obj["status"]["conditions"] == []
+    update, _ = foretold(REFUSING, undecided({**FORETOLD, "message": "another"}))
+    assert isinstance(update, Update)
+    assert update.obj["status"]["conditions"] == [FORETOLD]
+    assert foretold(NO_POLICY, undecided()) == [Requeue(NOW + HELD_FOR)]
+
+
+KUBELET = "kubernetes.io/kube-apiserver-client-kubelet"
+OF_KUBELETS = policy("[]", signer=KUBELET)
+HELD: Obj = {"type": "NeedsApproval", "status": "True", "reason": "NotGranted"}
+
+
+@pytest.mark.parametrize(
+    ("obj", "is_checked"),
+    [
+        pytest.param(undecided(signer=KUBELET), False, id="an approver decides about it"),
+        pytest.param(undecided(HELD, signer=KUBELET), True, id="an approver holds it for a person"),
+        pytest.param(undecided(signer="example.com/other"), False, id="another program signs it"),
+        pytest.param(undecided({"type": "Denied", "status": "True"}), False, id="it is denied"),
+    ],
+)
+def test_only_requests_that_a_person_decides_about_are_checked(obj: Obj, is_checked: bool) -> None:
+    assert bool(foretold(OF_KUBELETS, obj)) is is_checked
+
+
+def test_requests_of_the_supervisor_are_left_alone_where_others_may_state_who_joins() -> None:
+    extra = {"mooring.io/k3s-node-name": ["n1"], "mooring.io/k3s-credential": ["k3s-token"]}
+    obj = undecided(HELD, signer=K3S_KUBELET_CLIENT, extra=extra)
+    assert foretold(NO_POLICY, obj) == []
+    assert foretold(NO_POLICY, obj, guards_extra=True) == [Requeue(NOW + HELD_FOR)]
+
+
+def test_a_request_that_cannot_be_read_has_no_finding() -> None:
+    obj = undecided()
+    obj["spec"]["request"] = "%"
+    assert foretold(REFUSING, obj) == []
+
+
+def test_a_finding_that_is_out_of_date_does_not_stay_beside_the_certificate() -> None:
+    obj = csr()
+    obj["status"]["conditions"].append(FORETOLD)
+    *_, update = plan(signer(NO_POLICY), ("", "request"), views(certificatesigningrequests=[obj]))
+    assert isinstance(update, Update)
+    assert update.obj["status"]["certificate"]
+    assert [one["type"] for one in update.obj["status"]["conditions"]] == ["Approved"]

@@ -11,6 +11,7 @@ from mooring.controllers.scope import EVERYTHING, Scope
 from mooring.controllers.standalone import (
     CHECK_WRITES,
     IN_SERVER,
+    NAME_KEEPER,
     SCOPES,
     STANDALONE,
     no_authority,
@@ -51,11 +52,18 @@ def test_a_controller_that_runs_the_issuance_checks_has_their_rights(name: str) 
 def test_by_default_those_run_that_do_no_harm_beside_kube_controller_manager() -> None:
     assert selected(["*"]) == (
         "bootstrap-signer-controller",
-        "token-cleaner-controller",
         "kubelet-serving-approver",
         "machine-inventory-approver",
+        NAME_KEEPER,
     )
-    assert selected(["csrsigner"]) == ("certificatesigningrequest-signing-controller",)
+    assert selected(["csrcleaner"]) == ("certificatesigningrequest-cleaner-controller",)
+
+
+@pytest.mark.parametrize("name", [name for name, row in STANDALONE.items() if row.checks_issuance])
+def test_what_claims_names_runs_with_the_controller_that_frees_them(name: str) -> None:
+    assert selected([name]) == (name, NAME_KEEPER)
+    assert selected([name, f"-{NAME_KEEPER}"]) == (name,)
+    assert NAME_KEEPER not in selected(["*", f"-{NAME_KEEPER}"])
 
 
 @pytest.mark.parametrize("item", ["garbagecollector", "-garbage-collector-controller"])
@@ -93,8 +101,9 @@ def covers(rule: Obj, wanted: Obj) -> bool:
 
 
 def test_what_a_controller_writes_includes_the_issuance_checks() -> None:
-    (secrets,) = (one for one in written("kubelet-serving-approver") if one.rule["resources"] == ["secrets"])
+    (secrets,) = (one for one in written("machine-inventory-approver") if one.rule["resources"] == ["secrets"])
     assert (secrets.namespace, secrets.rule["verbs"]) == ("kube-system", ["update"])
+    assert [one for one in written("kubelet-serving-approver") if one.rule["resources"] == ["secrets"]] == []
     assert written("token-cleaner-controller") == STANDALONE["token-cleaner-controller"].writes
 
 

@@ -34,6 +34,9 @@ def token(of_type: str = "bootstrap.kubernetes.io/token", deleting: str = "", **
     return thing("bootstrap-token-abcdef", type=of_type, metadata=metadata)
 
 
+EXPIRED = {**token(), "data": {"expiration": base64.b64encode(b"2020-01-01T00:00:00Z").decode()}}
+
+
 def found(
     *secrets: Obj,
     source: str = "10.1.2.3",
@@ -50,7 +53,7 @@ def found(
     )
     issuance = Issuance(csr=csr, request=parse_request(pem), now=NOW, automatic=not person)
     check = BootstrapTokenLimits(trusts)
-    assert check.watches == ("secrets", "nodeidentities")
+    assert check.watches == ("secrets",)
     return check.check(issuance, views(secrets=secrets))
 
 
@@ -69,6 +72,7 @@ def counted(finding: Finding | None) -> tuple[str, ...]:
     [
         pytest.param([], {"user": "jane"}, id="another user"),
         pytest.param([token()], {}, id="a token without restrictions"),
+        pytest.param([EXPIRED], {}, id="a token that has expired since"),
         pytest.param([token(node_name="worker-*")], {}, id="a name that matches"),
         pytest.param([token(allowed_cidrs="10.0.0.0/8")], {}, id="a network that matches"),
         pytest.param([token(max_joins="1", joined_keys=KEY)], {}, id="a key that is counted already"),

@@ -273,7 +273,7 @@ async def check_promises(admin: ClusterClient, ledger: Ledger, agents: set[str],
 
 async def check_history(data_dir: Path, ledger: Ledger) -> None:
     """Check the complete history in the store."""
-    changes = await history(data_dir)
+    changes = await history(data_dir / "mooring.db")
     revisions = [change.revision for change in changes]
     assert revisions == list(range(revisions[0], revisions[-1] + 1))
     assert revisions[-1] >= ledger.highest

@@ -58,9 +58,12 @@ def check_a_second_run(data: Path, mooring: CommandLine) -> None:
         assert content(data / name) == (found or content(data / name)), f"{name} was there and is another now"
     assert {str(path.relative_to(data)) for path in data.rglob("*") if path.is_file()} - FILES <= {
         "audit.log",
+        "control-plane-endpoint",
         "pki/crl.pem",
         "server/shared-keys.json",
-        "store.head",
+        "server.lock",
+        "store.mark",
+        "store.mark.lock",
     }
 
     ca_pem = content(data / "pki/ca.crt")
@@ -78,7 +81,7 @@ def check_a_second_run(data: Path, mooring: CommandLine) -> None:
 
     infos = [
         json.loads(change.entry.value)
-        for change in asyncio.run(history(data, f"/registry/configmaps/{NAMESPACE}/{NAME}"))
+        for change in asyncio.run(history(data / "mooring.db", f"/registry/configmaps/{NAMESPACE}/{NAME}"))
         if change.entry is not None
     ]
     assert {discovery_cluster(parse_kubeconfig(info["data"]["kubeconfig"])).ca_pem for info in infos} == {ca_pem}

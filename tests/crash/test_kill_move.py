@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mooring.clock import SystemClock
+from mooring.storage.keyspace import RESTORES
 from mooring.storage.sqlite.driver import SqliteStorage
 from tests.support import forkserver
 from tests.support.commandline import CommandLine, mooring
@@ -107,6 +108,7 @@ def test_a_copy_that_is_killed_is_refused_by_servers_and_completed(
         result = json.loads(mooring.done(*run, "-o", "json"))
         assert result["entries"] == ENTRIES
         found, least = asyncio.run(content(target))
+        assert (found.pop(RESTORES, None) is not None) is (command == "snapshot restore")
         assert found == wanted
         assert least > ENTRIES + 1
     assert refusals

@@ -1,4 +1,4 @@
-"""Two server processes on one data directory, under load; the leader is killed.
+"""Two server processes on one SQLite file, under load; the leader is killed.
 
 Invariants: no acknowledged write is lost or overwritten (compare-and-swap holds across processes); the survivor's watches miss
 nothing and repeat nothing; its controllers take over before the Lease expires, so certificate requests made to the dead process
@@ -28,6 +28,7 @@ from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token
 from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
 from mooring.trust.kubeconfig.model import User
+from tests.support import sharedstore
 from tests.support.killable import (
     KillableServer,
     check_takeover,
@@ -36,6 +37,7 @@ from tests.support.killable import (
     history,
     lease_held_by,
     seeded,
+    servers_on_one_store,
 )
 
 WRITERS = 6
@@ -120,8 +122,7 @@ async def follow_counter(client: ClusterClient, revision: str, seen: list[int], 
 @pytest.mark.crash
 def test_the_survivor_takes_over_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     moments = seeded()
-    leader = KillableServer(tmp_path / "data")
-    survivor = KillableServer(leader.data_dir, public_port=leader.port)
+    leader, survivor = servers_on_one_store(tmp_path, 2)
 
     async def scenario() -> None:
         leader.launch()
@@ -166,7 +167,7 @@ def test_the_survivor_takes_over_and_nothing_acknowledged_is_lost(tmp_path: Path
         await check_history(counting)
 
     async def check_history(counting: Counting) -> None:
-        changes = await history(leader.data_dir)
+        changes = await history(tmp_path / sharedstore.FILE)
         revisions = [change.revision for change in changes]
         assert revisions == list(range(revisions[0], revisions[-1] + 1))
         values: dict[str, str] = {}

@@ -134,7 +134,7 @@ def test_sigterm_under_load_finishes_what_is_under_way_and_hands_over(tmp_path: 
             await asyncio.gather(*writers)
             assert "Traceback" not in server.log
 
-        changes = await history(server.data_dir)
+        changes = await history(server.data_dir / "mooring.db")
         stored = {
             change.key.rpartition("/")[2]: str(change.revision)
             for change in changes

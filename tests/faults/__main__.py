@@ -1,6 +1,7 @@
 """Fault test in its long form: `python -m tests.faults`. Needs root, for network namespaces, and etcd.
 
-Prints what happens as it happens, then the report. The exit status is 1 when something was wrong.
+Prints what happens as it happens, then the report. The exit status is 1 when something was wrong. `--disk-seeds` runs faults of
+files instead, which need a C compiler alone.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import time
 from itertools import chain
 from pathlib import Path
 
+from tests.faults.disk.plans import plan_of, seeds_of
+from tests.faults.disk.run import run_seed
 from tests.faults.scenario import Scenario
 from tests.faults.site import CLIENT, Site, faults, leader_stops, site
 from tests.support import etcd
@@ -36,7 +39,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=4.0, metavar="S", help="length of a fault [4]")
     parser.add_argument("--only", default="", metavar="WORDS", help="only faults whose sentence has these words")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 32), help="of all that is drawn at random")
+    parser.add_argument("--disk-seeds", default="", metavar="A-B", help="only run these seeds of faults of files")
     given = parser.parse_args()
+    if given.disk_seeds:
+        return run_disk_seeds(given.disk_seeds)
     if why := missing() or (etcd.MISSING if given.members else ""):
         parser.error(why)
     logging.getLogger("mooring").setLevel(logging.CRITICAL)
@@ -44,6 +50,21 @@ def main() -> int:
         say(f"seed {given.seed}, files in {directory}")
         with site(Path(directory), given.servers, given.members) as (net, start):
             return net.run(CLIENT, lambda: run(start(), Path(directory), given))
+
+
+def run_disk_seeds(text: str) -> int:
+    """Run seeds of faults of files, such as `1000-2000`. Return the exit status."""
+    wrong = total = 0
+    for seed in seeds_of(text):
+        plan = plan_of(seed)
+        with tempfile.TemporaryDirectory(prefix="mooring-faults-", ignore_cleanup_errors=True) as directory:
+            findings = run_seed(plan, Path(directory))
+        total += 1
+        wrong += bool(findings)
+        if findings:
+            say(str(plan), *findings)
+    say(f"{total} seeds, {wrong} with findings")
+    return 1 if wrong else 0
 
 
 def run(place: Site, directory: Path, given: argparse.Namespace) -> int:

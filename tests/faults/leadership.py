@@ -20,7 +20,7 @@ from mooring.cli.audit.records import certificates_in, fetch_records, fetch_requ
 from mooring.client.cluster import ClusterClient, Listed, Target
 from mooring.client.listwatch import follow
 from mooring.clock import SystemClock, parse_rfc3339
-from mooring.plane.background.lineagehead import FILE_NAME, read_heads
+from mooring.plane.background.storemark import read_mark
 from mooring.reconcile.leaderelection import NAME, NAMESPACE
 from mooring.trust.lineage.verification import unrecorded, verify
 
@@ -78,7 +78,7 @@ class Leadership:
     async def lineage_findings(self, admin: ClusterClient, servers: Sequence[Path]) -> list[str]:
         """Return what `mooring audit verify` would find, with the ends of the chain that the servers keep in their directories."""
         clock, limit = SystemClock(), timedelta(seconds=60)
-        heads = [head for directory in servers for head in read_heads(directory / FILE_NAME)]
+        heads = [head for directory in servers for head in read_mark(directory).lineage]
         requests = await fetch_requests(admin, clock, limit)
         verified = verify(await fetch_records(admin, clock, limit), heads)
         self.recorded = len(verified.entries)

@@ -20,7 +20,7 @@ import pytest
 
 from mooring.client.cluster import ClusterClient
 from tests.faults.workload import OneTry, Workload
-from tests.support.killable import KillableServer, seeded
+from tests.support.killable import KillableServer, seeded, servers_on_one_store
 
 PROCESSES = 3
 CLIENTS = 8
@@ -33,8 +33,7 @@ BETWEEN_SECONDS = 0.3
 
 @pytest.mark.crash
 def test_several_servers_give_one_history_while_they_are_killed_and_stopped(tmp_path: Path) -> None:
-    first = KillableServer(tmp_path / "data")
-    servers = [first, *(KillableServer(first.data_dir, public_port=first.port) for _ in range(PROCESSES - 1))]
+    servers = servers_on_one_store(tmp_path, PROCESSES)
 
     async def faults(moments: random.Random) -> None:
         order = [*servers, *servers]

@@ -121,11 +121,22 @@ def taken_over(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Handover]:
             before = shown(kubernetes, f"{RESOURCES},{FOREIGN_RESOURCES}")
         keys = stored_keys(store)
         flags = ("--etcd-servers", store, "--service-cluster-ip-range", "10.96.0.0/16", "--controllers=csrcleaner")
+        pki = directory / "mooring/pki"
+        pki.mkdir(parents=True, mode=0o700)
+        (directory / "mooring").chmod(0o700)
+        for name in ("ca.crt", "ca.key", "sa.key", "sa.pub"):
+            (pki / name).write_bytes((directory / name).read_bytes())
+            (pki / name).chmod(0o600)
         mooring = start_server(directory / "mooring", *flags)
         try:
             yield Handover(store, before, keys, mooring, directory)
         finally:
             mooring.stop()
+
+
+def test_a_cluster_of_kube_apiserver_is_adopted_with_its_ca(taken_over: Handover) -> None:
+    assert "the store has a cluster and no record of its keys: the CA " in taken_over.mooring.log
+    assert "is recorded, which its objects name" in taken_over.mooring.log
 
 
 def test_mooring_shows_every_object_that_kube_apiserver_stored(taken_over: Handover) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cryptography.x509.oid import NameOID
+
 from mooring.pki.pem import certificates_pem
 from mooring.pki.x509.clientissuers import ClientIssuers
 from mooring.pki.x509.clusterca import CaState, ClusterCa
-from tests.support.testca import ThrowawayCA
+from tests.support.testca import ThrowawayCA, name_of
 
 OWN, SIGNER, OLD = ThrowawayCA("own"), ThrowawayCA("signer"), ThrowawayCA("old")
 
@@ -30,6 +32,17 @@ def test_certificates_of_a_signer_are_not_to_be_renewed_for_a_rollover_of_the_cl
 def test_a_retired_ca_of_the_cluster_that_a_signer_uses_is_trusted() -> None:
     own = ClusterCa(replace(CaState.of(OWN.authority), retired=(OLD.certificate, SIGNER.certificate)))
     assert ClientIssuers(own, lambda: {"signer": CaState.of(SIGNER.authority)}).retired == (OLD.certificate,)
+
+
+def test_a_ca_of_the_cluster_that_a_signer_names_is_trusted_unless_it_was_given_up_or_stolen() -> None:
+    again = OLD.custom(name_of((NameOID.COMMON_NAME, "again")), key=OLD.key).certificate
+    signer = replace(CaState.of(SIGNER.authority), trusted=(SIGNER.certificate, OLD.certificate, again))
+    for stolen in ((), (OLD.certificate,)):
+        state = replace(CaState.of(OWN.authority), distrusted=(OLD.certificate, SIGNER.certificate), compromised=stolen)
+        issuers = ClientIssuers(ClusterCa(state), lambda: {"signer": signer})
+        kept = () if stolen else (OLD.certificate, again)
+        assert issuers.trusted == (OWN.certificate, SIGNER.certificate, *kept)
+        assert issuers.distrusted == stolen
 
 
 def test_a_change_of_the_cluster_or_of_a_signer_reaches_the_subscribers() -> None:

@@ -6,9 +6,11 @@ from datetime import timedelta
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from mooring.pki.errors import IssueError
 from mooring.pki.keys import generate_key
+from mooring.pki.pem import certificate_from_der
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.clusterca import MAX_CROSS_SIGNED, CaState, ClusterCa
 from tests.support.testca import ThrowawayCA
@@ -101,3 +103,13 @@ def test_holders_see_a_change_at_their_next_use_and_subscribers_at_once() -> Non
     ca.replace(CaState(A.authority, (A.certificate, B.certificate), (B_BY_A,), (C.certificate,)))
     assert ca.superseded == (B.certificate,)
     assert ca.retired == (C.certificate,)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_certificate_whose_public_key_cannot_be_read_is_refused(is_first: bool) -> None:
+    der = A.certificate.public_bytes(Encoding.DER)
+    key = A.certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    garbled = certificate_from_der(der.replace(key, key[:-20] + bytes(20)))
+    bundle = (garbled, B.certificate) if is_first else (B.certificate, garbled)
+    with pytest.raises(IssueError, match="public key"):
+        CaState.of_files(bundle, B.key)

@@ -6,6 +6,7 @@ Source: docs/protocol/authentication.md#client-certificates.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -451,3 +452,127 @@ def test_a_ca_without_a_path_to_its_root(limits: dict[str, Any], code: str) -> N
         verify.path_to_root([CA.custom("middle", **limits).certificate], [CA.certificate], NOW)
     assert raised.value.code == code
     assert "server authentication" in str(raised.value) or code == "expired"
+
+
+def cross(subject: ThrowawayCA, issuer: ThrowawayCA) -> Pair:
+    """Return one CA, certified by another as a full CA, as earlier versions did."""
+    certified = issuer.custom(subject.certificate.subject, key=subject.key, extensions=[CA_BIT])
+    return Pair(certified.certificate, subject.key)
+
+
+RETIRED = ThrowawayCA("kubernetes", NOW)
+PRESENT = ThrowawayCA("kubernetes@1", NOW)
+THIEF = RETIRED.client("thief", "system:masters")
+VOUCHED = cross(RETIRED, PRESENT)
+DEEPER = cross(ThrowawayCA("deeper", NOW), RETIRED)
+
+
+@pytest.mark.parametrize(
+    ("chain", "cas"),
+    [
+        pytest.param([THIEF, VOUCHED], [PRESENT], id="the retired key below the present CA, which vouched for it"),
+        pytest.param([CA.custom("t", issuer=DEEPER), DEEPER, VOUCHED], [PRESENT], id="in the middle of a path"),
+        pytest.param([THIEF], [RETIRED], id="the retired CA in a bundle that names it again"),
+        pytest.param([Pair(RETIRED.certificate, RETIRED.key)], [RETIRED], id="the retired CA itself"),
+        pytest.param([PRESENT.custom("t", key=RETIRED.key)], [PRESENT], id="a client with the retired key"),
+    ],
+)
+def test_a_retired_key_stands_on_no_path(chain: list[Pair], cas: list[ThrowawayCA]) -> None:
+    roots, ders = [one.certificate for one in cas], [one.der for one in chain]
+    if chain[0].certificate != RETIRED.certificate:
+        assert ClientTrust(roots).verify(ders, NOW).path, "it would verify"
+    assert refused(ders, trust=ClientTrust(roots, distrusted=[RETIRED.certificate])).code in (
+        "retired-ca",
+        "wrong-usage",
+    )
+
+
+def test_another_path_is_found_beside_that_with_the_retired_key() -> None:
+    trust = ClientTrust([PRESENT.certificate], distrusted=[RETIRED.certificate])
+    assert trust.verify([PRESENT.client("jane").der, VOUCHED.der], NOW).common_name == "jane"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        pytest.param(
+            ("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-param_enc", "explicit"),
+            "an elliptic curve with explicit parameters is not accepted: name the curve",
+            id="explicit parameters",
+        ),
+        pytest.param(
+            ("genpkey", "-algorithm", "RSA-PSS", "-pkeyopt", "rsa_keygen_bits:2048"),
+            "a key of the type id-RSASSA-PSS is not accepted: use rsaEncryption",
+            id="id-RSASSA-PSS",
+        ),
+    ],
+)
+def test_encodings_of_keys_that_go_refuses(make: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    der = made_by_openssl(tmp_path, *make)
+    found = refused([der], x509.load_der_x509_certificate(der).not_valid_before_utc)
+    assert found.code in ("weak-key", "malformed")
+    if found.code == "weak-key":
+        assert str(found) == message
+
+
+def test_a_key_is_named_by_its_bytes_and_by_its_normal_form(tmp_path: Path) -> None:
+    """`openssl x509 -pubkey` prints the bytes of the certificate, here with a compressed point."""
+    der = made_by_openssl(tmp_path, "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-conv_form", "compressed")
+    begin = x509.load_der_x509_certificate(der).not_valid_before_utc
+    found = TRUST.verify([der], begin).path[0].public_keys
+    printed = openssl("x509", "-inform", "DER", "-pubkey", "-noout", data=der)
+    as_printed = openssl("pkey", "-pubin", "-outform", "DER", "-ec_conv_form", "compressed", data=printed)
+    certificate = x509.load_der_x509_certificate(der)
+    assert found == (
+        f"sha256:{keys.public_key_fingerprint(keys.accepted_public_key(certificate.public_key()))}",
+        f"sha256:{hashlib.sha256(as_printed).hexdigest()}",
+    )
+    assert TRUST.verify([JANE.der], NOW).path[0].public_keys == (f"sha256:{keys.public_key_fingerprint(JANE.key)}",)
+
+
+def openssl(*arguments: str, data: bytes = b"") -> bytes:
+    return subprocess.run(["openssl", *arguments], input=data, capture_output=True, check=True).stdout
+
+
+def made_by_openssl(root: Path, *make: str) -> bytes:
+    """Return a client certificate of CA for a key that openssl makes and encodes."""
+    key, request, extensions = root / "key.pem", root / "request.pem", root / "extensions"
+    certificate, ca_key = Pair(CA.certificate, CA.key).write(root, "ca")
+    key.write_bytes(openssl(*make))
+    form = ("-conv_form", "compressed") if "compressed" in make else ()
+    if form:
+        key.write_bytes(openssl("ec", "-in", str(key), *form))
+    extensions.write_text("extendedKeyUsage=clientAuth")
+    request.write_bytes(openssl("req", "-new", "-sha256", "-key", str(key), "-subj", "/CN=jane"))
+    signed = [
+        "x509",
+        "-req",
+        "-sha256",
+        "-in",
+        str(request),
+        "-CA",
+        str(certificate),
+        "-CAkey",
+        str(ca_key),
+        "-days",
+        "9",
+    ]
+    return openssl(*signed, "-extfile", str(extensions), "-set_serial", "7", "-outform", "DER")
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(0, id="zero"),
+        pytest.param(-5, id="negative"),
+        pytest.param(1 << 160, id="21 octets"),
+        pytest.param(1 << 159, id="20 octets that need another for the sign"),
+    ],
+)
+def test_a_serial_number_that_cannot_be_revoked_is_refused(number: int) -> None:
+    class Numbered:
+        serial_number = number
+
+    with pytest.raises(PeerCertificateError) as raised:
+        verify._check_serial_number(Numbered())  # type: ignore[arg-type]  # the library makes no such certificate
+    assert raised.value.code == "bad-serial-number"

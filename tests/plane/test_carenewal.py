@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import shutil
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from mooring.clock import Clock, SystemClock
 from mooring.pki.keys import private_key_pem
-from mooring.plane.carenewal import LOOK_SECONDS, CaRenewal
+from mooring.pki.pem import certificates
+from mooring.plane.carenewal import LOOK, CaRenewal
 from mooring.plane.configuration import server_config
 from mooring.plane.keystore import KeyStore, prepare
 from mooring.plane.reloading import Reloading
 from mooring.plane.serving.pair import ServingPair
 from mooring.settings.serving import ServingSettings
 from mooring.trust.kubeconfig.text import parse_kubeconfig
-from tests.support.manualclock import ManualClock
+from tests.support.manualclock import EPOCH, ManualClock, settle
 from tests.support.testca import ThrowawayCA
 
 OTHER = ThrowawayCA("kubernetes@1")
@@ -101,14 +104,14 @@ def test_a_server_that_runs_for_months_renews_its_certificates(
         first, admin = room.serving.chain[0], (room.root / "admin.conf").read_bytes()
 
         async def look() -> None:
-            await clock.advance(LOOK_SECONDS)
+            await clock.advance(LOOK.total_seconds())
             while clock.sleepers == 0:  # the look is made in a thread
                 await asyncio.sleep(0.001)
 
         running = asyncio.create_task(room.renewal.run())
         await look()
         assert room.serving.chain[0] == first, "most of its life is left"
-        clock.spend(300 * 86400)
+        clock.set(clock.now() + timedelta(days=300))
         hidden = room.pki / "hidden"
         (room.pki / "ca.crt").rename(hidden)
         await look()
@@ -118,5 +121,56 @@ def test_a_server_that_runs_for_months_renews_its_certificates(
         running.cancel()
         assert room.serving.chain[0].not_valid_after_utc > first.not_valid_after_utc
         assert (room.root / "admin.conf").read_bytes() != admin
+
+    asyncio.run(scenario())
+
+
+def valid_until(room: Room, now: datetime) -> datetime:
+    """Assert that the serving certificate and that of admin.conf count at `now`, and return the end of the former."""
+    admin = parse_kubeconfig((room.root / "admin.conf").read_bytes()).users[0]
+    for certificate in (room.serving.chain[0], *certificates(admin.certificate_pem)):
+        assert certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
+    return room.serving.chain[0].not_valid_after_utc
+
+
+@pytest.mark.parametrize(
+    "days", [pytest.param(10, id="in jumps of ten days"), pytest.param(200, id="in jumps of 200 days")]
+)
+def test_every_worker_and_server_has_valid_certificates_a_minute_after_each_jump_of_three_years(
+    tmp_path: Path, days: int
+) -> None:
+    async def scenario() -> None:
+        clock = ManualClock()
+        first = Room(tmp_path / "data", clock)
+        rooms = [first, Room(tmp_path / "data", clock)]
+        shutil.copytree(first.root, tmp_path / "other")
+        rooms.append(Room(tmp_path / "other", clock))
+        running = [asyncio.create_task(room.renewal.run()) for room in rooms]
+        await settle()
+        for _ in range(3 * 365 // days):
+            clock.set(clock.now() + timedelta(days=days))
+            await clock.advance(60.0)
+            while clock.sleepers < len(running):  # the looks are made in threads
+                await asyncio.sleep(0.001)
+            ends = [valid_until(room, clock.now()) for room in rooms]
+            assert ends[0] == ends[1], "the workers of a server have one certificate"
+        for task in running:
+            task.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_a_server_whose_clock_ran_a_year_ahead_gets_certificates_that_have_begun(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        clock = ManualClock(EPOCH + timedelta(days=365))
+        room = Room(tmp_path / "data", clock)
+        running = asyncio.create_task(room.renewal.run())
+        await settle()
+        clock.set(EPOCH + timedelta(days=360))
+        await clock.advance(60.0)
+        while clock.sleepers < 1:
+            await asyncio.sleep(0.001)
+        valid_until(room, clock.now())
+        running.cancel()
 
     asyncio.run(scenario())

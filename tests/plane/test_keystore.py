@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,11 @@ from mooring.pki.keys import private_key_pem
 from mooring.pki.pem import certificates
 from mooring.plane import keystore
 from mooring.plane.configuration import ServerConfig, server_config
+from mooring.plane.endpoints import published
 from mooring.plane.keystore import Prepared, prepare
-from mooring.trust.kubeconfig.text import parse_kubeconfig
+from mooring.secret import Secret
+from mooring.trust.kubeconfig.model import User
+from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
 from tests.support.testca import ThrowawayCA
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -169,13 +173,6 @@ def test_a_bundle_is_trusted_whole_and_the_ca_of_the_key_issues(tmp_path: Path, 
     assert set(made(result, tmp_path)) == {"admin.conf", "super-admin.conf"}
     assert parse_kubeconfig((tmp_path / "admin.conf").read_bytes()).clusters[0].ca_pem == path.read_bytes()
     assert prepared(tmp_path).created == ()
-
-
-def test_a_ca_with_less_than_a_year_left_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    prepared(tmp_path, NOW + timedelta(days=1))
-    assert caplog.text == ""
-    prepared(tmp_path, NOW + timedelta(days=3300))
-    assert "the CA of the cluster expires in 351 days; replace it with mooring ca rollover start" in caplog.text
 
 
 def test_a_bundle_without_the_ca_of_the_key_is_an_error(tmp_path: Path) -> None:
@@ -350,3 +347,17 @@ def test_every_address_is_in_the_kubeconfigs(tmp_path: Path) -> None:
     assert [(one.name, one.server) for one in clusters] == [
         ("kubernetes", "https://a.test:6443"), ("b.test:443", "https://b.test:443"),
     ]  # fmt: skip
+
+
+def test_what_an_administrator_added_to_a_kubeconfig_stays(tmp_path: Path) -> None:
+    """`kubectl config` sorts the entries, so that the file's own cluster and user may stand behind others."""
+    flags: dict[str, Any] = {"control_plane_endpoint": ("a.test", "10.0.0.1:6443")}
+    prepared(tmp_path, **flags)
+    path = tmp_path / "admin.conf"
+    made_first = parse_kubeconfig(path.read_bytes())
+    users = (User("joe", token=Secret("secret-of-joe")), *made_first.users)
+    edited = format_kubeconfig(replace(made_first, clusters=made_first.clusters[::-1], users=users))
+    path.write_text(edited)
+    assert prepared(tmp_path, **flags).created == ()
+    assert path.read_text() == edited
+    assert published(tmp_path) == ("a.test:6443", "10.0.0.1:6443")

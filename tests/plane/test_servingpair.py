@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
+import shutil
 import socket
 import ssl
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,8 @@ from mooring.errors import ConfigError
 from mooring.plane.configuration import server_config
 from mooring.plane.reloading import Reloading
 from mooring.plane.serving.pair import ServingPair, read_pair
+from mooring.plane.serving.trust import verifiable
+from mooring.settings.addresses import Endpoint
 from mooring.settings.serving import ServingSettings
 from tests.support.liveserver import start_server
 from tests.support.polling import eventually
@@ -45,6 +50,7 @@ class Room:
         )
         self.reloading = Reloading()
         self.told = 0
+        self.endpoints = [Endpoint("192.0.2.10", 6443)] if root else []
 
     def start(self) -> ServingPair:
         return ServingPair(
@@ -54,6 +60,7 @@ class Room:
             self.reloading,
             SystemClock().now,
             self._changed,
+            self.endpoints,
         )
 
     def _changed(self) -> None:
@@ -139,6 +146,70 @@ def test_a_certificate_of_an_unknown_ca_is_warned_of(room: Room, caplog: pytest.
     assert shown(pair) == STRANGER.certificate
     assert pair.root_ca.pem == CA.certificate_pem
     assert "no CA that is known here verifies the certificate of CN=stranger" in caplog.text
+
+
+def openssl(directory: Path, *lines: str) -> None:
+    """Run commands of openssl, such as those of the recipe in Kubernetes' documentation of certificates by hand."""
+    for line in lines:
+        subprocess.run(["openssl", *shlex.split(line)], cwd=directory, check=True, capture_output=True)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_an_issuer_that_has_the_name_of_the_certificate_is_not_taken_for_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """CA and certificate have one common name, and the certificate has no other: its issuer is named as itself."""
+    openssl(
+        tmp_path,
+        "genrsa -out ca.key 2048",
+        "req -x509 -new -nodes -key ca.key -subj /CN=192.0.2.1 -days 100 -out ca.crt",
+        "genrsa -out server.key 2048",
+        "req -new -key server.key -subj /CN=192.0.2.1 -out server.csr",
+        "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out server.crt -days 100",
+    )
+    recipe = Room(tmp_path)
+    recipe.replace((tmp_path / "server.crt").read_bytes(), (tmp_path / "server.key").read_bytes())
+    pair = recipe.start()
+    assert shown(pair).issuer == shown(pair).subject
+    assert pair.root_ca.pem == CA.certificate_pem
+    assert caplog.text.count("no CA that is known here verifies the certificate of CN=192.0.2.1") == 1
+    assert len(caplog.records) == 1
+
+
+ADDRESSES = [Endpoint(host, 6443) for host in ("192.0.2.10", "2001:db8::1", "api.example.com")]
+NAMES: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
+    "an address": (("192.0.2.10",), (0,)),
+    "an IPv6 address in another form": (("2001:db8:0:0:0:0:0:1",), (1,)),
+    "a DNS name in another case": (("API.example.com",), (2,)),
+    "a wildcard": (("*.example.com",), (2,)),
+    "a wildcard of two labels": (("*.com",), ()),
+    "all": (("192.0.2.10", "2001:db8::1", "api.example.com"), (0, 1, 2)),
+    "others": (("192.0.2.1", "example.com"), ()),
+    "none": ((), ()),
+}
+
+
+@pytest.mark.parametrize(("names", "usable"), NAMES.values(), ids=NAMES)
+def test_a_server_can_be_verified_under_the_published_addresses_that_its_certificate_names(
+    names: tuple[str, ...], usable: tuple[int, ...]
+) -> None:
+    certificate, now = CA.server(*names).certificate, SystemClock().now()
+    assert verifiable(ADDRESSES, [certificate], CA.certificate_pem, now) == tuple(ADDRESSES[index] for index in usable)
+    assert verifiable(ADDRESSES, [certificate], STRANGER_CA.certificate_pem, now) == ()
+
+
+def test_a_certificate_that_names_no_published_address_is_warned_of_once(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    room.endpoints = [Endpoint("api.example.com", 6443)]
+    room.start()
+    assert len(caplog.records) == 1
+    assert "names no published address (api.example.com), but " in caplog.text
+    assert "localhost" in caplog.text
+    caplog.clear()
+    named = CA.server("api.example.com")
+    room.replace(named.certificate_pem, named.key_pem)
+    assert "names no published address" not in caplog.text
 
 
 # ── which CAs verify it ──────────────────────────────────────────────────────────────────────────────────────────

@@ -101,6 +101,15 @@ def test_signers_of_the_supervisor_have_the_ca_of_those_of_kubernetes(tmp_path: 
     assert room.signing.chain_for(K3S_KUBELET_CLIENT) == (), "the default CA"
 
 
+def test_a_root_for_kubelets_signs_by_both_ways_and_verifies_no_client(tmp_path: Path) -> None:
+    certificate, key = pair(FIRST, tmp_path)
+    room = Room(cluster_signing_kubelet_serving_cert_file=certificate, cluster_signing_kubelet_serving_key_file=key)
+    assert room.name(KUBELET_SERVING) == room.name(K3S_KUBELET_SERVING) == "first"
+    assert room.name(K3S_KUBELET_CLIENT) == "kubernetes"
+    assert room.signing.client_cas() == {}, "its certificates are no clients of the API server"
+    assert FIRST.certificate not in CLUSTER.cluster_ca.trusted
+
+
 def test_a_signer_of_ones_own_with_a_ca_of_clients_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -20,6 +20,8 @@ from mooring.plane.standalone import ClockError, LeaseApi, StandaloneConfig, run
 from mooring.settings.approval import ApprovalSettings
 from mooring.settings.signing import SigningSettings
 from mooring.settings.standalone import StandaloneSettings
+from mooring.trust.kubeconfig.model import Cluster, Selected, User
+from tests.support.kubernetespeer import KubernetesPeer, kubernetes_peer
 from tests.support.liveserver import LiveServer
 from tests.support.manualclock import EPOCH
 from tests.support.ports import free_port
@@ -62,6 +64,37 @@ def test_health_and_metrics_of_a_process_that_works(live_server: LiveServer, ele
     running_line = 'mooring_controller_running{controller="token-cleaner-controller"} 1.0'
     text = served(live_server, "/metrics", lambda answer: running_line in answer, leader_elect=elected)
     assert f"leader_election_master_status {float(elected)}" in text
+
+
+def test_a_process_whose_api_server_is_away_is_alive_and_not_ready() -> None:
+    """A restart does not bring the API server back, and the process waits for it."""
+
+    async def run(peer: KubernetesPeer) -> None:
+        port = free_port()
+        selected = Selected(Cluster("kubernetes", peer.url, peer.ca_pem), User("admin"), "")
+        settings = {"leader_elect_resource_name": "test", "controllers": ("bootstrapsigner",), "healthz_port": port}
+        given = StandaloneConfig(
+            settings=StandaloneSettings.read(settings),
+            signing=SigningSettings(),
+            approval=ApprovalSettings(),
+            cluster=selected,
+        )
+        async with running(given, SystemClock(), secrets.token_bytes):
+            while not (await fetched(port, "/metrics")).count('controller="bootstrap-signer-controller"} 1.0'):
+                await asyncio.sleep(0.02)
+            assert (await fetched(port, "/readyz")).startswith("HTTP/1.1 200 ")
+            peer.is_away = True
+            peer.tear_down_watches()
+            while not (answer := await fetched(port, "/readyz")).startswith("HTTP/1.1 500 "):
+                await asyncio.sleep(0.02)
+            assert "[-]leaderElection failed: " in answer
+            alive = await fetched(port, "/livez")
+            assert alive.startswith("HTTP/1.1 200 ")
+            assert alive.endswith("[+]controllers ok\n[+]files ok\n")
+            assert (await fetched(port, "/healthz")).startswith("HTTP/1.1 500 ")
+
+    with kubernetes_peer() as peer:
+        asyncio.run(asyncio.wait_for(run(peer), SECONDS))
 
 
 class Answering:

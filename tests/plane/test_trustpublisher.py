@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from mooring.errors import StorageError
+from mooring.identity import MASTERS
 from tests.support.manualclock import EPOCH, settle
-from tests.support.serverroom import Server, open_server
+from tests.support.serverroom import Server, connection, open_server
 from tests.support.testca import ThrowawayCA
 
 CLUSTER_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
-NEXT = ThrowawayCA("next", EPOCH).certificate_pem
+NEXT_CA = ThrowawayCA("next", EPOCH)
+NEXT = NEXT_CA.certificate_pem
 
 
 def with_root_ca_file(path: Path, test: Callable[[Server], Awaitable[None]]) -> None:
@@ -53,6 +55,18 @@ def test_a_changed_bundle_reaches_cluster_info_and_new_connections(bundle: Path)
         assert (await server.get(CLUSTER_INFO)).obj["data"]["kubeconfig"] != first
         assert server.plane.serving.root_ca.pem == bundle.read_bytes()
         assert server.plane.context.current is not before
+
+    with_root_ca_file(bundle, test)
+
+
+def test_a_ca_that_only_verifies_the_server_certifies_no_client(bundle: Path) -> None:
+    async def test(server: Server) -> None:
+        await append_ca(server, bundle)
+        assert server.plane.serving.root_ca.pem.endswith(NEXT)
+        for name in ("jane", "system:masters"):
+            refused = await server.get("/api", via=connection([NEXT_CA.client(name, MASTERS).der]))
+            assert refused.status == 401
+        assert (await server.get("/api", via=connection([server.ca.client("jane").der]))).status == 200
 
     with_root_ca_file(bundle, test)
 

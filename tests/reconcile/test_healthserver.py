@@ -29,7 +29,7 @@ def serving(scenario: Callable[[int], Awaitable[None]], **failures: str) -> None
     checks = {name: lambda failure=failure: failure for name, failure in (FAILURES | failures).items()}
 
     async def run() -> None:
-        server = HealthServer(checks, lambda: b"metric 1\n")
+        server = HealthServer({"one": checks["one"]}, {"two": checks["two"]}, lambda: b"metric 1\n")
         port = await server.start("127.0.0.1", 0)
         try:
             await scenario(port)
@@ -44,6 +44,7 @@ def serving(scenario: Callable[[int], Awaitable[None]], **failures: str) -> None
     [
         (b"GET /healthz", b"200 OK", b"[+]one ok\n[+]two ok\n"),
         (b"GET /readyz?verbose", b"200 OK", b"[+]one ok\n[+]two ok\n"),
+        (b"GET /livez", b"200 OK", b"[+]one ok\n"),
         (b"HEAD /livez", b"200 OK", b""),
         (b"GET /metrics", b"200 OK", b"metric 1\n"),
         (b"GET /", b"404 Not Found", b"not found\n"),
@@ -64,11 +65,20 @@ def test_requests(request_line: bytes, status: bytes, body: bytes) -> None:
 
 def test_a_failed_check_is_500_with_its_reason() -> None:
     async def scenario(port: int) -> None:
-        answer = await ask(port, b"GET /livez HTTP/1.1\r\n\r\n")
+        answer = await ask(port, b"GET /readyz HTTP/1.1\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 500 ")
         assert answer.endswith(b"[+]one ok\n[-]two failed: no Lease\n")
+        assert (await ask(port, b"GET /livez HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
 
     serving(scenario, two="no Lease")
+
+
+def test_a_process_that_has_to_be_started_again_is_not_alive() -> None:
+    async def scenario(port: int) -> None:
+        answer = await ask(port, b"GET /livez HTTP/1.1\r\n\r\n")
+        assert answer.endswith(b"[-]one failed: it has ended\n")
+
+    serving(scenario, one="it has ended")
 
 
 def test_a_long_request_and_an_unfinished_one_get_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mooring.apimachinery.schema import Obj
+from mooring.controllers.actions import Still
 from mooring.errors import StorageError
 from mooring.reconcile.leaderelection import (
     LEASE_SECONDS,
@@ -327,10 +328,10 @@ async def test_a_stop_releases_only_its_own_lease(room: Room) -> None:
 @in_room
 async def test_a_candidate_that_loses_the_race_for_a_free_lease_waits(room: Room) -> None:
     class Late(RegistryApi):
-        async def update(self, plural: str, obj: Obj, subresource: str = "") -> Obj:
+        async def update(self, plural: str, obj: Obj, subresource: str = "", still: Still | None = None) -> Obj:
             if obj["spec"]["holderIdentity"] == "late":
                 await room.patch("leases", NAME, {"spec": {"holderIdentity": "faster"}}, NAMESPACE)
-            return await super().update(plural, obj, subresource)
+            return await super().update(plural, obj, subresource, still)
 
     spec = {"holderIdentity": "", "leaseDurationSeconds": 1}
     await room.create("leases", {"metadata": {"name": NAME}, "spec": spec}, NAMESPACE)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from mooring.api.view import Views
+from mooring.api.view import FixedView, Views
 from mooring.apimachinery.schema import Obj
 from mooring.errors import ForbiddenError, NotFoundError, StorageError
 from mooring.reconcile import lineage
-from mooring.reconcile.lineage import LineageWriter
+from mooring.reconcile.lineage import KeyCertifiedError, LineageWriter
 from mooring.reconcile.registryapi import RegistryApi
 from mooring.trust.discovery.errors import NotKubernetesError
 from mooring.trust.lineage.chain import Checkpoint, new_record
@@ -132,10 +133,9 @@ async def test_a_writer_that_never_comes_first_gives_up(room: Room, monkeypatch:
 async def test_a_cluster_without_the_kind_records_nothing_and_says_so_once(
     room: Room, caplog: pytest.LogCaptureFixture
 ) -> None:
-    missing = NotKubernetesError("POST /apis/mooring.dev", "status 404 without a Kubernetes Status")
     unknown = NotFoundError("the server could not find the requested resource")
     down = NotKubernetesError("POST /apis/mooring.dev", "status 502 without a Kubernetes Status")
-    writer = LineageWriter(failing(room, missing, unknown, down))
+    writer = LineageWriter(failing(room, unknown, unknown, down))
     await writer.append(entry(1))
     await writer.append(entry(2))
     assert verified(room).records == 0
@@ -150,7 +150,69 @@ async def test_a_cluster_without_the_kind_records_nothing_and_says_so_once(
 async def test_a_read_of_a_kind_that_is_not_there_is_the_same(room: Room) -> None:
     class Without(RegistryApi):
         async def get(self, plural: str, namespace: str, name: str) -> Obj:
-            raise NotKubernetesError("GET /apis/mooring.dev", "status 404 without a Kubernetes Status")
+            raise NotFoundError("the server could not find the requested resource")
+
+        async def create(self, plural: str, obj: Obj) -> Obj:
+            raise NotFoundError("the server could not find the requested resource")
 
     await LineageWriter(Without(room.registry, masters_only, room.clock)).append(entry(1))
     assert verified(room).records == 0
+
+
+def certified(key: str, uid: str, until: str = "2027-01-01T00:00:00Z") -> Obj:
+    return {**entry(1), "publicKey": f"sha256:{key * 64}", "requestUID": uid, "notAfter": until}
+
+
+async def appended(writer: LineageWriter, one: Obj) -> bool:
+    try:
+        await writer.append(one, True)
+    except KeyCertifiedError:
+        return False
+    return True
+
+
+@in_room
+async def test_of_requests_for_one_key_at_one_moment_the_chain_takes_one(room: Room) -> None:
+    writers = [LineageWriter(api_of(room)) for _ in range(3)]
+    requests = [certified("a", f"request-{number}") for number in range(6)]
+    taken = await asyncio.gather(
+        *(appended(writers[number % 3], one) for number, one in enumerate(requests)),
+        appended(writers[0], certified("b", "request-of-another-key")),
+    )
+    assert (taken[:6].count(True), taken[6]) == (1, True)
+    assert sorted(one["publicKey"][-1] for one in verified(room).entries) == ["a", "b"]
+
+
+@in_room
+async def test_a_key_is_free_again_when_its_certificate_has_ended(room: Room) -> None:
+    writer = LineageWriter(api_of(room))
+    assert await appended(writer, certified("a", "ended", until="2025-12-31T00:00:00Z"))
+    assert await appended(writer, certified("a", "first"))
+    assert await appended(writer, certified("a", "first")), "the same request is signed again after a crash"
+    assert not await appended(writer, certified("a", "second"))
+    await writer.append(certified("a", "of a signer without the rule"))
+
+
+@in_room
+async def test_a_claim_waits_for_the_newest_record(room: Room) -> None:
+    class Blind(RegistryApi):
+        views = views_of({"lineagerecords": FixedView()})
+
+    await LineageWriter(api_of(room)).append(certified("a", "first"))
+    blind = LineageWriter(Blind(room.registry, masters_only, room.clock))
+    with pytest.raises(StorageError, match="has not arrived"):
+        await blind.append(certified("a", "second"), True)
+
+
+@in_room
+async def test_a_cluster_whose_records_are_not_watched_claims_nothing(room: Room) -> None:
+    class Unwatched(RegistryApi):
+        views = views_of({})
+
+    writer = LineageWriter(Unwatched(room.registry, masters_only, room.clock))
+    assert await appended(writer, certified("a", "first"))
+    assert await appended(writer, certified("a", "second"))
+
+
+def views_of(views: Views) -> Any:
+    return property(lambda self: views)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from mooring.api.view import Views
+from mooring.api.view import Views, guarded, readable
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import (
     Action,
@@ -22,9 +22,10 @@ from mooring.controllers.actions import (
     Key,
     Requeue,
     Retry,
+    Still,
     Update,
 )
-from mooring.errors import ForbiddenError, NotFoundError, StorageError
+from mooring.errors import ForbiddenError, NotFoundError, StorageError, UnreadableObjectError
 from mooring.reconcile.clusterapi import OnEvent
 from mooring.reconcile.loop import MAX_ACCESS_CHECKS, Reconciler
 from mooring.reconcile.registryapi import RegistryApi
@@ -210,11 +211,11 @@ async def test_a_conflict_is_planned_again_with_the_new_state(room: Room) -> Non
     class Meddled(RegistryApi):
         meddled = False
 
-        async def update(self, plural: str, obj: Obj, subresource: str = "") -> Obj:
+        async def update(self, plural: str, obj: Obj, subresource: str = "", still: Still | None = None) -> Obj:
             if not self.meddled:
                 self.meddled = True
                 await room.patch("configmaps", "a", {"data": {"theirs": "x"}})
-            return await super().update(plural, obj, subresource)
+            return await super().update(plural, obj, subresource, still)
 
     def ours(key: Key, views: Views, now: datetime) -> Sequence[Action]:
         found = views["configmaps"].get(key[1], key[0])
@@ -462,3 +463,57 @@ async def test_plan_again_enqueues_all_keys_of_a_controller(room: Room) -> None:
     reconciler.plan_again(asked.name)
     await settle()
     assert len(asked.names) == 4
+
+
+@in_room
+async def test_an_object_that_cannot_be_read_stops_the_plans_that_need_it_and_no_other(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="mooring.controllers")
+    await room.create("secrets", secret("lost"))
+    for name in ("needs", "goes-on"):
+        await room.create("configmaps", {"metadata": {"name": name}})
+    good = await room.storage.get("/registry/secrets/default/lost")
+    assert good is not None
+    await room.storage.update(good.key, b"junk", expected=good.revision)
+    await settle()
+
+    def script(key: Key, views: Views, now: datetime) -> Sequence[Action]:
+        if key[1] == "needs" and views["secrets"].get("lost", "default") is None:
+            return [Create("configmaps", {"metadata": {"name": "wrong", "namespace": "default"}})]
+        return [Create("configmaps", {"metadata": {"name": f"{key[1]}-done", "namespace": "default"}})]
+
+    controller = Scripted(script, watches=("configmaps", "secrets"))
+    async with running(room, [controller]):
+        await until(lambda: exists(room, "configmaps", "goes-on-done", "default"))
+        for _ in range(10):
+            await room.clock.advance(10)
+        waiting = [record.getMessage() for record in caplog.records if "default/needs waits" in record.getMessage()]
+        assert len(waiting) == 1
+        assert "secrets default/lost cannot be read" in waiting[0]
+        assert "Traceback" not in caplog.text
+        assert controller.names.count("needs") > 3
+        found = await room.storage.get(good.key)
+        assert found is not None
+        await room.storage.update(good.key, good.value, expected=found.revision)
+        await room.clock.advance(1000)
+        await until(lambda: exists(room, "configmaps", "needs-done", "default"))
+        assert not exists(room, "configmaps", "wrong", "default")
+    assert not exists(room, "configmaps", "wrong", "default")
+
+
+@in_room
+async def test_a_list_that_a_plan_needs_whole_is_refused_while_one_object_cannot_be_read(room: Room) -> None:
+    await room.create("secrets", secret("a"))
+    await room.storage.create("/registry/secrets/default/lost", b"junk")
+    await settle()
+    view = guarded(room.registry.views)["secrets"]
+    with pytest.raises(UnreadableObjectError, match="secrets default/lost cannot be read"):
+        view.list("default")
+    assert list(view.list("other")) == []
+    assert [obj["metadata"]["name"] for obj in readable(view).list("default")] == ["a"]
+    assert readable(readable(view)) is readable(view)
+    assert (view.revision, view.changed(0)) == (readable(view).revision, readable(view).changed(0))
+    assert view.problem("lost", "default")
+    assert view.problem("a", "default") == ""
+    assert list(view.unreadable()) == [("default", "lost")]

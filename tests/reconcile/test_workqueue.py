@@ -8,8 +8,9 @@ from datetime import timedelta
 
 import pytest
 
+from mooring.clock import JUMP_SECONDS
 from mooring.controllers.actions import Key
-from mooring.reconcile.workqueue import LONGEST_SLEEP, MAX_DELAY, SLACK, WorkQueue
+from mooring.reconcile.workqueue import MAX_DELAY, SLACK, WorkQueue
 from tests.support.manualclock import EPOCH, ManualClock, settle
 
 A, B = ("ns", "a"), ("ns", "b")
@@ -83,7 +84,7 @@ def test_a_waiting_worker_gets_the_next_key() -> None:
         pytest.param([5.0, 10.0], 5.0, id="a later one is not needed: the plan asks again"),
         pytest.param([0.0], 0.0, id="now"),
         pytest.param([-5.0], 0.0, id="a moment that has passed"),
-        pytest.param([3 * LONGEST_SLEEP], 3 * LONGEST_SLEEP, id="further than the longest sleep"),
+        pytest.param([3 * JUMP_SECONDS], 3 * JUMP_SECONDS, id="further than the longest sleep"),
     ],
 )
 def test_a_key_is_planned_at_its_moment(moments: list[float], due: float) -> None:
@@ -100,6 +101,25 @@ def test_a_key_is_planned_at_its_moment(moments: list[float], due: float) -> Non
         queue.done(A)
         await clock.advance(100.0)
         assert len(queue) == 0, "a replaced moment queues nothing"
+
+    with_queue(body)
+
+
+@pytest.mark.parametrize(
+    ("due", "jump"),
+    [
+        pytest.param(86400.0, 86401.0, id="a clock that is set past the moment"),
+        pytest.param(86400.0, -3600.0, id="a clock that is set back: the plan decides anew when it is due"),
+        pytest.param(0.005, -365 * 86400.0, id="a back-off of a clock that ran a year ahead"),
+    ],
+)
+def test_a_jump_of_the_wall_clock_is_noticed_within_a_minute(due: float, jump: float) -> None:
+    async def body(queue: WorkQueue, clock: ManualClock) -> None:
+        await settle()
+        queue.add_at(A, EPOCH + seconds(due))
+        clock.set(clock.now() + seconds(jump))
+        await clock.advance(60.0)
+        assert len(queue) == 1
 
     with_queue(body)
 

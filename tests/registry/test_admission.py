@@ -10,23 +10,28 @@ import asyncio
 import base64
 import dataclasses
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from mooring.api.kind import Change
 from mooring.api.kinds import KINDS
+from mooring.api.mooring import ends
 from mooring.api.view import FixedView
 from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
+from mooring.clock import rfc3339
 from mooring.errors import ApiError, ConfigError, ForbiddenError, InvalidError, NotFoundError
-from mooring.identity import MASTERS, NODE_PREFIX, NODES, RECOVERING_NODES, UserInfo
+from mooring.identity import API_SERVER, MASTERS, NODE_PREFIX, NODES, RECOVERING_NODES, UserInfo
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
 from mooring.registry.admission.noderestriction.plugin import forbidden_labels
 from mooring.registry.admission.request import AdmissionRequest
+from mooring.registry.admission.settledends import SettledEnds
 from mooring.registry.admission.table import ADMISSION, ALWAYS_ENABLED, build
 from mooring.trust.lineage.chain import START, Checkpoint, new_record
 from tests.support.manualclock import EPOCH
@@ -37,6 +42,7 @@ NODE = UserInfo(NODE_PREFIX + "n1", groups=(NODES,))
 NAMELESS = UserInfo("someone", groups=(NODES,))
 USER = UserInfo("user")
 KEY = generate_key()
+HOUR = timedelta(hours=1)
 KUBELET_CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
 CLIENT = "kubernetes.io/kube-apiserver-client"
 
@@ -361,6 +367,36 @@ def test_a_request_only_validation_can_read_is_refused_all_the_same(plugin: str)
         ADMISSION[plugin]().admit(asked)
 
 
+OWN_NODE = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u1"}
+
+
+@pytest.mark.parametrize("subresource", ["", "status"])
+@in_room
+async def test_a_node_changes_no_finalizers_that_others_set(room: Room, subresource: str) -> None:
+    await room.create("nodes", {"metadata": {"name": "n1", "finalizers": ["a.b/c"]}})
+    for finalizers in (None, ["a.b/c", "d.e/f"]):
+        with suppress(ForbiddenError):  # the strategy of the status ignores metadata
+            await room.patch(
+                "nodes", "n1", {"metadata": {"finalizers": finalizers}}, subresource=subresource, user=NODE
+            )
+    with suppress(InvalidError):
+        await room.patch("nodes", "n1", {"metadata": {"deletionTimestamp": None}}, subresource=subresource, user=NODE)
+    assert (await room.get("nodes", "n1")).obj["metadata"]["finalizers"] == ["a.b/c"]
+    await room.patch("nodes", "n1", {"metadata": {"labels": {"free": "1"}}}, user=NODE)
+    await room.delete("nodes", "n1", user=ADMIN)
+    with suppress(ForbiddenError, InvalidError):
+        await room.patch(
+            "nodes",
+            "n1",
+            {"metadata": {"deletionTimestamp": None, "finalizers": []}},
+            subresource=subresource,
+            user=NODE,
+        )
+    metadata = (await room.get("nodes", "n1")).obj["metadata"]
+    assert metadata["deletionTimestamp"]
+    assert metadata["finalizers"] == ["a.b/c"]
+
+
 # -- nodes ----------------------------------------------------------------------------------------------------------
 
 
@@ -382,6 +418,31 @@ def test_a_request_only_validation_can_read_is_refused_all_the_same(plugin: str)
             csr(pem(NODE_PREFIX + "n2", NODES), KUBELET_CLIENT),
             "can only create a node CSR with CN=system:node:n1",
         ),
+        ("nodes", "", {"metadata": {"name": "n1", "finalizers": ["a.b/c"]}}, "is not allowed to modify finalizers"),
+        (
+            "nodes",
+            "",
+            {"metadata": {"name": "n1", "ownerReferences": [OWN_NODE]}},
+            "not allowed to modify ownerReferences",
+        ),
+        (
+            "certificatesigningrequests",
+            "",
+            {**csr(pem(NODE_PREFIX + "n1", NODES), KUBELET_CLIENT), "metadata": {"name": "c", "finalizers": ["a.b/c"]}},
+            "is not allowed to modify finalizers",
+        ),
+        (
+            "leases",
+            "kube-node-lease",
+            {"metadata": {"name": "n1", "ownerReferences": [{**OWN_NODE, "name": "n2"}]}},
+            "is not allowed to set an owner other than its own Node",
+        ),
+        (
+            "leases",
+            "kube-node-lease",
+            {"metadata": {"name": "n1", "ownerReferences": [{**OWN_NODE, "blockOwnerDeletion": True}]}},
+            "is not allowed to set an owner other than its own Node",
+        ),
         (
             "certificaterevocations",
             "",
@@ -395,6 +456,11 @@ def test_a_request_only_validation_can_read_is_refused_all_the_same(plugin: str)
         "another's lease",
         "a lease elsewhere",
         "another's certificate",
+        "a finalizer of its Node",
+        "an owner of its Node",
+        "a finalizer of a request",
+        "an owner that is another node",
+        "an owner whose deletion it blocks",
         "a revocation",
     ],
 )
@@ -413,7 +479,9 @@ async def test_a_node_has_its_own(room: Room) -> None:
     await room.create("nodes", {"metadata": {"name": "n1", "labels": own}}, user=NODE)
     await room.patch("nodes", "n1", {"metadata": {"labels": {"free": None}}}, user=NODE)
     await room.patch("nodes", "n1", {"status": {"phase": "Running"}}, subresource="status", user=NODE)
-    await room.create("leases", {"metadata": {"name": "n1"}}, "kube-node-lease", user=NODE)
+    await room.create(
+        "leases", {"metadata": {"name": "n1", "ownerReferences": [OWN_NODE]}}, "kube-node-lease", user=NODE
+    )
     await room.patch("leases", "n1", {"spec": {"holderIdentity": "n1"}}, "kube-node-lease", user=NODE)
     await room.delete("leases", "n1", "kube-node-lease", user=NODE)
     await room.create("certificatesigningrequests", csr(pem(NODE_PREFIX + "n1", NODES), KUBELET_CLIENT), user=NODE)
@@ -437,9 +505,10 @@ async def test_a_node_has_its_own(room: Room) -> None:
             {"metadata": {"labels": {"x.node-restriction.kubernetes.io/a": "b", "k8s.io/c": "d"}}},
             "is not allowed to modify labels: k8s.io/c, x.node-restriction.kubernetes.io/a",
         ),
+        ("n1", {"metadata": {"finalizers": ["a.b/c"]}}, "is not allowed to modify finalizers"),
         ("n2", {"metadata": {"labels": {"free": "1"}}}, 'is not allowed to modify node "n2"'),
     ],
-    ids=["taints", "owner references", "protected labels", "another node"],
+    ids=["taints", "owner references", "protected labels", "finalizers", "another node"],
 )
 @in_room
 async def test_a_node_may_not_change(room: Room, name: str, patch: Obj, why: str) -> None:
@@ -725,5 +794,61 @@ def test_recorded_serial_numbers_stay_and_are_bounded() -> None:
     views = {"nodeidentities": FixedView(IDENTITIES)}
     plugin.admit(request("certificaterevocations", "UPDATE", namespace="", new=new, old=old, views=views))
     assert new["spec"]["knownSerialNumbers"] == [*old["spec"]["knownSerialNumbers"][1:], "c3"]
+    kept: Obj = {"metadata": {"name": "x"}, "spec": {"nodeName": "n2", "issuedBefore": rfc3339(EPOCH - HOUR)}}
+    plugin.admit(request("certificaterevocations", "UPDATE", namespace="", new=kept, old=old, views=views))
+    assert kept["spec"]["knownSerialNumbers"] == old["spec"]["knownSerialNumbers"], "the machine may be back since"
     plugin.admit(request("certificaterevocations", "DELETE", namespace="", old=old, views=views))
     plugin.admit(request("nodes", "CREATE", namespace="", new={"metadata": {"name": "x"}}, views=views))
+
+
+# -- the ends that a restored store would bring back ------------------------------------------------------------------
+
+BACK = {ends.key_of(ends.End.NODE, "n1"): ends.entry("n1", {"uid": "u1"})}
+WAIVED = {ends.WAIVED + key: text for key, text in BACK.items()}
+MORE = {ends.more_key("node", "s1"): "{}"}
+SERVER = UserInfo(API_SERVER, groups=(MASTERS,))
+ENDS = {"metadata": {"name": ends.NAME, "namespace": ends.NAMESPACE}}
+
+
+def ends_write(operation: str, node: bool = True, name: str = ends.NAME, **what: Any) -> AdmissionRequest:
+    nodes = FixedView([{"metadata": {"name": "n1", "uid": "u1"}}] if node else [])
+    views = {"nodes": nodes, "nodeidentities": FixedView([])}
+    given = {"old": {**ENDS, "data": BACK}, "new": None, "user": ADMIN, **what}
+    return request(ends.CONFIG_MAPS, operation, namespace=ends.NAMESPACE, name=name, views=views, **given)
+
+
+@pytest.mark.parametrize(
+    ("write", "why"),
+    [
+        pytest.param(ends_write("DELETE"), "node.n1 is not settled", id="its deletion"),
+        pytest.param(ends_write("UPDATE", new=ENDS), "node.n1 is not settled", id="a write that leaves an end out"),
+        pytest.param(ends_write("UPDATE", new={**ENDS, "data": WAIVED}), None, id="one that waives it"),
+        pytest.param(ends_write("UPDATE", new=ENDS, node=False), None, id="one after the end"),
+        pytest.param(ends_write("DELETE", old={**ENDS, "data": WAIVED}), None, id="the deletion of what was waived"),
+        pytest.param(
+            ends_write("UPDATE", new={**ENDS, "data": BACK, "immutable": True}), "may not be immutable", id="immutable"
+        ),
+        pytest.param(
+            ends_write("CREATE", old=None, new={**ENDS, "immutable": True}, name=""),
+            "may not be immutable",
+            id="immutable from the start",
+        ),
+        pytest.param(ends_write("DELETE", old={**ENDS, "data": MORE}), "is not settled", id="while a server has more"),
+        pytest.param(
+            ends_write("UPDATE", old={**ENDS, "data": MORE}, new=ENDS, user=SERVER),
+            None,
+            id="that server lists the rest",
+        ),
+        pytest.param(
+            ends_write("UPDATE", new=ENDS, user=SERVER), "node.n1 is not settled", id="a server leaves an end out, too"
+        ),
+        pytest.param(ends_write("DELETE", name="other"), None, id="another ConfigMap"),
+        pytest.param(request("secrets", "DELETE", name=ends.NAME), None, id="another kind"),
+    ],
+)
+def test_the_list_of_ends_loses_only_what_is_settled(write: AdmissionRequest, why: str | None) -> None:
+    if why is None:
+        SettledEnds().admit(write)
+        return
+    with pytest.raises(ForbiddenError, match=why):
+        SettledEnds().admit(write)

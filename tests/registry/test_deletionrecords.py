@@ -11,6 +11,7 @@ import pytest
 from mooring.api.mooring.membership import has_ended, new_identity
 from mooring.apimachinery.options import DeleteOptions
 from mooring.apimachinery.schema import Obj
+from mooring.clock import rfc3339
 from mooring.errors import ConflictError, ForbiddenError, NotFoundError, StorageError
 from mooring.identity import NODES, UserInfo
 from mooring.registry.write.deletionrecords import deletion_records
@@ -58,7 +59,8 @@ async def by_a_collection(room: Room) -> None:
 async def by_the_last_finalizer(room: Room) -> None:
     await room.patch("nodes", "n1", {"metadata": {"finalizers": ["example.com/hold"]}})
     assert not (await room.delete("nodes", "n1")).gone
-    assert not await recorded(room), "a Node that is held exists"
+    assert await ended(room), "a finalizer does not prolong a membership"
+    assert not (await room.delete("nodes", "n1")).gone
     await room.patch("nodes", "n1", {"metadata": {"finalizers": None}})
 
 
@@ -94,7 +96,8 @@ def test_a_machine_that_may_return_is_no_former_member() -> None:
 async def test_a_name_without_an_identity_gets_one(room: Room) -> None:
     uid = await registered(room)
     await room.delete("nodes", "n1")
-    assert (await room.get(IDENTITIES, "n1")).obj["spec"] == {"nodeUID": uid}
+    spec = (await room.get(IDENTITIES, "n1")).obj["spec"]
+    assert spec == {"nodeUID": uid, "changedAt": rfc3339(room.change().now)}
 
 
 @in_room
@@ -227,12 +230,25 @@ def test_a_machine_that_joined_again_in_between_stays_a_member(known: bool) -> N
     asyncio.run(body())
 
 
+@in_room
+async def test_a_machine_that_joined_while_its_former_node_was_held_stays_a_member(room: Room) -> None:
+    """A person approves the next machine; the last finalizer of the former Node does not end its membership."""
+    await member(room, finalizers=["example.com/hold"])
+    await room.delete("nodes", "n1")
+    assert await ended(room)
+    await room.patch(IDENTITIES, "n1", {"spec": {"keys": [KEY], "nodeUID": None}})
+    await room.patch("nodes", "n1", {"metadata": {"finalizers": None}})
+    assert not await ended(room)
+    assert not await recorded(room)
+
+
 @in_intercepted_room
 async def test_a_node_that_was_deleted_before_the_record_is_read(room: Room, storage: Intercepted) -> None:
-    """A finalizer is removed twice at once: the second finds that the Node is gone."""
+    """The deletion was not recorded when it began, and a finalizer is removed twice at once: the second finds no Node."""
     await member(room)
     await room.patch("nodes", "n1", {"metadata": {"finalizers": ["example.com/hold"]}})
     await room.delete("nodes", "n1")
+    await room.patch(IDENTITIES, "n1", {"spec": {"nodeUID": None, "changedAt": None}})
 
     async def remove() -> None:
         await room.patch("nodes", "n1", {"metadata": {"finalizers": None}})

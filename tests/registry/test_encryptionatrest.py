@@ -8,15 +8,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from mooring.api.kind import Change
+from mooring.api.kinds import KINDS
+from mooring.api.view import ViewFollower
 from mooring.apimachinery.schema import Obj
 from mooring.errors import AlreadyExistsError, ConflictError, InternalServerError, InvalidError
+from mooring.identity import UserInfo
 from mooring.plane.encryption import stored_resources
 from mooring.registry.cache.stored import encoded
+from mooring.registry.cache.watchcache import WatchCache
 from mooring.registry.write.writer import WRITE_TRIES
-from mooring.storage.contract import Entry, Storage
+from mooring.storage.contract import Entry, Page, Storage
 from mooring.storage.encryption.providers import Providers
 from mooring.storage.encryption.storage import EncryptedStorage
 from mooring.storage.memory import MemoryStorage
@@ -170,11 +176,12 @@ async def unsafe_delete_removes_what_cannot_be_read_and_nothing_else(plane: Plan
     await plane.inner.create("/registry/secrets/default/garbage", b"no object")
     async with open_room(plane.room.storage, clock=plane.room.clock) as restarted:
         registry, secrets = restarted.registry, kind("secrets")
+        change = Change(UserInfo("jane"), restarted.clock.now())
         for name in ("b", "missing"):
             with pytest.raises(InvalidError, match="is exclusively used to delete corrupt object"):
-                await registry.delete_unreadable(secrets, "default", name)
+                await registry.delete_unreadable(secrets, "default", name, change)
         for name in ("a", "garbage"):
-            await registry.delete_unreadable(secrets, "default", name)
+            await registry.delete_unreadable(secrets, "default", name, change)
             assert await plane.inner.get(f"/registry/secrets/default/{name}") is None
         assert await restarted.names("secrets") == ["b", "c"]
         await restarted.watch("secrets", "default")
@@ -197,11 +204,12 @@ async def test_an_unsafe_delete_judges_the_value_that_it_removes(plane: Plane) -
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plane.room.storage, "get", read_and_lose)
+        change = Change(UserInfo("jane"), plane.room.clock.now())
         with pytest.raises(ConflictError, match="has been modified"):
-            await plane.room.registry.delete_unreadable(kind("secrets"), "default", "a")
+            await plane.room.registry.delete_unreadable(kind("secrets"), "default", "a", change)
         writes.append(encoded(kind("secrets").resource, secret("a", metadata={"namespace": "default"})))
         with pytest.raises(InvalidError, match="exclusively"):
-            await plane.room.registry.delete_unreadable(kind("secrets"), "default", "a")
+            await plane.room.registry.delete_unreadable(kind("secrets"), "default", "a", change)
     await settle()
     assert await plane.room.names("secrets", "default") == ["a", "b"]
 
@@ -220,7 +228,9 @@ async def test_the_key_that_comes_back_makes_the_object_readable_again(plane: Pl
 
 
 @in_plane
-async def test_an_object_that_becomes_unreadable_keeps_its_last_state_in_views(plane: Plane) -> None:
+async def test_an_object_that_becomes_unreadable_is_absent_from_views_and_its_watches_see_no_deletion(
+    plane: Plane,
+) -> None:
     await lose_the_key(plane)
     await plane.room.watch("secrets", resourceVersion=str(plane.room.registry.revision))
     found = await plane.inner.get(KEY)
@@ -229,13 +239,88 @@ async def test_an_object_that_becomes_unreadable_keeps_its_last_state_in_views(p
     await settle()
     assert plane.room.seen == []
     assert await plane.problem(plane.room.get("secrets", "a")) == UNREADABLE
-    assert plane.room.registry.views["secrets"].get("a", "default") is not None
+    view = plane.room.registry.views["secrets"]
+    assert view.get("a", "default") is None
+    assert "a" not in [obj["metadata"]["name"] for obj in view.list("default")]
+    assert view.problem("a", "default") == UNREADABLE.partition(f'"{KEY}": ')[2]
+    assert list(view.unreadable()) == list(view.unreadable("default")) == [("default", "a")]
+    assert not view.unreadable("other")
     changed = await plane.inner.get(KEY)
     assert changed is not None
     await plane.inner.delete(KEY, expected=changed.revision)
     await settle()
     assert plane.room.seen == ["DELETED a"]
     assert await plane.room.names("secrets", "default") == ["b"]
+
+
+@in_plane
+async def test_a_state_that_was_read_stays_readable_while_the_store_has_no_newer_one(plane: Plane) -> None:
+    await plane.use(local("aesgcm", "lost"), IDENTITY)
+    await plane.room.create("secrets", secret("a"))
+    await plane.use(IDENTITY)
+    await plane.inner.create("/registry/secrets/default/b", b"junk")
+    await settle()
+    await plane.use(local("aesgcm", "other"), IDENTITY)  # everything is read again
+    assert list(plane.room.registry.cache.unreadable) == ["/registry/secrets/default/b"]
+    assert (await plane.room.get("secrets", "a")).obj["data"] == {"key": "dmFsdWU="}
+
+
+@in_plane
+async def test_followers_of_a_view_see_what_can_be_read_again(plane: Plane) -> None:
+    await lose_the_key(plane)
+    async with open_room(plane.room.storage, clock=plane.room.clock) as restarted:
+        plane.providers.subscribe(restarted.registry.relist_soon)
+        view, follower = restarted.registry.views["secrets"], ViewFollower()
+        assert follower.changes(view) is not None
+        await plane.use(IDENTITY, local("aesgcm", "lost"))  # the store has no newer revision
+        found = follower.changes(view)
+        assert found is not None
+        assert (("default", "a"), True) in [(key, obj is not None) for key, obj in found[1]]
+
+
+@in_plane
+async def test_a_key_that_comes_back_while_the_state_is_read_is_used_at_once(plane: Plane) -> None:
+    await lose_the_key(plane)
+    cache = WatchCache(plane.room.storage, KINDS, plane.room.clock)
+    read, pages = plane.room.storage.range, []
+
+    async def reading(*arguments: Any, **options: Any) -> Page:
+        pages.append(await read(*arguments, **options))
+        if len(pages) == 1:
+            await plane.providers.replace(parse(file(entry("secrets", IDENTITY, local("aesgcm", "lost"))), "f"))
+            await cache.relist()  # as its subscriber does
+        return pages[-1]
+
+    with patch.object(plane.room.storage, "range", reading):
+        await cache.start()
+    await cache.stop()
+    assert len(pages) == 2
+    assert cache.unreadable == {}
+
+
+@pytest.mark.parametrize("cipher", ["aescbc", "secretbox", "aesgcm"])
+def test_a_value_that_is_copied_over_another_is_not_served_under_its_name(cipher: str) -> None:
+    async def body() -> None:
+        async with open_plane() as plane:
+            await copied_over_another(plane, cipher)
+
+    asyncio.run(body())
+
+
+async def copied_over_another(plane: Plane, cipher: str) -> None:
+    await plane.use(local(cipher, "one"), IDENTITY)
+    await plane.room.create("secrets", secret("a"))
+    await plane.room.create("secrets", secret("b"))
+    await plane.room.create("secrets", secret("a"), namespace="other")
+    copied = await plane.raw("/registry/secrets/default/b")
+    for key in (KEY, "/registry/secrets/other/a"):
+        found = await plane.inner.get(key)
+        assert found is not None
+        await plane.inner.update(key, copied, expected=found.revision)
+    await settle()
+    for namespace in ("default", "other"):
+        assert "unable to transform key" in await plane.problem(plane.room.get("secrets", "a", namespace=namespace))
+    assert (await plane.room.get("secrets", "b")).obj["metadata"]["name"] == "b"
 
 
 @in_plane

@@ -283,7 +283,7 @@ async def test_reads_go_to_the_store_when_the_cache_does_not_catch_up(room: Room
     await room.registry.stop()  # the cache follows no more, the store lives on
     await room.storage.create(
         "/registry/secrets/default/new",
-        b'{"kind":"Secret","apiVersion":"v1","metadata":{"name":"new","labels":{"odd":"0"}}}',
+        b'{"kind":"Secret","apiVersion":"v1","metadata":{"name":"new","namespace":"default","labels":{"odd":"0"}}}',
     )
     assert not room.registry.ready
     assert (await room.get("secrets", "new")).obj["metadata"]["labels"] == {"odd": "0"}

@@ -14,7 +14,7 @@ import pytest
 from mooring.api.kind import Kind
 from mooring.api.kinds import KINDS
 from mooring.clock import SystemClock
-from mooring.errors import AlreadyExistsError, NotFoundError, StorageError
+from mooring.errors import AlreadyExistsError, InternalServerError, NotFoundError, StorageError
 from mooring.registry.cache import stored
 from mooring.registry.cache.stored import encoded
 from mooring.registry.cache.watchcache import RETRY_FIRST
@@ -22,6 +22,7 @@ from mooring.registry.longwork import LONG_BYTES
 from mooring.storage.contract import Change, CompactedError
 from mooring.storage.memory import MemoryStorage
 from mooring.storage.sqlite.driver import SqliteStorage
+from tests.support.manualclock import settle
 from tests.support.registryroom import NAMESPACES, Room, in_room, kind, open_room, secret
 
 
@@ -289,22 +290,30 @@ async def test_bytes_of_another_writer_are_taken_over_in_our_shape(room: Room) -
         b'{"metadata":{}}',
         b'{"kind":"Secret","apiVersion":"v1"}',
         b'{"kind":"Secret","apiVersion":"v2","metadata":{"name":"a"}}',
+        b'{"kind":"Secret","apiVersion":"v1","metadata":{"name":"a","namespace":"default"},"data":{"a":tru}}',
+        b'{"kind":"Secret","apiVersion":"v1","metadata":{"name":"a","namespace":"default"},"data":{"a":"\xff"}}',
         b"k8s\0binary",
     ],
 )
 @in_room
-async def test_bytes_that_are_no_object_count_as_absent_and_stop_nothing(
+async def test_bytes_that_are_no_object_cannot_be_read_and_stop_nothing(
     room: Room, value: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     await room.create("secrets", secret("b"))
     await room.watch("secrets")
+    await room.create("secrets", secret("c"))
     await room.storage.create("/registry/secrets/default/a", value)
-    assert await room.names("secrets") == ["b"]
     entry = await room.storage.get("/registry/secrets/default/b")
     assert entry is not None
     await room.storage.update(entry.key, value, expected=entry.revision)
-    assert await room.names("secrets") == []
-    assert room.seen == ["ADDED b", "DELETED b"]
+    await settle()
+    with pytest.raises(InternalServerError, match="a stored object of secrets cannot be read"):
+        await room.names("secrets")
+    assert (await room.get("secrets", "c")).name == "c"
+    view = room.registry.views["secrets"]
+    assert [obj["metadata"]["name"] for obj in view.list()] == ["c"]
+    assert set(view.unreadable()) == {("default", "a"), ("default", "b")}
+    assert room.seen == ["ADDED b", "ADDED c"]
     assert "a stored object of secrets cannot be read" in caplog.text
     assert value not in caplog.text.encode() or not value
     caplog.clear()
@@ -319,14 +328,14 @@ async def test_keys_of_kinds_not_served_are_passed_over(room: Room, key: str) ->
     assert await room.names("nodes") == []
 
 
-def test_a_broken_object_with_the_right_beginning_is_told_when_it_is_decoded() -> None:
+def test_a_broken_object_with_the_right_beginning_cannot_be_read() -> None:
     async def scenario() -> None:
         async with open_room() as room:
             await room.storage.create(
                 "/registry/secrets/default/a", b'{"kind":"Secret","apiVersion":"v1","metadata":{"name":"a"'
             )
-            with pytest.raises(StorageError, match="not valid JSON"):
-                _ = (await room.get("secrets", "a")).obj
+            with pytest.raises(InternalServerError, match="not valid JSON"):
+                await room.get("secrets", "a")
 
     asyncio.run(scenario())
 

@@ -99,7 +99,7 @@ def _back_up(page: Page) -> None:
     assert file.name in saved
     for line in others:
         assert file.name in page.run(re.sub(r"on-demand-\w+\.snapshot", file.name, line))
-    with pytest.raises(AssertionError, match="the target is not empty"):
+    with pytest.raises(AssertionError, match="is used by the process"):
         page.run(re.sub(r"on-demand-\w+\.snapshot", file.name, restore))
 
     saved = page.run(BACKUP["Save"][0])
@@ -111,6 +111,9 @@ def _back_up(page: Page) -> None:
     page.run(re.sub(r"sha256:[0-9a-f]{64}", digest, verify_digest))
     with pytest.raises(AssertionError, match="digest"):
         page.run(verify_digest)
+    assert page.run(BACKUP["Verify the database"][0]).count(" is whole: ") == 1 + len(
+        list((page.state / "snapshots").iterdir())
+    )
     page.machines.end("server")
 
 

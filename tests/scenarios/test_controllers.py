@@ -97,9 +97,10 @@ def test_two_processes_with_the_printed_rights_and_the_death_of_the_one_that_wor
 
     assert server.stop() == 0
     prefix = f"/registry/{REQUESTS}/"
-    writes = Counter(change.key.removeprefix(prefix) for change in asyncio.run(history(server.data_dir, prefix)))
+    database = server.data_dir / "mooring.db"
+    writes = Counter(change.key.removeprefix(prefix) for change in asyncio.run(history(database, prefix)))
     assert writes == {"m1": 3, "m2": 3, "m3": 3}, "created, approved and signed, each once"
-    (lease,) = {change.key for change in asyncio.run(history(server.data_dir, "/registry/leases/" + NAMESPACE))}
+    (lease,) = {change.key for change in asyncio.run(history(database, "/registry/leases/" + NAMESPACE))}
     assert lease.endswith(f"/{LEASE}")
 
 

@@ -20,7 +20,7 @@ from mooring.trust.bootstraptoken.restrictions import Restrictions, join_record,
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, new_record, secret_name, to_secret
 from mooring.trust.kubeconfig.model import User
-from tests.support.killable import KillableServer, client_of, lease_held_by, seeded
+from tests.support.killable import client_of, lease_held_by, seeded, servers_on_one_store
 
 ALLOWED = 5
 MACHINES = 12
@@ -63,8 +63,7 @@ async def keys_of(admin: ClusterClient, token: BootstrapToken) -> tuple[str, ...
 @pytest.mark.crash
 def test_exactly_as_many_machines_join_as_the_token_allows(tmp_path: Path) -> None:
     moments = seeded()
-    leader = KillableServer(tmp_path / "data")
-    survivor = KillableServer(leader.data_dir, public_port=leader.port)
+    leader, survivor = servers_on_one_store(tmp_path, 2)
 
     async def scenario() -> None:
         leader.launch()

@@ -27,6 +27,7 @@ from mooring.trust.kubeconfig.model import User
 from mooring.trust.lineage.chain import record_name
 from tests.support.commandline import CommandLine, mooring
 from tests.support.killable import KillableServer, client_of, seeded
+from tests.support.rewrittenrecords import rewrite
 
 __all__ = ["mooring"]
 
@@ -98,7 +99,7 @@ def value_of(connection: sqlite3.Connection, sequence: int) -> str:
 
 
 def put(connection: sqlite3.Connection, sequence: int, value: str) -> None:
-    connection.execute("UPDATE log SET value = ? WHERE key = ?", (value.encode(), key_of(sequence)))
+    rewrite(connection, key_of(sequence), value.encode())
 
 
 def remove(connection: sqlite3.Connection, sequence: int) -> None:

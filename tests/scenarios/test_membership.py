@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from mooring.client.cluster import ClusterClient
-from mooring.errors import MooringError, UnauthorizedError
+from mooring.errors import ForbiddenError, MooringError, UnauthorizedError
 from tests.support.liveserver import LiveServer, start_server
-from tests.support.nodenames import Machine
+from tests.support.nodenames import Machine, conditions
 
 IDENTITIES = "nodeidentities"
 
@@ -93,6 +93,36 @@ def test_the_deletion_of_a_node_ends_the_membership(server: LiveServer) -> None:
     asyncio.run(join_again())
     server.restart()
     asyncio.run(see_a_true_state())
+
+
+def test_a_finalizer_does_not_prolong_a_membership(server: LiveServer) -> None:
+    token = server.create_token()
+    machine = Machine(server, "worker")
+    held = {"metadata": {"finalizers": ["example.com/hold"]}}
+
+    async def scenario() -> None:
+        await machine.join(token)
+        await machine.register()
+        async with server.client() as admin, machine.client() as connection:
+            for subresource in ("", "status"):
+                with suppress(ForbiddenError):  # the status ignores metadata
+                    await connection.patch("nodes", "worker", held, subresource=subresource)
+            assert "finalizers" not in (await admin.get("nodes", "worker"))["metadata"]
+            await admin.patch("nodes", "worker", held)
+            await admin.delete("nodes", "worker")
+            assert (await admin.get("nodes", "worker"))["metadata"]["deletionTimestamp"]
+            with pytest.raises(UnauthorizedError):
+                await connection.get("nodes", "worker")
+            successor = Machine(server, "worker")
+            waiting = await successor.request(token)
+            while not await conditions(admin, waiting):
+                await asyncio.sleep(0.02)
+            assert await conditions(admin, waiting) == {"NeedsApproval": "NodeTerminating"}
+            await admin.patch("nodes", "worker", {"metadata": {"finalizers": None}})
+            with pytest.raises(UnauthorizedError):
+                await machine.own_node()
+
+    asyncio.run(scenario())
 
 
 def test_a_machine_creates_its_node_again_where_the_setting_says_so(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from mooring.errors import UnauthorizedError
 from mooring.trust.bootstraptoken.restrictions import NODE_NAME
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
 from tests.support.liveserver import LiveServer, start_server
-from tests.support.nodenames import Machine, approve, conditions
+from tests.support.nodenames import REQUESTS, Machine, approve, conditions
 
 IDENTITIES = "nodeidentities"
 HELD = {"NeedsApproval": "NodeNameTaken"}
@@ -82,3 +82,31 @@ def test_a_token_does_not_take_over_the_name_of_a_live_node(server: LiveServer) 
 
     asyncio.run(decide())
     assert not asyncio.run(victim_is_accepted())
+
+
+def test_a_stranger_who_waits_gains_nothing_by_the_deletion_of_a_node(server: LiveServer) -> None:
+    """The machine was replaced: its successor asks after the deletion, and the stranger has asked before."""
+    token = server.create_token()
+    victim, stranger, successor = (Machine(server, "worker") for _ in range(3))
+
+    async def scenario() -> None:
+        await victim.join(token)
+        await victim.register()
+        async with server.client() as admin:
+            waiting = await stranger.request(token)
+            while not await conditions(admin, waiting):
+                await asyncio.sleep(0.02)
+            assert await conditions(admin, waiting) == HELD
+            await admin.delete("nodes", "worker")
+            await successor.join(token)
+            assert await conditions(admin, waiting) == HELD
+            assert await keys(admin) == [successor.public_key]
+            await admin.delete("nodeidentities", "worker")
+            await admin.patch(REQUESTS, waiting["metadata"]["name"], {"metadata": {"labels": {"planned": "again"}}})
+            other = Machine(server, "other")
+            await other.join(token)  # the approver has seen the change
+            assert await conditions(admin, waiting) == HELD
+            await approve(admin, waiting)
+            await stranger.receive(waiting)
+
+    asyncio.run(scenario())

@@ -23,7 +23,7 @@ from mooring.pki.x509.authority import Authority, serial_number
 from mooring.secret import Secret
 from mooring.trust.kubeconfig.model import User
 from tests.support.commandline import process
-from tests.support.killable import KillableServer, client_of
+from tests.support.killable import client_of, servers_on_one_store
 
 PATIENCE = 60.0
 PAUSE = 0.02
@@ -33,14 +33,19 @@ clock = SystemClock()
 
 def jane(data_dir: Path) -> tuple[User, x509.Certificate]:
     """Return an administrator whose certificate the cluster's CA signs now."""
+    return user_of(data_dir, "jane", profiles.CLUSTER_ADMINS)
+
+
+def user_of(data_dir: Path, name: str, group: str) -> tuple[User, x509.Certificate]:
+    """Return a user whose certificate the cluster's CA signs now."""
     pki = data_dir / "pki"
     authority = Authority(
         certificates((pki / "ca.crt").read_bytes())[0], load_private_key((pki / "ca.key").read_bytes())
     )
     key, now = generate_key(), clock.now()
-    template = profiles.client(key.public_key(), now, "jane", (profiles.CLUSTER_ADMINS,))
+    template = profiles.client(key.public_key(), now, name, (group,))
     leaf = authority.sign(template, now, serial_number(secrets.token_bytes))
-    return User("jane", certificate_pem=certificates_pem([leaf]), key=Secret(private_key_pem(key))), leaf
+    return User(name, certificate_pem=certificates_pem([leaf]), key=Secret(private_key_pem(key))), leaf
 
 
 async def refused(client: ClusterClient) -> bool:
@@ -73,8 +78,7 @@ async def watched(client: ClusterClient, begun: asyncio.Event) -> None:
 
 @pytest.mark.crash
 def test_a_revocation_outlives_the_server_that_acknowledged_it(tmp_path: Path) -> None:
-    first = KillableServer(tmp_path / "data")
-    second = KillableServer(first.data_dir, public_port=first.port)
+    first, second = servers_on_one_store(tmp_path, 2)
 
     async def scenario() -> None:
         first.launch()

@@ -20,6 +20,9 @@ from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
 from mooring.secret import Secret
+from mooring.settings.storage import StorageSettings
+from mooring.storage.keyspace import FORMAT_LEVEL, FORMAT_SERVERS
+from mooring.storage.table import open_storage
 from mooring.trust.joinconfiguration import JoinInput, validate_join_input
 from mooring.trust.kubeconfig.model import Cluster, User
 from tests.support import etcd, forkserver
@@ -190,3 +193,41 @@ def test_a_server_that_is_refused_says_one_line(tmp_path: Path, flags: list[str]
     assert reason in errors
     assert errors.count("\n") == 1
     assert not (tmp_path / "two/pki").exists()
+
+
+@pytest.mark.parametrize(
+    "driver", ["sqlite", pytest.param("etcd", marks=pytest.mark.skipif(bool(etcd.MISSING), reason=etcd.MISSING))]
+)
+@pytest.mark.parametrize("place", ["one", "two"])
+def test_an_older_program_on_a_newer_store_is_refused_with_one_line(tmp_path: Path, driver: str, place: str) -> None:
+    """The directory `one` made the store; `two` would be another server of it."""
+    prefix = etcd.fresh_prefix() if driver == "etcd" else ""
+    url = f"sqlite:{tmp_path}/mooring.db" if driver == "sqlite" else f"etcd:{etcd.shared().endpoints}"
+    store = ["--storage", url, *(["--etcd-prefix", prefix] if prefix else [])]
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef0123456789abcdef\n")
+    token.chmod(0o600)
+
+    def init(name: str) -> tuple[int, str]:
+        flags = ["--data-dir", str(tmp_path / name), *store, "--token", "", "--server-token-file", str(token)]
+        done = forkserver.run(["-m", "mooring", "init", *flags], env=dict(os.environ))
+        return done.returncode, done.stderr.decode()
+
+    async def raise_level() -> int:
+        settings = StorageSettings(storage=url, etcd_prefix=prefix) if prefix else StorageSettings(storage=url)
+        storage = open_storage(settings.storage_url, SystemClock(), settings=settings)
+        await storage.open()
+        try:
+            entry = await storage.get(FORMAT_LEVEL)
+            assert entry is not None
+            assert (await storage.range(FORMAT_SERVERS)).entries == ()
+            return (await storage.update(FORMAT_LEVEL, b'{"level": 99}', expected=entry.revision)).revision
+        finally:
+            await storage.close()
+
+    assert init("one")[0] == 0
+    asyncio.run(raise_level())
+    status, errors = init(place)
+    assert status == 1
+    assert "written by a newer Mooring (format level 99, this program supports 1 to 1); run the newer version" in errors
+    assert errors.count("\n") == 1

@@ -13,7 +13,7 @@ from cryptography import x509
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
-from mooring.errors import UnauthorizedError
+from mooring.errors import ConflictError, UnauthorizedError
 from mooring.pki.keys import PrivateKey, generate_key, private_key_pem
 from mooring.pki.pem import certificates, certificates_pem
 from mooring.pki.x509.requests import build_request
@@ -51,15 +51,27 @@ async def until(look: Callable[[], Awaitable[object]]) -> None:
             await asyncio.sleep(0.02)
 
 
+async def approve(client: ClusterClient, name: str) -> None:
+    """Approve, again after a conflict: the signer may write a finding of its policy at the same moment."""
+    condition = {"type": "Approved", "status": "True", "reason": "Test", "message": ""}
+    while True:
+        obj = await client.get("certificatesigningrequests", name)
+        conditions = [*(obj.get("status") or {}).get("conditions", ()), condition]
+        try:
+            await client.update(
+                "certificatesigningrequests", {**obj, "status": {"conditions": conditions}}, subresource="approval"
+            )
+        except ConflictError:
+            continue
+        return
+
+
 async def issued(client: ClusterClient, name: str, signer: str, user: str, key: PrivateKey) -> Obj:
     """Create and approve a request. Return its status when it was signed or failed."""
     usages = ["client auth"] if signer == USERS else ["server auth"]
     spec = {"request": base64.b64encode(build_request(key, user)).decode(), "signerName": signer, "usages": usages}
-    obj = await client.create("certificatesigningrequests", {"metadata": {"name": name}, "spec": spec})
-    condition = {"type": "Approved", "status": "True", "reason": "Test", "message": ""}
-    await client.update(
-        "certificatesigningrequests", {**obj, "status": {"conditions": [condition]}}, subresource="approval"
-    )
+    await client.create("certificatesigningrequests", {"metadata": {"name": name}, "spec": spec})
+    await approve(client, name)
     status: Obj = {}
 
     async def decided() -> bool:

@@ -227,7 +227,7 @@ def test_joins_succeed_while_workers_are_killed_and_no_request_gets_two_certific
     finally:
         code = server.stop()
     assert code == 0
-    changes = asyncio.run(history(server.data_dir))
+    changes = asyncio.run(history(server.data_dir / "mooring.db"))
     revisions = [change.revision for change in changes]
     assert revisions == list(range(revisions[0], revisions[-1] + 1))
     certificates: dict[str, set[str]] = {}

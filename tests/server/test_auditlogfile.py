@@ -6,10 +6,7 @@ Source: docs/protocol/audit.md.
 from __future__ import annotations
 
 import asyncio
-import errno
-import json
 import logging
-import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -19,13 +16,11 @@ import pytest
 from mooring.errors import ConfigError
 from mooring.server.audit import logfile
 from mooring.server.audit.logfile import AuditLog
+from mooring.server.audit.rotatedfile import Calls
+from tests.support.auditlog import records, request_records
 from tests.support.serverroom import Server, connection, open_server
 
 SECRETS = "/api/v1/namespaces/default/secrets"
-
-
-def records(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def recorded(path: Path, *calls: tuple[str, str, dict[str, Any]]) -> list[dict[str, Any]]:
@@ -41,7 +36,7 @@ def recorded(path: Path, *calls: tuple[str, str, dict[str, Any]]) -> list[dict[s
                     await server.call(method, target, **given)
 
     asyncio.run(body())
-    return records(path)
+    return request_records(path)
 
 
 def bob(server: Server) -> Any:
@@ -215,61 +210,6 @@ def test_the_file_is_rotated_by_size_and_few_are_kept(tmp_path: Path) -> None:
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in tmp_path.iterdir())
 
 
-def test_a_rotation_that_fails_is_reported_and_writing_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def body() -> None:
-        log = AuditLog(str(tmp_path / "a"), max_bytes=10)
-        log.start()
-        await write(log, range(1))
-
-        def refuse(*_: Any) -> None:
-            raise OSError(errno.EACCES, "Permission denied")
-
-        with monkeypatch.context() as patched:
-            patched.setattr(Path, "replace", refuse)
-            await write(log, range(1, 2))
-        await write(log, range(2, 3))
-        await log.stop()
-        assert (log.dropped, log.written) == (1, 2)
-
-    asyncio.run(body())
-    assert "1 audit records could not be written" in caplog.text
-    assert [record["n"] for name in ("a.1", "a") for record in records(tmp_path / name)] == [0, 2]
-
-
-def test_a_disk_that_takes_half_a_batch_loses_and_counts_the_rest(tmp_path: Path) -> None:
-    class Disk:
-        def __init__(self, descriptor: int) -> None:
-            self.descriptor = descriptor
-            self.taken = b""
-
-        def write(self, data: memoryview) -> int:
-            if self.taken:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            self.taken = bytes(data[:10])
-            return 10
-
-        def flush(self) -> None: ...
-
-        def close(self) -> None:
-            os.close(self.descriptor)
-
-    async def body() -> None:
-        log = AuditLog(str(tmp_path / "a"))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(os, "fdopen", lambda descriptor, *args, **options: Disk(descriptor))
-            log.start()
-        for number in range(4):
-            log.record({"n": number})
-        log.flush()
-        assert log.dropped + log.written == 4
-        assert log.dropped == 3
-        await log.stop()
-
-    asyncio.run(body())
-
-
 def test_when_the_disk_does_not_keep_up_the_oldest_go_and_it_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -300,14 +240,14 @@ def test_stopping_while_a_batch_is_being_written_loses_and_mixes_nothing(
     monkeypatch.setattr(logfile, "FLUSH_SECONDS", 0.001)
     started, go_on = threading.Event(), threading.Event()
 
-    class Slow(AuditLog):
-        def _write(self, data: bytes) -> None:
+    class Slow(Calls):
+        def write(self, descriptor: int, data: memoryview) -> int:
             started.set()
             go_on.wait(20)
-            super()._write(data)
+            return super().write(descriptor, data)
 
     async def body() -> None:
-        log = Slow(str(tmp_path / "a"))
+        log = AuditLog(str(tmp_path / "a"), calls=Slow())
         log.start()
         log.record({"n": 0})
         await asyncio.to_thread(started.wait, 20)

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from mooring.server.audit import logfile, truncate
 from mooring.server.audit.logfile import AuditLog
-from mooring.server.audit.truncate import MAX_RECORD, OMITTED, TRUNCATED, encode_record
+from mooring.server.audit.truncate import MAX_ANONYMOUS, MAX_RECORD, OMITTED, TRUNCATED, encode_record
+from tests.support.auditlog import records, request_records
 from tests.support.serverroom import Server, connection, open_server
 
 SECRETS = "/api/v1/namespaces/default/secrets"
@@ -148,17 +149,43 @@ def test_bodies_have_a_bound_of_their_own(monkeypatch: pytest.MonkeyPatch) -> No
 # -- what refused requests take ----------------------------------------------------------------------------------
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+LONG = "x" * 12_000
+ANONYMOUS_REQUESTS = {
+    "60 kB of bytes that grow": (f"/version?{FF}", [("User-Agent", FF)]),
+    "12 kB that do not": (f"/version?{LONG}", [("User-Agent", LONG)]),
+    "a name, a namespace and a subresource": (
+        f"/apis/{LONG}/v1/namespaces/{LONG}/{LONG}/{LONG}/{LONG}",
+        [("User-Agent", LONG), ("X-Forwarded-For", LONG), ("Forwarded", LONG)],
+    ),
+    "escapes": ("/" + "%01" * 4_000 + "?" + "%01" * 4_000, [("User-Agent", "\x7f" * 4_000)]),
+    "a token that is refused": (f"/api/v1/pods?{LONG}", [("User-Agent", LONG), ("Authorization", f"Bearer {LONG}")]),
+}
 
 
-def test_a_request_of_60_kb_leaves_a_small_record(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("target", "headers"), ANONYMOUS_REQUESTS.values(), ids=ANONYMOUS_REQUESTS)
+def test_an_unauthenticated_request_leaves_a_record_of_two_kilobytes(
+    tmp_path: Path, target: str, headers: list[tuple[str, str]]
+) -> None:
     async def body() -> None:
         async with open_server(audit_log_path=str(tmp_path / "audit.log")) as server:
-            await server.get("/version?" + FF, via=connection(), headers=[("User-Agent", FF)])
+            await server.get(target, via=connection(), headers=[*headers, ("Audit-ID", "i" * 64)])
 
     asyncio.run(body())
-    assert (tmp_path / "audit.log").stat().st_size <= MAX_RECORD
+    (record,) = request_records(tmp_path / "audit.log")
+    assert len(encode_record(record)) <= MAX_ANONYMOUS
+    assert record["annotations"][TRUNCATED] == "true"
+    assert "more characters)" in record["requestURI"]
+    assert record["auditID"] == "i" * 64
+
+
+def test_the_record_of_an_authenticated_client_is_longer(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with open_server(audit_log_path=str(tmp_path / "audit.log")) as server:
+            await server.get(f"/version?{LONG}")
+
+    asyncio.run(body())
+    (record,) = request_records(tmp_path / "audit.log")
+    assert record["requestURI"] == f"/version?{LONG}"
 
 
 def test_a_flood_of_refused_requests_pushes_out_no_other_record(
@@ -182,14 +209,11 @@ def test_a_flood_of_refused_requests_pushes_out_no_other_record(
 
     monkeypatch.setattr(logfile, "FLUSH_SECONDS", 0.01)
     asyncio.run(body())
-    kept = lines(tmp_path / "audit.log")
+    kept = request_records(tmp_path / "audit.log")
     assert [one["userAgent"] for one in kept if one["userAgent"] != "flood"] == ["before", "after"]
     assert not (tmp_path / "audit.log.1").exists()
-    assert (
-        sum(len(line) + 1 for line in (tmp_path / "audit.log").read_bytes().splitlines())
-        < (1 << 20) / 4 + 2 * MAX_RECORD
-    )
-    refused = [one for path in tmp_path.glob("audit-refused.log*") for one in lines(path)]
+    assert sum(len(encode_record(one)) + 1 for one in kept) < (1 << 20) / 4 + 2 * MAX_RECORD
+    refused = [one for path in tmp_path.glob("audit-refused.log*") for one in records(path)]
     assert {one["responseStatus"]["code"] for one in refused} == {200, 403}
     assert len(refused) > 1000
     assert (tmp_path / "audit-refused.log").stat().st_mode & 0o777 == 0o600
@@ -214,9 +238,9 @@ def test_refused_requests_get_their_part_again_after_a_rotation(tmp_path: Path) 
         assert log.lost == 0
 
     asyncio.run(body())
-    assert [one["n"] for one in lines(tmp_path / "a.log.1")] == [*range(10, 15), *range(40, 55)]
-    assert [one["n"] for one in lines(tmp_path / "a.log")] == [55, 18, 19, 20]
-    assert [one["n"] for one in lines(tmp_path / "a-refused.log")] == [15, 16, 17]
+    assert [one["n"] for one in records(tmp_path / "a.log.1")] == [*range(10, 15), *range(40, 55)]
+    assert [one["n"] for one in records(tmp_path / "a.log")] == [55, 18, 19, 20]
+    assert [one["n"] for one in records(tmp_path / "a-refused.log")] == [15, 16, 17]
 
 
 def test_the_second_file_cannot_be_opened_and_only_its_records_are_lost(
@@ -234,8 +258,8 @@ def test_the_second_file_cannot_be_opened_and_only_its_records_are_lost(
         assert log.lost > 0
 
     asyncio.run(body())
-    assert "could not be written to" in caplog.text
-    assert [one["n"] for one in lines(tmp_path / "a.log")][-2:] == [100, 101]
+    assert "a-refused.log cannot be written: is a directory" in caplog.text
+    assert [one["n"] for one in records(tmp_path / "a.log")][-2:] == [100, 101]
 
 
 def test_what_is_no_regular_file_takes_everything(capfdbinary: pytest.CaptureFixture[bytes]) -> None:

@@ -15,6 +15,7 @@ from mooring.server.transport.http import (
     HEADER_SECONDS,
     IDLE_SECONDS,
     KEPT_SHARE,
+    MAX_HEADER_BYTES,
     Application,
     Header,
     Pieces,
@@ -417,6 +418,23 @@ async def test_junk_in_the_middle_of_a_reply_ends_the_connection_and_adds_nothin
     [
         pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\n", b"200 OK", id="one host"),
         pytest.param(b"GET / HTTP/1.1\r\n", b"400 Bad Request", id="no host"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: a/b@c\r\n", b"400 Bad Request", id="a host with a path and a user"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: [2001:db8::1]:6443\r\n", b"200 OK", id="an address"),
+        pytest.param(
+            b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n",
+            b"501 Not Implemented",
+            id="a transfer coding that is not decoded",
+        ),
+        pytest.param(
+            b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n",
+            b"501 Not Implemented",
+            id="one in a header before",
+        ),
+        pytest.param(
+            b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * (MAX_HEADER_BYTES + 1) + b"\r\n",
+            b"431 Request Header Fields Too Large",
+            id="too much that arrives at once",
+        ),
         pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\nHost: x\r\n", b"400 Bad Request", id="two hosts"),
         pytest.param(b"GET / HTTP/1.0\r\n", b"200 OK", id="no host before there were any"),
         pytest.param(b"GET / HTTP/1.0\r\nhost: x\r\nHOST: y\r\n", b"400 Bad Request", id="two even then"),
@@ -587,3 +605,44 @@ def test_white_space_around_a_field_value_is_no_part_of_it(line: bytes, value: b
         assert seen == [value]
 
     asyncio.run(story())
+
+
+REFUSED = {
+    "two hosts": b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
+    "junk": b"\0\0\0\r\n\r\n",
+    "no path": b"GET x HTTP/1.1\r\nHost: x\r\n\r\n",
+    "too many headers": b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X: x\r\n" * 1001 + b"\r\n",
+    "a body that is no chunk": POST + b"Transfer-Encoding: chunked\r\n\r\njunk\r\n",
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+@pytest.mark.parametrize("pieces", [1, 2], ids=["at once", "later"])
+def test_a_refusal_waits_for_the_replies_before_it_and_nothing_is_served_after_it(refused: str, pieces: int) -> None:
+    """RFC 9112 9.3.2: the effect of the request before would otherwise come under the wrong answer."""
+
+    async def talk() -> None:
+        go_on, seen = asyncio.Event(), []
+
+        async def slow(request: Request) -> Response:
+            seen.append(request.path)
+            await go_on.wait()
+            return Response(201, b"made", ())
+
+        conversation = Talk(slow)
+        first, rest = POST.replace(b"/ ", b"/1 ") + b"Content-Length: 0\r\n\r\n", REFUSED[refused] + GET
+        if pieces == 1:
+            assert await conversation.say(first + rest) == b""
+        else:
+            assert await conversation.say(first) == b""
+            assert await conversation.say(rest) == b""
+        go_on.set()
+        await settle()
+        replies = conversation.plain.sent
+        assert replies.startswith(b"HTTP/1.1 201 ")
+        assert replies.count(b"HTTP/1.1 ") == 2
+        assert b"HTTP/1.1 4" in replies
+        assert seen == ["/1"]
+        assert (conversation.plain.ended, conversation.plain.held) == ("closed", 0)
+
+    asyncio.run(talk())

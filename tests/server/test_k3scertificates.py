@@ -19,19 +19,30 @@ from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.options import WriteOptions
 from mooring.apimachinery.schema import Obj
+from mooring.errors import UnauthorizedError
 from mooring.identity import MASTERS, NODES, UserInfo
 from mooring.pki import pem
 from mooring.pki.keys import PrivateKey, generate_key
-from mooring.pki.x509 import names
+from mooring.pki.x509 import names, profiles
 from mooring.pki.x509.requests import build_request
 from mooring.registry.admission.request import AdmissionRequest
 from mooring.secret import Secret
+from mooring.server.authentication.standing import Standing
 from mooring.server.endpoints.supervisor.certificates import MAX_NODE_IPS, REPEATED_FOR
-from mooring.server.endpoints.supervisor.nodepasswords import MAX_PER_SOURCE, RETRY_SECONDS
+from mooring.server.endpoints.supervisor.nodepasswords import (
+    MAX_PER_NAME,
+    MAX_PER_SOURCE,
+    RETRY_SECONDS,
+    WRONG_OF_NAME,
+    WRONG_OF_NAME_PER_SECOND,
+    WRONG_OF_SOURCE,
+    NodePasswords,
+)
 from mooring.server.transport.tlsconnection import Connection
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord, to_secret
 from mooring.trust.k3s.nodepassword import hash_password, new_secret
+from tests.server.test_unreadable import damage
 from tests.support.loops import until
 from tests.support.serverroom import Reply, Server, connection, open_server
 
@@ -180,15 +191,18 @@ async def token_of(server: Server, text: str = BOOTSTRAP_TOKEN, **limits: str) -
 @supervised()
 async def test_each_path_issues_the_names_of_the_server_whatever_the_request_says(server: Server) -> None:
     """A DER request with a hostile subject, hostile names and an organization of administrators."""
-    ca = server.ca.certificate
+    ca, mine = server.ca.certificate, None
     for path, subject, alternatives in (
         (SERVING, "CN=n1", ("n1", "localhost", "127.0.0.1", HERE, "2001:db8::7")),
         (CLIENT, "CN=system:node:n1,O=system:nodes", ()),
-        (PROXY, "CN=system:kube-proxy", ()),
-        (CONTROLLER, "CN=system:k3s-controller", ()),
+        (PROXY, "CN=system:kube-proxy,OU=system:node:n1", ()),
+        (CONTROLLER, "CN=system:k3s-controller,OU=system:node:n1", ()),
     ):
-        reply = await post(server, path, node=of_node("N1", ips=f"{HERE},2001:DB8::7,{HERE}"))
+        via = None if path in (SERVING, CLIENT) else mine
+        reply = await post(server, path, node=of_node("N1", ips=f"{HERE},2001:DB8::7,{HERE}"), via=via)
         first, *cas = chain(reply)
+        if path == CLIENT:
+            mine = connection([first.public_bytes(Encoding.DER)], source=HERE)
         assert first.subject.rfc4514_string() == subject
         listed = names.alternative_names(first.extensions)
         assert (*listed.dns, *map(str, listed.ips)) == alternatives
@@ -291,11 +305,80 @@ def test_headers_of_a_kubelet_are_checked(headers: dict[str, str], message: str)
     test()
 
 
+async def member(server: Server, name: str = "n1", *, key: PrivateKey = KEY, token: str = "") -> Connection:
+    """Return a connection with the client certificate of a machine that has just joined."""
+    joined = leaf(await post(server, CLIENT, node=of_node(name), key=key, token=token))
+    return connection([joined.public_bytes(Encoding.DER)], source=HERE)
+
+
 @supervised()
-async def test_kube_proxy_and_controller_need_no_headers(server: Server) -> None:
+async def test_kube_proxy_and_controller_need_the_certificate_of_a_machine_and_no_headers(server: Server) -> None:
+    mine = await member(server)
     for path in (PROXY, CONTROLLER):
-        assert (await post(server, path, node={})).status == 200
-    assert list(server.registry.views["secrets"].list("kube-system")) == []
+        basic = base64.b64encode(f"node:{AGENT_TOKEN}".encode()).decode()
+        both = {"Authorization": f"Basic {basic}"}  # as agents send it
+        assert (await post(server, path, node=both, via=mine)).status == 200
+        refused = await post(server, path, node={}, key=generate_key())
+        assert refused.status == 403
+        assert "request the client certificate of the kubelet first" in refused.message
+    (identity,) = server.registry.views["nodeidentities"].list()
+    assert len(identity["spec"]["companions"]) == 2
+    records = server.registry.views["lineagerecords"].list()
+    first, *others = [entry for record in records for entry in record["spec"]["entries"]]
+    proved = "X509SHA256=" + first["certificate"].removeprefix("sha256:")
+    assert [entry["credential"] for entry in others] == [proved, proved], "they descend from the token of the join"
+    assert len(requests(server)) == 3
+
+
+async def answer_of(server: Server, via: Connection) -> int:
+    return (await server.call("GET", "/apis", via=via)).status
+
+
+def with_certificate(reply: Reply) -> Connection:
+    return connection([leaf(reply).public_bytes(Encoding.DER)], source=HERE)
+
+
+async def by_the_node(server: Server) -> None:
+    await server.create("nodes", node_of())
+    await until(lambda: bool(password_secret(server)["metadata"].get("ownerReferences")))
+    await server.delete("nodes", "n1")
+
+
+async def by_a_revocation(server: Server) -> None:
+    await server.create("certificaterevocations", {"metadata": {"name": "node-n1"}, "spec": {"nodeName": "n1"}})
+
+
+async def by_the_record(server: Server) -> None:
+    await server.delete("nodeidentities", "n1")
+
+
+async def by_another_owner(server: Server) -> None:
+    await token_of(server, node_name="n1")
+    secret = password_secret(server)["metadata"]
+    await server.delete("secrets", secret["name"], namespace="kube-system")
+    await post(server, CLIENT, node=of_node(password=OTHER_PASSWORD), key=generate_key(), token=BOOTSTRAP_TOKEN)
+
+
+@pytest.mark.parametrize("end", [by_the_node, by_a_revocation, by_the_record, by_another_owner])
+def test_kube_proxy_s_certificate_ends_with_its_machine(end: Callable[[Server], Awaitable[None]]) -> None:
+    @supervised()
+    async def test(server: Server) -> None:
+        mine = await member(server)
+        other = await member(server, "n2", key=generate_key())
+        bound = with_certificate(await post(server, PROXY, node={}, via=mine))
+        beside = with_certificate(await post(server, PROXY, node={}, via=other, key=generate_key()))
+        assert [await answer_of(server, one) for one in (bound, beside)] == [200, 200]
+        await end(server)
+        assert [await answer_of(server, one) for one in (bound, beside)] == [401, 200]
+
+    test()
+
+
+@supervised()
+async def test_a_certificate_from_before_machines_were_named_runs_out_by_itself(server: Server) -> None:
+    template = profiles.client(KEY.public_key(), server.clock.now(), "system:kube-proxy")
+    older = server.ca.authority.sign(template, server.clock.now(), 77).public_bytes(Encoding.DER)
+    assert await answer_of(server, connection([older], source=HERE)) == 200
 
 
 @supervised()
@@ -418,8 +501,11 @@ async def test_a_member_needs_no_token_and_a_deleted_one_needs_a_valid_one(serve
 @supervised()
 async def test_a_join_counts_once_for_a_token(server: Server) -> None:
     token = await token_of(server, max_joins="1", node_name="n*")
-    for path in (SERVING, CLIENT, PROXY, CONTROLLER):
+    for path in (SERVING, CLIENT):
         assert (await post(server, path, token=token, key=generate_key())).status == 200
+    mine = await member(server, key=generate_key(), token=token)
+    for path in (PROXY, CONTROLLER):
+        assert (await post(server, path, via=mine, key=generate_key())).status == 200
     second = await post(server, CLIENT, token=token, node=of_node("n2"), key=generate_key())
     assert second.status == 403
     assert "was for 1 machine" in second.message
@@ -430,8 +516,8 @@ async def test_a_join_counts_once_for_a_token(server: Server) -> None:
         name for name in ("n2", "w1") if stored(server, "secrets", f"{name}.node-password.k3s", "kube-system")
     ] == []
     elsewhere = await post(server, PROXY, token=token, via=connection(source="198.51.100.8"), key=generate_key())
-    assert elsewhere.status == 503
-    assert "no machine has joined" in elsewhere.message
+    assert elsewhere.status == 403
+    assert "bound to a machine" in elsewhere.message
 
 
 @supervised()
@@ -513,8 +599,23 @@ async def test_a_join_that_was_cut_off_after_the_password_goes_on(server: Server
 
 
 @supervised()
-async def test_a_password_whose_machine_became_no_node_is_forgotten_after_ten_minutes(server: Server) -> None:
-    await post(server, CLIENT)
+async def test_a_machine_that_became_no_node_keeps_its_name(server: Server) -> None:
+    """It may be on its way for longer than ten minutes: a holder of the shared token does not get its name meanwhile."""
+    assert (await post(server, CLIENT)).status == 200
+    await server.clock.advance(11 * 60.0)
+    await server.clock.advance(60.0)
+    assert stored(server, "secrets", "n1.node-password.k3s", "kube-system") is not None
+    stranger = await post(server, CLIENT, node=of_node(password=OTHER_PASSWORD), key=generate_key())
+    assert stranger.status == 403
+    await server.delete("nodeidentities", "n1")  # as the refusal says
+    await until(lambda: stored(server, "secrets", "n1.node-password.k3s", "kube-system") is None)
+    replaced = await post(server, CLIENT, node=of_node(password=OTHER_PASSWORD), key=generate_key())
+    assert replaced.status == 200
+
+
+@supervised()
+async def test_a_password_that_obtained_no_client_certificate_is_forgotten_after_ten_minutes(server: Server) -> None:
+    assert (await post(server, SERVING)).status == 200
     await server.clock.advance(11 * 60.0)
     await until(lambda: stored(server, "secrets", "n1.node-password.k3s", "kube-system") is None)
     replaced = await post(server, CLIENT, node=of_node(password=OTHER_PASSWORD), key=generate_key())
@@ -555,6 +656,81 @@ async def test_the_second_certificate_of_a_kubelet_waits_for_no_other_password(s
     replies = await asyncio.gather(post(server, CLIENT), post(server, CLIENT, node=of_node(password=OTHER_PASSWORD)))
     assert [reply.status for reply in replies] == [200, 429]
     await asyncio.gather(*others)
+
+
+@supervised(controllers=False, k3s_node_password_fail_open=True)
+async def test_no_password_is_set_for_a_name_whose_record_cannot_be_read(server: Server) -> None:
+    """What cannot be read is not a free name."""
+    owner = {"publicKey": "sha256:" + "0" * 64, "notAfter": "2030-01-01T00:00:00Z"}
+    await server.create("nodeidentities", {"metadata": {"name": "n1"}, "spec": {"keys": [owner]}})
+    await damage(server, "nodeidentities", "n1")
+    refused = await post(server, SERVING)
+    assert refused.status == 503
+    assert "cannot be read" in refused.message
+    assert list(server.registry.views["secrets"].list("kube-system")) == []
+
+
+@supervised()
+async def test_no_password_is_stored_for_a_credential_that_ends_while_it_is_computed(server: Server) -> None:
+    def ended(self: Standing) -> None:
+        raise UnauthorizedError
+
+    compute = NodePasswords._compute
+    with pytest.MonkeyPatch.context() as patch:
+
+        async def and_revoke(self: NodePasswords, *arguments: Any) -> Any:
+            patch.setattr(Standing, "check", ended)
+            return await compute(self, *arguments)
+
+        patch.setattr(NodePasswords, "_compute", and_revoke)
+        assert (await post(server, SERVING)).status == 401
+    assert list(server.registry.views["secrets"].list("kube-system")) == []
+
+
+@supervised()
+async def test_wrong_passwords_count_as_guesses(server: Server) -> None:
+    """By name and source, and by source. Neither other sources nor first passwords wait, and the owner of another name does not."""
+    assert (await post(server, SERVING)).status == 200
+    wrong = of_node(password=OTHER_PASSWORD)
+    answers = [(await post(server, SERVING, node=wrong)).status for _ in range(WRONG_OF_NAME + 3)]
+    assert answers == [403] * WRONG_OF_NAME + [429] * 3
+    assert (await post(server, SERVING, node=of_node("n2"))).status == 200
+    assert (await post(server, SERVING, node=wrong, via=agent_from("203.0.113.1"))).status == 403
+    await server.clock.advance(1 / WRONG_OF_NAME_PER_SECOND)
+    assert (await post(server, SERVING, node=wrong)).status == 403
+    assert (await post(server, SERVING, node=wrong)).status == 429
+
+
+@supervised()
+async def test_wrong_passwords_of_many_names_count_as_guesses(server: Server) -> None:
+    names = [f"n{number}" for number in range(1, 2 + WRONG_OF_SOURCE // WRONG_OF_NAME)]
+    for name in names:
+        assert (await post(server, SERVING, node=of_node(name), key=generate_key())).status == 200
+    answers = [
+        (await post(server, SERVING, node=of_node(name, OTHER_PASSWORD))).status
+        for name in names
+        for _ in range(WRONG_OF_NAME)
+    ]
+    assert answers == [403] * WRONG_OF_SOURCE + [429] * (len(answers) - WRONG_OF_SOURCE)
+    assert (await post(server, SERVING, node=of_node("n1"), via=agent_from("203.0.113.1"))).status == 200
+
+
+@supervised()
+async def test_guesses_of_one_name_from_many_sources_hold_two_places(server: Server) -> None:
+    """Each is the first wrong password of its source. Joins under other names go on meanwhile."""
+    assert (await post(server, SERVING)).status == 200
+    wrong = of_node(password=OTHER_PASSWORD)
+    guesses = [
+        asyncio.ensure_future(post(server, SERVING, node=wrong, via=agent_from(f"203.0.113.{host}")))
+        for host in range(1, 17)
+    ]
+    assert server.plane.supervisor is not None
+    passwords = server.plane.supervisor.passwords
+    await until_async(lambda: sum(passwords._comparing.values()) == MAX_PER_NAME)
+    assert (await post(server, SERVING, node=of_node("n2"))).status == 200
+    answers = [reply.status for reply in await asyncio.gather(*guesses)]
+    assert set(answers) == {403, 429}
+    assert answers.count(403) >= MAX_PER_NAME, "on a slow machine a guess may come after the first were compared"
 
 
 class RefusesSecrets:

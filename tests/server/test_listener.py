@@ -265,13 +265,21 @@ def test_headers_that_do_not_end_are_cut_off(ca: ThrowawayCA, tmp_path: Path, mo
         assert rest(peer) == b""
 
 
-def test_connections_beyond_the_limit_are_refused(ca: ThrowawayCA, tmp_path: Path) -> None:
+def test_connections_beyond_the_limit_get_an_alert_and_are_counted_with_one_line(
+    ca: ThrowawayCA, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with serving(ca, tell, max_connections=1) as served, served.client(tmp_path) as first:
         asked(first)
+        for _ in range(3):
+            with served.plain() as refused:
+                assert rest(refused) == tlsconnection.REFUSAL
         with pytest.raises((ssl.SSLError, ConnectionError)):
             served.client(tmp_path)
-        assert served.listener.refused == 1
+        assert served.listener.refused == 4
         assert asked(first)["path"] == "/"
+    (line,) = [message for message in caplog.messages if "refused" in message]
+    assert line.startswith("connections are refused, 1 so far: all 1 of this process")
+    assert "raise it with ulimit -n" in line
 
 
 @pytest.mark.parametrize(
@@ -500,7 +508,10 @@ def test_a_client_that_leaves_before_its_stream_begins_leaves_nothing_behind(ca:
         served.run(leave)
 
 
-def test_a_connection_accepted_before_the_drain_gets_its_first_reply(ca: ThrowawayCA, tmp_path: Path) -> None:
+def test_a_connection_accepted_before_the_drain_gets_its_first_reply(
+    ca: ThrowawayCA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http1, "KEPT_SECONDS", 0)
     with serving(ca, tell) as served, served.client(tmp_path) as fresh, served.client(tmp_path) as idle:
         idle.sendall(request("/"))
         assert reply(idle)[0] == 200
@@ -597,6 +608,16 @@ def test_no_more_connections_than_files_may_be_open(monkeypatch: pytest.MonkeyPa
     assert limits["now"] == (4096, 4096)
     limits["now"] = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     assert listener.affordable_connections() == listener.MAX_CONNECTIONS
+
+
+@pytest.mark.parametrize(("limit", "connections"), [(64, 32), (200, 100), (256, 128), (1024, 896)])
+def test_descriptors_are_kept_for_everything_else_whatever_the_limit(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, limit: int, connections: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (limit, limit))
+    assert listener.affordable_connections() == connections
+    is_told = f"the limit of open files, {limit}, allows {connections} connections" in caplog.text
+    assert is_told == (connections < listener.FEW_CONNECTIONS)
 
 
 def test_before_the_connection_is_cut_the_client_has_time_to_see_the_answer_and_to_end() -> None:

@@ -72,6 +72,15 @@ async def test_a_forbidden_request_is_told_with_who_asked_and_what_decided(serve
 
 
 @in_server
+async def test_a_request_that_admission_refuses_is_told_with_the_reason_that_the_client_got(server: Server) -> None:
+    node = server.user("system:node:n1", "system:nodes")
+    refused = await server.post("/api/v1/nodes", {"metadata": {"name": "n2"}}, via=node)
+    assert refused.status == 403
+    told = await why(server, refused)
+    assert told["why"] == refused.obj["message"]
+
+
+@in_server
 async def test_a_refused_impersonation_names_who_tried_and_the_right_that_every_client_knows(server: Server) -> None:
     refused = await server.get(SECRETS, via=server.user("jane"), headers=[("Impersonate-User", "root")])
     assert refused.status == 403

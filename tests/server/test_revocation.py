@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import subprocess
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ import pytest
 from cryptography import x509
 
 from mooring.api.mooring.certificaterevocation import entry_name
+from mooring.clock import JUMP_SECONDS
 from mooring.identity import MASTERS
 from mooring.pki.keys import public_key_fingerprint
 from mooring.pki.x509 import usages
 from mooring.pki.x509.authority import Authority
 from mooring.pki.x509.clusterca import CaState, ClusterCa
 from mooring.pki.x509.revocationlist import SignedList, revocation_list, revoked_certificate
-from mooring.plane.background.revocationlist import LEAST_REST, RENEW_SECONDS, RevocationListPublisher
+from mooring.plane.background.revocationlist import LEAST_REST, RENEW, RevocationListPublisher
 from mooring.server.certificatewatches import PAUSE_SECONDS
 from mooring.server.transport.tlsconnection import Connection
 from tests.support.manualclock import EPOCH, settle
@@ -66,6 +68,21 @@ async def test_the_watches_of_a_revoked_certificate_end_and_no_others(server: Se
     assert [watch.ended for watch in revoked] == [True] * 3
     assert not other.ended
     await other.end()
+
+
+@in_server
+async def test_a_watch_ends_soon_after_its_certificate_and_no_other(server: Server) -> None:
+    via = connection([server.ca.client("jane", MASTERS, lifetime=timedelta(hours=1)).der])
+    other = connection([server.ca.client("john", MASTERS, lifetime=timedelta(hours=9)).der])
+    ending, going = [await server.follow(WATCH, via=one) for one in (via, other)]
+    server.clock.set(server.clock.now() + timedelta(minutes=54))
+    await server.clock.advance(JUMP_SECONDS + PAUSE_SECONDS)
+    assert not ending.ended
+    server.clock.set(server.clock.now() + timedelta(minutes=7))
+    await server.clock.advance(JUMP_SECONDS + PAUSE_SECONDS)
+    assert (ending.ended, going.ended) == (True, False)
+    assert (await server.get(SECRETS, via=via)).status == 401
+    await going.end()
 
 
 @in_server
@@ -202,9 +219,9 @@ async def test_the_crl_is_signed_again_after_a_change_and_after_a_day(server: Se
     while publisher.current is None:
         await asyncio.sleep(0.001)
     numbers = {publisher.current.der}
-    for seconds in (LEAST_REST, RENEW_SECONDS):
+    for seconds in (LEAST_REST, RENEW.total_seconds()):
         await server.clock.advance(seconds)
-        while publisher.current.der in numbers and seconds == RENEW_SECONDS:
+        while publisher.current.der in numbers and seconds != LEAST_REST:
             await asyncio.sleep(0.001)
         numbers.add(publisher.current.der)
     assert len(numbers) == 2

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +22,7 @@ from mooring.pki.jwt.serviceaccount import LegacyToken
 from mooring.pki.jwt.token import TokenSigner
 from mooring.pki.keys import generate_key
 from mooring.plane.background.lastuses import record
+from tests.support.auditlog import request_records
 from tests.support.serverroom import Reply, Server, in_server, open_server
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
@@ -198,7 +198,7 @@ def test_a_longer_life_than_is_allowed_is_shortened_with_a_warning() -> None:
 
 
 def noted(path: Path, verb: str, resource: str) -> list[dict[str, str]]:
-    records = [json.loads(line) for line in path.read_text().splitlines()]
+    records = request_records(path)
     return [
         record["annotations"]
         for record in records

@@ -180,7 +180,53 @@ def test_a_worker_without_descriptors_pauses_and_goes_on(
             assert not failing.errors
 
     asyncio.run(scenario())
-    assert [record.getMessage() for record in caplog.records] == ["connections cannot be accepted: no"]
+    assert caplog.messages == ["connections cannot be accepted, and are closed: no"]
+
+
+def test_clients_of_a_worker_without_descriptors_are_turned_away_and_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sharedlistener, "PAUSE_SECONDS", 0.01)
+
+    class Full:
+        """A listening socket of a process that has one descriptor left, until it is freed."""
+
+        def __init__(self, real: socket.socket) -> None:
+            self._real = real
+            self.has_room: Callable[[], bool] = lambda: False
+
+        def fileno(self) -> int:
+            return self._real.fileno()
+
+        def close(self) -> None:
+            self._real.close()
+
+        def accept(self) -> tuple[socket.socket, Any]:
+            if not self.has_room():
+                raise OSError(errno.EMFILE, "Too many open files")
+            return self._real.accept()
+
+    async def scenario() -> None:
+        async with workers(1) as ((worker,), _, connect):
+            refused: list[None] = []
+            listening = worker.listener
+            listening._refused = lambda: refused.append(None)
+            full = Full(listening.sockets[0])
+            full.has_room = lambda: listening._reserve is None
+            listening.sockets = (full,)  # type: ignore[assignment]  # as much of a socket as is used
+            listening.start()
+            port = full._real.getsockname()[1]
+            for number in (1, 2, 3):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                assert await reader.read() == b"", "it was closed at once"
+                writer.close()
+                assert len(refused) == number
+            full.has_room = lambda: True
+            await connect()
+            await until(lambda: len(worker.held) == 1)
+
+    asyncio.run(scenario())
+    assert caplog.messages == ["connections cannot be accepted, and are closed: too many open files"]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])

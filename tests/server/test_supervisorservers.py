@@ -14,9 +14,11 @@ import pytest
 from mooring.errors import BadRequestError, ConfigError, InternalServerError, StorageError, TooManyRequestsError
 from mooring.secret import Secret
 from mooring.server.endpoints.supervisor.servers import ServerKeys, rotate_token, server_bootstrap
+from mooring.trust.k3s.cahash import ca_hash
 from mooring.trust.sharedkeys.rotation import KnownTokenError
 from tests.server.test_supervisor import SERVER_TOKEN, ask, supervised
 from tests.support.serverroom import Server
+from tests.support.testca import ThrowawayCA
 
 NEW = "fedcba9876543210fedcba9876543210"
 BOOTSTRAP_TOKEN = "abcdef.0123456789abcdef"
@@ -34,6 +36,12 @@ class Asked:
     async def body(self) -> bytes:
         return self._body
 
+    async def confirm(self) -> None:
+        """Accept the credential again."""
+
+
+CA_PEM = ThrowawayCA().certificate_pem
+
 
 class Keys:
     """Keys of a server; records rotations."""
@@ -42,9 +50,11 @@ class Keys:
         self.rotations: list[tuple[bytes | None, timedelta]] = []
         self.error, self.row = error, row
         self.served = ServerKeys(
+            views={},
             configuration=lambda: {"ClusterDomain": "x"},
             sealed_row=self.sealed_row,
             datastore=datastore,
+            server_ca=lambda: CA_PEM,
             rotate=self.rotate,
         )
 
@@ -70,7 +80,8 @@ async def _run(handler: Callable[[Any, ServerKeys], Awaitable[Any]], context: An
 DAY = timedelta(hours=24)
 ACCEPTED: dict[str, tuple[dict[str, str], tuple[bytes | None, timedelta]]] = {
     "a token": ({"newToken": NEW}, (NEW.encode(), DAY)),
-    "a token of k3s": ({"newToken": f"K10{'0' * 64}::server:{NEW}"}, (NEW.encode(), DAY)),
+    "a token of k3s": ({"newToken": f"K10{ca_hash(CA_PEM)}::server:{NEW}"}, (NEW.encode(), DAY)),
+    "a token without a hash": ({"newToken": f"K10::server:{NEW}"}, (NEW.encode(), DAY)),
     "no token": ({"newToken": ""}, (None, DAY)),
     "a grace": ({"newToken": NEW, "grace": "90m"}, (NEW.encode(), timedelta(minutes=90))),
     "a field of a later k3s": ({"newToken": NEW, "later": "x"}, (NEW.encode(), DAY)),
@@ -99,6 +110,10 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         "this is a bootstrap token",
     ),
     "a token that can be guessed": (b'{"newToken": "short"}', "16 to 512"),
+    "a token of another cluster": (
+        json.dumps({"newToken": f"K10{'0' * 64}::server:{NEW}"}).encode(),
+        "its CA hash is not that of this cluster",
+    ),
     "half of a surrogate pair": (b'{"newToken": "\\ud8000000000000000000"}', "surrogate"),
     "a grace that is none": (json.dumps({"newToken": NEW, "grace": "tomorrow"}).encode(), "grace: give a duration"),
     "a grace of a number": (json.dumps({"newToken": NEW, "grace": 5}).encode(), "grace: give a duration"),

@@ -43,7 +43,10 @@ from tests.support.tlspeer import PATIENCE, Served, reply, request, rest, servin
 
 SECRETS = "/api/v1/namespaces/default/secrets"
 WATCH = f"{SECRETS}?watch=1"
-ORIGIN = "https://console.example"
+ORIGIN = "https://localhost"
+"""Origin of a page of the server itself, by the Host that requests of these tests name."""
+CONSOLE = "https://console.example"
+"""Another site."""
 PLAIN = "base64.binary.k8s.io"
 """Subprotocol that web consoles offer beside the token."""
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -138,6 +141,11 @@ class House:
     def context(self, identity: Pair | None) -> ssl.SSLContext:
         return self.served.context(self.directory, identity)
 
+    @property
+    def origin(self) -> str:
+        """Origin of a page of this server."""
+        return f"https://localhost:{self.served.port}"
+
     def url(self, target: str) -> str:
         return f"wss://localhost:{self.served.port}{target}"
 
@@ -147,7 +155,7 @@ class House:
         *,
         identity: Pair | None = None,
         protocols: Sequence[str] = (),
-        origin: str = ORIGIN,
+        origin: str = "",
         headers: dict[str, str] | None = None,
     ) -> Client:
         """Open a WebSocket, as the administrator unless protocols or headers are given."""
@@ -157,7 +165,7 @@ class House:
             self.url(target),
             sslopt={"context": self.context(identity)},
             subprotocols=list(protocols) or None,
-            origin=origin,
+            origin=origin or self.origin,
             header=headers or {},
             timeout=PATIENCE,
         )
@@ -473,6 +481,27 @@ def test_the_example_of_the_rfc(house: House) -> None:
         pytest.param(
             changed("Origin", "null"), 403, "the WebSocket handshake has no Origin that is a URI", id="a null origin"
         ),
+        *(
+            pytest.param(
+                headers,
+                403,
+                "the Origin of the WebSocket handshake is another site, and the request has no credential but a client "
+                "certificate or one that browsers send by themselves: send a token",
+                id=name,
+            )
+            for name, headers in {
+                "a certificate alone, from a console": changed("Origin", CONSOLE),
+                "a certificate alone, from another port": changed("Origin", "https://localhost:8443"),
+                "a certificate alone, from a name below": changed("Origin", "https://localhost.console.example"),
+                "a certificate alone, from a page without TLS": changed("Origin", "http://localhost"),
+                "a certificate alone, from two origins": (*changed("Origin", ORIGIN), f"Origin: {CONSOLE}"),
+                "a password that the browser remembers": (
+                    *changed("Origin", CONSOLE),
+                    "Authorization: Basic amFuZTpwdw==",
+                ),
+                "a ticket that the browser has": (*changed("Origin", CONSOLE), "Authorization: Negotiate YII="),
+            }.items()
+        ),
     ],
 )
 def test_a_handshake_that_is_refused(house: House, headers: tuple[str, ...], status: int, message: str) -> None:
@@ -534,7 +563,7 @@ def test_frames_sent_before_the_101_are_read_after_it(house: House) -> None:
     assert house.watches() == 0
 
 
-def test_junk_without_end_before_the_101_is_refused(house: House) -> None:
+def test_junk_before_the_101_waits_for_it_and_is_refused_as_frames(house: House) -> None:
     release = asyncio.Event()
     original = house.server.registry.watch
 
@@ -546,8 +575,8 @@ def test_junk_without_end_before_the_101_is_refused(house: House) -> None:
     with house.raw(request(WATCH, headers=HANDSHAKE)) as peer:
         with contextlib.suppress(ConnectionError, ssl.SSLError):
             peer.sendall(b"x" * (http.MAX_HEADER_BYTES + 1))
-        assert rest(peer).startswith(b"HTTP/1.1 431 ")
-    house.served.ask(release.set)
+        house.served.ask(release.set)
+        assert rest(peer).startswith(b"HTTP/1.1 101 ")
     house.until_watches(0)
 
 
@@ -628,7 +657,7 @@ def test_the_library_websockets_watches_with(house: House, proof: str) -> None:
             house.url(WATCH),
             ssl=house.context(None if proof == "a token" else house.admin),
             subprotocols=protocols,
-            origin=Origin(ORIGIN),
+            origin=Origin(CONSOLE if proof == "a token" else house.origin),
             proxy=None,
         ) as client:
             seen = json.loads(await client.recv())
@@ -675,7 +704,7 @@ def test_aiohttp_watches_with_a_token(house: House) -> None:
                 house.url(WATCH),
                 ssl=house.context(None),
                 protocols=[PLAIN, protocol(TOKEN)],
-                origin=ORIGIN,
+                origin=CONSOLE,
                 heartbeat=0.1,
             ) as client,
         ):

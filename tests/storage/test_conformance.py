@@ -387,3 +387,25 @@ def test_a_write_cancelled_by_its_caller_is_whole_or_absent_and_affects_no_other
         assert await store.revision() == 1 + len((await store.range("")).entries)
 
     run(scenario)
+
+
+def test_verification_of_a_sound_store_finds_nothing_and_changes_nothing(run: Run) -> None:
+    async def scenario(store: Storage) -> None:
+        created = await store.create("/a", b"v")
+        for _ in range(5):
+            await store.verify()
+        assert (store.counters.damaged, store.counters.checkpoint_failures) == (0, 0)
+        assert (store.problem, store.alarm, store.failed.is_set()) == ("", "", False)
+        assert await store.get("/a") == created
+
+    run(scenario)
+
+
+def test_a_closed_store_is_not_verified(store: Storage) -> None:
+    async def scenario() -> None:
+        await store.open()
+        await store.close()
+        with pytest.raises(StorageError, match="closed"):
+            await store.verify()
+
+    asyncio.run(scenario())

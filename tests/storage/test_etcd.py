@@ -16,6 +16,8 @@ from mooring.storage.etcd import messages, watching
 from mooring.storage.etcd.driver import EtcdStorage
 from mooring.storage.etcd.keyspace import Keyspace
 from mooring.storage.etcd.watching import tells_progress
+from mooring.storage.keyspace import RESTORES
+from mooring.storage.restores import read_restores
 from tests.support import etcd
 from tests.support.storagedrivers import closing, open_etcd, take
 
@@ -230,7 +232,7 @@ async def test_fragments_of_a_response_are_one_batch(store: EtcdStorage) -> None
 async def test_after_a_restore_all_revisions_are_greater_than_those_shown_before(store: EtcdStorage) -> None:
     before = [await store.create(f"/{n}", b"") for n in range(5)]
     async with closing(store.watch("/", after=before[-1].revision)) as watch:
-        waiting = asyncio.ensure_future(take(watch, 1))
+        waiting = asyncio.ensure_future(take(watch, 10))  # it may see the record of the restore before it ends
         await asyncio.sleep(0.05)
         store._newest += 1_000_000  # the store has seen a future that etcd has lost
         shown = store._newest + store._offset
@@ -238,8 +240,10 @@ async def test_after_a_restore_all_revisions_are_greater_than_those_shown_before
         with pytest.raises(CompactedError):
             await waiting
     page = await store.range("/")
-    assert len(page.entries) == 5
+    assert [entry.key for entry in page.entries] == [*(f"/{n}" for n in range(5)), RESTORES]
     assert all(entry.revision > shown for entry in page.entries)
+    (restore,) = await read_restores(store)
+    assert (restore.saved < shown, restore.floor) == (True, shown)
     created = await store.create("/new", b"")
     assert created.revision > page.revision
     other = EtcdStorage(store._servers, store._settings, SystemClock())

@@ -157,7 +157,7 @@ def test_a_file_of_a_newer_mooring_is_refused_and_left_alone(path: Path) -> None
     run(path, nothing)
     before = change_by_hand(path, f"PRAGMA user_version={len(database.MIGRATIONS) + 1}")
     with pytest.raises(
-        StorageError, match=r"written by a newer Mooring \(schema 2, this version supports 1\): run that version"
+        StorageError, match=r"written by a newer Mooring \(schema 3, this version supports 2\): run that version"
     ):
         run(path, nothing)
     assert path.read_bytes() == before
@@ -187,7 +187,7 @@ def test_an_older_file_is_brought_up_to_date_and_keeps_what_it_holds(
     run(path, look)
     run(path, look)
     with sqlite3.connect(path) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
         assert connection.execute("SELECT count(*) FROM added").fetchone() == (0,)
     connection.close()
 
@@ -218,9 +218,11 @@ def test_a_damaged_file_is_refused_when_it_is_opened(path: Path, damage: Callabl
     run(path, fill)
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(
-        StorageError, match=r"mooring\.db is damaged or not an SQLite database: restore it from a backup"
-    ):
+        StorageError, match=r"mooring\.db (could not be read|does not begin as).* start the server again"
+    ) as refused:
         run(path, nothing)
+    assert "mooring store verify" in str(refused.value)
+    assert "afresh" not in str(refused.value)
 
 
 def test_a_file_system_without_shared_memory_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ Rules kept here:
 * A forked process is one of its own: it has its own id, streams, environment and working directory, dies by signals and leaves an
   exit status. It ends as an interpreter does, with its threads joined and its exit handlers run.
 * `Process` is used as `subprocess.Popen` is. Its parent is the fork server, which reports the status over a socket.
+* `LD_PRELOAD` has an effect when an interpreter starts, and not when it is forked: each value has a fork server of its own.
 * The fork server runs in one thread, opens no event loop and makes no keys: forked processes share code, not state. It ends with
   the test process, and kills what still runs then. Tests of the interpreter's own command line (`python -m`) use `subprocess`.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import array
 import atexit
 import contextlib
+import ctypes
 import gc
 import importlib
 import io
@@ -59,9 +61,10 @@ class Process:
         self.returncode: int | None = None
         self._lock = threading.Lock()
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        environment = dict(os.environ if env is None else env)
         request = {
             "arguments": list(arguments),
-            "environment": dict(os.environ if env is None else env),
+            "environment": environment,
             "directory": str(cwd or os.getcwd()),
         }
         self.stdout: IO[str] | None = None
@@ -80,7 +83,7 @@ class Process:
                 descriptors[1] if stderr == subprocess.STDOUT else _descriptor(stderr, os.O_WRONLY, 2, opened)
             )
             descriptors.append(theirs.fileno())
-            _send(_fork_server(), request, descriptors)
+            _send(_fork_server(environment.get("LD_PRELOAD", "")), request, descriptors)
         self.pid: int = self._received()["pid"]
 
     def poll(self) -> int | None:
@@ -187,14 +190,15 @@ def _send(line: socket.socket, request: object, descriptors: list[int]) -> None:
 
 
 @cache
-def _fork_server() -> socket.socket:
-    """Start the fork server of this process. It ends when the returned socket is closed."""
+def _fork_server(preloaded: str) -> socket.socket:
+    """Start the fork server of this process and this `LD_PRELOAD`. It ends when the returned socket is closed."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         subprocess.Popen(
             [sys.executable, "-m", "tests.support.forkserver", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
+            env={**os.environ, "LD_PRELOAD": preloaded} if preloaded else None,
         ).returncode = 0  # it ends by itself after the last test; without a status, its finalizer warns
     atexit.register(ours.close)
     return ours
@@ -264,6 +268,8 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> list[str]:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["directory"])
+    if "FAULTLIB_RULES" in os.environ:
+        ctypes.CDLL(None).faultlib_map_rules()
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     for name, mode, descriptor in (("stdin", "r", 0), ("stdout", "w", 1), ("stderr", "w", 2)):
         errors = "backslashreplace" if name == "stderr" else "strict"

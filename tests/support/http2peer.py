@@ -79,13 +79,18 @@ class Peer:
         self, path: str = "/", method: str = "GET", headers: Headers | None = None, *, body: bytes | None = None
     ) -> int:
         """Send one request. Return its stream. A body is sent as far as the server's windows allow."""
-        stream = self.h2.get_next_available_stream_id()
-        pseudo = [(":method", method), (":scheme", "https"), (":authority", "localhost"), (":path", path)]
-        self.h2.send_headers(stream, [*pseudo, *(headers or [])], end_stream=body is None)
-        self.replies[stream] = Reply()
-        self.flush()
+        stream = self.begin(path, method, headers, end=body is None)
         if body is not None:
             self.send(stream, body)
+        return stream
+
+    def begin(self, path: str, method: str, headers: Headers | None = None, *, end: bool = False) -> int:
+        """Send the headers of one request, whose body follows unless `end`. Return its stream."""
+        stream = self.h2.get_next_available_stream_id()
+        pseudo = [(":method", method), (":scheme", "https"), (":authority", "localhost"), (":path", path)]
+        self.h2.send_headers(stream, [*pseudo, *(headers or [])], end_stream=end)
+        self.replies[stream] = Reply()
+        self.flush()
         return stream
 
     def send(self, stream: int, body: bytes, *, end: bool = True) -> None:

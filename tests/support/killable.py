@@ -13,6 +13,7 @@ import secrets
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -30,6 +31,7 @@ from mooring.trust.httpexchange import UNVERIFIED, HttpRequest, HttpResponse
 from mooring.trust.kubeconfig.model import Cluster, User
 from tests.support import forkserver
 from tests.support.ports import free_port
+from tests.support.sharedstore import shared_store
 
 READY_SECONDS = 60.0
 
@@ -78,6 +80,8 @@ class KillableServer:
     published: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     program: tuple[str, ...] = ("-m", "mooring")
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Additional environment."""
 
     @property
     def endpoint(self) -> str:
@@ -106,7 +110,8 @@ class KillableServer:
             *(word for endpoint in published for word in ("--control-plane-endpoint", endpoint)), *self.flags,
         ]  # fmt: skip
         with self._log.open("ab") as log:
-            self.process = forkserver.Process([*self.program, *arguments], stdout=log, stderr=log)
+            environment = {**os.environ, **self.environment}
+            self.process = forkserver.Process([*self.program, *arguments], stdout=log, stderr=log, env=environment)
 
     async def ready(self) -> None:
         """Wait until /readyz answers 200, at most `READY_SECONDS`."""
@@ -162,6 +167,15 @@ class KillableServer:
         )
 
 
+def servers_on_one_store(root: Path, count: int) -> list[KillableServer]:
+    """Return servers with data directories of their own on one SQLite file, which publish the address of the first."""
+    first = KillableServer(root / "data-0", flags=shared_store(root))
+    return [
+        first,
+        *(KillableServer(root / f"data-{n}", public_port=first.port, flags=first.flags) for n in range(1, count)),
+    ]
+
+
 def client_of(server: KillableServer, ca_pem: bytes, user: User) -> ClusterClient:
     """Return a client of one server for `user`."""
     return ClusterClient(Cluster("", f"https://{server.endpoint}", ca_pem), user, SystemClock())
@@ -192,9 +206,9 @@ def check_takeover(before: Obj, able: datetime, after: Obj) -> None:
         assert datetime.fromisoformat(after["acquireTime"]) < runs_out
 
 
-async def history(data_dir: Path, prefix: str = "") -> list[Change]:
-    """Return every write in the history of a stopped server's store, in order."""
-    store = SqliteStorage(data_dir / "mooring.db", SystemClock())
+async def history(database: Path, prefix: str = "") -> list[Change]:
+    """Return every write in the history of the SQLite file of stopped servers, in order."""
+    store = SqliteStorage(database, SystemClock())
     await store.open()
     try:
         newest = await store.revision()

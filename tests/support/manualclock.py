@@ -50,6 +50,10 @@ class ManualClock:
         """Let time pass in a computation, which wakes no sleeper."""
         self._elapsed += seconds
 
+    def set(self, moment: datetime) -> None:
+        """Set the wall clock, as a person, a resumed laptop or a restored virtual machine does; no timer moves."""
+        self._start = moment - timedelta(seconds=self._elapsed)
+
     async def advance(self, seconds: float) -> None:
         """Advance the clock; each sleeper wakes at its own moment, in order."""
         await settle()

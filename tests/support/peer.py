@@ -91,7 +91,7 @@ def http_peer(answer: Answer = lambda asked: Reply(), pair: Pair | None = None) 
     server = Server(("127.0.0.1", 0), Handler)
     peer.port = server.server_address[1]
     if pair is not None:
-        server.socket = _context(pair).wrap_socket(
+        server.socket = server_context(pair).wrap_socket(
             server.socket, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=True
         )
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -104,7 +104,7 @@ def http_peer(answer: Answer = lambda asked: Reply(), pair: Pair | None = None) 
         server.server_close()
 
 
-def _context(pair: Pair) -> ssl.SSLContext:
+def server_context(pair: Pair) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with TemporaryDirectory() as directory:
         certificate, key = pair.write(Path(directory), "peer")
@@ -119,7 +119,7 @@ def byte_peer(serve: Callable[[socket.socket], None], pair: Pair | None = None) 
     peer = Peer(listening.getsockname()[1])
     stopping = threading.Event()
     listening.settimeout(0.02)
-    context = _context(pair) if pair is not None else None
+    context = server_context(pair) if pair is not None else None
 
     def run() -> None:
         while not stopping.is_set():

@@ -442,6 +442,30 @@ def proxied(name: str, *headers: tuple[str, str]) -> Case:
     return Case(drive, options)
 
 
+def behind_crls(*revoked: Pair, days: int = 0, present: Pair, **flags: Any) -> Case:
+    """Present a proxy's certificate while the CRL of its CA, which began so many days ago, lists these."""
+
+    async def drive(server: Server) -> Reply:
+        return await server.get(SECRETS, via=connection([present.der]), headers=(("X-Remote-User", "jane"),))
+
+    def options(directory: Path) -> Mapping[str, Any]:
+        cas, crls = directory / "proxies.crt", directory / "crls.pem"
+        cas.write_bytes(PROXIES.certificate_pem + UNLISTED.certificate_pem)
+        crls.write_bytes(PROXIES.crl(*revoked, begin=PROXIES.now - timedelta(days=days)))
+        return {
+            "requestheader_client_ca_file": str(cas),
+            "requestheader_username_headers": ("X-Remote-User",),
+            "client_crl_file": (str(crls),),
+            **flags,
+        }
+
+    return Case(drive, options, 503 if flags else 401)
+
+
+UNLISTED = ThrowawayCA("unlisted", PROXIES.now)
+FRONT = PROXIES.client("front")
+
+
 def subprotocols(*offered: str) -> Case:
     """Request a WebSocket with these subprotocols."""
     upgrade = [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")]

@@ -197,6 +197,7 @@ async def open_room(
     if storage is None:
         storage = MemoryStorage()
         await storage.open()
+    options: dict[str, Any] = {"is_stale": storage.is_stale} if isinstance(storage, EncryptedStorage) else {}
     registry = Registry(
         storage,
         KINDS,
@@ -205,7 +206,7 @@ async def open_room(
         build() if admission is None else admission,
         authorize,
         records,
-        **({"is_stale": storage.is_stale} if isinstance(storage, EncryptedStorage) else {}),
+        **options,
     )
     await registry.start()
     room = Room(storage, registry, clock)

@@ -22,6 +22,7 @@ from mooring.identity import MASTERS
 from mooring.pki.keys import PrivateKey, generate_key
 from mooring.pki.rootca import RootCa
 from mooring.plane.assemble import Assembly, Process, assemble
+from mooring.plane.audit import build_audit
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.encryption import EncryptionAtRest
 from mooring.plane.firstboot import FirstBoot
@@ -257,11 +258,12 @@ async def open_server(**flags: Any) -> AsyncIterator[Server]:
     await storage.open()
     entropy = counting_entropy()
     encryption = EncryptionAtRest(config[EncryptionSettings], storage, clock, entropy)
-    parts = build_registry(config, encryption, clock, entropy)
+    process = Process(identity="here_boot_1_1", is_gone=lambda identity: False, share=share)
+    audit = build_audit(config, clock, entropy, share)
+    parts = build_registry(config, encryption, clock, entropy, audit.auditor.written)
     registry = parts.registry
     keys = key_store(ca)
-    process = Process(identity="here_boot_1_1", is_gone=lambda identity: False, share=share)
-    plane = assemble(config, keys, parts, clock, entropy, process)
+    plane = assemble(config, keys, parts, clock, entropy, process, audit)
     await registry.start()
     server = Server(storage, registry, clock)
     server.plane, server.ca, server.config, server.token_key = plane, ca, config, keys.token_key

@@ -137,7 +137,7 @@ class SupervisorPeer:
             if not asked.node_name or not asked.node_password:
                 return _status(400, "node name and password are needed")
             if self.passwords.setdefault(asked.node_name, asked.node_password) != asked.node_password:
-                return _status(403, "hash does not match")
+                return _status(403, f"unable to verify password for node {asked.node_name}: hash does not match")
         serves = asked.path == headers.SERVING_KUBELET
         if asked.path == headers.CLIENT_KUBELET:
             self.deleted_nodes.discard(asked.node_name)

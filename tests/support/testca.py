@@ -25,6 +25,7 @@ from mooring.pki.x509.clusterca import CaState, ClusterCa
 from mooring.pki.x509.names import IPAddress
 from mooring.pki.x509.profiles import Template
 from mooring.pki.x509.requests import build_request
+from mooring.pki.x509.revocationlist import revoked_certificate
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -127,6 +128,14 @@ class ThrowawayCA:
     def expired_client(self, username: str) -> Pair:
         """Issue a client certificate that expired an hour ago."""
         return self.custom(username, not_before=self.now - timedelta(hours=2), not_after=self.now - timedelta(hours=1))
+
+    def crl(self, *revoked: Pair, begin: datetime | None = None, life: timedelta = timedelta(days=7)) -> bytes:
+        """Issue a CRL in PEM that lists these certificates."""
+        since = begin or self.now
+        entries = [revoked_certificate(one.certificate.serial_number, since, "keyCompromise") for one in revoked]
+        builder = x509.CertificateRevocationListBuilder(revoked_certificates=entries)
+        builder = builder.issuer_name(self.certificate.subject).last_update(since).next_update(since + life)
+        return pem.encode("X509 CRL", builder.sign(self.key, signature_hash(self.key)).public_bytes(Encoding.DER))
 
     def intermediate(self, common_name: str, path_length: int | None = None) -> Pair:
         """Issue the certificate of a CA below this one."""

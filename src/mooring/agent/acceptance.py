@@ -1,8 +1,8 @@
 """Checks of a client certificate with the server: is it accepted, and does the membership still exist?
 
 Rules kept here:
-* Only 401 means that the certificate is not accepted. It counts after a few seconds: a server that restarts, or that has not heard
-  yet of an issuance by another server, answers 401 for a moment.
+* Only 401 means that the certificate is not accepted. That of a Mooring server counts at once. That of another server counts after
+  a few seconds: one that restarts answers 401 for a moment.
 * A server that does not answer says nothing: the membership goes on.
 """
 
@@ -44,7 +44,7 @@ async def check_membership(
                 return None
 
         try:
-            found = await retry(clock, read_node, REFUSED_SECONDS, transient=(UnauthorizedError,))
+            found = await retry(clock, read_node, REFUSED_SECONDS, transient=(UnauthorizedError,), client=client)
         except UnauthorizedError as error:
             raise CertificateRefusedError(node_name, error.audit_id) from error
         except MooringError:

@@ -42,7 +42,7 @@ from mooring.agent.join import (
 from mooring.agent.recovery import RecoveryRefusedError, read_member, rejoin
 from mooring.agent.registration import CertificateRefusedError, MembershipEndedError
 from mooring.agent.servingcertificate import follow_addresses
-from mooring.agent.steps import JoinError, Report
+from mooring.agent.steps import JoinError, Report, described
 from mooring.agent.trustreport import report_trust
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock
@@ -222,7 +222,7 @@ class Agent:
                 if pair is not None:
                     await check_membership(pair, joined.node_name, "", clusters, self._clock)
             except MooringError as error:
-                log.warning("the CAs that are trusted here could not be reported on the Node: %s", error)
+                log.warning("the CAs that are trusted here could not be reported on the Node: %s", described(error))
 
         renewals = [client_renewal(joined, client, on_renewed)]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mooring.client.files import make_directory, sync_directory, write_atomic
+from mooring.client.files import make_directory, os_reason, sync_directory, write_atomic
 from mooring.errors import ConfigError
 
 DIRECTORY_MODE = 0o755
@@ -28,7 +28,7 @@ def remove(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise ConfigError(f"{path} cannot be removed: {_reason(error)}") from error
+        raise ConfigError(f"{path} cannot be removed: {os_reason(error)}") from error
 
 
 def rename(old: Path, new: Path) -> None:
@@ -37,7 +37,7 @@ def rename(old: Path, new: Path) -> None:
         old.replace(new)
         sync_directory(new.parent)
     except OSError as error:
-        raise ConfigError(f"{new} cannot be written: {_reason(error)}") from error
+        raise ConfigError(f"{new} cannot be written: {os_reason(error)}") from error
 
 
 def link(path: Path, target: Path) -> None:
@@ -45,8 +45,4 @@ def link(path: Path, target: Path) -> None:
     try:
         path.symlink_to(target)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {_reason(error)}") from error
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
+        raise ConfigError(f"{path} cannot be written: {os_reason(error)}") from error

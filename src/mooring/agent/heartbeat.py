@@ -22,6 +22,7 @@ from datetime import timedelta
 from typing import NoReturn
 
 from mooring.agent import node, registration
+from mooring.agent.steps import described
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import rfc3339_micro
@@ -88,7 +89,7 @@ class Heartbeat:
             except MooringError as error:
                 self._check_refusal(error)
                 if pause == FIRST_PAUSE:
-                    log.warning("no heartbeat: %s; trying again", error)
+                    log.warning("no heartbeat, trying again: %s", described(error))
                 await clock.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
                 continue

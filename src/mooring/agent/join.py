@@ -21,7 +21,9 @@ those of `steps.STEPS`):
 
 Every step tries the other addresses of the cluster when one does not respond. A join that was denied or refused removes the token's
 kubeconfig. Any other join continues where it stopped, when it runs again. A dry run performs discovery and reports the other steps.
-Discovery alone ends after ca.crt and the token's kubeconfig, and leaves the rest to a kubelet.
+Discovery alone ends after ca.crt and the token's kubeconfig, and leaves the rest to a kubelet. A certificate whose membership has
+ended is set aside then: a kubelet goes on with it, and requests none, until it expires
+(docs/protocol/kubelet-certificates.md#kubeconfig).
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ from mooring.pki import pem
 from mooring.pki.errors import PeerCertificateError, PkiError
 from mooring.pki.x509 import names
 from mooring.secret import Secret
+from mooring.trust.auditid import explained_by
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery.errors import ClockSkewError, DiscoveryError
 from mooring.trust.discovery.file import discover_by_file
@@ -221,7 +224,10 @@ class _Join:
                 await check_membership(pair, self.plan.node_name, uid, clusters, self.clock)
             except registration.MembershipEndedError as error:
                 self._ended = True
-                self.steps.say(f"{error}; joining anew, with a new key", kept=True, step=steps.EXISTING)
+                again = (
+                    "a kubelet may request another" if self.options.discover_only else "joining anew, with a new key"
+                )
+                self.steps.say(f"{error}; {again}", kept=True, step=steps.EXISTING)
         return self._ended
 
     def _valid_pair(self) -> Pair | None:
@@ -352,7 +358,7 @@ class _Join:
         name = self.plan.node_name
         with self.steps.step(steps.NAME) as summary, _explain_refusal(self.plan):
             try:
-                existing = await self._retry(lambda: self._get_node(client, name), _NAME_TRANSIENT)
+                existing = await self._retry(client, lambda: self._get_node(client, name), _NAME_TRANSIENT)
             except NotFoundError:
                 summary.append(f"the name {name} is free")
                 return
@@ -376,9 +382,9 @@ class _Join:
         return await retry(self.clock, lambda: client.get("nodes", name), NAME_REFUSED_SECONDS, transient=refused)
 
     async def _retry(
-        self, call: Callable[[], Awaitable[T]], transient: tuple[type[MooringError], ...] = steps.TRANSIENT
+        self, client: ClusterClient, call: Callable[[], Awaitable[T]], transient: tuple[type[MooringError], ...]
     ) -> T:
-        return await retry_reported(self.steps, self.clock, call, transient)
+        return await retry_reported(self.steps, client, call, transient)
 
     @contextmanager
     def _remove_bootstrap_on_refusal(self) -> Iterator[None]:
@@ -424,11 +430,11 @@ class _Join:
         user = User("default-auth", certificate_pem=pair.certificate_pem, key=pair.key_pem)
         async with ClusterClient(clusters[0], user, self.clock, others=clusters[1:]) as client:
             try:
-                await self._retry(lambda: client.get("nodes", self.plan.node_name), _ACCEPTED_TRANSIENT)
+                await self._retry(client, lambda: client.get("nodes", self.plan.node_name), _ACCEPTED_TRANSIENT)
             except NotFoundError:
                 pass  # the node may read its own Node, which does not exist yet
             except (UnauthorizedError, ForbiddenError) as error:
-                raise PeerError(f"{problem}; the server does not accept it either: {error}") from None
+                raise PeerError(f"{problem}; the server does not accept it either: {steps.described(error)}") from None
         self.steps.say(
             f"warning: {problem}; the server accepts it, so the CA that signs client certificates is one that the cluster does "
             f"not publish. {self.state.ca} is not written: a kubelet needs it there",
@@ -450,6 +456,13 @@ class _Join:
             written = [self.state.ca] if self.state.write_ca(trusted.client_ca_pem) else []
             self.state.write_bootstrap(trusted.server, trusted.ca_pem, user)
             summary.append(_written_message((*written, self.state.bootstrap)))
+            if self._ended and (aside := self.state.client.set_aside()) is not None:
+                self.state.drop_pending_key()
+                self.steps.say(
+                    f"{self.state.client.current} is rejected by the server, and was moved to {aside}: kubelet would go on with "
+                    "it; restart kubelet",
+                    kept=True,
+                )
         return Joined(self.plan.node_name, trusted.cluster, self.state, None, "", trusted.warnings)
 
     def _write(self, clusters: tuple[Cluster, ...], trusted: TrustedCluster, pair: Pair) -> None:
@@ -483,7 +496,9 @@ class _Join:
     def _dry_run_result(self, trusted: TrustedCluster) -> Joined:
         state, cluster = self.state, trusted.cluster
         if self.options.discover_only:
-            return self._planned(trusted, ((steps.FILES, f"write {state.ca} and {state.bootstrap}"),))
+            moved = (steps.FILES, f"move {state.client.current} aside, which the server rejects")
+            written = (steps.FILES, f"write {state.ca} and {state.bootstrap}")
+            return self._planned(trusted, (written, moved) if self._ended else (written,))
         planned = (
             (steps.REQUEST, f"ask {cluster.server} for a certificate of {self.user}"),
             *(() if state.ca.exists() or not trusted.client_ca_pem else ((steps.FILES, f"write {state.ca}"),)),
@@ -506,14 +521,14 @@ async def register_member(joined: Joined, options: JoinOptions, progress: Steps,
     state = joined.state
     with progress.step(steps.NODE) as summary, _explain_node_refusal(NODE_PREFIX + joined.node_name):
         async with node_client(joined, clock) as client:
-            kind = await retry_reported(progress, clock, lambda: registration.choose(client, options.register_node))
+            kind = await retry_reported(progress, client, lambda: registration.choose(client, options.register_node))
             if kind == registration.NONE:
                 summary.append(f"{joined.node_name} is not registered, as --register-node=none says")
                 return joined
             machine = machine_of(joined, ready=kind == registration.READY)
             uid = known_uid(state, options)
             try:
-                registered = await retry_reported(progress, clock, lambda: node.register(client, machine, uid=uid))
+                registered = await retry_reported(progress, client, lambda: node.register(client, machine, uid=uid))
             except registration.NodeKeptError as error:
                 summary.append(str(error))
                 return joined
@@ -524,7 +539,7 @@ async def register_member(joined: Joined, options: JoinOptions, progress: Steps,
 
 async def retry_reported(
     progress: Steps,
-    clock: Clock,
+    client: ClusterClient,
     call: Callable[[], Awaitable[T]],
     transient: tuple[type[MooringError], ...] = steps.TRANSIENT,
 ) -> T:
@@ -533,7 +548,7 @@ async def retry_reported(
     def report(error: MooringError) -> None:
         progress.say(f"{error}; asking again for up to {steps.API_CALL_SECONDS:g} s", kept=True)
 
-    return await retry(clock, call, transient=transient, on_failure=report)
+    return await retry(client.clock, call, transient=transient, on_failure=report, client=client)
 
 
 @contextmanager
@@ -541,15 +556,16 @@ def _explain_node_refusal(user: str) -> Iterator[None]:
     """Replace refusals of the node's certificate by errors that name the remedy."""
     try:
         yield
-    except UnauthorizedError:
+    except UnauthorizedError as error:
         raise PeerError(
-            f"the server does not accept the certificate of {user}, which it has just issued or which was here; "
-            "the CA that signs certificates must be among those of its --client-ca-file"
+            f"the server does not accept the certificate of {user}: the CA that signs certificates is not among those of its "
+            "--client-ca-file, the certificate or the node was revoked, or the Node was deleted meanwhile"
+            + explained_by(error.audit_id)
         ) from None
     except ForbiddenError as error:
         raise PeerError(
             f"the server does not let {user} register its Node ({error}); its --authorization-mode must include Node; "
-            "--register-node=none leaves the Node to kubelet"
+            f"--register-node=none leaves the Node to kubelet{explained_by(error.audit_id)}"
         ) from None
 
 
@@ -614,13 +630,15 @@ def _explain_refusal(plan: JoinPlan) -> Iterator[None]:
     credential = f'token id "{plan.tls_token.id}"' if plan.tls_token else "the credentials of the discovery document"
     try:
         yield
-    except UnauthorizedError:
+    except UnauthorizedError as error:
         raise RefusedError(
-            f"the server does not accept {credential}: it is unknown, has expired, its secret is wrong, or it lacks the usage "
-            "authentication; list tokens on the server with `token list`, make one with `token create`"
+            f"the server does not accept {credential}: it is unknown, was deleted or revoked, has expired, its secret is wrong, it "
+            "lacks the usage authentication, or it is not for the network of this machine; list tokens on the server with "
+            f"`token list`, make one with `token create`{explained_by(error.audit_id)}"
         ) from None
     except ForbiddenError as error:
         raise RefusedError(
-            f"the server does not allow {credential} to ask for a certificate ({error}); its groups must be bound to the "
-            "ClusterRole system:node-bootstrapper"
+            f"the server does not allow {credential} to ask for a certificate ({error}): its groups are not bound to the "
+            "ClusterRole system:node-bootstrapper, or the token is not for this node name, or for no further machine"
+            + explained_by(error.audit_id)
         ) from None

@@ -113,10 +113,10 @@ class OneShotRequest:
                 return await certificaterequest.send_request(client, request, key, self._clock.now())
             except ForbiddenError as error:
                 if any(cause.reason == NAME_NOT_ALLOWED for cause in error.details.causes):
-                    raise certificaterequest.RequestEndedError(error.message) from None  # no repetition helps
+                    raise certificaterequest.RequestEndedError(steps.described(error)) from None  # no repetition helps
                 raise
 
-        return await retry(self._clock, send, on_failure=report)
+        return await retry(self._clock, send, on_failure=report, client=client)
 
     def _report_skew(self, client: ClusterClient, created: Obj) -> None:
         now = self._clock.now()

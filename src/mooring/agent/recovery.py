@@ -19,8 +19,9 @@ from dataclasses import replace
 from mooring.agent import clusterfiles, steps
 from mooring.agent.acceptance import check_membership
 from mooring.agent.certificates.pairfiles import Pair
-from mooring.agent.join import Joined, JoinOptions, record_lifetime, register_member
+from mooring.agent.join import Joined, JoinOptions, known_uid, record_lifetime, register_member
 from mooring.agent.oneshot import OneShotRequest
+from mooring.agent.registration import MembershipEndedError
 from mooring.agent.state import NodeState
 from mooring.agent.steps import Report, Steps
 from mooring.client.cluster import ClusterClient
@@ -28,10 +29,12 @@ from mooring.clock import Clock, rfc3339
 from mooring.errors import ConfigError, ForbiddenError, PeerError, UnauthorizedError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.x509 import names
+from mooring.trust.auditid import explained_by
 from mooring.trust.discovery.errors import DiscoveryError
 from mooring.trust.kubeconfig.model import User
 
 RECOVERY_HEADER = ("Authorization", "Mooring-Recovery")
+_WITH_TOKEN = "join again with a token: `mooring join ADDRESS --token TOKEN --discovery-token-ca-cert-hash HASH`"  # noqa: S105 - advice
 
 
 class RecoveryRefusedError(PeerError):
@@ -57,18 +60,28 @@ async def rejoin(
     when there is no membership.
     """
     found = read_member(options)
-    if found is None or found.pair is None:
+    pair = found.pair if found is not None else None
+    if found is None or pair is None:
         raise ConfigError("this machine is no member of a cluster: give the address of a server and a token")
-    progress, ends = Steps(clock, report), found.pair.leaf.not_valid_after_utc
+    progress, ends = Steps(clock, report), pair.leaf.not_valid_after_utc
     if is_retired or ends <= clock.now():
         found = await _recover(found, options, clock, progress)
     else:
         with progress.step(steps.EXISTING) as summary:
+            await _check_not_ended(found, pair, options, clock)
             summary.append(f"already a member until {rfc3339(ends)}")
         if not options.dry_run:
             record_lifetime(found.state, options)
             found = await _refresh(found, clock, progress)
     return found if options.dry_run else await register_member(found, options, progress, clock)
+
+
+async def _check_not_ended(found: Joined, pair: Pair, options: JoinOptions, clock: Clock) -> None:
+    """Raise MembershipEndedError when the server rejects the certificate, or the Node was deleted."""
+    try:
+        await check_membership(pair, found.node_name, known_uid(found.state, options), found.clusters, clock)
+    except MembershipEndedError as error:
+        raise MembershipEndedError(f"{error}; {_WITH_TOKEN}") from error
 
 
 async def _recover(found: Joined, options: JoinOptions, clock: Clock, progress: Steps) -> Joined:
@@ -130,9 +143,8 @@ def _explain_refusal() -> Iterator[None]:
     """Replace refusals of the expired certificate by errors that name the remedy."""
     try:
         yield
-    except (UnauthorizedError, ForbiddenError):
+    except (UnauthorizedError, ForbiddenError) as error:
         raise RecoveryRefusedError(
             "the server does not let this machine come back with its expired certificate: the certificate was revoked, the Node "
-            "was deleted, or the server does not offer the way back; join again with a token: "
-            "`mooring join ADDRESS --token TOKEN --discovery-token-ca-cert-hash HASH`"
+            f"was deleted, or the server does not offer the way back; {_WITH_TOKEN}{explained_by(error.audit_id)}"
         ) from None

@@ -17,9 +17,11 @@ from datetime import datetime, timedelta
 
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
-from mooring.client.serverversion import is_mooring, read_version
+from mooring.client.serverversion import read_version
 from mooring.clock import parse_rfc3339
 from mooring.errors import MooringError
+from mooring.trust.auditid import explained_by
+from mooring.trust.gitversion import is_mooring
 
 NONE = "none"
 TAINTED = "tainted"
@@ -53,10 +55,9 @@ class CertificateRefusedError(MembershipEndedError):
     """The server rejects the certificate of this machine."""
 
     def __init__(self, node_name: str, audit_id: str = "") -> None:
-        reference = f" (Audit-Id {audit_id})" if audit_id else ""
         super().__init__(
-            f"the server rejects the certificate of system:node:{node_name}{reference}: the Node was deleted, the certificate "
-            "was revoked, or the server no longer trusts its CA"
+            f"the server rejects the certificate of system:node:{node_name}: the Node was deleted, the certificate was revoked, "
+            f"or the server no longer trusts its CA{explained_by(audit_id)}"
         )
 
 

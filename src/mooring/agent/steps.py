@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from mooring.client.cluster import ClusterClient
+from mooring.client.serverversion import is_mooring_server
 from mooring.clock import Clock
 from mooring.errors import (
     ForbiddenError,
@@ -21,6 +23,7 @@ from mooring.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
+from mooring.trust.auditid import explained_by
 from mooring.trust.discovery.errors import EndpointDownError, EndpointTimeoutError, FetchError, NotKubernetesError
 
 EXISTING = "existing"
@@ -43,10 +46,12 @@ LONGEST_PAUSE = 5.0
 """Seconds. The interval doubles up to this, so that a minute of refusals stays below the 20 failed authentications that a
 server may count for one address."""
 
+FORBIDDEN_SECONDS = 5.0
+"""Seconds for which 403 of a Mooring server is retried: a role that was bound at another server reaches it within that time."""
 UNREACHABLE = (EndpointDownError, EndpointTimeoutError, FetchError, NotKubernetesError)
 """NotKubernetesError is the response of a load balancer without an API server."""
 REFUSALS = (UnauthorizedError, ForbiddenError)
-"""An API server that has not listed Secrets and roles yet refuses valid credentials for a moment."""
+"""An API server that has not listed Secrets and roles yet refuses valid credentials for a moment. A Mooring server does not."""
 TRANSIENT = (
     *UNREACHABLE,
     *REFUSALS,
@@ -110,32 +115,62 @@ class Steps:
         except JoinError:
             raise
         except MooringError as error:
-            raise JoinError(name, str(error)) from error
+            raise JoinError(name, described(error)) from error
         self._report(Progress(name, "; ".join(summary) or "done", self._clock.monotonic() - started))
 
 
-class Backoff:
-    """Pauses between the attempts of a request, for a limited time."""
+def described(error: MooringError) -> str:
+    """Return the message of an error. That of a refused request ends with the command that explains it to an administrator."""
+    return f"{error}{explained_by(error.audit_id)}" if isinstance(error, REFUSALS) else str(error)
 
-    def __init__(self, clock: Clock, seconds: float = API_CALL_SECONDS) -> None:
+
+class Backoff:
+    """Pauses between the attempts of a request, for a limited time.
+
+    `client` is the one that sends the request. A Mooring server reads its store before it answers 401, so that this answer is
+    final; its 403 is final after FORBIDDEN_SECONDS.
+    """
+
+    def __init__(self, clock: Clock, seconds: float = API_CALL_SECONDS, client: ClusterClient | None = None) -> None:
         self._clock = clock
         self._seconds = seconds
+        self._client = client
+        self._is_mooring: bool | None = None
         self.reset()
 
     def reset(self) -> None:
         """Start again, after a response."""
-        self._deadline: float | None = None
+        self._began: float | None = None
         self._pause = API_CALL_PAUSE
 
     async def pause_after(self, error: MooringError) -> None:
-        """Pause before the next attempt. Raise `error` once requests have failed for the whole time."""
+        """Pause before the next attempt. Raise `error` when there is to be none."""
+        await self.check(error)
+        await self.pause()
+
+    async def check(self, error: MooringError) -> None:
+        """Raise `error` once requests have failed for the whole time, or when the refusal is final."""
         now = self._clock.monotonic()
-        if self._deadline is None:
-            self._deadline = now + self._seconds
-        if now >= self._deadline:
+        if self._began is None:
+            self._began = now
+        if now >= self._began + self._seconds or await self._is_final(error, now - self._began):
             raise error
-        await self._clock.sleep(min(self._pause, self._deadline - now))
+
+    async def pause(self) -> None:
+        """Pause before the next attempt."""
+        now = self._clock.monotonic()
+        left = (now if self._began is None else self._began) + self._seconds - now
+        await self._clock.sleep(max(0.0, min(self._pause, left)))
         self._pause = min(self._pause * 2, LONGEST_PAUSE)
+
+    async def _is_final(self, error: MooringError, elapsed: float) -> bool:
+        if self._client is None or not isinstance(error, REFUSALS):
+            return False
+        if isinstance(error, ForbiddenError) and elapsed < FORBIDDEN_SECONDS:
+            return False
+        if self._is_mooring is None:
+            self._is_mooring = await is_mooring_server(self._client.clusters[0], self._clock)
+        return self._is_mooring
 
 
 async def retry(
@@ -145,20 +180,23 @@ async def retry(
     *,
     transient: tuple[type[MooringError], ...] = TRANSIENT,
     on_failure: Callable[[MooringError], None] = lambda error: None,
+    client: ClusterClient | None = None,
 ) -> T:
     """Return the result of `call`, repeated while it fails with a `transient` error, which a restart of the server explains.
 
-    `call` must be safe to repeat. `on_failure` is called with the first failure.
+    `call` must be safe to repeat, and sends its requests by `client`. `on_failure` is called with the first failure after which
+    it is repeated.
     """
-    backoff, reported = Backoff(clock, seconds), False
+    backoff, reported = Backoff(clock, seconds, client), False
     while True:
         try:
             return await call()
         except transient as error:
+            await backoff.check(error)
             if not reported:
                 reported = True
                 on_failure(error)
-            await backoff.pause_after(error)
+            await backoff.pause()
 
 
 async def with_deadline(clock: Clock, seconds: float, work: Awaitable[T]) -> T:

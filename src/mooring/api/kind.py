@@ -12,13 +12,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
+from typing import Protocol
 
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Message, Obj
 from mooring.errors import FieldError
 from mooring.identity import UserInfo
+from mooring.pki.x509.checkedpeer import CheckedPeer
 
 _NOTHING: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+
+
+class Gate(Protocol):
+    """Judges at the commit whether a write may still take effect: whoever requested it may have lost the right since."""
+
+    async def prepare(self) -> None:
+        """Gather what `check` needs and the views do not have, such as the answer of a service outside."""
+
+    def check(self) -> None:
+        """Return when the write may take effect now. Raises ApiError. The writer calls it with no `await` before the write."""
+
+
+APISERVER = "apiserver"
+"""Writer of a change that names no other part of the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +50,12 @@ class Change:
     attested: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NOTHING)
     """Attributes that the server itself states about the requester of a certificate, beside those of the user. No client sets
     them."""
+    certificate: CheckedPeer | None = None
+    """Client certificate with which the write was requested, if there is one."""
+    gate: Gate | None = None
+    """Judges the write once more when it is committed; None for a write within the server."""
+    writer: str = APISERVER
+    """Part of the server that writes, for the audit record of the write. "" when the record of a request covers the write."""
 
 
 def _default_nothing(obj: Obj) -> None:

@@ -1,7 +1,11 @@
 """`View`: read-only access to the stored objects of one kind, for authn, authz and controller plans (law 2).
 
-Rules kept here: reading a view never waits and never changes it. `revision` grows with every change of the kind, so a reader may
-cache what it derived until then.
+Rules kept here:
+* Reading a view never waits and never changes it. `revision` grows with every change of the kind, so a reader may cache what it
+  derived until then.
+* An object whose newest state cannot be read is absent, and `problem` says why. A reader to which absence means yes must ask.
+* Plans of controllers read `Guarded` views, where such an object is an error instead. It stops the plans that need it, and no
+  others.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from mooring.apimachinery.schema import Obj
+from mooring.errors import UnreadableObjectError
 
 
 class View(Protocol):
@@ -17,7 +22,7 @@ class View(Protocol):
 
     @property
     def revision(self) -> int:
-        """Revision of the last change of this kind; 0 before the first."""
+        """Number that grows with each change of this kind and of what can be read; 0 before the first."""
 
     def get(self, name: str, namespace: str = "") -> Obj | None:
         """Return the object, with metadata.resourceVersion, or None. Callers do not change it."""
@@ -27,6 +32,12 @@ class View(Protocol):
 
     def changed(self, since: int) -> Iterable[NamespacedName] | None:
         """Return (namespace, name) of the objects changed or deleted after revision `since`; None when unknown."""
+
+    def problem(self, name: str, namespace: str = "") -> str:
+        """Return why the newest state of an object cannot be read; "" for an object that can be read, or that does not exist."""
+
+    def unreadable(self, namespace: str = "") -> Mapping[NamespacedName, str]:
+        """Return the objects whose newest state cannot be read, each with the reason."""
 
 
 NamespacedName = tuple[str, str]
@@ -51,25 +62,99 @@ class ViewFollower:
         """Return None when nothing changed, else (start over, changed objects); None stands for a deleted object.
 
         Start over is true when the view is another one, or no longer has the changes: the objects are then all of its objects.
+        Where an object cannot be read, every call raises until it can: an index would otherwise go on without it.
         """
         if self._view is view and self._revision == view.revision:
             return None
         changed = view.changed(self._revision) if self._view is view else None
-        self._view, self._revision = view, view.revision
+        objects: list[tuple[NamespacedName, Obj | None]]
         if changed is None:
-            return True, ((namespaced_name(obj), obj) for obj in view.list())
-        return False, ((key, view.get(key[1], key[0])) for key in changed)
+            objects = [(namespaced_name(obj), obj) for obj in view.list()]
+        else:
+            objects = [(key, view.get(key[1], key[0])) for key in changed]
+        self._view, self._revision = view, view.revision
+        return changed is None, objects
 
 
 Views = Mapping[str, View]
 """Views by resource plural (`"secrets"`, `"clusterroles"`)."""
 
 
+class AllReadable:
+    """Part of a view whose objects can all be read."""
+
+    __slots__ = ()
+
+    def problem(self, name: str, namespace: str = "") -> str:
+        return ""
+
+    def unreadable(self, namespace: str = "") -> Mapping[NamespacedName, str]:
+        return {}
+
+
+class Guarded:
+    """View for plans: reading an object that cannot be read raises UnreadableObjectError."""
+
+    __slots__ = ("_plural", "_view")
+
+    def __init__(self, plural: str, view: View) -> None:
+        self._plural = plural
+        self._view = view
+
+    @property
+    def revision(self) -> int:
+        return self._view.revision
+
+    def get(self, name: str, namespace: str = "") -> Obj | None:
+        obj = self._view.get(name, namespace)
+        if obj is None and (problem := self._view.problem(name, namespace)):
+            raise self._error((namespace, name), problem)
+        return obj
+
+    def list(self, namespace: str = "") -> Iterable[Obj]:
+        """Return all objects. A plan to which unreadable ones do not matter calls `readable`."""
+        for name, problem in self._view.unreadable(namespace).items():
+            raise self._error(name, problem)
+        return self._view.list(namespace)
+
+    def _error(self, name: NamespacedName, problem: str) -> UnreadableObjectError:
+        return UnreadableObjectError(f"{self._plural} {'/'.join(filter(None, name))} cannot be read: {problem}")
+
+    def changed(self, since: int) -> Iterable[NamespacedName] | None:
+        return self._view.changed(since)
+
+    def problem(self, name: str, namespace: str = "") -> str:
+        return self._view.problem(name, namespace)
+
+    def unreadable(self, namespace: str = "") -> Mapping[NamespacedName, str]:
+        return self._view.unreadable(namespace)
+
+    @property
+    def unguarded(self) -> View:
+        return self._view
+
+
+def guarded(views: Views) -> Views:
+    """Return the views as plans read them."""
+    return {plural: Guarded(plural, view) for plural, view in views.items()}
+
+
+def readable(view: View) -> View:
+    """Return the view without the guard, for a plan to which objects that cannot be read do not matter."""
+    return view.unguarded if isinstance(view, Guarded) else view
+
+
 class FixedView:
     """View of given objects, for the node authorizer without Pods and for tests."""
 
-    def __init__(self, objects: Iterable[Obj] = (), revision: int = 1) -> None:
+    def __init__(
+        self,
+        objects: Iterable[Obj] = (),
+        revision: int = 1,
+        unreadable: Mapping[NamespacedName, str] | None = None,
+    ) -> None:
         self._objects = {namespaced_name(obj): obj for obj in objects}
+        self._unreadable = unreadable or {}
         self._revision = revision
 
     @property
@@ -84,3 +169,9 @@ class FixedView:
 
     def changed(self, since: int) -> Iterable[NamespacedName] | None:
         return () if since == self._revision else None
+
+    def problem(self, name: str, namespace: str = "") -> str:
+        return self._unreadable.get((namespace, name), "")
+
+    def unreadable(self, namespace: str = "") -> Mapping[NamespacedName, str]:
+        return {key: problem for key, problem in self._unreadable.items() if not namespace or key[0] == namespace}

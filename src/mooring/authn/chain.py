@@ -23,7 +23,7 @@ Rules kept here (docs/protocol/authentication.md#chain):
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from mooring.api.view import Views
@@ -42,6 +42,7 @@ from mooring.authn.reasons import (
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.authn.websocketbearer import NAME as WEBSOCKET
 from mooring.identity import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo
+from mooring.pki.x509.checkedpeer import CheckedPeer
 
 BEARER = "bearer"
 BASIC = "basic"
@@ -73,6 +74,8 @@ class Refusal:
     authenticator: str
     reason: str
     detail: str = ""
+    is_undecided: bool = False
+    """See `mooring.authn.verdict.Rejected`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,13 @@ class Outcome:
     warnings: tuple[str, ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
     why: str = ""
+    certificate: CheckedPeer | None = field(default=None, repr=False, compare=False)
+    """Client certificate that decided, if one did."""
+
+    @property
+    def is_undecided(self) -> bool:
+        """True when a credential was refused because an object that decides about it cannot be read now."""
+        return self.user is None and any(refusal.is_undecided for refusal in self.refusals)
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -201,6 +211,21 @@ def _judge_first(
     return _reject(credentials, authenticators, verdicts, views, now, audiences)
 
 
+def judge_at_once(
+    credentials: Credentials,
+    authenticators: Collection[Authenticator],
+    views: Views,
+    now: datetime,
+    audiences: Sequence[str],
+) -> Outcome | Pending:
+    """Return the outcome of the chain without waiting, or the first deferred verdict that it needs."""
+    try:
+        return next(judge(credentials, authenticators, views, now, audiences))
+    except StopIteration as done:
+        outcome: Outcome = done.value
+        return outcome
+
+
 def authenticate(
     credentials: Credentials,
     authenticators: Collection[Authenticator],
@@ -248,6 +273,7 @@ def _accepted(
         tuple(verdicts),
         verdict.warnings,
         verdict.annotations,
+        certificate=verdict.certificate,
     )
     return outcome
 
@@ -302,7 +328,11 @@ def _last_reason(verdicts: Iterable[NamedVerdict], judges: Mapping[str, str], ki
 
 def _refusals(verdicts: Iterable[NamedVerdict]) -> tuple[Refusal, ...]:
     return tuple(
-        [Refusal(name, verdict.reason, verdict.detail) for name, verdict in verdicts if isinstance(verdict, Rejected)]
+        [
+            Refusal(name, verdict.reason, verdict.detail, verdict.is_undecided)
+            for name, verdict in verdicts
+            if isinstance(verdict, Rejected)
+        ]
     )
 
 

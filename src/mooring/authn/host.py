@@ -6,20 +6,27 @@ them: it gets a `Host`, and returns the `Running` authenticator.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from cryptography import x509
 
+from mooring.api.view import Views
 from mooring.authn.anonymousaccess import AnonymousAccess
 from mooring.authn.authenticator import Authenticator
 from mooring.authn.lastuses import LastUses
+from mooring.authn.verdict import Rejected
 from mooring.clock import Clock
 from mooring.pki.jwt.keyset import KeySet
+from mooring.pki.x509.checkedpeer import CheckedPeer
 from mooring.settings.declaration import Settings
 from mooring.trust.httpexchange import Exchange, HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.kubeconfig.model import Selected
+
+MAX_FILE = 4 << 20
+"""Bytes of a file, unless its reader expects more."""
 
 R = TypeVar("R")
 S = TypeVar("S", bound=Settings)
@@ -47,8 +54,8 @@ class Files(Protocol):
         The function that `prepare` returns runs on the event loop.
         """
 
-    def read(self, path: str) -> bytes:
-        """Return the content of `path`. Raises ConfigError."""
+    def read(self, path: str, limit: int = MAX_FILE) -> bytes:
+        """Return the content of `path`. Raises ConfigError, also when it is larger than `limit` bytes."""
 
     def warn_if_exposed(self, path: str) -> None:
         """Log a warning when other users of this machine can change the file, or every user can read it."""
@@ -92,6 +99,16 @@ class ExchangeDriver(Protocol):
         """Run an exchange to its end and return its result."""
 
 
+class Crls(Protocol):
+    """The CRLs in force (`mooring.authn.x509.crls`)."""
+
+    def state(self, now: datetime) -> Hashable:
+        """Return a value that differs from an earlier one when `rejection` may have another result."""
+
+    def rejection(self, peer: CheckedPeer, views: Views, now: datetime) -> Rejected | None:
+        """Return the rejection of a certificate with a revoked one on its path, or of one that must wait for a CRL."""
+
+
 class ClientCas(Protocol):
     """The CAs that verify client certificates and authenticating proxies, which change with their files."""
 
@@ -110,6 +127,14 @@ class ClientCas(Protocol):
     @property
     def retired(self) -> tuple[x509.Certificate, ...]:
         """The CAs that a rollover retired. They verify only the way back of a machine that was off."""
+
+    @property
+    def distrusted(self) -> tuple[x509.Certificate, ...]:
+        """The CAs whose keys may stand on no path."""
+
+    @property
+    def crls(self) -> Crls:
+        """The CRLs of the CAs of clients and proxies. The object stays, and what it holds changes with the files."""
 
     def subscribe(self, use: Callable[[], None]) -> None:
         """Call `use` after each change."""

@@ -47,6 +47,7 @@ TOKEN_REPEATED = "token-repeated"  # noqa: S105 - a reason code, not a password
 TOKEN_NOT_BASE64URL = "token-not-base64url"  # noqa: S105 - a reason code, not a password
 TOKEN_NOT_UTF8 = "token-not-utf8"  # noqa: S105 - a reason code, not a password
 NO_OTHER_SUBPROTOCOL = "no-other-subprotocol"
+UNREADABLE = "object-unreadable"
 
 SHARED_REASONS: Mapping[str, Reason] = MappingProxyType(
     {
@@ -92,6 +93,11 @@ SHARED_REASONS: Mapping[str, Reason] = MappingProxyType(
         GUESSING: Reason(
             "So many wrong credentials came lately from this source that expensive ones are no longer judged.",
             "Find the source of the wrong credentials. The limit ends by itself when they stop.",
+        ),
+        UNREADABLE: Reason(
+            "An object that decides whether the credential counts cannot be read, or is not complete. The caller got 503.",
+            "The log of the server names the object and the reason. When the key or the KMS plugin is back, the credential counts "
+            "again. docs/encrypt-at-rest.md tells how to delete an object that is lost.",
         ),
         "expired": Reason(
             "The credential was valid and has expired.",

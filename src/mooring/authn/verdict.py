@@ -10,10 +10,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from mooring.identity import UserInfo
+from mooring.pki.x509.checkedpeer import CheckedPeer
 from mooring.trust.httpexchange import Exchange
 
 
@@ -29,11 +30,14 @@ class Rejected:
     """This authenticator recognises the credential and rejects it. `reason` is a code such as `expired` or `wrong-secret`.
 
     `form_only`: the authenticator recognises the form of the credential but has no record of it. A remote service may know it.
+    `is_undecided`: an object that decides cannot be read now. The credential does not count, and its holder is told to come back:
+    503 and not 401, after which a kubelet would end itself.
     """
 
     reason: str
     detail: str = ""
     form_only: bool = False
+    is_undecided: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +45,14 @@ class Accepted:
     """The credential authenticates `user`. `audiences`: the requested audiences that it is valid for; empty: bound to none.
 
     `warnings` go to the caller, for example about a credential that will stop working. `annotations` go into the audit record.
+    `certificate`: the client certificate that decided; that of the proxy for a user whom a proxy names.
     """
 
     user: UserInfo
     audiences: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
+    certificate: CheckedPeer | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

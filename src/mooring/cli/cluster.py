@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -34,6 +33,7 @@ from mooring.errors import (
     ServiceUnavailableError,
     UnauthorizedError,
 )
+from mooring.trust.auditid import explained_by
 from mooring.trust.discovery.errors import CertificateError, ClockSkewError, NotKubernetesError, NotTlsError
 from mooring.trust.kubeconfig.model import Selected
 
@@ -44,8 +44,6 @@ RETRY_SECONDS = 0.5
 """Interval, as in kubeadm."""
 RETRY_FOR = timedelta(minutes=1)
 """kubeadm's `timeouts.kubernetesAPICall`."""
-_AUDIT_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
-"""Form of an audit id that is printed."""
 _FINAL = (NotTlsError, CertificateError, ClockSkewError, NotKubernetesError, NotMooringError)
 """Errors that a retry does not resolve."""
 
@@ -82,15 +80,8 @@ def run(chosen: Selected, clock: Clock, work: Callable[[ClusterClient], Awaitabl
         raise PeerError(
             f'{chosen.cluster.server} does not accept the credentials of user "{chosen.user.name}" in the kubeconfig: they may '
             "have expired, or be of another cluster; name another kubeconfig with --kubeconfig, or renew this one"
-            + _explain_hint(error.audit_id)
+            + explained_by(error.audit_id)
         ) from None
-
-
-def _explain_hint(audit_id: str) -> str:
-    """Return the command that explains the refusal to an administrator; "" without an audit id."""
-    if not _AUDIT_ID.fullmatch(audit_id):
-        return ""
-    return f"; an administrator of a Mooring server learns the reason with: mooring auth explain {audit_id}"
 
 
 def is_transient(error: MooringError) -> bool:

@@ -114,6 +114,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "snapshot list": Entry("mooring.cli.snapshot.list:list_files", "List snapshots."),
         "snapshot verify": Entry("mooring.cli.snapshot.verify:verify", "Verify that a snapshot is whole."),
         "snapshot restore": Entry("mooring.cli.snapshot.restore:restore", "Restore a snapshot into an empty store."),
+        "store verify": Entry("mooring.cli.store.verify:verify", "Verify a database, and the snapshots beside it."),
         "datastore migrate": Entry(
             "mooring.cli.datastore.migrate:migrate", "Copy a cluster to another store, and compare both."
         ),
@@ -126,6 +127,9 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "datastore k3s-bootstrap export": Entry(
             "mooring.cli.datastore.k3sbootstrap:export", "Write the keys of a data directory into a datastore of k3s."
         ),
+        "ends list": Entry("mooring.cli.ends.list:list_ends", "List what a restored store would bring back."),
+        "ends apply": Entry("mooring.cli.ends.apply:apply", "End again what a restored store brought back."),
+        "ends waive": Entry("mooring.cli.ends.waive:waive", "Let what a restored store brought back count again."),
         "audit verify": Entry("mooring.cli.audit.verify:verify", "Verify the records of issued certificates."),
         "audit list": Entry("mooring.cli.audit.list:list_entries", "List the certificates that were issued."),
         "audit checkpoint": Entry(
@@ -151,9 +155,11 @@ GROUPS: Mapping[str, str] = MappingProxyType(
         "controllers": "Controllers against any Kubernetes API server.",
         "agent": "The agent of this machine.",
         "snapshot": "Snapshots: every object of a store in a file.",
+        "store": "The database of a server.",
         "datastore": "The store of a cluster.",
         "datastore k3s-bootstrap": "Keys of a cluster in the datastore of k3s: move from k3s, and back.",
         "audit": "Records of issued certificates.",
+        "ends": "What had ended, and would come back with a store that was restored.",
         "auth": "Identity of callers, and refused requests.",
     }
 )

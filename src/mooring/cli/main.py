@@ -5,6 +5,8 @@ Rules kept here:
   error (MOORING_DEBUG=1 prints the traceback); 130 interrupted; 141 closed pipe.
 * An error never repeats text that looks like a token (law 9), because users paste tokens into wrong places. It never repeats a
   surplus argument, which may be a password.
+* An error of the file system that no command has explained is explained here, by its path and what to do: a file that this user
+  may not read, a directory in the place of a file, a full disk. It is never a fault of this program.
 * Only click is imported here. The module of a command is imported when the command is used.
 """
 
@@ -81,14 +83,32 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _print_error(redacted(str(error)), EXIT_FAILED)
     except (BrokenPipeError, SystemExit):
         return _no_reader()  # click raises SystemExit in this mode for a broken pipe only
+    except OSError as error:
+        from mooring.client.files import file_problem
+
+        if problem := file_problem(error):
+            return _print_error(redacted(problem), EXIT_FAILED)
+        return _fault(error)
     except Exception as error:
-        if os.environ.get("MOORING_DEBUG") == "1":
-            raise
-        name = type(error).__name__
-        return _print_error(
-            f"a fault of mooring itself ({name}); set MOORING_DEBUG=1 to see where, and report it", EXIT_FAULT
-        )
+        if isinstance(error, UnicodeEncodeError) and _is_byte(error.object[error.start]):
+            return _print_error("a path or a value is not valid UTF-8; rename it, or choose another", EXIT_FAILED)
+        return _fault(error)
     return result if isinstance(result, int) else 0
+
+
+def _fault(error: Exception) -> int:
+    """Print that this program is wrong. Raise the error again with MOORING_DEBUG=1."""
+    if os.environ.get("MOORING_DEBUG") == "1":
+        raise error
+    name = type(error).__name__
+    return _print_error(
+        f"a fault of mooring itself ({name}); set MOORING_DEBUG=1 to see where, and report it", EXIT_FAULT
+    )
+
+
+def _is_byte(character: str) -> bool:
+    """Return True for a byte of a path or an argument that is not UTF-8, as Python holds it (PEP 383)."""
+    return "\udc80" <= character <= "\udcff"
 
 
 def _in_one_line(message: str) -> str:

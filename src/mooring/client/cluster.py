@@ -4,6 +4,9 @@ Rules kept here:
 * Objects are plain dicts. Items of a list carry the kind and apiVersion that servers leave out, so that they can be sent back.
 * A refusal is an `ApiError` with the server's reason and message. Any other failure is a `PeerError` that names the server and the
   remedy.
+* kube-apiserver answers a resource that it does not serve with the text `404 page not found` and no Status
+  (docs/protocol/custom-resources.md#kinds-that-are-not-served). Below `/apis/` that is a NotFoundError. The core group is served
+  everywhere, so that such an answer there is of another program.
 * TLS is verified under the kubeconfig's CA, else by the system's roots. It is unverified only where the kubeconfig says so. Plain
   http is refused, because it would send the credentials in the clear.
 * A request is repeated a few times after 429 and 503 with Retry-After, as in client-go, and once after a 401 when credentials can
@@ -18,7 +21,7 @@ Rules kept here:
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -42,10 +45,10 @@ from mooring.errors import (
     ApiError,
     ArgumentError,
     ConfigError,
+    NotFoundError,
     PeerError,
     ServiceUnavailableError,
     TooManyRequestsError,
-    UnauthorizedError,
 )
 from mooring.secret import Secret
 from mooring.trust.discovery.errors import EndpointDownError, EndpointTimeoutError, NotKubernetesError
@@ -60,6 +63,8 @@ MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 _JSON = "application/json"
+_GROUPS = "/apis/"
+_PAGE_NOT_FOUND = b"404 page not found"
 
 TIMEOUT = 30.0
 """Seconds for connecting and between bytes. kubectl has no limit."""
@@ -288,8 +293,12 @@ class ClusterClient:
         label_selector: str = "",
         field_selector: str = "",
         seconds: int = WATCH_SECONDS,
+        on_open: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[WatchEvent]:
-        """Yield events after `resource_version` until the server ends the watch. Raises ExpiredError (list again), PeerError."""
+        """Yield events after `resource_version` until the server ends the watch. Raises ExpiredError (list again), PeerError.
+
+        `on_open` is called when the server has accepted the watch, which may be long before the first event.
+        """
         query = _selectors(label_selector, field_selector) | {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -303,7 +312,8 @@ class ClusterClient:
         try:
             async with connection.stream(request, seconds + WATCH_GRACE) as answer:
                 if answer.status != 200:
-                    raise self._refusal(answer, await answer.read(MAX_BODY))
+                    raise self._refusal(path, answer, await answer.read(MAX_BODY))
+                on_open()
                 async with aclosing(answer.chunks()) as chunks:
                     async for chunk in chunks:
                         for event in reader.feed(chunk):
@@ -372,7 +382,7 @@ class ClusterClient:
             else:
                 if 200 <= answer.status < 300:
                     break
-                refusal = self._refusal(answer, body)
+                refusal = self._refusal(path, answer, body)
                 if isinstance(refusal, ApiError):
                     raise refusal
                 failures.append(refusal)
@@ -437,7 +447,9 @@ class ClusterClient:
             f"asking {address.server.rstrip('/')}", tls.explain(error, self.clock.now(), self._read_timeout)
         )
 
-    def _refusal(self, answer: Stream, body: bytes) -> ApiError | PeerError:
+    def _refusal(self, path: str, answer: Stream, body: bytes) -> ApiError | PeerError:
+        if answer.status == 404 and path.startswith(_GROUPS) and body.strip() == _PAGE_NOT_FOUND:
+            return NotFoundError("the server could not find the requested resource")
         obj = _json_object(body)
         if obj is None or obj.get("kind") != "Status":
             return NotKubernetesError(self._step, f"status {answer.status} without a Kubernetes Status")
@@ -446,7 +458,8 @@ class ClusterClient:
         if after.isascii() and after.isdigit() and not (obj.get("details") or {}).get("retryAfterSeconds"):
             obj["details"] = (obj.get("details") or {}) | {"retryAfterSeconds": int(after[:6])}
         error = error_of(obj)
-        return UnauthorizedError(answer.headers.get("audit-id", "")) if isinstance(error, UnauthorizedError) else error
+        error.audit_id = answer.headers.get("audit-id", "")
+        return error
 
 
 def _context(cluster: Cluster, certificate_pem: bytes, key: Secret | None) -> ssl.SSLContext:

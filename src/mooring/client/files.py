@@ -19,9 +19,10 @@ import os
 import secrets
 import shlex
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO
 
 from mooring.errors import ConfigError
@@ -45,7 +46,7 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
 def atomic_file(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
     """Yield a file that takes the place of `path` at the end of the block; after an error in it, `path` is as before.
 
-    Raises ConfigError when the file cannot be written.
+    Its descriptor can be read, too. Raises ConfigError when the file cannot be written.
     """
     try:
         _refuse_open_directory(path.parent)
@@ -63,14 +64,14 @@ def atomic_file(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
             raise
         sync_directory(path.parent)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {_reason(error)}") from error
+        raise ConfigError(f"{path} cannot be written: {os_reason(error)}") from error
 
 
 def _create_temporary(path: Path, mode: int) -> tuple[Path, int]:
     """Create a locked file beside `path`. Return its path and descriptor."""
     while True:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}{TEMPORARY}")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with suppress(OSError):  # on a file system without locks no writer removes files
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:
@@ -107,7 +108,7 @@ def read_limited(path: Path, limit: int = MAX_READ) -> bytes:
         with os.fdopen(_open_file(path), "rb") as file:
             data = file.read(limit + 1)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {_reason(error)}") from error
+        raise ConfigError(f"{path} cannot be read: {os_reason(error)}") from error
     if len(data) > limit:
         raise ConfigError(f"{path} is larger than {limit} bytes; is it the right file?")
     return data
@@ -120,7 +121,7 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
         with os.fdopen(_open_file(path), "rb") as file:
             yield file
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {_reason(error)}") from error
+        raise ConfigError(f"{path} cannot be read: {os_reason(error)}") from error
 
 
 def _open_file(path: Path) -> int:
@@ -188,21 +189,41 @@ def make_directory(path: Path, mode: int = 0o700) -> None:
         for made in missing:
             sync_directory(made.parent)
     except OSError as error:
-        raise ConfigError(f"the directory {path} cannot be made: {_reason(error)}") from error
+        raise ConfigError(f"the directory {path} cannot be made: {os_reason(error)}") from error
 
 
-def _reason(error: OSError) -> str:
-    text = (error.strerror or str(error)).lower()
-    hints = {
+_HINTS: Mapping[int, str] = MappingProxyType(
+    {
         errno.EACCES: "give this user access or choose another directory",
         errno.EPERM: "give this user access or choose another directory",
         errno.EROFS: "the file system is mounted read-only; choose another directory",
         errno.ENOSPC: "free some space and run the command again",
         errno.EDQUOT: "free some space and run the command again",
+        errno.EIO: "the disk cannot be read or written: check it",
+        errno.EMFILE: "raise the limit of open files of this process (ulimit -n)",
+        errno.ENFILE: "raise the limit of open files of this machine (fs.file-max)",
         errno.ENOENT: "check the path",
+        errno.ELOOP: "check the path: a symbolic link leads to itself",
+        errno.ENAMETOOLONG: "check the path",
         errno.EISDIR: "name a file, not a directory",
         errno.EEXIST: "something else has that name; move it away or choose another directory",
         errno.ENOTDIR: "a part of the path is a file; move it away or choose another directory",
+        errno.ENOTEMPTY: "something else is in that directory; move it away or choose another directory",
     }
-    hint = hints.get(error.errno or 0)
+)
+"""What to do about an error of the file system, by its number."""
+
+
+def os_reason(error: OSError) -> str:
+    """Return the reason of an error of the file system, and what to do about it."""
+    text = (error.strerror or str(error)).lower()
+    hint = _HINTS.get(error.errno or 0)
     return f"{text}; {hint}" if hint else text
+
+
+def file_problem(error: OSError) -> str:
+    """Return the message about an error of the file system that no code has explained; "" for another error, such as a socket's."""
+    if error.filename is None:
+        return os_reason(error) if error.errno in _HINTS else ""
+    name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else f"descriptor {error.filename}"
+    return f"{name}: {os_reason(error)}"

@@ -41,8 +41,12 @@ async def follow(
     label_selector: str = "",
     field_selector: str = "",
     on_failure: Callable[[MooringError], None] = lambda error: None,
+    on_open: Callable[[], None] = lambda: None,
 ) -> AsyncGenerator[Listed | WatchEvent]:
-    """Yield the state and every change of it, without end. Raises ApiError for an error that waiting does not resolve."""
+    """Yield the state and every change of it, without end. Raises ApiError for an error that waiting does not resolve.
+
+    `on_failure` is called when a list or a watch fails, and `on_open` when a watch is open, so that changes arrive again.
+    """
     version = ""
     pause = FIRST_PAUSE
     while True:
@@ -60,6 +64,7 @@ async def follow(
                 resource_version=version,
                 label_selector=label_selector,
                 field_selector=field_selector,
+                on_open=on_open,
             )
             async with aclosing(events):
                 async for event in events:

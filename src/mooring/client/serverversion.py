@@ -8,10 +8,8 @@ from __future__ import annotations
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock
 from mooring.errors import MooringError, PeerError
+from mooring.trust.gitversion import is_mooring
 from mooring.trust.kubeconfig.model import Cluster, User
-
-_BUILD = "+mooring-"
-"""Part of the `gitVersion` of every Mooring server."""
 
 
 class NotMooringError(PeerError):
@@ -24,11 +22,6 @@ async def read_version(client: ClusterClient) -> str:
     return version if isinstance(version, str) else ""
 
 
-def is_mooring(version: str) -> bool:
-    """Return True when `gitVersion` is one of Mooring."""
-    return _BUILD in version
-
-
 async def check_is_mooring(client: ClusterClient, purpose: str) -> None:
     """Raise NotMooringError when the server is not Mooring. `purpose` names the feature, for the message."""
     try:
@@ -39,6 +32,15 @@ async def check_is_mooring(client: ClusterClient, purpose: str) -> None:
         raise NotMooringError(
             f"{client.server} is no Mooring server, it is Kubernetes {version}: only a Mooring server {purpose}"
         )
+
+
+async def is_mooring_server(cluster: Cluster, clock: Clock) -> bool:
+    """Return True when the server says so to a request without credentials, because those at hand were refused."""
+    try:
+        async with ClusterClient(cluster, User(""), clock) as client:
+            return is_mooring(await read_version(client))
+    except MooringError:
+        return False
 
 
 async def check_anonymously(cluster: Cluster, clock: Clock, purpose: str) -> None:

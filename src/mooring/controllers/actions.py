@@ -10,7 +10,7 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
@@ -29,6 +29,10 @@ class Create:
     """An object that exists already is a failed precondition: the actions that follow are not applied."""
 
 
+Still = Callable[[Views, datetime], bool]
+"""Returns whether an update may take effect by views and time of its commit."""
+
+
 @dataclass(frozen=True, slots=True)
 class Update:
     """PUT `obj` (with metadata.resourceVersion) to `plural`, or to one subresource of it (`status`, `approval`, `finalize`)."""
@@ -36,6 +40,9 @@ class Update:
     plural: str
     obj: Obj
     subresource: str = ""
+    still: Still | None = field(default=None, compare=False)
+    """Judges the update at its commit; where it returns False the precondition has failed. Between the plan and the commit other
+    actions are applied, which wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +123,9 @@ class Record:
     """Append an entry to the lineage of certificates. The actions after it are applied only once the entry is stored."""
 
     entry: Obj
+    fresh_key: bool = False
+    """An entry of another request with the same key, whose certificate is valid, is a failed precondition. Of two requests that are
+    signed at one moment, the chain takes one."""
 
 
 Action = Create | Update | Delete | Record | CheckAccess | Resolve | InThread | Requeue | Retry

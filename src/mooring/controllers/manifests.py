@@ -1,8 +1,9 @@
 """Kubernetes objects that `mooring controllers` needs in a cluster: rights, a Deployment, and the kinds of mooring.dev.
 
 Rules kept here:
-* Rights are least for the chosen controllers: what they watch within `SCOPES`, what they write, and the Lease.
-  A right within a namespace stands in a Role of that namespace.
+* Rights are least for the chosen controllers: what they watch within `SCOPES`, what they write, the definitions of the kinds of
+  mooring.dev, and the Lease. A right within a namespace stands in a Role of that namespace.
+* Roles outside of the installation's own namespace carry its name, so that two installations do not replace each other's rights.
 * The Pods meet the Pod security standard `restricted`. No private key is printed: the CA of a signer is a Secret that the operator
   creates.
 """
@@ -25,7 +26,7 @@ from mooring.authz.rbac.bootstrappolicy.builders import (
 )
 from mooring.authz.rbac.rules import rule
 from mooring.controllers.scope import EVERYTHING
-from mooring.controllers.standalone import SCOPES, SIGNER, Permission, written
+from mooring.controllers.standalone import SCOPES, SIGNER, Permission, items_of, written
 
 NAME = "mooring-controllers"
 LEASE = "mooring-standalone-controllers"
@@ -54,7 +55,7 @@ def manifests(installation: Installation, watches: Mapping[str, Sequence[str]]) 
     """Return the objects in an order in which they can be created. `watches` has the watched kinds of each controller."""
     permissions = tuple(_permissions(installation, watches))
     return (
-        *_custom_resources(installation, watches),
+        *(custom_resource_definition(BY_PLURAL[plural]) for plural in _own_kinds(installation, watches)),
         _namespace(installation.namespace),
         _object("v1", "ServiceAccount", NAME, installation.namespace),
         *roles(permissions, installation.namespace),
@@ -70,10 +71,16 @@ def roles(permissions: Iterable[Permission], namespace: str) -> tuple[Obj, ...]:
         listed = rules.setdefault(permission.namespace, [])
         if permission.rule not in listed:
             listed.append(permission.rule)
-    objects = [cluster_role(NAME, *rules.pop("", ())), cluster_binding(NAME, NAME, account)]
+    name = role_name(namespace)
+    objects = [cluster_role(name, *rules.pop("", ())), cluster_binding(name, name, account)]
     for place, allowed in sorted(rules.items()):
-        objects += [role(place, NAME, *allowed), binding(place, NAME, NAME, account)]
+        objects += [role(place, name, *allowed), binding(place, name, name, account)]
     return tuple(objects)
+
+
+def role_name(namespace: str) -> str:
+    """Return the name of the roles and bindings of the installation in a namespace."""
+    return f"{NAME}:{namespace}"
 
 
 def _permissions(installation: Installation, watches: Mapping[str, Sequence[str]]) -> Iterable[Permission]:
@@ -81,19 +88,20 @@ def _permissions(installation: Installation, watches: Mapping[str, Sequence[str]
         scope = SCOPES.get(plural, EVERYTHING)
         group = BY_PLURAL[plural].resource.group
         yield Permission(rule("list,watch", group, plural, scope.object_name), scope.namespace)
+    if definitions := [f"{plural}.{GROUP}" for plural in _own_kinds(installation, watches)]:
+        yield Permission(rule("get", "apiextensions.k8s.io", "customresourcedefinitions", ",".join(definitions)))
     for name in installation.controllers:
         yield from written(name)
     yield Permission(rule("create", "coordination.k8s.io", "leases"), installation.namespace)
     yield Permission(rule("get,update", "coordination.k8s.io", "leases", LEASE), installation.namespace)
 
 
-def _custom_resources(installation: Installation, watches: Mapping[str, Sequence[str]]) -> Iterable[Obj]:
+def _own_kinds(installation: Installation, watches: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the plurals of the kinds of mooring.dev that the controllers read or write."""
     named = {plural for name in installation.controllers for plural in watches[name]}
     for name in installation.controllers:
         named.update(*(one.rule["resources"] for one in written(name) if GROUP in one.rule["apiGroups"]))
-    for plural in sorted(named):
-        if BY_PLURAL[plural].resource.group == GROUP:
-            yield custom_resource_definition(BY_PLURAL[plural])
+    return sorted(plural for plural in named if BY_PLURAL[plural].resource.group == GROUP)
 
 
 def _namespace(name: str) -> Obj:
@@ -158,7 +166,7 @@ def _deployment(installation: Installation) -> Obj:
 
 def _arguments(installation: Installation, signs: bool) -> Iterable[str]:
     yield "controllers"
-    yield f"--controllers={','.join(installation.controllers)}"
+    yield f"--controllers={','.join(items_of(installation.controllers))}"
     yield f"--leader-elect-resource-namespace={installation.namespace}"
     yield "--healthz-bind-address=$(POD_IP)"
     yield f"--healthz-port={HEALTH_PORT}"

@@ -2,7 +2,9 @@
 
 Rules kept here:
 * A controller of `CONTROLLERS` is either in `STANDALONE` or, with the reason, in `IN_SERVER`.
-* `on_by_default` is true only for what does no harm beside the same controller of kube-controller-manager.
+* `on_by_default` is true only for what does no harm beside the same controller of kube-controller-manager, and needs no right to
+  delete Secrets. RBAC cannot limit that right to bootstrap tokens, so that the token cleaner runs when it is named.
+* Whatever claims the names of nodes runs with the controller that frees them, unless that is left out by name.
 * Rights are least: a controller may list and watch the kinds that it watches, within `SCOPES`, and write what its row says.
 * Kinds of the group mooring.dev are CustomResourceDefinitions there. Where one is missing, the controllers that watch it do not
   run: an approver that cannot read what was revoked must not approve.
@@ -22,7 +24,7 @@ from mooring.controllers.certificates.signingpolicy import NO_POLICY, SigningPol
 from mooring.controllers.node.lifecycle import GRACE_PERIOD, LEASE_NAMESPACE
 from mooring.controllers.scope import Scope
 from mooring.controllers.selection import ALIASES, select
-from mooring.controllers.table import CONTROLLERS, ISSUANCE_CHECKS, ControllerSettings
+from mooring.controllers.table import CONTROLLERS, ControllerSettings
 from mooring.errors import ConfigError
 from mooring.pki.rootca import RootCa
 from mooring.pki.x509.authority import Authority
@@ -49,6 +51,8 @@ _CLIENT, _KUBELET_CLIENT, _SERVING, _LEGACY = (
     for name in ("kube-apiserver-client", "kube-apiserver-client-kubelet", "kubelet-serving", "legacy-unknown")
 )
 SIGNER = "certificatesigningrequest-signing-controller"
+NAME_KEEPER = "node-identity-controller"
+"""Records which Node has a name, so that the name is free when the Node is gone."""
 _REVIEWS = rule("create", "authorization.k8s.io", "subjectaccessreviews")
 
 
@@ -65,21 +69,30 @@ class Standalone:
     """How one controller runs outside of a server."""
 
     writes: tuple[Permission, ...]
-    checks_issuance: bool = False
-    """It runs the issuance checks, and needs what they write, too."""
+    checks: tuple[str, ...] = ()
+    """Issuance checks that may write for it. It runs all of them, or none."""
     on_by_default: bool = False
+
+    @property
+    def checks_issuance(self) -> bool:
+        return bool(self.checks)
 
 
 CHECK_WRITES: Mapping[str, tuple[Permission, ...]] = MappingProxyType(
     {
         "signer-policy": (),
         "revocation": (),
+        "requester": (),
+        "certified-names": (Permission(rule("create,update", GROUP, "nodeidentities")),),
         "machine-inventory": (Permission(rule("update", GROUP, "authorizedmachines")),),
         "bootstrap-token-limits": (Permission(rule("update", "", "secrets"), NAMESPACE),),
         "name-ownership": (Permission(rule("create,update", GROUP, "nodeidentities")),),
     }
 )
 """What each issuance check writes."""
+_ALL_CHECKS = tuple(CHECK_WRITES)
+_CHECKS_OF_NODES = tuple(name for name in CHECK_WRITES if name != "bootstrap-token-limits")
+"""Checks that write for a controller whose requests come from nodes alone, and never from a bootstrap token."""
 
 STANDALONE: Mapping[str, Standalone] = MappingProxyType(
     {
@@ -87,16 +100,14 @@ STANDALONE: Mapping[str, Standalone] = MappingProxyType(
             writes=(Permission(rule("update", "", "configmaps", clusterinfo.NAME), clusterinfo.NAMESPACE),),
             on_by_default=True,
         ),
-        "token-cleaner-controller": Standalone(
-            writes=(Permission(rule("delete", "", "secrets"), NAMESPACE),), on_by_default=True
-        ),
+        "token-cleaner-controller": Standalone(writes=(Permission(rule("delete", "", "secrets"), NAMESPACE),)),
         "certificatesigningrequest-approving-controller": Standalone(
             writes=(
                 Permission(rule("update", _CSR_GROUP, _APPROVAL)),
                 Permission(rule("approve", _CSR_GROUP, "signers", _KUBELET_CLIENT)),
                 Permission(_REVIEWS),
             ),
-            checks_issuance=True,
+            checks=_ALL_CHECKS,
         ),
         SIGNER: Standalone(
             writes=(
@@ -106,7 +117,7 @@ STANDALONE: Mapping[str, Standalone] = MappingProxyType(
                     rule("sign", _CSR_GROUP, "signers", ",".join((_CLIENT, _KUBELET_CLIENT, _SERVING, _LEGACY)))
                 ),
             ),
-            checks_issuance=True,
+            checks=_ALL_CHECKS,
         ),
         "certificatesigningrequest-cleaner-controller": Standalone(
             writes=(Permission(rule("delete", _CSR_GROUP, _CSRS)),)
@@ -116,7 +127,7 @@ STANDALONE: Mapping[str, Standalone] = MappingProxyType(
                 Permission(rule("update", _CSR_GROUP, _APPROVAL)),
                 Permission(rule("approve", _CSR_GROUP, "signers", _SERVING)),
             ),
-            checks_issuance=True,
+            checks=_CHECKS_OF_NODES,
             on_by_default=True,
         ),
         "machine-inventory-approver": Standalone(
@@ -124,11 +135,13 @@ STANDALONE: Mapping[str, Standalone] = MappingProxyType(
                 Permission(rule("update", _CSR_GROUP, _APPROVAL)),
                 Permission(rule("approve", _CSR_GROUP, "signers", _KUBELET_CLIENT)),
             ),
-            checks_issuance=True,
+            checks=_ALL_CHECKS,
             on_by_default=True,
         ),
         "node-lifecycle-controller": Standalone(writes=(Permission(rule("update", "", "nodes,nodes/status")),)),
-        "node-identity-controller": Standalone(writes=(Permission(rule("delete,update", GROUP, "nodeidentities")),)),
+        NAME_KEEPER: Standalone(
+            writes=(Permission(rule("delete,update", GROUP, "nodeidentities")),), on_by_default=True
+        ),
         "revocation-cleaner": Standalone(writes=(Permission(rule("delete", GROUP, "certificaterevocations")),)),
     }
 )
@@ -165,7 +178,20 @@ def selected(items: Sequence[str]) -> tuple[str, ...]:
         name = ALIASES.get(item.removeprefix("-"), item.removeprefix("-"))
         if name in IN_SERVER:
             raise ConfigError(f'controllers: "{name}" runs only in a Mooring server: {IN_SERVER[name]}')
-    return select(items, tuple(STANDALONE), [name for name, row in STANDALONE.items() if not row.on_by_default])
+    names = select(items, tuple(STANDALONE), [name for name, row in STANDALONE.items() if not row.on_by_default])
+    if _claims_names(names) and f"-{NAME_KEEPER}" not in items:
+        names = select((NAME_KEEPER, *names), tuple(STANDALONE))
+    return names
+
+
+def items_of(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the items of `--controllers` with which `selected` returns these names."""
+    left_out = _claims_names(names) and NAME_KEEPER not in names
+    return (*names, f"-{NAME_KEEPER}") if left_out else tuple(names)
+
+
+def _claims_names(names: Iterable[str]) -> bool:
+    return any(STANDALONE[name].checks_issuance for name in names)
 
 
 def scopes_of(plurals: Iterable[str]) -> Mapping[str, Scope]:
@@ -179,6 +205,7 @@ def settings(
     node_monitor_grace_period: timedelta = GRACE_PERIOD,
     machine_inventory_required: bool = False,
     signing_policy: Callable[[], SigningPolicy] = lambda: NO_POLICY,
+    node_dns_suffixes: Sequence[str] = (),
 ) -> ControllerSettings:
     """Return settings from which the controllers of `STANDALONE` are built."""
     return ControllerSettings(
@@ -188,6 +215,7 @@ def settings(
         signing_policy=signing_policy,
         node_monitor_grace_period=node_monitor_grace_period,
         machine_inventory_required=machine_inventory_required,
+        node_dns_suffixes=node_dns_suffixes,
         server_records_deletions=False,
     )
 
@@ -201,8 +229,7 @@ def watched_kinds(names: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
 def written(name: str) -> tuple[Permission, ...]:
     """Return the rights to write that a controller needs."""
     row = STANDALONE[name]
-    checks = (one for check in ISSUANCE_CHECKS for one in CHECK_WRITES[check]) if row.checks_issuance else ()
-    return (*row.writes, *checks)
+    return (*row.writes, *(one for check in row.checks for one in CHECK_WRITES[check]))
 
 
 def no_authority(signer_name: str) -> Authority | None:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MappingProxyType
 
 from mooring.api.core.service.allocation import DEFAULT_RANGE, api_address
+from mooring.authn.x509.crls import ClientCrls
 from mooring.controllers.actions import Controller
 from mooring.controllers.bootstrap.bootstrapsigner import BootstrapSigner
 from mooring.controllers.bootstrap.tokencleaner import TokenCleaner
 from mooring.controllers.certificates.approver import CsrApprover
+from mooring.controllers.certificates.certifiednames import CertifiedNames
 from mooring.controllers.certificates.cleaner import CsrCleaner
 from mooring.controllers.certificates.inventory import MachineInventory
 from mooring.controllers.certificates.inventoryapprover import InventoryApprover
 from mooring.controllers.certificates.issuance import IssuanceCheck
 from mooring.controllers.certificates.nameownership import NameOwnership
 from mooring.controllers.certificates.noderecovery import NodeRecovery
+from mooring.controllers.certificates.requester import RequesterCheck
 from mooring.controllers.certificates.revocationcleaner import RevocationCleaner
 from mooring.controllers.certificates.revokedrequests import RevokedRequests
 from mooring.controllers.certificates.rootcacertpublisher import RootCaCertPublisher
@@ -65,6 +68,10 @@ class ControllerSettings:
     port: int = PORT
     """Port of the API servers."""
     service_address: str = api_address(DEFAULT_RANGE)
+    server_names: Callable[[], Iterable[str]] = lambda: ()
+    """Returns the names and addresses of the serving certificate of this server."""
+    node_dns_suffixes: Sequence[str] = ()
+    """Suffixes of DNS names for which any node may be certified."""
     machine_inventory_required: bool = False
     """Every joining machine needs an AuthorizedMachine, or the approval of a person."""
     node_recovery: NodeRecovery | None = None
@@ -72,6 +79,8 @@ class ControllerSettings:
     node_monitor_grace_period: timedelta = GRACE_PERIOD
     trusts_source_address: bool = False
     """True when the API server itself records the address of each requester, and what its supervisor states, as Mooring does."""
+    crls: ClientCrls = field(default_factory=ClientCrls)
+    """The CRLs of the CAs that verify clients."""
     deletion_ends_membership: bool = True
     """Deleting a Node ends the membership of its machine."""
     server_records_deletions: bool = True
@@ -82,6 +91,14 @@ ISSUANCE_CHECKS: Mapping[str, Callable[[ControllerSettings], IssuanceCheck]] = M
     {
         "signer-policy": lambda settings: SignerPolicy(settings.signing_policy),
         "revocation": lambda settings: RevokedRequests(),
+        "requester": lambda settings: RequesterCheck(settings.trusts_source_address, settings.crls),
+        "certified-names": lambda settings: CertifiedNames(
+            server_names=settings.server_names,
+            dns_suffixes=settings.node_dns_suffixes,
+            policy=settings.signing_policy,
+            signing_duration=settings.signing_duration,
+            trusts_source_address=settings.trusts_source_address,
+        ),
         "machine-inventory": lambda settings: MachineInventory(settings.machine_inventory_required),
         "bootstrap-token-limits": lambda settings: BootstrapTokenLimits(settings.trusts_source_address),
         "name-ownership": lambda settings: NameOwnership(settings.authority_for, settings.signing_duration),

@@ -15,6 +15,10 @@ class PkiError(MooringError):
     """Base of all errors of this room. `str(error)` is one sentence for the person who supplied the input."""
 
 
+class CrlError(PkiError):
+    """The CRL cannot be used."""
+
+
 class PemError(PkiError):
     """The text is not PEM of the expected kind."""
 
@@ -46,7 +50,7 @@ class PeerCertificateError(PkiError):
         {
             "malformed", "too-large", "weak-key", "weak-signature", "unknown-critical-extension", "unknown-ca",
             "bad-signature", "not-a-ca", "path-too-long", "constrained-names", "expired", "not-yet-valid", "wrong-usage",
-            "bad-uid",
+            "bad-uid", "retired-ca", "bad-serial-number",
         }
     )  # fmt: skip
 

@@ -41,7 +41,7 @@ UNPARSABLE = (
 )
 """Exceptions of the library for DER that it cannot parse."""
 
-_BEGIN = re.compile(rb"^-----BEGIN ([A-Z0-9](?:[A-Z0-9 ]*[A-Z0-9])?)-----[ \t]*\r?$", re.MULTILINE)
+_BEGIN = re.compile(rb"^-----BEGIN ([A-Z0-9](?:[A-Z0-9 ]{0,62}[A-Z0-9])?)-----[ \t]*\r?$", re.MULTILINE)
 
 NO_CERTIFICATE = "the text holds no CERTIFICATE PEM block"
 
@@ -54,10 +54,10 @@ class Block:
     der: bytes
 
 
-def blocks(data: bytes) -> Iterator[Block]:
-    """Yield the blocks of `data` in order. Raises PemError at the first malformed block."""
-    if len(data) > MAX_PEM_BYTES:
-        raise PemError(f"the PEM text is longer than {MAX_PEM_BYTES} bytes")
+def blocks(data: bytes, limit: int = MAX_PEM_BYTES) -> Iterator[Block]:
+    """Yield the blocks of `data` in order. Raises PemError at the first malformed block, and for more than `limit` bytes."""
+    if len(data) > limit:
+        raise PemError(f"the PEM text is longer than {limit} bytes")
     position = 0
     while begin := _BEGIN.search(data, position):
         end = re.compile(rb"^-----END " + begin[1] + rb"-----[ \t]*\r?$", re.MULTILINE).search(data, begin.end())

@@ -8,6 +8,7 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
+import platform
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from mooring.api.core.service.allocation import api_address
 from mooring.api.kinds import RESOURCES
-from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE_RECORDS
+from mooring.apimachinery.schema import Obj
 from mooring.authn.guesses import GuessLimiter
 from mooring.authn.login.settings import LoginSettings
 from mooring.authn.recovery.settings import RecoverySettings
@@ -23,21 +24,23 @@ from mooring.authn.requestheader.settings import RequestHeaderSettings
 from mooring.authn.serviceaccount.settings import ServiceAccountSettings
 from mooring.authn.stripping import Stripping
 from mooring.clock import Clock
+from mooring.controllers.certificates.nameevidence import serving_names_config_map
 from mooring.controllers.certificates.noderecovery import NodeRecovery
 from mooring.controllers.table import ControllerSettings, build, selected
 from mooring.pki.x509.clientissuers import ClientIssuers
+from mooring.plane.audit import Audit
 from mooring.plane.authentication import Authentication
 from mooring.plane.background.encryptionlease import EncryptionLease
-from mooring.plane.background.lineagehead import FILE_NAME as HEAD_FILE
-from mooring.plane.background.lineagehead import LineageHead
+from mooring.plane.background.expirywatch import ExpiryWatch
 from mooring.plane.background.masterleases import MasterLeases
 from mooring.plane.background.revocationlist import RevocationListPublisher
 from mooring.plane.carenewal import CaRenewal
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.encryption import EncryptionMetrics
+from mooring.plane.expiring import expiring, server_label
 from mooring.plane.firstboot import FirstBoot
 from mooring.plane.keystore import KeyStore
-from mooring.plane.monitoring import add_metrics, health_checks, watch_snapshots
+from mooring.plane.monitoring import add_metrics, health_checks, watch_expiry, watch_snapshots
 from mooring.plane.registry import RegistryParts
 from mooring.plane.reloading import Reloading
 from mooring.plane.rollover.files import RolloverFiles
@@ -52,13 +55,10 @@ from mooring.plane.supervisor import SupervisorApi, SupervisorParts, build_super
 from mooring.plane.trustpublisher import TrustPublisher
 from mooring.reconcile.fencing import FencedApi
 from mooring.reconcile.leaderelection import LeaderElector
-from mooring.reconcile.lineage import LineageWriter, ignore_head
+from mooring.reconcile.lineage import LineageWriter
 from mooring.reconcile.loop import Reconciler
 from mooring.reconcile.registryapi import RegistryApi
-from mooring.registry.store import Registry
-from mooring.server.audit.auditor import Auditor
 from mooring.server.audit.logfile import AuditLog
-from mooring.server.audit.policyfile import read_policy
 from mooring.server.certificatewatches import CertificateWatches
 from mooring.server.endpoints.debugauthentication import Explanations
 from mooring.server.endpoints.debugauthentication import answers as refusal_answers
@@ -88,7 +88,6 @@ from mooring.server.transport.http1.connection import Http1Connection
 from mooring.server.transport.http2.connection import Http2Server
 from mooring.server.transport.listener import Listener, affordable_connections
 from mooring.settings.approval import ApprovalSettings
-from mooring.settings.audit import AuditSettings
 from mooring.settings.controllers import ControllerManagerSettings
 from mooring.settings.flowcontrol import FlowControlSettings
 from mooring.settings.network import NetworkSettings
@@ -97,7 +96,7 @@ from mooring.settings.serving import ServingSettings
 from mooring.settings.signing import SigningSettings
 from mooring.settings.snapshots import SnapshotSettings
 from mooring.settings.storage import StorageSettings
-from mooring.trust.lineage.chain import LineageKey, record_name
+from mooring.trust.lineage.chain import LineageKey
 
 Entropy = Callable[[int], bytes]
 
@@ -131,8 +130,6 @@ class Assembly:
     shared_keys: SharedKeys | None
     """None when the CA or the store is in memory only."""
     reconciler: Reconciler
-    lineage_head: LineageHead | None
-    """None for a store in memory."""
     elector: LeaderElector
     snapshots: ScheduledSnapshots | None
     """None without a schedule."""
@@ -141,6 +138,7 @@ class Assembly:
     watches: Watches
     certificate_watches: CertificateWatches
     revocation_list: RevocationListPublisher
+    expiry_watch: ExpiryWatch
     encryption_lease: EncryptionLease
     audit: AuditLog
     event_loop_lag: EventLoopLag
@@ -156,7 +154,13 @@ class Assembly:
 
 
 def assemble(
-    config: ServerConfig, key_store: KeyStore, parts: RegistryParts, clock: Clock, entropy: Entropy, process: Process
+    config: ServerConfig,
+    key_store: KeyStore,
+    parts: RegistryParts,
+    clock: Clock,
+    entropy: Entropy,
+    process: Process,
+    audit: Audit,
 ) -> Assembly:
     """Build the parts of a server over an open registry. Raises ConfigError for settings and files that cannot be used."""
     registry = parts.registry
@@ -193,6 +197,7 @@ def assemble(
         authentication.reloading,
         clock.now,
         changed=trust_changed.set,
+        endpoints=config.endpoints,
     )
     ca_renewal = CaRenewal(config, key_store, serving, clock, entropy)
     ca_renewal.follow(authentication.reloading)
@@ -201,22 +206,26 @@ def assemble(
         lambda: authentication.client_cas.every,
         http2=not config[ServingSettings].disable_http2_serving,
     )
-    api = RegistryApi(registry, parts.authorize, clock)
+
+    def api_of(writer: str) -> RegistryApi:
+        return RegistryApi(registry, parts.authorize, clock, writer)
+
     master_leases = _master_leases(config, parts, clock, process.share)
     addresses = _addresses(config, master_leases)
     controllers = build(
         _controller_settings(config, signing, policy, authentication, serving, addresses),
         selected(config[ControllerManagerSettings].controllers),
     )
-    lineage_head = None if config[StorageSettings].in_memory else _lineage_head(config, registry, clock)
-    elector = LeaderElector(api, clock, process.identity, process.is_gone)
-    fenced = FencedApi(api, lambda: elector.may_write)
+    elector = LeaderElector(api_of("leader-election"), clock, process.identity, process.is_gone)
+
+    def fenced(writer: str) -> FencedApi:
+        return FencedApi(api_of(writer), lambda: elector.may_write)
+
     lineage = LineageWriter(
-        fenced,
+        fenced("lineage"),
         LineageKey(key_store.lineage_key) if key_store.lineage_key is not None else None,
-        lineage_head.note if lineage_head is not None else ignore_head,
     )
-    reconciler = Reconciler(controllers, fenced, clock, entropy, record=lineage.append)
+    reconciler = Reconciler(controllers, fenced("controllers"), clock, entropy, record=lineage.append, api_of=fenced)
     snapshots = _scheduled_snapshots(config, parts, elector, clock)
     first_boot = FirstBoot(registry, clock, config, serving.root_ca, issuers)
     trust_publisher = TrustPublisher(
@@ -225,6 +234,7 @@ def assemble(
         serving.root_ca,
         issuers,
         authentication.client_cas.bundles.config_map,
+        lambda: _serving_names(config, serving),
         registry,
         first_boot,
         reconciler,
@@ -245,13 +255,13 @@ def assemble(
             entropy,
             process.identity,
             shared_keys if shares_keys(config) else None,
+            shared_keys.claim if shared_keys is not None else None,
         )
-    encryption_lease = EncryptionLease(parts.encryption, api, clock, process.identity)
+    encryption_lease = EncryptionLease(parts.encryption, api_of("encryption-lease"), clock, process.identity)
     watches = Watches(registry, clock, entropy)
     certificate_watches = CertificateWatches(registry, authentication.authenticators, certificates_changed, clock)
-    audit = _audit_log(config, clock, process.share)
     event_loop_lag = EventLoopLag()
-    health = health_checks(audit, registry, parts.encryption, reconciler, event_loop_lag, stopping)
+    health = health_checks(audit.log, registry, parts.encryption, reconciler, event_loop_lag, stopping, parts.mark)
     share = process.share
     rate = config[FlowControlSettings].anonymous_requests_per_second
     flow = FlowControl(clock, anonymous_per_second=rate, share=share)
@@ -304,7 +314,7 @@ def assemble(
         entropy=entropy,
         flow=flow,
         guesses=guesses,
-        audit=Auditor(audit, read_policy(config[AuditSettings].audit_policy_file), clock),
+        audit=audit.auditor,
         metrics=metrics,
         supervisor=None if supervisor is None else supervisor.supervisor,
     )
@@ -324,12 +334,20 @@ def assemble(
         flow=flow,
         guesses=guesses,
         authentication=authentication,
-        audit=audit,
+        audit=audit.log,
+        auditor=audit.auditor,
         registry=registry,
         storage=parts.storage,
         elector=elector,
-        ca=key_store.ca,
     )
+    expiry_watch = ExpiryWatch(
+        expiring(config, key_store.ca, serving, authentication, signing),
+        registry,
+        clock,
+        server_label(config),
+        lambda now: certificates_changed.set() if authentication.client_cas.crls.has_passed(now) else None,
+    )
+    watch_expiry(expiry_watch, health, metrics)
     if snapshots is not None:
         watch_snapshots(snapshots, health, metrics)
     return Assembly(
@@ -344,15 +362,15 @@ def assemble(
         master_leases=master_leases,
         shared_keys=shared_keys,
         reconciler=reconciler,
-        lineage_head=lineage_head,
         elector=elector,
         snapshots=snapshots,
         supervisor=supervisor,
         watches=watches,
         certificate_watches=certificate_watches,
         revocation_list=revocation_list,
+        expiry_watch=expiry_watch,
         encryption_lease=encryption_lease,
-        audit=audit,
+        audit=audit.log,
         event_loop_lag=event_loop_lag,
         health=health,
         metrics=metrics,
@@ -363,14 +381,6 @@ def assemble(
         listener=listener,
         stopping=stopping,
     )
-
-
-def _lineage_head(config: ServerConfig, registry: Registry, clock: Clock) -> LineageHead:
-    def hash_at(sequence: int) -> str:
-        record = registry.views[LINEAGE_RECORDS].get(record_name(sequence))
-        return str(record["spec"]["hash"]) if record is not None else ""
-
-    return LineageHead(Path(config.data_dir) / HEAD_FILE, hash_at, clock)
 
 
 def _scheduled_snapshots(
@@ -425,22 +435,18 @@ def _controller_settings(
         node_monitor_grace_period=config[ControllerManagerSettings].node_monitor_grace_period,
         trusts_source_address=True,
         machine_inventory_required=config[ApprovalSettings].inventory_required,
+        node_dns_suffixes=config[ApprovalSettings].node_dns_suffixes,
+        server_names=lambda: serving.names,
         node_recovery=NodeRecovery(config[RecoverySettings].rule_age),
+        crls=authentication.client_cas.crls,
         deletion_ends_membership=config[NodeSettings].deletion_ends_membership,
     )
 
 
-def _audit_log(config: ServerConfig, clock: Clock, share: HostShare) -> AuditLog:
-    audit = config[AuditSettings]
-    return AuditLog(
-        audit.file(config.data_dir),
-        suffix=f"-{config[NetworkSettings].secure_port}",
-        max_bytes=audit.audit_log_maxsize << 20,
-        keep=audit.audit_log_maxbackup,
-        max_age=audit.audit_log_maxage,
-        now=clock.now,
-        share=share,
-    )
+def _serving_names(config: ServerConfig, serving: ServingPair) -> Obj:
+    """Return the ConfigMap with the names of this server, which its machine and its data directory identify."""
+    server = f"{platform.node()}:{Path(config.data_dir).resolve()}"
+    return serving_names_config_map(server, serving.names, serving.chain[0].not_valid_after_utc)
 
 
 def _services(
@@ -490,6 +496,7 @@ def _services(
             ca=key_store.ca,
             is_authority_trusted=lambda: key_store.ca.authority.certificate in authentication.client_cas.clients,
             keys=keys,
+            views=parts.registry.views,
             audiences=tokens.audiences,
             entropy=entropy,
             count=metrics.login,

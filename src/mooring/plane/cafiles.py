@@ -15,24 +15,25 @@ from mooring.errors import ConfigError, MooringError
 from mooring.pki.keys import load_private_key
 from mooring.pki.pem import certificates
 from mooring.pki.x509.clusterca import CaState
-from mooring.trust.sharedkeys.keyset import CA, CA_KEY, CROSS_SIGNED, RETIRED
+from mooring.trust.sharedkeys.keyset import CA, CA_KEY, CROSS_SIGNED, DISTRUSTED, RETIRED
 
 Loaded = TypeVar("Loaded")
 
 
 def ca_files(pki: Path) -> tuple[Path, ...]:
     """Return the files from which the state of the CA is read."""
-    return tuple(pki / name for name in (CA, CA_KEY, CROSS_SIGNED, RETIRED))
+    return tuple(pki / name for name in (CA, CA_KEY, CROSS_SIGNED, RETIRED, DISTRUSTED))
 
 
 def read_ca(pki: Path) -> CaState:
     """Read the CA of a data directory. Raises ConfigError."""
     certificate_path = pki / CA
     bundle, key = load(certificate_path, certificates), load(pki / CA_KEY, load_private_key)
-    cross_signed, retired = (
-        load(path, certificates) if path.exists() else () for path in (pki / CROSS_SIGNED, pki / RETIRED)
-    )
-    return load(certificate_path, lambda _: CaState.of_files(bundle, key, cross_signed, retired))
+    others = [
+        load(path, certificates) if path.exists() else ()
+        for path in (pki / CROSS_SIGNED, pki / RETIRED, pki / DISTRUSTED)
+    ]
+    return load(certificate_path, lambda _: CaState.of_files(bundle, key, *others))
 
 
 def load(path: Path, parse: Callable[[bytes], Loaded]) -> Loaded:

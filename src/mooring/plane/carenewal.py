@@ -1,7 +1,8 @@
 """Follows the files of the cluster's CA, and renews what depends on them: the serving pair, the kubeconfigs, published bundles.
 
 Rules kept here: the serving certificate and those of the kubeconfigs are also renewed while a server runs for months, when a third
-of their life is left (`keystore.RENEW_LEFT`). A failed look is logged and repeated.
+of their life is left (`keystore.RENEW_LEFT`), and when the clock was set back to before their begin. A failed look is logged and
+repeated.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from datetime import timedelta
 
-from mooring.clock import Clock
+from mooring.clock import Clock, wait_until
 from mooring.errors import MooringError
 from mooring.plane.cafiles import ca_files
 from mooring.plane.configuration import ServerConfig
@@ -20,8 +22,8 @@ from mooring.plane.serving.pair import ServingPair
 
 log = logging.getLogger("mooring.plane")
 
-LOOK_SECONDS = 12 * 3600.0
-"""Seconds between two looks at the ends of the certificates, which are renewed months before."""
+LOOK = timedelta(hours=12)
+"""Between two looks at the ends of the certificates, which are renewed months before."""
 
 
 class CaRenewal:
@@ -60,9 +62,9 @@ class CaRenewal:
         return use
 
     async def run(self) -> None:
-        """Renew the certificates that need it twice a day, until cancelled."""
+        """Renew the certificates that need it twice a day, and after a jump of the wall clock, until cancelled."""
         while True:
-            await self._clock.sleep(LOOK_SECONDS)
+            await wait_until(self._clock, self._clock.now() + LOOK)
             try:
                 use = await asyncio.to_thread(self.prepare)
                 use()

@@ -103,6 +103,7 @@ async def _read_files(
             authentication.reloading,
             clock.now,
             changed=lambda: None,
+            endpoints=config.endpoints,
         )
         return tuple(
             (authenticator.name, running.turned_on_by)

@@ -5,6 +5,8 @@ Rules kept here:
   start at once, end in the same state.
 * The RBAC default policy is reconciled at each start, additively (docs/protocol/rbac.md#default-roles); kubeadm's objects
   (docs/protocol/kubeadm-init.md) are created when missing and left alone afterwards, because administrators edit them.
+* While objects cannot be read, because a KMS plugin does not answer, what depends on them is left out. The server starts, and
+  `complete` repeats the first boot once they can be read.
 * cluster-info, kubeadm-config and kubelet-config follow this server's settings until an administrator edits them
   (`mooring.plane.configmaps`).
 """
@@ -12,6 +14,7 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
@@ -24,8 +27,8 @@ from mooring.authz.rbac.bootstrappolicy.kubeadm import kubeadm_policy
 from mooring.authz.rbac.bootstrappolicy.policy import default_policy
 from mooring.authz.rbac.reconciliation import reconcile
 from mooring.clock import Clock
-from mooring.errors import AlreadyExistsError, ConflictError, NotFoundError
-from mooring.identity import MASTERS, UserInfo
+from mooring.errors import AlreadyExistsError, ConflictError, MooringError, NotFoundError
+from mooring.identity import API_SERVER, MASTERS, UserInfo
 from mooring.pki.rootca import RootCa
 from mooring.pki.x509.clientissuers import IssuingCas
 from mooring.plane.configmaps import publish
@@ -39,7 +42,10 @@ from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.pins import pin_of
 
 SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "default")
-SYSTEM_USER = UserInfo("system:apiserver", groups=(MASTERS,))
+RETRY_SECONDS = 5.0
+"""Seconds between two looks whether everything can be read; a KMS plugin that failed is asked every 3 seconds."""
+SYSTEM_USER = UserInfo(API_SERVER, groups=(MASTERS,))
+log = logging.getLogger("mooring")
 _PLURALS = {kind.resource.kind: kind for kind in BY_PLURAL.values()}
 
 
@@ -53,9 +59,34 @@ class FirstBoot:
         self._config = config
         self._root_ca = root_ca
         self._ca = ca
+        self._is_complete = False
+
+    async def complete(self) -> None:
+        """Run again once everything can be read, unless nothing was left out. A failure is logged, and tried again."""
+        while not self._is_complete:
+            await self._clock.sleep(RETRY_SECONDS)
+            if self._registry.cache.unreadable:
+                continue
+            try:
+                await self.run()
+            except MooringError as error:
+                log.error("the objects of the cluster could not be brought up to date: %s", error)
+                return
 
     async def run(self) -> None:
-        """Create or update every object; idempotent. Raises ApiError or StorageError."""
+        """Create or update every object; idempotent. Raises ApiError or StorageError, unless objects cannot be read."""
+        try:
+            await self._run()
+            self._is_complete = True
+        except MooringError as error:
+            if not self._registry.cache.unreadable:
+                raise
+            log.error(
+                "the server starts without bringing the objects of the cluster up to date, until they can be read: %s",
+                error,
+            )
+
+    async def _run(self) -> None:
         namespaces = BY_PLURAL["namespaces"]
         await _concurrently(
             self._create(namespaces, {"metadata": {"name": name}})
@@ -82,7 +113,7 @@ class FirstBoot:
             )
 
     def _change(self) -> Change:
-        return Change(SYSTEM_USER, self._clock.now())
+        return Change(SYSTEM_USER, self._clock.now(), writer="first-boot")
 
     def _existing(self, kind: Kind, wanted: Obj) -> Obj | None:
         metadata = wanted["metadata"]
@@ -143,5 +174,7 @@ class FirstBoot:
 
 
 async def _concurrently(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run steps concurrently, so that their writes share commits."""
-    await asyncio.gather(*steps)
+    """Run steps concurrently, so that their writes share commits. Raises the first failure once all have ended."""
+    failures = [one for one in await asyncio.gather(*steps, return_exceptions=True) if isinstance(one, BaseException)]
+    if failures:
+        raise failures[0]

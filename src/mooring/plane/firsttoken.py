@@ -49,7 +49,7 @@ async def sign_cluster_info(registry: Registry, clock: Clock) -> None:
                 clusterinfo.NAMESPACE,
                 clusterinfo.NAME,
                 changed,
-                Change(SYSTEM_USER, now),
+                Change(SYSTEM_USER, now, writer="first-boot"),
                 WriteOptions(),
             )
         except ConflictError:

@@ -29,7 +29,7 @@ import ipaddress
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -55,24 +55,26 @@ from mooring.pki.keys import (
 from mooring.pki.pem import certificates, certificates_pem
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca, serial_number
-from mooring.pki.x509.clusterca import CaState, ClusterCa
+from mooring.pki.x509.clusterca import CaState, Certificates, ClusterCa
+from mooring.pki.x509.names import AlternativeNames
+from mooring.pki.x509.successor import bridge, find_cross_signed, is_bridge
+from mooring.plane import endpoints
 from mooring.plane.cafiles import load, read_ca
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.exposed import refuse_exposed, warn_if_exposed
+from mooring.plane.lockfile import open_lock
 from mooring.plane.serving.pair import Pair, read_pair
 from mooring.plane.serving.trust import serving_cas
 from mooring.secret import Secret
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import ServingSettings
-from mooring.trust.kubeconfig.model import Cluster, User, user_kubeconfig
+from mooring.trust.kubeconfig.model import Cluster, User, other_addresses, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
 
 RENEW_LEFT = timedelta(days=120)
 """Life left at which the certificates of the server and of the administrators are renewed: a third of their year."""
 log = logging.getLogger("mooring.plane")
 
-CA_WARNING = timedelta(days=365)
-"""Life of the CA below which each start warns: certificates of a year no longer get their whole life."""
 ROOT = 0
 LOCAL_NAMES = ("localhost",)
 LOCAL_ADDRESSES = ("127.0.0.1", "::1")
@@ -118,8 +120,7 @@ def exclusive(data_dir: Path) -> Iterator[None]:
     """Hold the lock of the data directory, after waiting for another process that holds it."""
     make_directory(data_dir)
     _refuse_other_writers(data_dir)
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(data_dir / ".lock", flags, 0o600)
+    descriptor = open_lock(data_dir / ".lock")
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
@@ -180,15 +181,12 @@ class _Preparation:
         for kubeconfig in sorted(self.root.glob("*.conf")):
             warn_if_exposed(kubeconfig)
         ca = self._load_or_create_ca()
-        if (left := ca.authority.not_after - self.now) < CA_WARNING:
-            log.warning(
-                "the CA of the cluster expires in %d days; replace it with mooring ca rollover start", left.days
-            )
         serving_chain, serving_key = self._serving_pair(ca)
         serving_ca_pem = self._serving_ca_pem(serving_chain, ca)
         signing_file, token_key = self._token_signing_key()
         key_files = self._token_key_files(token_key)
         token_keys = (token_key.public_key(), *(key for path in key_files for key in self._token_public_keys(path)))
+        endpoints.record(self.config, self.root)
         self._write_kubeconfigs(ca, serving_ca_pem)
         key_store = KeyStore(
             ClusterCa(ca),
@@ -206,6 +204,7 @@ class _Preparation:
 
     def make_shared_keys(self) -> None:
         make_directory(self.pki)
+        refuse_exposed(self.pki)
         self._load_or_create_ca()
         _, token_key = self._token_signing_key()
         self._token_key_files(token_key)
@@ -252,8 +251,9 @@ class _Preparation:
 
     def _lineage_key(self) -> PrivateKey:
         key, public = self._key("lineage.key"), self.pki / "lineage.pub"
-        if not public.exists():
-            self._write(public, public_key_pem(key.public_key()))
+        known = load(public, load_public_keys) if public.exists() else ()
+        if key.public_key() not in known:  # a new key beside records of the old one
+            self._write(public, b"".join(map(public_key_pem, (*known, key.public_key()))))
         return key
 
     def _write(self, path: Path, data: bytes) -> None:
@@ -296,12 +296,12 @@ class _Preparation:
         key = self._key("apiserver.key")
         names, addresses = self._serving_names()
         cross_signed = ca.chain_above(ca.authority.certificate, self.now)
-        if path.exists():
-            leaf, *above = load(path, certificates)
-            if self._is_current(leaf, key, ca.authority) and _covers(leaf, names, addresses):
-                if tuple(above) != cross_signed:
-                    self._write(path, certificates_pem([leaf, *cross_signed]))
-                return (leaf, *cross_signed), key
+        leaf, *above = load(path, certificates) if path.exists() else (None,)
+        cross_signed = (*self._bridge(ca, names, addresses, above), *cross_signed)
+        if leaf is not None and self._is_current(leaf, key, ca.authority) and _covers(leaf, names, addresses):
+            if tuple(above) != cross_signed:
+                self._write(path, certificates_pem([leaf, *cross_signed]))
+            return (leaf, *cross_signed), key
         template = profiles.apiserver_serving(
             key.public_key(), self.now, names, [ipaddress.ip_address(address) for address in addresses]
         )
@@ -309,6 +309,29 @@ class _Preparation:
         chain = (certificate, *cross_signed)
         self._write(path, certificates_pem(chain))
         return chain, key
+
+    def _bridge(
+        self, ca: CaState, names: Sequence[str], addresses: Sequence[str], above: Sequence[x509.Certificate]
+    ) -> Certificates:
+        """Return the certificate by which the next CA vouches for the one that issues, in the phase TrustBoth of a rollover.
+
+        That of `above` stays while it fits. With a key in other hands, neither CA vouches for the other.
+        """
+        paths = self.pki / "rollover" / "new.crt", self.pki / "rollover" / "new.key"
+        if not all(path.exists() for path in paths):
+            return ()
+        new = Authority(load(paths[0], certificates)[0], load(paths[1], load_private_key))
+        old = ca.authority.certificate
+        if new.certificate == old or new.certificate not in ca.trusted:
+            return ()
+        if find_cross_signed(ca.cross_signed, new.certificate, old) is None:
+            return ()
+        dns = dict.fromkeys(name.removeprefix("*.") for name in (*profiles.SERVICE_NAMES, *names))
+        permitted = AlternativeNames(tuple(dns), tuple(map(ipaddress.ip_address, addresses)))
+        for one in above:
+            if is_bridge(one, old, new, permitted, self.now):
+                return (one,)
+        return (bridge(old, new, permitted, self.now, self.entropy),)
 
     def _serving_names(self) -> tuple[list[str], list[str]]:
         config, network = self.config, self.config[NetworkSettings]
@@ -326,7 +349,7 @@ class _Preparation:
         return (
             certificate.public_key() == key.public_key()
             and _issued_by(certificate, authority)
-            and certificate.not_valid_after_utc - self.now > RENEW_LEFT
+            and _has_enough_life(certificate, self.now)
         )
 
     def _write_kubeconfig(
@@ -340,25 +363,39 @@ class _Preparation:
         path = self.root / name
         first, *others = (endpoint.url for endpoint in self.config.endpoints)
         reached = user_kubeconfig(first, serving_ca_pem, User(user_name), others=others)
-        if path.exists() and self._kubeconfig_is_current(path, authority, reached.clusters):
+        if path.exists() and self._kubeconfig_is_current(path, authority, reached.clusters, user_name):
             return
         key = generate_key()
         certificate = authority.sign(profile(key.public_key(), self.now), self.now, serial_number(self.entropy))
         user = User(user_name, certificate_pem=certificates_pem([certificate]), key=Secret(private_key_pem(key)))
         self._write(path, format_kubeconfig(replace(reached, users=(user,))).encode())
 
-    def _kubeconfig_is_current(self, path: Path, authority: Authority, clusters: tuple[Cluster, ...]) -> bool:
-        """Return whether the file has these servers and CAs and a certificate with enough life; False when it cannot be read."""
+    def _kubeconfig_is_current(
+        self, path: Path, authority: Authority, clusters: tuple[Cluster, ...], user_name: str
+    ) -> bool:
+        """Return whether the file has these servers and CAs and a certificate with enough life; False when it cannot be read.
+
+        An administrator may have added users, and `kubectl config` sorts the entries by name.
+        """
+        first, *others = clusters
         try:
             config = parse_kubeconfig(read_limited(path))
-            certificate = certificates(config.users[0].certificate_pem)[0]
+            present, user = config.cluster(first.name), config.user(user_name)
+            certificate = certificates(user.certificate_pem if user is not None else b"")[0]
         except (MooringError, IndexError):
             return False
         return (
-            [(one.server, one.ca_pem) for one in config.clusters] == [(one.server, one.ca_pem) for one in clusters]
+            present is not None
+            and (present.server, present.ca_pem) == (first.server, first.ca_pem)
+            and {one.server for one in other_addresses(config, present)} == {one.server for one in others}
             and _issued_by(certificate, authority)
-            and certificate.not_valid_after_utc - self.now > RENEW_LEFT
+            and _has_enough_life(certificate, self.now)
         )
+
+
+def _has_enough_life(certificate: x509.Certificate, now: datetime) -> bool:
+    """Return whether a certificate counts now and for RENEW_LEFT. One that was made by a clock that ran ahead has not begun."""
+    return certificate.not_valid_before_utc <= now and certificate.not_valid_after_utc - now > RENEW_LEFT
 
 
 def _issued_by(certificate: x509.Certificate, authority: Authority) -> bool:

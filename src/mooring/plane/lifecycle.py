@@ -2,14 +2,17 @@
 
 Rules kept here:
 * A start that fails stops what it has started, in reverse order.
-* A stop goes backwards: not ready → no new connections → controllers and watches end → requests of new connections arrive and
-  requests drain → the store is closed.
+* The audit log is opened first and closed last: what the server writes at its start and at its end is recorded, too.
+* A stop goes backwards: not ready → controllers end → no new connections → clients are asked to use other connections, and watches
+  end → requests that are under way arrive, and requests drain → the store is closed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -17,21 +20,22 @@ from typing import Any
 
 from mooring.clock import Clock
 from mooring.plane.assemble import Assembly, Process, assemble
+from mooring.plane.audit import build_audit
 from mooring.plane.background.compaction import compact_forever
 from mooring.plane.background.lastuses import record_forever
 from mooring.plane.background.trimming import trim_forever
+from mooring.plane.background.verification import verify_forever
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.keystore import KeyStore
 from mooring.plane.registry import open_registry
 from mooring.plane.seat import Seat
+from mooring.server.transport.http import KEPT_SECONDS
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import ServingSettings
 
 KUBERNETES_SERVICE = "kubernetes-service-controller"
 DRAIN_SECONDS = 60.0
 """kube-apiserver drains in-flight requests for up to its request timeout (docs/protocol/health.md#shutdown)."""
-FIRST_REQUEST_SECONDS = 1.0
-"""Time for the first request of a connection that was accepted just before the drain; a client that has one sends it at once."""
 FLUSH_SECONDS = 5.0
 """Time that clients then have to receive replies: 60 MB over a network of 100 Mbit/s."""
 
@@ -42,6 +46,17 @@ class RunningServer:
 
     assembly: Assembly
     port: int
+
+    async def until_stopped(self, stopped: asyncio.Event) -> str:
+        """Wait until `stopped` is set, or the store has failed so that this process must end. Return the reason then, else ""."""
+        storage = self.assembly.parts.storage
+        waits = [asyncio.create_task(event.wait()) for event in (stopped, storage.failed)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return storage.problem if storage.failed.is_set() else ""
 
 
 @asynccontextmanager
@@ -59,19 +74,25 @@ async def running(
     """
     async with AsyncExitStack() as stack:
         commits = seat.commits if seat is not None else None
-        parts = await stack.enter_async_context(open_registry(config, clock, entropy, commits))
-        assembly = assemble(config, key_store, parts, clock, entropy, process)
+        audit = build_audit(config, clock, entropy, process.share)
+        audit.log.start()
+        stack.push_async_callback(audit.log.stop)
+        registry = open_registry(config, clock, entropy, commits, audit.auditor.written)
+        parts = await stack.enter_async_context(registry)
+        assembly = assemble(config, key_store, parts, clock, entropy, process, audit)
         stack.push_async_callback(assembly.authentication.close)
         assembly.authentication.start()
         if assembly.shared_keys is not None:
             await assembly.shared_keys.claim()
         await assembly.first_boot.run()
+        if parts.mark is not None:
+            await parts.mark.judge()
         await assembly.trust_publisher.publish_client_cas()
-        assembly.audit.start()
-        stack.push_async_callback(assembly.audit.stop)
+        await assembly.trust_publisher.publish_serving_names()
         stack.push_async_callback(_leave, assembly)
         stack.push_async_callback(_drain, assembly)
         stack.callback(assembly.watches.drain)
+        stack.callback(assembly.application.leave)
         if assembly.supervisor is not None:
             stack.push_async_callback(assembly.supervisor.passwords.close)
             stack.callback(assembly.supervisor.tunnels.drain)
@@ -109,28 +130,38 @@ def _background_work(assembly: Assembly, clock: Clock) -> dict[str, Coroutine[An
         leases = {
             "master leases": assembly.master_leases.run(lambda: assembly.reconciler.plan_again(KUBERNETES_SERVICE))
         }
-    head = {"lineage head": assembly.lineage_head.run()} if assembly.lineage_head is not None else {}
+    levels = {}
+    if parts.format_level is not None:
+        levels = {"format level": parts.format_level.run(lambda: assembly.elector.leading, _stop_process)}
     snapshots = {"snapshots": assembly.snapshots.run()} if assembly.snapshots is not None else {}
     tokens = {}
     if assembly.supervisor is not None and assembly.supervisor.tokens is not None:
         tokens = {"token files": assembly.supervisor.tokens.run(assembly.serving.root_ca, clock)}
     return {
-        **head,
         **tokens,
         **rollover,
         **snapshots,
         **shared,
         **leases,
+        **levels,
+        "first boot": assembly.first_boot.complete(),
         "reloading": authentication.reloading.run(clock),
         "certificate watches": assembly.certificate_watches.run(),
         "revocation list": assembly.revocation_list.run(),
+        "expiry watch": assembly.expiry_watch.run(),
         "encryption lease": assembly.encryption_lease.run(),
         "trust publisher": assembly.trust_publisher.run(),
         "controllers": assembly.elector.run(assembly.reconciler.run),
         "last uses": record_forever(authentication.last_uses, parts.registry, clock),
         "compaction": compact_forever(parts.storage, clock),
+        "verification": verify_forever(parts.storage, clock, lambda: assembly.elector.leading),
         "trimming": trim_forever(clock),
     }
+
+
+def _stop_process() -> None:
+    """Stop this process as a service manager does: it drains, and its next start says why it cannot go on."""
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 async def _leave(assembly: Assembly) -> None:
@@ -140,8 +171,11 @@ async def _leave(assembly: Assembly) -> None:
 
 
 async def _drain(assembly: Assembly) -> None:
-    await assembly.listener.wait_until_requested(FIRST_REQUEST_SECONDS)
-    await assembly.application.drain(DRAIN_SECONDS)
+    now = asyncio.get_running_loop().time
+    end = now() + DRAIN_SECONDS
+    for _ in range(2):  # replies that had begun did not say that the connection ends
+        await assembly.listener.wait_until_requested(KEPT_SECONDS)
+        await assembly.application.drain(max(0.0, end - now()))
     await assembly.listener.wait_until_sent(FLUSH_SECONDS)
     assembly.listener.abort_all()
 

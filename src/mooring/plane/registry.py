@@ -6,12 +6,11 @@ Every command that writes objects opens it here, so that all writes pass the sam
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mooring.api.kinds import BY_PLURAL
-from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
 from mooring.authz import table as authz
 from mooring.authz.attributes import Attributes
 from mooring.authz.chain import authorize
@@ -19,14 +18,14 @@ from mooring.authz.decision import Decision
 from mooring.authz.rbac.authorizer import Rbac
 from mooring.clock import Clock
 from mooring.controllers import table as controllers
-from mooring.errors import StorageError
 from mooring.plane import servicerange
-from mooring.plane.background.storehead import FILE_NAME, StoreHead, continue_beyond
+from mooring.plane.background.storemark import StoreMark
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.encryption import EncryptionAtRest, read_configuration
 from mooring.registry.admission import table as admission
 from mooring.registry.store import Registry
 from mooring.registry.write.deletionrecords import deletion_records
+from mooring.registry.write.serverwrites import Observe, ignore
 from mooring.settings.admission import AdmissionSettings
 from mooring.settings.authorization import AuthorizationSettings
 from mooring.settings.controllers import ControllerManagerSettings
@@ -37,7 +36,8 @@ from mooring.settings.storage import StorageSettings
 from mooring.storage.commitsignal import CommitSignal
 from mooring.storage.contract import Storage
 from mooring.storage.copying import refuse_incomplete
-from mooring.storage.etcd.keyspace import Keyspace
+from mooring.storage.etcd.keyspace import name_in_engine
+from mooring.storage.formatlevel import FormatLevel, refuse_unsupported
 from mooring.storage.table import open_storage
 
 Entropy = Callable[[int], bytes]
@@ -56,6 +56,10 @@ class RegistryParts:
     """Decides on a request, from the objects that the registry has in memory."""
     rbac: Rbac
     """The RBAC authorizer of the chain; one outside of it when the mode is not enabled."""
+    mark: StoreMark | None = None
+    """None for a store in memory."""
+    format_level: FormatLevel | None = None
+    """None for a store in memory."""
 
 
 def check_names(config: ServerConfig, clock: Clock) -> None:
@@ -68,7 +72,9 @@ def check_names(config: ServerConfig, clock: Clock) -> None:
     read_configuration(config[EncryptionSettings].encryption_provider_config)
 
 
-def build_registry(config: ServerConfig, encryption: EncryptionAtRest, clock: Clock, entropy: Entropy) -> RegistryParts:
+def build_registry(
+    config: ServerConfig, encryption: EncryptionAtRest, clock: Clock, entropy: Entropy, observe: Observe = ignore
+) -> RegistryParts:
     """Put the registry together. Raises ConfigError."""
     storage = encryption.storage
     authorizers = authz.build(config[AuthorizationSettings].authorization_mode)
@@ -82,7 +88,7 @@ def build_registry(config: ServerConfig, encryption: EncryptionAtRest, clock: Cl
     )
     records = deletion_records(ends_membership=config[NodeSettings].deletion_ends_membership)
     kinds = tuple(BY_PLURAL.values())
-    registry = Registry(storage, kinds, clock, entropy, plugins, decide, records, storage.is_stale)
+    registry = Registry(storage, kinds, clock, entropy, plugins, decide, records, storage.is_stale, observe)
     rbac = next((one for one in authorizers if isinstance(one, Rbac)), None) or Rbac()
     return RegistryParts(
         storage=storage,
@@ -94,53 +100,44 @@ def build_registry(config: ServerConfig, encryption: EncryptionAtRest, clock: Cl
     )
 
 
-def _name_in_engine(config: ServerConfig) -> Callable[[str], bytes]:
-    """Return a function from storage keys to their names in the engine, which encryption at rest authenticates."""
-    settings = config[StorageSettings]
-    return Keyspace(settings.etcd_prefix).encode if settings.storage_url.startswith("etcd:") else str.encode
-
-
-def _refuse_unreadable_denylist(registry: Registry) -> None:
-    """Raise StorageError when entries of the denylist cannot be decrypted: revoked certificates would be accepted."""
-    prefix = BY_PLURAL[REVOCATIONS].key_prefix("")
-    unreadable = [problem for key, problem in registry.cache.unreadable.items() if key.startswith(prefix)]
-    if unreadable:
-        raise StorageError(
-            f"{len(unreadable)} {REVOCATIONS} cannot be decrypted, and revoked certificates would be accepted: {unreadable[0]}"
-        )
-
-
 @asynccontextmanager
 async def open_registry(
-    config: ServerConfig, clock: Clock, entropy: Entropy, commits: CommitSignal | None = None
+    config: ServerConfig,
+    clock: Clock,
+    entropy: Entropy,
+    commits: CommitSignal | None = None,
+    observe: Observe = ignore,
 ) -> AsyncIterator[RegistryParts]:
     """Open the store and follow it until the block ends. Raises ConfigError or StorageError.
 
-    `commits`: signals between the workers of a server; None for a process that is alone.
+    `commits`: signals between the workers of a server; None for a process that is alone. `observe` is called with each write that
+    no client requests.
     """
     inner = open_storage(config[StorageSettings].storage_url, clock, commits, config[StorageSettings])
-    encryption = EncryptionAtRest(config[EncryptionSettings], inner, clock, entropy, _name_in_engine(config))
+    encryption = EncryptionAtRest(
+        config[EncryptionSettings], inner, clock, entropy, name_in_engine(config[StorageSettings])
+    )
     storage = encryption.storage
-    await storage.open()
-    try:
+    async with AsyncExitStack() as opened:
+        await storage.open()
+        opened.push_async_callback(storage.close)
         await refuse_incomplete(storage)
-        head = None if config[StorageSettings].in_memory else Path(config.data_dir) / FILE_NAME
-        if head is not None:
-            await continue_beyond(storage, head)
+        await refuse_unsupported(inner)
+        level = None if config[StorageSettings].in_memory else FormatLevel(inner, clock, entropy(8).hex())
+        mark = None if config[StorageSettings].in_memory else StoreMark(Path(config.data_dir), clock)
+        if mark is not None:
+            await mark.continue_beyond(storage)
         services = config[NetworkSettings].service_cluster_ip_range
         await servicerange.record_or_check(storage, services, clock.now(), entropy)
-        parts = build_registry(config, encryption, clock, entropy)
+        parts = replace(build_registry(config, encryption, clock, entropy, observe), mark=mark, format_level=level)
+        encryption.providers.subscribe(parts.registry.relist_soon)  # a plugin may come back meanwhile
         await parts.registry.start()
-        _refuse_unreadable_denylist(parts.registry)
-        encryption.providers.subscribe(parts.registry.relist_soon)
-        try:
-            if head is None:
-                yield parts
-            else:
-                async with StoreHead(head, lambda: parts.registry.revision, clock).kept():
-                    yield parts
-        finally:
-            await encryption.close()
-            await parts.registry.stop()
-    finally:
-        await storage.close()
+        opened.push_async_callback(parts.registry.stop)
+        opened.push_async_callback(encryption.close)
+        if mark is not None:
+            await mark.compare(parts.registry, storage)  # before `join` writes: the revision of the store is compared
+            await opened.enter_async_context(mark.kept())
+        if level is not None:
+            await level.join()
+            opened.push_async_callback(level.leave)
+        yield parts

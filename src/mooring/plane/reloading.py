@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from mooring.client.files import read_limited
+from mooring.client.files import MAX_READ, read_limited
 from mooring.clock import Clock
 from mooring.errors import MooringError
 from mooring.plane.exposed import warn_if_exposed
@@ -80,9 +80,9 @@ class Reloading:
         state = _states(files)
         self._files.append(_Followed(files, prepare, state, state))
 
-    def read(self, path: str) -> bytes:
-        """Return the content of `path`. Raises ConfigError."""
-        return read_limited(Path(path))
+    def read(self, path: str, limit: int = MAX_READ) -> bytes:
+        """Return the content of `path`. Raises ConfigError, also when it is larger than `limit` bytes."""
+        return read_limited(Path(path), limit)
 
     def warn_if_exposed(self, path: str) -> None:
         """Log a warning when other users of this machine can change the file, or every user can read it."""

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -34,7 +34,7 @@ from mooring.plane.processidentity import is_gone, process_identity
 from mooring.plane.reloading import Reloading
 from mooring.plane.signing.authorities import SignerAuthorities
 from mooring.plane.signing.policy import FollowedPolicy
-from mooring.reconcile.healthserver import HealthServer
+from mooring.reconcile.healthserver import Checks, HealthServer
 from mooring.reconcile.leaderelection import Election, LeaderElector
 from mooring.reconcile.remote import RemoteApi
 from mooring.reconcile.standalone import StandaloneControllers
@@ -104,13 +104,17 @@ async def running(config: StandaloneConfig, clock: Clock, entropy: Callable[[int
         controllers = _controllers(
             config, client, reloading, clock, entropy, lambda: elector.may_write or not settings.leader_elect
         )
-        health = HealthServer(_checks(elector, controllers), partial(_metrics, elector, controllers))
-        if settings.healthz_port:
-            await _listen(health, settings)
-        log.info("%s: %s", config.cluster.cluster.server, ", ".join(standalone.selected(settings.controllers)))
         work = elector.run(controllers.run) if settings.leader_elect else _run_always(controllers, clock)
         tasks = [asyncio.create_task(work, name="controllers"), asyncio.create_task(reloading.run(clock), name="files")]
+        health = HealthServer(
+            {task.get_name(): partial(_end_of, task) for task in tasks},
+            _readiness(elector, controllers),
+            partial(_metrics, elector, controllers),
+        )
         try:
+            if settings.healthz_port:
+                await _listen(health, settings)
+            log.info("%s: %s", config.cluster.cluster.server, ", ".join(standalone.selected(settings.controllers)))
             yield
         finally:
             for task in tasks:
@@ -159,6 +163,7 @@ def _controllers(
         config.settings.node_monitor_grace_period,
         config.approval.inventory_required,
         FollowedPolicy(signing.cluster_signing_policy_file, reloading).current,
+        config.approval.node_dns_suffixes,
     )
     built = build(settings, standalone.selected(config.settings.controllers))
     scopes = standalone.scopes_of(plural for one in built for plural in one.watches)
@@ -195,11 +200,18 @@ async def _listen(health: HealthServer, settings: StandaloneSettings) -> None:
         ) from error
 
 
-def _checks(elector: LeaderElector, controllers: StandaloneControllers) -> Mapping[str, Callable[[], str]]:
+def _end_of(task: asyncio.Task[None]) -> str:
+    """Return that a task has ended, which no task does before the process; "" while it runs."""
+    return "it has ended; the process has to be started again" if task.done() else ""
+
+
+def _readiness(elector: LeaderElector, controllers: StandaloneControllers) -> Checks:
+    """Return the checks that need the API server."""
+
     def loop_failure() -> str:
         return "" if controllers.healthy else "the loop of the controllers failed; the log has the reason"
 
-    return {"leaderElection": lambda: elector.failure, "controllers": loop_failure}
+    return {"leaderElection": lambda: elector.failure, "controllerLoop": loop_failure}
 
 
 def _metrics(elector: LeaderElector, controllers: StandaloneControllers) -> bytes:

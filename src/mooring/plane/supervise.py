@@ -2,6 +2,7 @@
 
 Rules kept here:
 * SIGTERM and SIGINT drain, and a second one ends the process at once. One line is logged when the server is ready.
+* A process whose store has failed drains, too, and ends with an error, so that a service manager starts it again.
 * SIGHUP stops no server of one process, unless its terminal was closed, and does not reload: new connections would wait until the
   running requests have ended, for up to a minute. Workers restart without that (`mooring.plane.workers.serve`).
 """
@@ -15,12 +16,15 @@ import secrets
 import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import uvloop
 
 from mooring.clock import SystemClock
+from mooring.errors import StorageError
 from mooring.plane.assemble import Process
 from mooring.plane.configuration import ServerConfig
+from mooring.plane.directorylock import only_server
 from mooring.plane.keystore import KeyStore
 from mooring.plane.lifecycle import RunningServer, running
 from mooring.plane.processidentity import is_gone, process_identity
@@ -46,11 +50,12 @@ def serve(config: ServerConfig, on_ready: OnReady | None = None, read_config: Re
 
     `read_config` reads the configuration again, for a restart of the workers; by default it stays.
     """
-    if (count := worker_count(config)) > 1:
-        serve_with_workers(config, count, read_config or (lambda: config), on_ready or (lambda server: None))
-        return
-    prepared = prepare_keys(config, SystemClock(), secrets.token_bytes)
-    uvloop.run(serve_until_signal(config, prepared.key_store, on_ready))
+    with only_server(Path(config.data_dir)):
+        if (count := worker_count(config)) > 1:
+            serve_with_workers(config, count, read_config or (lambda: config), on_ready or (lambda server: None))
+            return
+        prepared = prepare_keys(config, SystemClock(), secrets.token_bytes)
+        uvloop.run(serve_until_signal(config, prepared.key_store, on_ready))
 
 
 async def serve_until_signal(config: ServerConfig, key_store: KeyStore, on_ready: OnReady | None = None) -> None:
@@ -81,9 +86,13 @@ async def serve_until_signal(config: ServerConfig, key_store: KeyStore, on_ready
         try:
             server = await stack.enter_async_context(running(config, key_store, SystemClock(), os.urandom, process))
         except OSError as error:
+            if error.filename is not None:
+                raise  # of a file, not of a socket
             raise cannot_listen(network, error) from error
         log.info("serving on %s:%d, reached as %s", network.bind_address, server.port, config.endpoints[0].url)
         if on_ready is not None:
             on_ready(server)
-        await signalled.wait()
+        failure = await server.until_stopped(signalled)
         log.info("draining")
+    if failure:
+        raise StorageError(failure)

@@ -93,7 +93,13 @@ class SupervisorApi:
             ),
             tunnels=self.tunnels,
             encryption=self._encryption_status,
-            server_keys=server_keys(parts.config, parts.shared_keys, self._agent_config),
+            server_keys=server_keys(
+                parts.config,
+                parts.shared_keys,
+                self._agent_config,
+                lambda: parts.serving.root_ca.pem,
+                parts.registry.views,
+            ),
         )
 
     def _chain_for(self, signer_name: str) -> tuple[Certificate, ...]:

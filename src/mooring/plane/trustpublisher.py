@@ -45,6 +45,7 @@ class TrustPublisher:
         root_ca: RootCa,
         ca: IssuingCas,
         client_cas: Callable[[], Obj],
+        serving_names: Callable[[], Obj],
         registry: Registry,
         first_boot: FirstBoot,
         reconciler: Reconciler,
@@ -52,7 +53,7 @@ class TrustPublisher:
     ) -> None:
         """`changed` is set after each change of a CA or of the serving certificate.
 
-        `client_cas` returns the ConfigMap that extension API servers read.
+        `client_cas` returns the ConfigMap that extension API servers read, `serving_names` the one with the names of this server.
         """
         self._changed = changed
         self._context = context
@@ -60,14 +61,26 @@ class TrustPublisher:
         self._ca = ca
         self._published = (root_ca.pem, ca.trusted, ca.superseded)
         self._client_cas = client_cas
+        self._serving_names = serving_names
         self._registry = registry
         self._first_boot = first_boot
         self._reconciler = reconciler
         self._clock = clock
 
     async def publish_client_cas(self) -> None:
-        """Bring the ConfigMap for extension API servers up to date. Raises ApiError or StorageError."""
-        await publish(self._registry, self._client_cas(), Change(SYSTEM_USER, self._clock.now()))
+        """Bring the ConfigMap for extension API servers up to date; leave it while it cannot be read. Raises ApiError or
+        StorageError."""
+        await self._publish(self._client_cas())
+
+    async def publish_serving_names(self) -> None:
+        """Publish the names of the serving certificate, which other servers reserve. Raises ApiError or StorageError."""
+        await self._publish(self._serving_names())
+
+    async def _publish(self, wanted: Obj) -> None:
+        if self._registry.views["configmaps"].problem(wanted["metadata"]["name"], wanted["metadata"]["namespace"]):
+            return
+        change = Change(SYSTEM_USER, self._clock.now(), writer="trust-publisher")
+        await publish(self._registry, wanted, change)
 
     async def run(self) -> None:
         """Publish after every change, until cancelled."""
@@ -79,6 +92,7 @@ class TrustPublisher:
                 self._published = newest
                 self._reconciler.plan_again(*USERS_OF_ROOT_CA)
                 await self._log_failure(self._first_boot.publish_cluster_info(), clusterinfo.NAME)
+            await self._log_failure(self.publish_serving_names(), "of the names of this server")
             await self._log_failure(self.publish_client_cas(), "extension-apiserver-authentication")
 
     async def _log_failure(self, publication: Coroutine[Any, Any, None], name: str) -> None:

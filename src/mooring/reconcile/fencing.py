@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.actions import Delete
+from mooring.controllers.actions import Delete, Still
 from mooring.errors import MooringError
 from mooring.reconcile.clusterapi import ClusterApi, OnEvent
 
@@ -43,11 +43,11 @@ class FencedApi:
         self._check()
         return await self._api.create(plural, obj)
 
-    async def update(self, plural: str, obj: Obj, subresource: str = "") -> Obj:
+    async def update(self, plural: str, obj: Obj, subresource: str = "", still: Still | None = None) -> Obj:
         self._check()
         if not obj["metadata"].get("resourceVersion"):
             raise FencedError(f"an update of {plural} without a resourceVersion is not sent")
-        return await self._api.update(plural, obj, subresource)
+        return await self._api.update(plural, obj, subresource, still)
 
     async def delete(self, action: Delete) -> None:
         self._check()

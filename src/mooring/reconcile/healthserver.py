@@ -3,6 +3,7 @@
 Rules kept here:
 * GET of `/healthz`, `/livez` and `/readyz` answers 200 or 500 with one line for each check, and `/metrics` the metrics. Nothing
   else is served, and nothing secret.
+* `/livez` has the checks that a restart of the process can mend. An API server that is away is none: the process waits for it.
 * One request a connection. A request has 5 s and 8 KiB; the 33rd connection at a time is closed.
 """
 
@@ -17,15 +18,20 @@ SECONDS = 5.0
 """Time of one request."""
 MAX_CONNECTIONS = 32
 """Connections at a time; a kubelet and a few scrapers use one each."""
-HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
+LIVE_PATH = "/livez"
+HEALTH_PATHS = ("/healthz", LIVE_PATH, "/readyz")
+
+Checks = Mapping[str, Callable[[], str]]
+"""Checks by name. Each returns the reason of its failure, or ""."""
 
 
 class HealthServer:
     """Serves checks and metrics at one address."""
 
-    def __init__(self, checks: Mapping[str, Callable[[], str]], metrics: Callable[[], bytes]) -> None:
-        """A check returns the reason of its failure, or "". `metrics` returns Prometheus text."""
-        self._checks = checks
+    def __init__(self, live: Checks, ready: Checks, metrics: Callable[[], bytes]) -> None:
+        """`live` are the checks of every path, `ready` those of the others than /livez. `metrics` returns Prometheus text."""
+        self._live = live
+        self._every = {**live, **ready}
         self._metrics = metrics
         self._connections = 0
         self._server: asyncio.Server | None = None
@@ -62,10 +68,9 @@ class HealthServer:
         if method not in (b"GET", b"HEAD"):
             status, body = "405 Method Not Allowed", b"only GET\n"
         elif path in HEALTH_PATHS:
-            failures = {name: failure for name, check in self._checks.items() if (failure := check())}
-            lines = [
-                f"[-]{name} failed: {failures[name]}" if name in failures else f"[+]{name} ok" for name in self._checks
-            ]
+            checks = self._live if path == LIVE_PATH else self._every
+            failures = {name: failure for name, check in checks.items() if (failure := check())}
+            lines = [f"[-]{name} failed: {failures[name]}" if name in failures else f"[+]{name} ok" for name in checks]
             status = "500 Internal Server Error" if failures else "200 OK"
             body = "\n".join((*lines, "")).encode()
         elif path == "/metrics":

@@ -65,6 +65,7 @@ class LeaderElector:
         self._waiting_for = ""
         self.failure = ""
         """Message of the last attempt to acquire or renew the Lease; "" when the server answered it."""
+        self._stopped_because = ""
         self._observed: tuple[str, str] = ("", "")
         self._observed_at = 0.0
         self.leading = False
@@ -132,8 +133,10 @@ class LeaderElector:
         finally:
             running.cancel()
             (outcome,) = await asyncio.gather(running, return_exceptions=True)
-            if isinstance(outcome, Exception):
-                log.error("the controllers stopped: %s; starting them again", outcome, exc_info=outcome)
+            if isinstance(outcome, Exception) and str(outcome) != self._stopped_because:
+                fault = None if isinstance(outcome, MooringError) else outcome
+                log.error("the controllers stopped: %s; starting them again", outcome, exc_info=fault)
+            self._stopped_because = str(outcome) if isinstance(outcome, Exception) else ""
 
     async def _time_passes(self, seconds: float, *ends: asyncio.Future[Any]) -> bool:
         """Wait `seconds`, or until one of `ends` is done; return true when the time passed first."""

@@ -6,6 +6,8 @@ Rules kept here:
 * Entries that arrive while a record is being written share the next record. A burst of signatures costs one write for many.
 * The next sequence number is created, never replaced: when another process was faster, the writer reads on from there, and appends
   its entries after those.
+* An entry that wants a fresh key is appended only while no other request has a valid certificate of its key. The sequence number is
+  the claim: two servers that sign for one key at the same moment cannot both append.
 * A failure reaches every caller of the batch, whose keys are planned again.
 * A cluster without the kind (another API server, without the CustomResourceDefinition) records nothing, which is logged once. The
   records begin when it is there.
@@ -15,19 +17,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mooring.api.mooring.lineagerecord import MAX_ENTRIES, PLURAL
 from mooring.apimachinery.schema import Obj
+from mooring.clock import parse_rfc3339
+from mooring.controllers.certificates.certifiedkeys import CertifiedKeys
 from mooring.errors import AlreadyExistsError, ForbiddenError, NotFoundError, StorageError
 from mooring.reconcile.clusterapi import ClusterApi
-from mooring.trust.discovery.errors import NotKubernetesError
 from mooring.trust.lineage.chain import START, Checkpoint, LineageKey, checkpoint_of, new_record, record_name
 
 log = logging.getLogger("mooring.controllers")
 
 APPEND_TRIES = 100
 """Records of other writers that one batch reads past. Only the holder of the controllers' Lease writes, so that more is a fault."""
+
+
+class KeyCertifiedError(Exception):
+    """The chain has a valid certificate of the same key, of another request."""
 
 
 class NoKindError(Exception):
@@ -52,14 +59,18 @@ class LineageWriter:
         self._key = key
         self._on_head = on_head
         self._head: Checkpoint | None = None
-        self._waiting: list[tuple[Obj, asyncio.Future[None]]] = []
+        self._waiting: list[tuple[Obj, bool, asyncio.Future[None]]] = []
+        self._keys = CertifiedKeys()
         self._writing: asyncio.Task[None] | None = None
         self._has_warned = False
 
-    async def append(self, entry: Obj) -> None:
-        """Store an entry. Raises ApiError, PeerError or StorageError when it is not known to be stored."""
+    async def append(self, entry: Obj, fresh_key: bool = False) -> None:
+        """Store an entry. Raises ApiError, PeerError or StorageError when it is not known to be stored.
+
+        With `fresh_key`, raises KeyCertifiedError when another request has a valid certificate of the key.
+        """
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((entry, stored))
+        self._waiting.append((entry, fresh_key, stored))
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write(), name="lineage")
         await stored
@@ -68,24 +79,32 @@ class LineageWriter:
         while self._waiting:
             batch, self._waiting = self._waiting[:MAX_ENTRIES], self._waiting[MAX_ENTRIES:]
             failure: Exception | None = None
+            refused: Sequence[int] = ()
             try:
-                await self._append([entry for entry, _ in batch])
+                refused = await self._append([(entry, fresh_key) for entry, fresh_key, _ in batch])
             except NoKindError:
                 self._warn()
             except Exception as error:
                 self._head = None  # the outcome may be unknown: read the end of the chain again
                 failure = error
-            for _, stored in batch:
+            for place, (_, _, stored) in enumerate(batch):
                 if stored.done():
                     continue  # its caller was cancelled
                 if failure is not None:
                     stored.set_exception(failure)
+                elif place in refused:
+                    stored.set_exception(KeyCertifiedError())
                 else:
                     stored.set_result(None)
 
-    async def _append(self, entries: list[Obj]) -> None:
+    async def _append(self, batch: Sequence[tuple[Obj, bool]]) -> Sequence[int]:
+        """Append the entries whose claims hold, and return the places of the others."""
         for _ in range(APPEND_TRIES):
             head = self._head or await self._find_head()
+            refused = self._refused(batch, head)
+            entries = [entry for place, (entry, _) in enumerate(batch) if place not in refused]
+            if not entries:
+                return refused
             record, after = new_record(head, entries, self._key)
             try:
                 await self._api.create(PLURAL, record)
@@ -97,14 +116,33 @@ class LineageWriter:
                 continue
             except NotFoundError:
                 raise NoKindError from None
-            except NotKubernetesError as error:
-                raise _without_kind(error) from None
             self._head = after
             self._on_head(after)
-            return
+            return refused
         raise StorageError(
             f"{APPEND_TRIES} records of other writers came first; only one process may write the lineage"
         )
+
+    def _refused(self, batch: Sequence[tuple[Obj, bool]], head: Checkpoint) -> list[int]:
+        """Return the places of entries that want a fresh key and have none, by every record up to `head`.
+
+        The record after `head` is created only once, so that no other writer's entry can come between. A cluster whose records are
+        not watched claims nothing. Raises StorageError while the view lacks a record.
+        """
+        view = self._api.views.get(PLURAL)
+        if view is None or not any(fresh_key for _, fresh_key in batch):
+            return []
+        if head is not START and view.get(record_name(head.sequence)) is None:
+            raise StorageError("the newest record of the lineage has not arrived here yet")
+        refused, taken = list[int](), dict[str, str]()
+        for place, (entry, fresh_key) in enumerate(batch):
+            key, uid = entry.get("publicKey", ""), entry.get("requestUID", "")
+            now = parse_rfc3339(entry["time"])
+            if fresh_key and (taken.get(key, uid) != uid or self._keys.has(view, key, now, other_than=uid)):
+                refused.append(place)
+            else:
+                taken[key] = uid
+        return refused
 
     async def _find_head(self) -> Checkpoint:
         """Return the end of the chain: the last record of the view, or one that the view does not have yet."""
@@ -127,8 +165,6 @@ class LineageWriter:
             return checkpoint_of(await self._api.get(PLURAL, "", record_name(sequence)))
         except NotFoundError:
             return None
-        except NotKubernetesError as error:
-            raise _without_kind(error) from None
 
     def _warn(self) -> None:
         if not self._has_warned:
@@ -137,8 +173,3 @@ class LineageWriter:
                 "certificates are not recorded: the cluster has no LineageRecords; apply what "
                 "`mooring controllers manifests` prints"
             )
-
-
-def _without_kind(error: NotKubernetesError) -> Exception:
-    """Return NoKindError for the 404 of a resource that the API server does not know, which is no Status; else the error."""
-    return NoKindError() if "status 404 " in str(error) else error

@@ -8,6 +8,8 @@ Rules kept here:
   of events about thousands of objects uses at most a third of the time, and many events are planned together.
 * A certificate is published only once the lineage has its entry (`mooring.reconcile.lineage`).
 * A failed precondition is no error: the change that broke it plans the key again, and so does the loop.
+* A plan that needs an object which cannot be read fails, one log line says so once, and the other plans go on. The key is planned
+  again with back-off, and when the object can be read.
 * A failed plan is logged with its key, never with an object's content, and retried with back-off. Other keys go on. An object that
   a controller cannot parse is logged and skipped; otherwise it would stop the events for all controllers.
 """
@@ -19,6 +21,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+from mooring.api.view import guarded
 from mooring.apimachinery.schema import Obj
 from mooring.clock import Clock
 from mooring.controllers.actions import (
@@ -35,10 +38,17 @@ from mooring.controllers.actions import (
     Retry,
     Update,
 )
-from mooring.errors import AlreadyExistsError, ConflictError, ForbiddenError, MooringError, NotFoundError
+from mooring.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ForbiddenError,
+    MooringError,
+    NotFoundError,
+    UnreadableObjectError,
+)
 from mooring.reconcile.clusterapi import ClusterApi
 from mooring.reconcile.devicethreads import DeviceThreads
-from mooring.reconcile.lineage import LineageWriter
+from mooring.reconcile.lineage import KeyCertifiedError, LineageWriter
 from mooring.reconcile.resolver import ResolveNames, Resolver
 from mooring.reconcile.workqueue import WorkQueue
 
@@ -53,6 +63,8 @@ REST_FACTOR = 2.0
 CONFLICT_DELAY = 0.08
 """Seconds. Longest wait after a conflict: it means that another write succeeded, as when many machines join with one limited token,
 so that waiting longer would only delay the last of them."""
+MAX_BLOCKED = 1024
+"""Keys that are remembered as waiting for an object that cannot be read; beyond that a line may be logged again."""
 MAX_ACCESS_CHECKS = 8
 """Access checks of one plan, and lookups of names, including those that its continuations return."""
 
@@ -68,8 +80,11 @@ class Reconciler:
         entropy: Callable[[int], bytes],
         workers: int = WORKERS,
         resolve: ResolveNames | None = None,
-        record: Callable[[Obj], Awaitable[None]] | None = None,
+        record: Callable[[Obj, bool], Awaitable[None]] | None = None,
+        api_of: Callable[[str], ClusterApi] | None = None,
     ) -> None:
+        """`api_of` returns what a controller of a name writes through; by default all write through `api`."""
+        self._apis = {controller.name: api_of(controller.name) if api_of else api for controller in controllers}
         self._record = record or LineageWriter(api).append
         self._resolve = resolve or Resolver(clock).resolve
         self._controllers = controllers
@@ -80,6 +95,8 @@ class Reconciler:
         self._failed = False
         self._threads = DeviceThreads()
         self._queues: dict[str, WorkQueue] = {}
+        self._blocked: dict[tuple[str, Key], str] = {}
+        """Why the newest plan of a key could not read what it needs, so that it is logged once."""
 
     @property
     def healthy(self) -> bool:
@@ -149,21 +166,34 @@ class Reconciler:
         """Plan one key and apply the actions; return the seconds that planning took."""
         begun = planned = self._clock.monotonic()
         try:
-            actions = controller.plan(key, self._api.views, self._clock.now(), self._entropy)
+            actions = controller.plan(key, guarded(self._api.views), self._clock.now(), self._entropy)
             planned = self._clock.monotonic()
             settled = await self._apply(controller, queue, key, actions)
+        except UnreadableObjectError as error:
+            self._block(controller, queue, key, str(error))
         except MooringError as error:
             log.warning("%s %s: %s; trying again in %.3g s", controller.name, _key_text(key), error, queue.retry(key))
         except Exception:
             log.exception("%s %s: trying again in %.3g s", controller.name, _key_text(key), queue.retry(key))
         else:
+            self._blocked.pop((controller.name, key), None)
             if settled:
                 queue.forget(key)
         return planned - begun
 
+    def _block(self, controller: Controller, queue: WorkQueue, key: Key, problem: str) -> None:
+        queue.retry(key)
+        place = (controller.name, key)
+        if self._blocked.get(place) == problem:
+            return
+        if len(self._blocked) >= MAX_BLOCKED:
+            del self._blocked[next(iter(self._blocked))]
+        self._blocked[place] = problem
+        log.warning("%s %s waits: %s", controller.name, _key_text(key), problem)
+
     async def _apply(self, controller: Controller, queue: WorkQueue, key: Key, actions: Sequence[Action]) -> bool:
         """Apply the actions in order; return false when the key must be planned again with back-off."""
-        checks = 0
+        api, checks = self._apis[controller.name], 0
         pending = deque(actions)
         while pending:
             action = pending.popleft()
@@ -174,7 +204,11 @@ class Reconciler:
                 queue.retry(key)
                 return False
             elif isinstance(action, Record):
-                await self._record(action.entry)
+                try:
+                    await self._record(action.entry, action.fresh_key)
+                except KeyCertifiedError:
+                    queue.retry(key, CONFLICT_DELAY)
+                    return False
             elif isinstance(action, CheckAccess | Resolve):
                 checks += 1
                 if checks > MAX_ACCESS_CHECKS:
@@ -183,8 +217,8 @@ class Reconciler:
             elif isinstance(action, InThread):
                 pending.extendleft(reversed(await self._threads.run(action.work)))
             elif isinstance(action, Delete) and pending and isinstance(pending[0], Delete):
-                await self._delete_together([action, *_leading_deletes(pending)])
-            elif not await self._change(action):
+                await self._delete_together(api, [action, *_leading_deletes(pending)])
+            elif not await self._change(api, action):
                 queue.retry(key, CONFLICT_DELAY)
                 return False
         return True
@@ -195,7 +229,7 @@ class Reconciler:
             return action.then(await self._api.allows(action.review))
         return action.then(await self._resolve(action.names))
 
-    async def _delete_together(self, actions: Sequence[Delete]) -> None:
+    async def _delete_together(self, api: ClusterApi, actions: Sequence[Delete]) -> None:
         """Apply deletes concurrently. After a failure none is started; the first failure is raised when all have ended."""
         remaining = iter(actions)
         failures: list[Exception] = []
@@ -205,7 +239,7 @@ class Reconciler:
                 if failures:
                     return
                 try:
-                    await self._change(action)
+                    await self._change(api, action)
                 except Exception as error:
                     failures.append(error)
 
@@ -213,15 +247,17 @@ class Reconciler:
         if failures:
             raise failures[0]
 
-    async def _change(self, action: Create | Update | Delete) -> bool:
+    async def _change(self, api: ClusterApi, action: Create | Update | Delete) -> bool:
         """Apply one change; return false when its precondition failed."""
         try:
             if isinstance(action, Create):
-                await self._api.create(action.plural, action.obj)
+                await api.create(action.plural, action.obj)
             elif isinstance(action, Update):
-                await self._api.update(action.plural, action.obj, action.subresource)
+                if action.still is not None and not action.still(self._api.views, self._clock.now()):
+                    return False
+                await api.update(action.plural, action.obj, action.subresource, action.still)
             else:
-                await self._api.delete(action)
+                await api.delete(action)
         except AlreadyExistsError:
             return not (isinstance(action, Create) and action.must_be_new)
         except NotFoundError:

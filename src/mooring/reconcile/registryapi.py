@@ -1,15 +1,18 @@
 """`RegistryApi`: the registry of this process as a `ClusterApi`, without HTTP.
 
-Rules kept here: writes pass through the registry like those of any client (law 6), as the user system:apiserver. The authorizer
-chain that answers access reviews over HTTP answers them here, too.
+Rules kept here: writes pass through the registry like those of any client (law 6), as the user system:apiserver. Their audit
+records name the part of the server that writes, a controller for instance. The authorizer chain that answers access reviews over
+HTTP answers them here, too. Objects that cannot be read are left out: plans that need one raise (`mooring.api.view.Guarded`), and
+the others go on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
-from mooring.api.kind import Change
+from mooring.api.kind import APISERVER, Change
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.view import Views
 from mooring.apimachinery.options import DeleteOptions, ListOptions, WriteOptions
@@ -17,20 +20,38 @@ from mooring.apimachinery.schema import Obj
 from mooring.authz.decision import Authorize
 from mooring.authz.review import subject_access_attributes
 from mooring.clock import Clock
-from mooring.controllers.actions import Delete
-from mooring.identity import MASTERS, UserInfo
+from mooring.controllers.actions import Delete, Still
+from mooring.errors import ConflictError
+from mooring.identity import API_SERVER, MASTERS, UserInfo
 from mooring.reconcile.clusterapi import OnEvent
 from mooring.registry.cache.events import Event
 from mooring.registry.cache.kindcache import Watch
 from mooring.registry.store import Registry
 
-USER = UserInfo("system:apiserver", groups=(MASTERS,))
+USER = UserInfo(API_SERVER, groups=(MASTERS,))
+
+
+class PlanGate:
+    """Lets an update take effect while what it was planned on holds. Implements `mooring.api.kind.Gate`."""
+
+    def __init__(self, holds: Callable[[], bool]) -> None:
+        self._holds = holds
+
+    async def prepare(self) -> None:
+        """Return: a plan reads nothing but views."""
+
+    def check(self) -> None:
+        """Return when the update may take effect. Raises ConflictError, after which the key is planned again."""
+        if not self._holds():
+            raise ConflictError("what the update was planned on has changed")
 
 
 class RegistryApi:
     """Cluster access for controllers in the same process as the registry."""
 
-    def __init__(self, registry: Registry, authorize: Authorize, clock: Clock) -> None:
+    def __init__(self, registry: Registry, authorize: Authorize, clock: Clock, writer: str = APISERVER) -> None:
+        """`writer`: the part of the server that uses this, for the audit records of its writes."""
+        self._writer = writer
         self._registry = registry
         self._authorize = authorize
         self._clock = clock
@@ -49,7 +70,8 @@ class RegistryApi:
         def deliver(event: Event) -> None:
             on_event(plural, event.obj, event.type == "DELETED")  # the watch was opened without bookmarks
 
-        watch = await self._registry.watch(BY_PLURAL[plural], "", ListOptions(watch=True), deliver)
+        kind = BY_PLURAL[plural]
+        watch = await self._registry.watch(kind, "", ListOptions(watch=True), deliver, readable_only=True)
         await watch.replay()
         return watch
 
@@ -61,14 +83,14 @@ class RegistryApi:
         stored = await self._registry.create(BY_PLURAL[plural], namespace, obj, self._change(), WriteOptions())
         return stored.obj
 
-    async def update(self, plural: str, obj: Obj, subresource: str = "") -> Obj:
+    async def update(self, plural: str, obj: Obj, subresource: str = "", still: Still | None = None) -> Obj:
         metadata = obj["metadata"]
         stored, _ = await self._registry.update(
             BY_PLURAL[plural],
             metadata.get("namespace", ""),
             metadata["name"],
             obj,
-            self._change(),
+            replace(self._change(), gate=None if still is None else self._gate(still)),
             WriteOptions(),
             subresource,
         )
@@ -86,5 +108,8 @@ class RegistryApi:
     async def allows(self, review: Obj) -> bool:
         return self._authorize(subject_access_attributes(review)).allowed
 
+    def _gate(self, still: Still) -> PlanGate:
+        return PlanGate(lambda: still(self._registry.views, self._clock.now()))
+
     def _change(self) -> Change:
-        return Change(USER, self._clock.now())
+        return Change(USER, self._clock.now(), writer=self._writer)

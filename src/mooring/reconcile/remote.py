@@ -8,6 +8,11 @@ Rules kept here:
 * Views hold objects as the server sent them; they are shared and never changed.
 * Temporary errors are retried. One that all kinds meet is logged once, and again every minute.
 * A refusal, such as 403, ends `follow` with its error; one that comes later ends `refused`, and the view stays as it is.
+* A kind of `mooring.dev` that goes away is unreadable, not empty. kube-apiserver deletes the objects of a deleted
+  CustomResourceDefinition first, and leaves its watches open for up to two minutes
+  (docs/protocol/custom-resources.md#deletion-of-a-kind). So a request is approved, denied or signed only after the definition of
+  each followed kind was read: it is there, is not being deleted, and is the one whose objects were listed. Views whose list or
+  watch fails at that moment are stale and count as unreadable, too. Then the plan is judged again.
 """
 
 from __future__ import annotations
@@ -19,15 +24,28 @@ from contextlib import aclosing
 from types import MappingProxyType
 from urllib.parse import urlencode
 
-from mooring.api.view import NamespacedName, View, Views, namespaced_name
+from mooring.api.customresource import API_VERSION
+from mooring.api.kinds import BY_PLURAL
+from mooring.api.mooring.group import GROUP
+from mooring.api.view import AllReadable, NamespacedName, View, Views, namespaced_name
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import DELETED
 from mooring.client.cluster import ClusterClient, Listed, resource_of
 from mooring.client.listwatch import follow
-from mooring.controllers.actions import Delete
+from mooring.client.serverversion import read_version
+from mooring.controllers.actions import Delete, Still
+from mooring.controllers.certificates.requeststate import REQUESTS
 from mooring.controllers.scope import EVERYTHING, Scope
-from mooring.errors import MooringError
+from mooring.errors import (
+    ApiError,
+    ConflictError,
+    ForbiddenError,
+    MooringError,
+    NotFoundError,
+    UnreadableObjectError,
+)
 from mooring.reconcile.clusterapi import OnEvent
+from mooring.trust.gitversion import is_mooring
 
 log = logging.getLogger("mooring.controllers")
 
@@ -35,10 +53,18 @@ LOG_SECONDS = 60.0
 """Seconds between two log lines about the same error."""
 MAX_ERRORS = 64
 """Errors that are remembered as logged. Their texts come from the server."""
+DEFINITIONS = f"/apis/{API_VERSION}/customresourcedefinitions"
 
 
-class LiveView:
-    """`mooring.api.view.View` of one kind, updated by events."""
+class KindDeletedError(NotFoundError):
+    """A kind that the server is deleting, or has deleted."""
+
+
+class LiveView(AllReadable):
+    """`mooring.api.view.View` of one kind, updated by events.
+
+    A server that cannot read an object refuses the list, and the kind is not followed.
+    """
 
     def __init__(self) -> None:
         self._objects: dict[NamespacedName, Obj] = {}
@@ -92,6 +118,11 @@ class RemoteApi:
         self._views: dict[str, LiveView] = {}
         self._refusals: asyncio.Queue[Exception] = asyncio.Queue()
         self._logged: dict[str, float] = {}
+        self._definitions: dict[str, str] = {}
+        """uid of the CustomResourceDefinition of each followed kind that has one."""
+        self._is_mooring: bool | None = None
+        self._interrupted: dict[str, str] = {}
+        """Why the changes of a followed kind do not arrive at present."""
 
     @property
     def views(self) -> Views:
@@ -99,7 +130,8 @@ class RemoteApi:
         return views
 
     async def check(self, plural: str) -> None:
-        """List one object of a kind. Raises the error of a server that does not serve the kind, or refuses it."""
+        """List one object of a kind. Raises the error of a server that does not serve the kind, deletes it, or refuses it."""
+        await self._definition(plural)
         scope = self._scopes.get(plural, EVERYTHING)
         query = {"limit": "1"} | ({"fieldSelector": scope.field_selector} if scope.field_selector else {})
         await self._client.get_path(f"{resource_of(plural).path(scope.namespace)}?{urlencode(query)}")
@@ -107,6 +139,7 @@ class RemoteApi:
     async def follow(self, plurals: Sequence[str], on_event: OnEvent) -> Callable[[], Awaitable[None]]:
         for plural in plurals:
             self._views.setdefault(plural, LiveView())
+            self._definitions[plural] = await self._definition(plural)
         first = {plural: asyncio.get_running_loop().create_future() for plural in plurals}
         buffered: list[tuple[str, Obj, bool]] = []
         live = False
@@ -145,12 +178,21 @@ class RemoteApi:
         scope = self._scopes.get(plural, EVERYTHING)
 
         def on_failure(error: MooringError) -> None:
+            self._interrupted[plural] = str(error)
             if self._is_new(str(error)):
                 log.warning("following %s%s: %s; trying again", plural, scope, error)
 
+        def on_open() -> None:
+            self._interrupted.pop(plural, None)
+
         try:
             changes = follow(
-                self._client, plural, scope.namespace, field_selector=scope.field_selector, on_failure=on_failure
+                self._client,
+                plural,
+                scope.namespace,
+                field_selector=scope.field_selector,
+                on_failure=on_failure,
+                on_open=on_open,
             )
             async with aclosing(changes):
                 async for change in changes:
@@ -166,6 +208,7 @@ class RemoteApi:
                         view.put(change.object)
                         report(plural, change.object, False)
         except Exception as error:  # also a fault: a kind that nobody follows must not go unnoticed
+            self._interrupted[plural] = str(error)
             if first.done():
                 log.error("%s%s is not followed any more: %s", plural, scope, error)
                 self._refusals.put_nowait(error)
@@ -188,8 +231,49 @@ class RemoteApi:
     async def create(self, plural: str, obj: Obj) -> Obj:
         return await self._client.create(plural, obj)
 
-    async def update(self, plural: str, obj: Obj, subresource: str = "") -> Obj:
+    async def update(self, plural: str, obj: Obj, subresource: str = "", still: Still | None = None) -> Obj:
+        if plural == REQUESTS:
+            await self._confirm_readable()
+            if still is not None and not still(self.views, self._client.clock.now()):
+                raise ConflictError("what the update was planned on has changed")
         return await self._client.update(plural, obj, subresource=subresource)
+
+    async def _confirm_readable(self) -> None:
+        """Raise UnreadableObjectError unless every followed kind is served, and its changes arrive."""
+        for plural, reason in self._interrupted.items():
+            raise UnreadableObjectError(f"{plural} cannot be read: {reason}")
+        try:
+            found = await asyncio.gather(*map(self._definition, self._definitions))
+            for (plural, known), uid in zip(self._definitions.items(), found, strict=True):
+                if uid != known:
+                    raise KindDeletedError(f"the server has deleted {plural}, and its definition was made again")
+        except (NotFoundError, ForbiddenError) as error:
+            self._refusals.put_nowait(error)
+            raise UnreadableObjectError(str(error)) from error
+
+    async def _definition(self, plural: str) -> str:
+        """Return the uid of the definition of a kind; "" for a kind that the server has itself.
+
+        Raises KindDeletedError for a kind that is going away, ApiError when its definition cannot be read, and PeerError.
+        """
+        if BY_PLURAL[plural].resource.group != GROUP or await self._has_own_kinds():
+            return ""
+        try:
+            metadata = (await self._client.get_path(f"{DEFINITIONS}/{plural}.{GROUP}"))["metadata"]
+        except NotFoundError:
+            raise KindDeletedError(f"the server does not serve {plural}") from None
+        if metadata.get("deletionTimestamp"):
+            raise KindDeletedError(f"the server is deleting {plural}")
+        return str(metadata["uid"])
+
+    async def _has_own_kinds(self) -> bool:
+        """Return whether the server is Mooring, which serves these kinds without definitions."""
+        if self._is_mooring is None:
+            try:
+                self._is_mooring = is_mooring(await read_version(self._client))
+            except ApiError:
+                return False
+        return self._is_mooring
 
     async def delete(self, action: Delete) -> None:
         await self._client.delete(

@@ -5,7 +5,8 @@ Rules kept here:
   allowed, does not run; one warning says why and what to do. The others run.
 * What was refused is tried again after 5 s, and less often later, and the controllers start again when it is there. An API server
   that has just started refuses what it allows a second later.
-* A kind that is refused later stops all controllers, and the same check decides which of them start again.
+* A kind that is refused later, or that the server deletes, stops all controllers, and the same check decides which of them start
+  again.
 * A server that cannot be reached is waited for.
 """
 
@@ -22,7 +23,7 @@ from mooring.controllers.scope import EVERYTHING, Scope
 from mooring.errors import ApiError, ForbiddenError, MooringError, NotFoundError
 from mooring.reconcile.fencing import FencedApi
 from mooring.reconcile.loop import Reconciler
-from mooring.reconcile.remote import RemoteApi
+from mooring.reconcile.remote import KindDeletedError, RemoteApi
 
 log = logging.getLogger("mooring.controllers")
 
@@ -139,6 +140,8 @@ def _reason(plural: str, scopes: Mapping[str, Scope], error: ApiError) -> str:
     """Return why a kind cannot be followed, and what to do about it."""
     scope = scopes.get(plural, EVERYTHING)
     remedy = "apply what mooring controllers manifests prints"
+    if isinstance(error, KindDeletedError):
+        return f"{error}; {remedy}"
     if isinstance(error, NotFoundError):
         return f"the server does not serve {plural}; {remedy}"
     return f"listing {plural}{scope} is not allowed ({error}); {remedy}"

@@ -15,14 +15,12 @@ import heapq
 from collections import deque
 from datetime import datetime, timedelta
 
-from mooring.clock import Clock
+from mooring.clock import JUMP_SECONDS, STEP, Clock
 from mooring.controllers.actions import Key
 
 FIRST_DELAY = 0.005
 MAX_DELAY = 1000.0
 """client-go's default exponential item limiter."""
-LONGEST_SLEEP = 3600.0
-"""Seconds after which the wall clock is read again, because it may have been set."""
 SLACK = 64
 """Stale entries that the schedule may hold before it is rebuilt."""
 
@@ -93,16 +91,24 @@ class WorkQueue:
             self.add(key)
 
     async def run_schedule(self) -> None:
-        """Queue scheduled keys when they fall due; run until cancelled."""
+        """Queue scheduled keys when they fall due; run until cancelled.
+
+        When the wall clock was set back, every scheduled key is queued: moments were reckoned from a time that has not come yet, a
+        back-off of milliseconds as well, and a plan that comes too early schedules itself again.
+        """
+        before = self._clock.now()
         while True:
             now = self._clock.now()
+            if now < before - STEP:
+                self._bring_forward(now)
+            before = now
             while self._schedule and self._schedule[0][0] <= now:
                 moment, key = heapq.heappop(self._schedule)
                 if self._moments.get(key) == moment:
                     del self._moments[key]
                     self.add(key)
             self._schedule_changed.clear()
-            wait = LONGEST_SLEEP
+            wait = JUMP_SECONDS
             if self._schedule:
                 wait = min(wait, max(0.0, (self._schedule[0][0] - now).total_seconds()))
             sleep = asyncio.ensure_future(self._clock.sleep(wait))
@@ -112,3 +118,7 @@ class WorkQueue:
             finally:
                 sleep.cancel()
                 changed.cancel()
+
+    def _bring_forward(self, now: datetime) -> None:
+        self._moments = dict.fromkeys(self._moments, now)
+        self._schedule = [(now, key) for key in self._moments]

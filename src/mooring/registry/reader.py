@@ -12,14 +12,14 @@ Rules kept here (docs/protocol/lists.md, docs/protocol/watch.md):
 * Between reading the state for a watch and subscribing there is no await, so that no event is missed or sent twice. The state is
   delivered in slices afterwards, while changes wait.
 * A selector filters a long list in slices and gives way to other tasks between them, over the state of one moment.
-* An object that no key decrypts is 500, and so is a list that would contain it: a list without it would seem to be whole.
+* An object that cannot be read is 500, and so is a list that would contain it: a list without it would seem to be whole.
 * When the cache does not catch up in time, the store itself is read: slower, and never stale.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mooring.api.kind import Kind
@@ -31,13 +31,13 @@ from mooring.apimachinery.options import (
     parse_resource_version,
 )
 from mooring.apimachinery.status import resource_version_too_large
-from mooring.errors import ExpiredError, InternalServerError, NotFoundError, StorageReadError
+from mooring.errors import ExpiredError, InternalServerError, NotFoundError, StorageError, StorageReadError
 from mooring.registry.cache.kindcache import KindCache, Replay, Sink, Watch
 from mooring.registry.cache.selection import Selection
 from mooring.registry.cache.slices import slices
 from mooring.registry.cache.stored import Stored
 from mooring.registry.cache.watchcache import WatchCache
-from mooring.storage.contract import CompactedError, FutureRevisionError, Storage, UnreadableEntry
+from mooring.storage.contract import CompactedError, FutureRevisionError, Storage
 
 FRESH_WITHIN = 3.0
 """Seconds that a read waits for a revision which the cache has not reached: kube-apiserver's figure."""
@@ -87,27 +87,29 @@ class Reader:
         """Return the newest state of one object, or None."""
         key = kind.key(namespace, name)
         if await self.fresh():
-            self._check_readable(key)
+            self._check_readable(key, self._cache_of(kind).unreadable)
             return self._cache_of(kind).get(key)
         entry = await self._storage.get(key)
-        if isinstance(entry, UnreadableEntry):
-            raise _unreadable(key, entry.problem)
-        return self._cache.stored(entry) if entry is not None else None
+        try:
+            return self._cache.read(entry) if entry is not None else None
+        except StorageError as error:
+            raise _unreadable(key, str(error)) from error
 
-    def _check_readable(self, key: str) -> None:
-        """Raise InternalServerError for an object that no key decrypts."""
-        if self._cache.unreadable and (problem := self._cache.unreadable.get(key)) is not None:
+    def _check_readable(self, key: str, lost: Mapping[str, str]) -> None:
+        """Raise InternalServerError for an object that cannot be read."""
+        if lost and (problem := lost.get(key)) is not None:
             raise _unreadable(key, problem)
 
     def _check_all_readable(self, selection: Selection) -> None:
-        """Raise StorageReadError when a list would contain an object that no key decrypts."""
-        if self._cache.unreadable:
+        """Raise StorageReadError when a list would contain an object that cannot be read."""
+        lost = self._cache_of(selection.kind).unreadable
+        if lost:
             place = selection.key or selection.kind.key_prefix(selection.namespace)
             _refuse_unreadable(
                 selection.kind,
                 [
                     (key, problem)
-                    for key, problem in self._cache.unreadable.items()
+                    for key, problem in lost.items()
                     if (key == place if selection.key else key.startswith(place))
                 ],
             )
@@ -118,7 +120,7 @@ class Reader:
             stored = await self.current(kind, namespace, name)
         else:
             await self._wait_for(int(parse_resource_version(resource_version)))
-            self._check_readable(kind.key(namespace, name))
+            self._check_readable(kind.key(namespace, name), self._cache_of(kind).unreadable)
             stored = self._cache_of(kind).get(kind.key(namespace, name))
         if stored is None:
             raise NotFoundError.of(kind.resource.group, kind.resource.plural, name)
@@ -212,7 +214,7 @@ class Reader:
                 raise resource_version_too_large(revision, error.current) from error
             revision = page.revision
             _refuse_unreadable(
-                selection.kind, [(one.key, one.problem) for one in page.entries if isinstance(one, UnreadableEntry)]
+                selection.kind, [(one.key, problem) for one in page.entries if (problem := self._cache.problem(one))]
             )
             for place, entry in enumerate(page.entries):
                 stored = self._cache.stored(entry)
@@ -228,9 +230,14 @@ class Reader:
 
     # -- watch ---------------------------------------------------------------------------------------------------
 
-    async def watch(self, kind: Kind, namespace: str, options: ListOptions, sink: Sink) -> Watch:
+    async def watch(
+        self, kind: Kind, namespace: str, options: ListOptions, sink: Sink, *, readable_only: bool = False
+    ) -> Watch:
         """Subscribe. Events reach `sink` from `Watch.replay` on. Raises ExpiredError for a start that the window no longer
-        holds."""
+        holds.
+
+        `readable_only`: leave out objects that cannot be read, for a reader that learns of them from its view.
+        """
         selection = Selection(kind, namespace, options.label_selector, options.field_selector)
         version = options.revision
         if not options.resource_version:
@@ -243,9 +250,12 @@ class Reader:
         since = self._cache.revision
         replay = bool(options.send_initial_events) if version else options.send_initial_events is not False
         if replay:
-            self._check_all_readable(selection)
+            if not readable_only:
+                self._check_all_readable(selection)
             found = [cache.get(selection.key)] if selection.key else cache.within(selection.namespace)
-            past = Replay([stored for stored in found if stored is not None], options.allow_bookmarks)
+            past = Replay(
+                [one for one in found if one is not None and one.key not in cache.unreadable], options.allow_bookmarks
+            )
         elif version:
             since, past = version, Replay(changes=cache.window.after(version))
         else:

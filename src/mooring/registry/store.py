@@ -28,6 +28,7 @@ from mooring.registry.cache.watchcache import WatchCache
 from mooring.registry.longwork import LongWork
 from mooring.registry.reader import Listed, Reader
 from mooring.registry.write.deletionrecords import DeletionRecord, deletion_records
+from mooring.registry.write.serverwrites import Observe, ignore
 from mooring.registry.write.writer import Deleted, Entropy, IsStale, Writer
 from mooring.storage.contract import Storage
 
@@ -49,8 +50,9 @@ class Registry:
         authorize: Authorize,
         records: Mapping[str, DeletionRecord] | None = None,
         is_stale: IsStale = _never_stale,
+        observe: Observe = ignore,
     ) -> None:
-        """`is_stale`: see `mooring.registry.write.writer.IsStale`."""
+        """`is_stale`: see `mooring.registry.write.writer.IsStale`. `observe` is called with each write of the server itself."""
         self.cache = WatchCache(storage, kinds, clock)
         self.views: Views = cache_views(self.cache.kinds)
         """Read-only views of every kind, by plural."""
@@ -68,6 +70,7 @@ class Registry:
             self.long_work,
             deletion_records(ends_membership=True) if records is None else records,
             is_stale,
+            observe,
         )
         self._relisting: asyncio.Task[None] | None = None
 
@@ -118,10 +121,15 @@ class Registry:
         """Return the matching objects, or a page of them. Raises ExpiredError, RequestTimeoutError, InvalidError."""
         return await _convert(await self._reader.list(kind, namespace, options), kind)
 
-    async def watch(self, kind: Kind, namespace: str, options: ListOptions, sink: Sink) -> Watch:
-        """Subscribe. `sink` is called synchronously, in revision order, from `Watch.replay` on, which the caller awaits."""
+    async def watch(
+        self, kind: Kind, namespace: str, options: ListOptions, sink: Sink, *, readable_only: bool = False
+    ) -> Watch:
+        """Subscribe. `sink` is called synchronously, in revision order, from `Watch.replay` on, which the caller awaits.
+
+        `readable_only`: leave out objects that cannot be read, for a reader that learns of them from its view.
+        """
         converted: Sink = sink if kind.alias is None else lambda event: sink(event.converted_to(kind))
-        return await self._reader.watch(kind, namespace, options, converted)
+        return await self._reader.watch(kind, namespace, options, converted, readable_only=readable_only)
 
     async def create(self, kind: Kind, namespace: str, obj: Obj, change: Change, options: WriteOptions) -> Stored:
         """Create an object. Raises AlreadyExistsError, InvalidError, and what admission raises."""
@@ -192,9 +200,9 @@ class Registry:
         deleted = await self._writer.delete(kind, namespace, name, options, change)
         return replace(deleted, stored=deleted.stored.converted_to(kind))
 
-    async def delete_unreadable(self, kind: Kind, namespace: str, name: str) -> None:
+    async def delete_unreadable(self, kind: Kind, namespace: str, name: str, change: Change) -> None:
         """Delete an object that cannot be read, whatever holds it. Raises InvalidError for any other."""
-        await self._writer.delete_unreadable(kind, namespace, name)
+        await self._writer.delete_unreadable(kind, namespace, name, change)
 
     async def delete_collection(
         self, kind: Kind, namespace: str, list_options: ListOptions, delete_options: DeleteOptions, change: Change

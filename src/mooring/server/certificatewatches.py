@@ -1,8 +1,11 @@
 """Watches of users that a client certificate authenticated: each ends once its certificate is no longer accepted.
 
 Rules kept here:
-* A change of a kind that the checks of certificates read (`mooring.authn.x509.checks`), or of the CAs of clients, has every
-  running watch judged again. Other requests need nothing here: they are judged when they arrive.
+* A change of a kind that the checks of certificates read (`mooring.authn.x509.checks`), the loss of an object that cannot be read
+  any more, or a change of the CAs of clients has every running watch judged again. Other requests need nothing here: they are
+  judged when they arrive.
+* They are also judged every JUMP_SECONDS, so that a watch ends soon after its certificate, also when the clock was set. A
+  kube-apiserver lets it go on until its own timeout.
 * The first change after a pause is handled at once, and later ones at most every PAUSE_SECONDS. A watch that begins is judged
   once more, because its request may have waited since it was authenticated.
 * Only the authenticator that accepted the request judges again, and only a rejection ends the watch. It ends cleanly; the next
@@ -14,16 +17,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
+from typing import Any
 
 from mooring.api.kinds import BY_PLURAL
+from mooring.api.mooring import ends
 from mooring.apimachinery.options import ListOptions
+from mooring.apimachinery.selectors import EVERY_FIELD, parse_field_selector
 from mooring.authn.authenticator import CONNECTION, Authenticator
 from mooring.authn.credentials import Credentials, PeerMemo
 from mooring.authn.verdict import Rejected
 from mooring.authn.x509.checks import READ_PLURALS
-from mooring.clock import Clock
+from mooring.clock import JUMP_SECONDS, Clock
 from mooring.registry.cache.events import Event
 from mooring.registry.store import Registry
 from mooring.server.requestcontext import Context
@@ -33,6 +39,7 @@ log = logging.getLogger("mooring.server")
 
 PAUSE_SECONDS = 0.5
 """Rest between two passes. A revocation is in force within a second, and kinds that change all the time cost little."""
+_ENDS = parse_field_selector(f"metadata.name={ends.NAME}")
 SLICE = 64
 """Watches judged at a time: 20 ms when every chain must be verified anew, under other CAs."""
 
@@ -47,6 +54,7 @@ class CertificateWatches:
         self._registry = registry
         self._judges = {one.name: one for one in authenticators if one.judges == CONNECTION}
         self._changed = changed
+        self._begun = asyncio.Event()
         self._clock = clock
         self._running: dict[ResponseWriter, Context] = {}
 
@@ -57,6 +65,7 @@ class CertificateWatches:
             yield
             return
         self._running[writer] = context
+        self._begun.set()
         try:
             self._judge(context, writer)
             yield
@@ -67,18 +76,28 @@ class CertificateWatches:
         """Judge the running watches after each change, until cancelled."""
         async with AsyncExitStack() as stack:
             for plural in READ_PLURALS:
-                options = ListOptions(watch=True, send_initial_events=False)
+                selector = _ENDS if plural == ends.CONFIG_MAPS else EVERY_FIELD
+                options = ListOptions(watch=True, send_initial_events=False, field_selector=selector)
                 watch = await self._registry.watch(BY_PLURAL[plural], "", options, self._note)
                 stack.callback(watch.close)
                 await watch.replay()
+            stack.callback(self._registry.cache.on_loss(self._changed.set))
             while True:
-                await self._changed.wait()
+                await self._next()
                 self._changed.clear()
                 await self._judge_all()
                 await self._clock.sleep(PAUSE_SECONDS)
 
     def _note(self, event: Event) -> None:
         self._changed.set()
+
+    async def _next(self) -> None:
+        """Return after the next change, or after JUMP_SECONDS. No timer runs without a watch."""
+        if not self._running:
+            self._begun.clear()
+            await _first_of(self._changed.wait(), self._begun.wait())
+        if not self._changed.is_set():
+            await _first_of(self._changed.wait(), self._clock.sleep(JUMP_SECONDS))
 
     async def _judge_all(self) -> None:
         for place, (writer, context) in enumerate(tuple(self._running.items()), 1):
@@ -106,3 +125,13 @@ class CertificateWatches:
             )
             context.annotations["authentication.mooring.dev/ended"] = f"{verdict.reason} ({verdict.detail})"
             writer.end()
+
+
+async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    """Wait for the first to end, and cancel the others."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()

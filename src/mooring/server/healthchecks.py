@@ -10,6 +10,7 @@ Rules kept here:
   storage, whichever driver it has. The work of kube-apiserver's `poststarthook/...` is done here before the server listens.
 * A report has one line for each check, `[+]name ok`. A failed check makes it verbose, a warning (`[!]`) does not. Excluded names
   that do not exist share one line.
+* The log names the failed checks of an endpoint when they change, and then at growing intervals: probes come every few seconds.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+
+from mooring.clock import SystemClock
+from mooring.server.reminders import Reminders
 
 DONE_BEFORE_SERVING = (
     "poststarthook/start-system-namespaces-controller",
@@ -34,23 +38,26 @@ class Check:
     name: str
     passes: Callable[[], bool]
     endpoints: tuple[str, ...] = ("healthz", "livez", "readyz")
-    only_warns: bool = False
-    """The verbose report names its failure, and the endpoint still passes."""
+    warns: Callable[[], bool] = lambda: False
+    """Returns True for what the verbose report names while the endpoint still passes."""
 
 
 class HealthChecks:
-    """All checks of one process, in order."""
+    """All checks of one process, in order. `monotonic` returns the time in seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic: Callable[[], float] | None = None) -> None:
         self._checks: list[Check] = [Check("ping", lambda: True)]
+        self._reminders = Reminders(monotonic or SystemClock().monotonic)
 
-    def add(self, name: str, passes: Callable[[], bool], *endpoints: str) -> None:
+    def add(
+        self, name: str, passes: Callable[[], bool], *endpoints: str, warns: Callable[[], bool] = lambda: False
+    ) -> None:
         """Add a check, to every endpoint unless some are given."""
-        self._checks.append(Check(name, passes, endpoints or ("healthz", "livez", "readyz")))
+        self._checks.append(Check(name, passes, endpoints or ("healthz", "livez", "readyz"), warns))
 
     def add_warning(self, name: str, passes: Callable[[], bool], *endpoints: str) -> None:
         """Add a check whose failure is a warning, for what needs an operator and no other server."""
-        self._checks.append(Check(name, passes, endpoints, only_warns=True))
+        self._checks.append(Check(name, lambda: True, endpoints, lambda: not passes()))
 
     def report(self, endpoint: str, excluded: Collection[str] = (), verbose: bool = False) -> tuple[bool, str]:
         """Run the checks of an endpoint; return whether all passed, and the text of the reply."""
@@ -62,19 +69,22 @@ class HealthChecks:
             known.add(check.name)
             if check.name in excluded:
                 lines.append(f"[+]{check.name} excluded: ok")
-            elif check.passes():
-                lines.append(f"[+]{check.name} ok")
-            elif check.only_warns:
-                lines.append(f"[!]{check.name} warning: see the log of the server")
-            else:
+            elif not check.passes():
                 failed.append(check.name)
                 lines.append(f"[-]{check.name} failed: reason withheld")
+            elif check.warns():
+                lines.append(f"[!]{check.name} warning: see the log of the server")
+            else:
+                lines.append(f"[+]{check.name} ok")
         if unknown := sorted(set(excluded) - known):
             names = ",".join(f'"{name}"' for name in unknown)
             lines.append(f"warn: some health checks cannot be excluded: no matches for {names}")
-        if failed:
-            log.info("%s check failed: %s", endpoint, ",".join(failed))
-        elif not verbose:
+        if self._reminders.is_due(endpoint, tuple(failed)):
+            if failed:
+                log.info("%s check failed: %s", endpoint, ",".join(failed))
+            else:
+                log.info("%s check passes again", endpoint)
+        if not failed and not verbose:
             return True, "ok"
         lines.append(f"{endpoint} check {'failed' if failed else 'passed'}")
         return not failed, "\n".join(lines) + "\n"
@@ -83,6 +93,6 @@ class HealthChecks:
         """Run one check; return None when this endpoint has no check of that name."""
         for check in self._checks:
             if check.name == name and endpoint in check.endpoints:
-                healthy = check.passes() or check.only_warns
+                healthy = check.passes()
                 return healthy, "ok" if healthy else "internal server error: reason withheld\n"
         return None

@@ -11,8 +11,8 @@ Rules kept here:
 * Before authentication only the input of authentication is parsed, and of the query only a short one.
 * Between reading the credentials and the decision of the authorizers there is no `await` (law 2), unless a verdict is deferred;
   the authorizers then decide on the views after it. A body is received only from a client that may send it, and before a seat is
-  taken, so that slow senders delay no other client. A request that waited, for its body or for a seat, is authorized again on the
-  newest views.
+  taken, so that slow senders delay no other client. A request that waited, for its record, its body or a seat, goes through steps
+  3 to 5 again on the newest views (`mooring.server.authentication.standing`), and its credential once more when it writes.
 * The client learns no more than it may: 401 says `Unauthorized` and nothing else; a bug of the server says `InternalError` and the
   Audit-Id, under which the operator finds the rest (law 11).
 * Handlers know which user sent a request, and not by which credential (`mooring.authn.stripping`).
@@ -36,7 +36,7 @@ from mooring.apimachinery.requestinfo import RequestInfo, parse_request
 from mooring.apimachinery.status import forbidden_error
 from mooring.apimachinery.uid import uuid4
 from mooring.authn.authenticator import Authenticator
-from mooring.authn.chain import BASIC, Outcome, judge
+from mooring.authn.chain import BASIC, Outcome
 from mooring.authn.chain import Refusal as Refused
 from mooring.authn.credentials import Credentials, PeerMemo, read_credentials
 from mooring.authn.guesses import GuessLimiter
@@ -48,18 +48,21 @@ from mooring.authz.decision import Decision, Ruling
 from mooring.clock import Clock
 from mooring.errors import (
     ApiError,
+    Details,
     ForbiddenError,
     InternalServerError,
     MethodNotAllowedError,
     MooringError,
     RequestTimeoutError,
+    ServiceUnavailableError,
     TooManyRequestsError,
     UnauthorizedError,
 )
 from mooring.identity import ANONYMOUS, BOOTSTRAPPERS, MASTERS, NODES, RECOVERING_NODES, UserInfo
 from mooring.registry.store import Registry
-from mooring.server.audit.auditor import Auditor
+from mooring.server.audit.auditor import HEALTH_PATHS, Auditor
 from mooring.server.authentication.secondstage import SecondStage
+from mooring.server.authentication.standing import CredentialEndedError, CredentialGate, Standing
 from mooring.server.certificatewatches import CertificateWatches
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.metrics import Metrics
@@ -74,13 +77,22 @@ from mooring.trust.k3s.identity import Access, access_refusal
 
 log = logging.getLogger("mooring.server")
 
-HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
 TARPIT_SECONDS = 1.0
 """Delay of a failed authentication beyond the budget: a sequential scan of 10 000 tokens then takes hours."""
+UNDECIDED_SECONDS = 5
+"""Seconds after which a client tries again whose credential cannot be judged: a KMS plugin is asked every 3 seconds."""
+_UNDECIDED = ServiceUnavailableError(
+    "the server cannot decide about this credential now; please try again later", Details(retry_after=UNDECIDED_SECONDS)
+)
 TARPIT_PLACES = 512
 """Requests that may be delayed at a time. Beyond it the 429 is immediate, because waiting connections take memory too."""
 SUPERVISED_SECONDS = 60.0
 """Time for a request to the supervisor API, as for one to the Kubernetes API."""
+UNAUTHORIZED = UnauthorizedError().message
+_EXPLAINED = frozenset({401, 403})
+"""Status codes of which every response is explained under its Audit-Id: also those of admission and of a handler."""
+SUPERVISOR_UNAUTHORIZED = "not authorized"
+"""k3s's words for 401."""
 MAX_AUDIT_ID = 64
 """Characters of an Audit-ID of the client. A longer one is replaced, because it would fill the server's log."""
 
@@ -124,7 +136,7 @@ class Pipeline:
         supervisor: Supervisor | None = None,
     ) -> None:
         self._authenticators = authenticators
-        self._second_stage = second_stage
+        self._credential_gate = CredentialGate(registry, second_stage, guesses, audiences, clock)
         self.refusals = refusals
         self._schemes = schemes
         self._challenges = challenges(schemes)
@@ -133,8 +145,6 @@ class Pipeline:
         self._authorize = authorize
         self.dispatch = dispatch
         self._registry = registry
-        self._views = registry.views
-        self._audiences = audiences
         self._clock = clock
         self._entropy = entropy
         self.flow = flow
@@ -152,9 +162,15 @@ class Pipeline:
         try:
             context.info = _info_before_authentication(request)
             response = await self._answer(context)
-        except ApiError as error:
+        except ApiError as refused:
+            error = refused
+            if isinstance(refused, CredentialEndedError):
+                _note_end(context, refused.outcome)
+                error = _UNDECIDED if refused.outcome.is_undecided else refused
             reason = error.reason
             response = error_response(error, request)
+            if response.status in _EXPLAINED:
+                context.why = context.why or refused.message
             if context.why:
                 self.refusals.keep(_refusal_record(context, response.status, reason))
         except MooringError as error:
@@ -176,6 +192,8 @@ class Pipeline:
         if response.stream is None:
             self._finish(context, response.status, reason, started)
             self._audit.finished(context, response.status, reason, response, panic)
+            if self._audit.blocks:
+                await self._audit.stored()
         else:
             response.stream = self._record_stream(context, response.stream, response.status, started)
         return response
@@ -185,6 +203,7 @@ class Pipeline:
         if self._supervisor is not None and (route := self._supervisor.find(request.path)) is not None:
             return await self._answer_supervised(context, self._supervisor, route)
         credentials = _credentials(request, self._schemes)
+        revision = self._registry.revision
         outcome = await self._authenticate(context, credentials, self._authenticators)
         if outcome.user is None and credentials.other is None and await self._refresh_views():
             outcome = await self._authenticate(context, credentials, self._authenticators)
@@ -192,6 +211,7 @@ class Pipeline:
         if outcome.user is None:
             raise await self._refuse(context, outcome, UnauthorizedError())
         context.user = outcome.user
+        context.standing = standing = self._standing(context, credentials, self._authenticators, revision)
         info = context.info = parse_request(request.method, request.path, request.query)
         kept = self._stripping.left(request.headers)
         if len(kept) < len(request.headers):
@@ -204,67 +224,93 @@ class Pipeline:
         self._impersonate(context)
         attributes = self._attributes(context)
         self._authorize_or_raise(context, attributes)
+        if self._audit.blocks:
+            await self._audit.confirm(context)
+            await self._judge_again(context, standing, attributes)
         if await request.load(_body_limit(context.user)):  # before a seat is taken, so that a slow sender occupies none
-            self._authorize_or_raise(context, attributes)
-            if self._audit.on_arrival:
+            await self._judge_again(context, standing, attributes)
+            if self._audit.keeps_bodies:
                 context.body = await request.body()
         if info.path in HEALTH_PATHS or _is_exempt(context.user, info):
             return await self._run(context)
         if context.user.username == ANONYMOUS:
-            if await self.flow.enter_anonymous():
-                self._authorize_or_raise(context, attributes)
+            waited = await self.flow.enter_anonymous()
             try:
+                if waited:
+                    await self._judge_again(context, standing, attributes)
                 return await self._run(context)
             finally:
                 self.flow.leave_anonymous()
         name = context.user.username
-        if not self.flow.try_enter(name):
+        waited = not self.flow.try_enter(name)
+        if waited:
             await self.flow.enter(name)
-            self._authorize_or_raise(context, attributes)
         try:
+            if waited:
+                await self._judge_again(context, standing, attributes)
             response = await self._run(context)
         finally:
             self.flow.leave()
         response.at_once = self.flow.shared  # not after the work for other users
         return response
 
+    async def _judge_again(self, context: Context, standing: Standing, attributes: Attributes) -> None:
+        """Judge credential, impersonation and right again after a wait. Raises UnauthorizedError, ForbiddenError."""
+        await standing.judge_again()
+        if context.impersonator is not None:
+            context.user, context.impersonator, context.constraint = context.impersonator, None, ""
+            self._impersonate(context)
+            attributes = self._attributes(context)
+        self._authorize_or_raise(context, attributes)
+
     async def _answer_supervised(self, context: Context, supervisor: Supervisor, route: Supervised) -> Response:
         """Answer a request to the supervisor API: authentication, the groups of the route, the body, places, and its handler.
 
-        The groups come from the credential, so that waiting changes nothing about the decision.
+        The groups come from the credential, which is judged again after each wait.
         """
         request = context.request
         context.info = parse_request(request.method, request.path, {})
         context.routed = context.confidential = True
+        standing: Standing | None = None
         if route.access is Access.PUBLIC:
             context.annotations["authorization.k8s.io/decision"] = "allow"
             context.annotations["authorization.k8s.io/reason"] = "supervisor: public level"
         else:
-            await self._admit(context, supervisor, route)
+            standing = await self._admit(context, supervisor, route)
         if self._audit.on_arrival:
             self._audit.received(context)
+        if self._audit.blocks:
+            await self._audit.confirm(context)
+            if standing is not None:
+                await standing.judge_again()
         if request.method not in route.methods:
             raise MethodNotAllowedError()
-        if route.access is Access.PUBLIC:
+        if standing is None:
             await self.flow.enter_anonymous()
             try:
                 return await route.serve(context)
             finally:
                 self.flow.leave_anonymous()
-        await request.load(route.max_body)
+        if await request.load(route.max_body):
+            await standing.judge_again()
+        if route.screen is not None:
+            route.screen(context)
         places = supervisor.in_flight.place(request.method) if route.access is Access.AGENT else nullcontext()
         await self.flow.enter(context.user.username)
         try:
             with places:
                 async with asyncio.timeout(SUPERVISED_SECONDS):
+                    await standing.judge_again()
                     return await route.serve(context)
         except TimeoutError as error:
             raise RequestTimeoutError(f"the server did not answer within {SUPERVISED_SECONDS:.0f} seconds") from error
         finally:
             self.flow.leave()
 
-    async def _admit(self, context: Context, supervisor: Supervisor, route: Supervised) -> None:
-        """Authenticate a request to the supervisor API. Raises UnauthorizedError, ForbiddenError, TooManyRequestsError.
+    async def _admit(self, context: Context, supervisor: Supervisor, route: Supervised) -> Standing:
+        """Authenticate a request to the supervisor API, and return the standing of its credential.
+
+        Raises UnauthorizedError, ForbiddenError, TooManyRequestsError.
 
         A token that a person chose can be guessed, and opens the keys of the cluster. So no password of a source beyond its budget
         of failures is judged.
@@ -275,12 +321,15 @@ class Pipeline:
             request.connection.network, self._clock.monotonic()
         ):
             raise await self._refuse(context, _TOO_MANY_GUESSES, TooManyRequestsError())
-        outcome = await self._authenticate(context, credentials, supervisor.authenticators)
-        if outcome.user is None and await self._refresh_views():
-            outcome = await self._authenticate(context, credentials, supervisor.authenticators)
+        revision = self._registry.revision
+        authenticators = supervisor.authenticators_of(route)
+        outcome = await self._authenticate(context, credentials, authenticators)
+        is_refused = outcome.user is None or (route.needs_machine and outcome.refusals)
+        if is_refused and await self._refresh_views():
+            outcome = await self._authenticate(context, credentials, authenticators)
         context.outcome = outcome
         if outcome.refusals and outcome.user is None:
-            raise await self._refuse(context, outcome, UnauthorizedError(message="not authorized"))
+            raise await self._refuse(context, outcome, UnauthorizedError(message=SUPERVISOR_UNAUTHORIZED))
         if outcome.user is not None:
             context.user = outcome.user
             context.warnings += (*credentials.warnings, *outcome.warnings)
@@ -295,16 +344,36 @@ class Pipeline:
             source = request.connection.network
             log.info("%s: supervisor: %s is forbidden for %s: %s", context.audit_id, route.path, source, reason)
             raise SupervisorForbiddenError("forbidden")
+        context.standing = standing = self._standing(
+            context, credentials, authenticators, revision, SUPERVISOR_UNAUTHORIZED
+        )
+        return standing
+
+    def _standing(
+        self,
+        context: Context,
+        credentials: Credentials,
+        authenticators: Sequence[Authenticator],
+        revision: int,
+        unauthorized: str = UNAUTHORIZED,
+    ) -> Standing:
+        return Standing(
+            self._credential_gate,
+            credentials,
+            authenticators,
+            context.outcome.user,
+            context.request.connection.network,
+            context.received,
+            revision,
+            unauthorized,
+        )
 
     async def _authenticate(
         self, context: Context, credentials: Credentials, authenticators: Sequence[Authenticator]
     ) -> Outcome:
         """Run the chain of authenticators. Waits only for deferred verdicts."""
-        chain = judge(credentials, authenticators, self._views, context.received, self._audiences)
-        if credentials.basic is None:
-            return await self._second_stage.run(chain)
         source = context.request.connection.network
-        return await self._second_stage.run(chain, lambda: self._guesses.exhausted(source, self._clock.monotonic()))
+        return await self._credential_gate.judge(credentials, authenticators, source, context.received)
 
     def _attributes(self, context: Context) -> Attributes:
         info = context.info
@@ -365,7 +434,7 @@ class Pipeline:
         return self._registry.revision != before
 
     async def _refuse(self, context: Context, outcome: Outcome, unauthorized: ApiError) -> ApiError:
-        """Record a refusal. Return `unauthorized`, or 429 beyond the budget of failures.
+        """Record a refusal. Return `unauthorized`, or 429 beyond the budget of failures, or 503 where the server cannot decide now.
 
         A request without credentials does not count as a failure: some clients send a password only after a 401.
         """
@@ -377,10 +446,11 @@ class Pipeline:
         context.annotations["authentication.mooring.dev/refused"] = reasons or outcome.why
         context.why = outcome.why
         source = context.request.connection.network
-        seconds = self._guesses.failed(source, self._clock.monotonic()) if outcome.refusals else 0.0
+        is_failure = any(not refusal.is_undecided for refusal in outcome.refusals)
+        seconds = self._guesses.failed(source, self._clock.monotonic()) if is_failure else 0.0
         if not seconds:
             log.info("%s: authentication refused for %s: %s", context.audit_id, source, reasons or outcome.why)
-            return unauthorized
+            return _UNDECIDED if outcome.is_undecided else unauthorized
         self._metrics.refused_guesses.inc()
         if self._delayed < TARPIT_PLACES:
             self._delayed += 1
@@ -431,6 +501,8 @@ class Pipeline:
         async def run(writer: ResponseWriter) -> None:
             if self._audit.on_arrival:
                 self._audit.started(context, status)
+            if self._audit.blocks:
+                await self._audit.stored()
             try:
                 with self._certificate_watches.judging(context, writer):
                     await stream(writer)
@@ -455,13 +527,14 @@ def _credentials(request: Request, schemes: Mapping[str, str]) -> Credentials:
     memo = cache.get("peer")
     if memo is None:
         memo = cache["peer"] = PeerMemo()
+    sent = request.headers  # those of now: the standing of the credential outlives what stripping removes
     return read_credentials(
-        lambda name: request.header_values(name.encode()),
+        request.header_reader(),
         request.connection.chain,
         memo,
         path=request.path,
         schemes=schemes,
-        header_names=lambda: (name.decode("latin-1") for name, _ in request.headers),
+        header_names=lambda: (name.decode("latin-1") for name, _ in sent),
         source=request.connection.address,
     )
 
@@ -476,6 +549,18 @@ def _info_before_authentication(request: Request) -> RequestInfo:
     The audit record of a request that fails authentication may therefore say `list` when a long query asks for a watch.
     """
     return parse_request(request.method, request.path, request.query if request.is_query_cheap else {})
+
+
+def _note_end(context: Context, outcome: Outcome) -> None:
+    """Note for the operator why the credential ended before the request took effect."""
+    reasons = "; ".join(f"{one.authenticator}: {one.reason} ({one.detail})" for one in outcome.refusals) or outcome.why
+    context.outcome = outcome
+    context.why = outcome.why
+    context.annotations["authentication.mooring.dev/ended"] = reasons
+    user = context.impersonator or context.user
+    log.info(
+        "%s: the credential of %s ended before the request took effect: %s", context.audit_id, user.username, reasons
+    )
 
 
 def _refusal_record(context: Context, code: int, reason: str) -> Refusal:

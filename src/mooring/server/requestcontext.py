@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Protocol
 
+from mooring.api.kind import Gate
 from mooring.apimachinery.auditpolicy import Decision
 from mooring.apimachinery.requestinfo import RequestInfo
 from mooring.authn.chain import Outcome
@@ -12,6 +14,13 @@ from mooring.identity import UserInfo
 from mooring.server.transport.http import Request
 
 _NOT_AUTHENTICATED = Outcome(None)
+
+
+class CredentialStanding(Gate, Protocol):
+    """The credential of a request, without the credential itself (`mooring.server.authentication.standing`)."""
+
+    async def confirm(self) -> None:
+        """Return when the credential counts by views as fresh as a linearizable read. Raises UnauthorizedError."""
 
 
 @dataclass(slots=True)
@@ -30,6 +39,8 @@ class Context:
     annotations: dict[str, str] = field(default_factory=dict)
     outcome: Outcome = _NOT_AUTHENTICATED
     """Verdicts of the authenticators."""
+    standing: CredentialStanding | None = None
+    """Judges the credential again when the request takes effect; None for a request without authentication."""
     why: str = ""
     """Reason for which the request is refused, for the operator."""
     created: str = ""
@@ -42,3 +53,11 @@ class Context:
     """True when no policy may record the bodies: requests to the supervisor API carry tokens and keys."""
     routed: bool = False
     """True once the path is known to be served: verb and resource then come from closed sets and may become metric labels."""
+
+    async def confirm(self) -> None:
+        """Return when the credential counts by views as fresh as a linearizable read. The effect follows with no `await`.
+
+        Raises UnauthorizedError.
+        """
+        if self.standing is not None:
+            await self.standing.confirm()

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from mooring.authn.authenticator import Authenticator
+from mooring.authn.authenticator import CONNECTION, Authenticator
 from mooring.errors import ForbiddenError, TooManyRequestsError
 from mooring.server.hostshare.counts import Count
 from mooring.server.hostshare.share import ALONE, Counted, HostShare
@@ -43,6 +43,10 @@ class Supervised:
     serve: Callable[[Context], Awaitable[Response]]
     max_body: int
     """Bytes of the request body."""
+    screen: Callable[[Context], None] | None = None
+    """Raises ApiError for a request that shall not take a place. It does no work worth mentioning."""
+    needs_machine: bool = False
+    """The request is about the machine that makes it: its client certificate decides, and not the token that machines share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,12 @@ class Supervisor:
     authenticators: Sequence[Authenticator]
     schemes: Mapping[str, str]
     in_flight: InFlight
+
+    def authenticators_of(self, route: Supervised) -> Sequence[Authenticator]:
+        """Return the authenticators of a route, in order."""
+        if not route.needs_machine:
+            return self.authenticators
+        return sorted(self.authenticators, key=lambda one: one.judges != CONNECTION)
 
 
 class InFlight:

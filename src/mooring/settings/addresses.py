@@ -12,6 +12,8 @@ from mooring.errors import ConfigError
 DEFAULT_PORT = 6443
 MAX_HOST = 253
 """RFC 1035 2.3.4: characters of a DNS name as text."""
+MAX_SUFFIXES = 64
+"""Suffixes of DNS names in one setting; each name of a request is compared with all of them."""
 DEFAULT_SERVICE_RANGE = "10.96.0.0/12"
 """kubeadm's `--service-cidr`."""
 SERVICE_PREFIXES = {4: (12, 28), 6: (64, 124)}
@@ -69,6 +71,17 @@ def parse_host(text: str, key: str, *, zones: bool = False) -> str:
     if len(name) > MAX_HOST or not _HOST.fullmatch(name):
         raise ConfigError(f'{key}: "{text}" is neither a DNS name nor an IP address')
     return name
+
+
+def parse_suffixes(texts: tuple[str, ...], key: str) -> tuple[str, ...]:
+    """Return suffixes of DNS names in lower case, without a dot before them."""
+    suffixes = tuple(dict.fromkeys(text.lower().removeprefix(".") for text in texts))
+    for suffix in suffixes:
+        if len(suffix) > MAX_HOST or not _HOST.fullmatch(suffix):
+            raise ConfigError(f'{key}: "{suffix[:100]}" is not a DNS suffix, such as nodes.example.com')
+    if len(suffixes) > MAX_SUFFIXES:
+        raise ConfigError(f"{key}: more than {MAX_SUFFIXES} suffixes")
+    return suffixes
 
 
 def parse_hosts(texts: tuple[str, ...], key: str) -> tuple[str, ...]:

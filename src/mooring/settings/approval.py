@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mooring.errors import ConfigError
+from mooring.settings.addresses import parse_suffixes
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import TEXT
+from mooring.settings.kinds import COMMA_SEPARATED, TEXT
 
 OPTIONAL, REQUIRED = CHOICES = ("optional", "required")
 
@@ -30,6 +31,15 @@ class ApprovalSettings(Settings):
         meaning="Inventory of authorized machines: optional, or required, so that others wait for a person.",
         metavar="MODE",
         parse=_one_of_choices,
+    )
+
+    node_dns_suffixes: tuple[str, ...] = setting(
+        COMMA_SEPARATED,
+        default=(),
+        meaning="Suffixes of DNS names, such as nodes.example.com. Any node may have a serving certificate for a free name below "
+        "one of them; repeatable, or with commas.",
+        metavar="SUFFIX,...",
+        parse=parse_suffixes,
     )
 
     @property

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar
 
+from mooring.errors import ConfigError
 from mooring.settings.checks import integer_within
 from mooring.settings.declaration import Settings, setting
 from mooring.settings.kinds import INTEGER, OPTIONAL_TEXT, TEXT
@@ -13,6 +15,24 @@ MAX_MIB = 1 << 20
 MAX_FILES = 1000
 """Rotated files are numbered, and each rotation renames them all."""
 MAX_DAYS = 36_500
+
+
+class AuditMode(StrEnum):
+    """When records are written, under kube-apiserver's names."""
+
+    BATCH = "batch"
+    """Beside the requests, which do not wait."""
+    BLOCKING = "blocking"
+    """Before the response is sent. A record that cannot be written does not keep it back."""
+    BLOCKING_STRICT = "blocking-strict"
+    """The same, and a request whose arrival cannot be recorded is refused."""
+
+
+def _mode(text: str, key: str) -> AuditMode:
+    try:
+        return AuditMode(text)
+    except ValueError:
+        raise ConfigError(f'{key}: "{text}" is not one of {", ".join(AuditMode)}') from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +54,14 @@ class AuditSettings(Settings):
         meaning="Audit policy (audit.k8s.io/v1): the level at which each request is logged.",
         default_note="every request, level Metadata",
         metavar="FILE",
+    )
+    audit_log_mode: AuditMode = setting(
+        TEXT,
+        default=AuditMode.BATCH.value,
+        meaning="When records are written: batch, beside the requests; blocking, before each response; blocking-strict, the same, "
+        "and a request that cannot be recorded is refused.",
+        metavar="MODE",
+        parse=_mode,
     )
     audit_log_maxsize: int = setting(
         INTEGER,

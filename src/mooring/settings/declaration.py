@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self, TypeVar, overload
 
+from mooring.errors import ConfigError
 from mooring.settings.kinds import Kind
 
 T = TypeVar("T")
@@ -51,7 +52,16 @@ class Setting:
     def checked(self, value: Any) -> Any:
         """Return the value to keep for the one that was given. Raises ConfigError naming the key."""
         normalised = self.kind.normalise(value)
+        if not _is_encodable(normalised):
+            raise ConfigError(f"{self.name}: the value is not valid UTF-8; choose a name of UTF-8 characters")
         return normalised if self.parse is None else self.parse(normalised, self.name)
+
+
+def _is_encodable(value: Any) -> bool:
+    """Return False for bytes of an argument, a variable or a path that are not UTF-8: URLs and objects cannot hold them."""
+    if isinstance(value, tuple):
+        return all(map(_is_encodable, value))
+    return not isinstance(value, str) or not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 @overload

@@ -57,6 +57,12 @@ class NetworkSettings(Settings):
         default_note="as on the last start, else this machine's address",
         metavar="HOST[:PORT]",
     )
+    withdraw_endpoint: tuple[str, ...] = setting(
+        COMMA_SEPARATED,
+        default=(),
+        meaning="host[:port] of an earlier start that is published no more; repeatable. Without it, it stays behind the others.",
+        metavar="HOST[:PORT]",
+    )
     advertise_address: str = setting(
         TEXT,
         default="",

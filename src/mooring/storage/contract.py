@@ -19,17 +19,22 @@ Rules every driver keeps; `tests/storage/test_conformance*.py` check each of the
 8. `compact(revision)` deletes the states before that revision; the latest state of every live key remains.
 9. A full disk, a read-only file or a lost connection raises `StorageError` with a remedy; once the cause is gone the
    same object works again. Values and keys never appear in error texts. A write whose outcome cannot be learned raises
-   `UnknownOutcomeError`: it may be stored, now or a little later.
+   `UnknownOutcomeError`: it may be stored, now or a little later. A driver that cannot go on after that sets `failed`, and refuses
+   everything that is not certain until its process has been started again.
 10. After `advance(revision)` every write gets a revision beyond `revision`, and the states before it are compacted: a client that
    holds an older revision, which another store gave, gets `CompactedError` and reads everything again.
 11. A key written with a `ttl` may be deleted by the engine once that many seconds have passed, never before. A driver without
    leases keeps it until it is deleted.
+
+12. A record whose bytes have changed in the store is an `UnreadableEntry` in `get` and `range`, and in the errors of rule 3. It can
+   be replaced and deleted as any other. A watch that would yield it raises `CompactedError`: its reader lists again.
 
 Values are opaque bytes: storage has revisions and bytes, and no kinds.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -49,10 +54,11 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableEntry(Entry):
-    """An entry whose value no configured key decrypts (`mooring.storage.encryption`). Its `value` is empty."""
+    """An entry whose value no configured key decrypts (`mooring.storage.encryption`), or whose bytes have changed in the store. Its
+    `value` is empty."""
 
     problem: str
-    """Reason, with the names of the provider and the key."""
+    """Reason, for a key with the names of the provider and the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,18 @@ class Change:
         return not self.key
 
 
+@dataclass(slots=True)
+class Counters:
+    """Numbers of one store in one process, for metrics."""
+
+    checkpoint_failures: int = 0
+    """Failed copies of the write-ahead log into the database."""
+    verified: int = 0
+    """Records that `verify` has read."""
+    damaged: int = 0
+    """Places that the last whole pass of `verify`, or the present one, found damaged."""
+
+
 class KeyExistsError(StorageError):
     """`create` of a key that exists."""
 
@@ -124,6 +142,14 @@ class FutureRevisionError(StorageError):
 
 class Storage(Protocol):
     """One store. It is opened once per process and event loop; calls may run concurrently."""
+
+    @property
+    def failed(self) -> asyncio.Event:
+        """Set when this process must not go on with the store (`problem` says why): end it, and start it again."""
+
+    @property
+    def counters(self) -> Counters:
+        """Numbers for metrics."""
 
     @property
     def problem(self) -> str:
@@ -181,4 +207,11 @@ class Storage(Protocol):
 
         The newest revision is at least `revision` afterwards. Meant for a store that nobody else has open yet, before objects of
         another store are written to it.
+        """
+
+    async def verify(self) -> None:
+        """Verify the next part of what is stored, a few milliseconds of work.
+
+        Damage is in `alarm`, in `counters` and in the log. An engine that verifies its data itself has nothing to do. Raises
+        StorageError when the store is closed.
         """

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from mooring.storage.contract import Entry, Storage
+from mooring.errors import StorageError
+from mooring.storage.contract import Entry, Storage, UnreadableEntry
 from mooring.storage.keys import check_key
 
 OWN_PREFIX = "/mooring/"
@@ -17,6 +18,12 @@ PREFIXES = (OWN_PREFIX, "/registry/")
 """Prefixes of every key of a cluster, in order."""
 INCOMPLETE = "/mooring/incomplete"
 """Key of a store that a copy is being written to (`mooring.storage.copying`)."""
+FORMAT_LEVEL = "/mooring/format/level"
+"""Key of the level of the format (`mooring.storage.formatlevel`)."""
+FORMAT_SERVERS = "/mooring/format/servers/"
+"""Beginning of the keys of the processes that live, and the levels that they support. They belong to that store."""
+RESTORES = "/mooring/restores"
+"""Key of the records of restores (`mooring.storage.restores`)."""
 REVISION_OFFSETS = "/mooring/revision-offset"
 """Beginning of the keys in which the driver of etcd keeps the offset of its revisions. They belong to that etcd."""
 PAGE_ENTRIES = 256
@@ -26,7 +33,8 @@ PAGE_ENTRIES = 256
 async def pages(storage: Storage, revision: int = 0) -> AsyncIterator[Sequence[Entry]]:
     """Yield the entries at `revision` in order of their keys, in parts that are not empty. 0 reads each page as it is now.
 
-    Raises CompactedError when the revision is compacted meanwhile.
+    Raises CompactedError when the revision is compacted meanwhile, and StorageError for a record whose bytes have changed: a copy
+    without it would seem to be whole.
     """
     for prefix in PREFIXES:
         after, more = "", True
@@ -35,6 +43,10 @@ async def pages(storage: Storage, revision: int = 0) -> AsyncIterator[Sequence[E
             if page.entries:
                 after = page.entries[-1].key
             entries = [entry for entry in page.entries if _is_copied(entry.key)]
+            if any(isinstance(entry, UnreadableEntry) for entry in entries):
+                raise StorageError(
+                    "a record of the store is damaged, and is not copied: `mooring store verify` names it"
+                )
             if entries:
                 yield entries
             more = page.more
@@ -75,4 +87,4 @@ async def count(storage: Storage) -> int:
 def _is_copied(key: str) -> bool:
     """Return whether a key of a cluster is part of a copy. Raises StorageError for one that is no text."""
     check_key(key)
-    return key != INCOMPLETE and not key.startswith(REVISION_OFFSETS)
+    return key != INCOMPLETE and not key.startswith((REVISION_OFFSETS, FORMAT_SERVERS))

@@ -13,6 +13,7 @@ from mooring.errors import StorageError
 from mooring.storage.contract import (
     Change,
     CompactedError,
+    Counters,
     Entry,
     FutureRevisionError,
     KeyExistsError,
@@ -30,6 +31,8 @@ class MemoryStorage:
     alarm = ""
 
     def __init__(self) -> None:
+        self.failed = asyncio.Event()
+        self.counters = Counters()
         self._entries: dict[str, Entry] = {}
         self._changes: list[Change] = []  # one for each of the revisions _compacted + 1 .. _newest
         self._replaced: list[Entry | None] = []  # by each of those changes
@@ -97,6 +100,9 @@ class MemoryStorage:
 
     async def claim_compaction(self, revision: int) -> bool:
         return True
+
+    async def verify(self) -> None:
+        self._check_open()  # the memory of the process has nothing to compare it with
 
     async def compact(self, revision: int) -> None:
         self._check_open()

@@ -25,6 +25,11 @@ WAITING = "waiting"
 """Phase in which only the time passes in which a server would have written to the source."""
 
 
+SOURCE_CHANGED = (
+    "the source changed while it was copied: a server still uses it; stop every server, and run the command again"
+)
+
+
 async def migrate(
     source: Storage, target: Storage, clock: Clock, *, quiet_seconds: float, identity: str, report: Report
 ) -> Copied:
@@ -48,19 +53,22 @@ async def migrate(
                     task.cancel()
                 await asyncio.gather(*waiting, return_exceptions=True)
             if changed.is_set():
-                raise StorageError(
-                    "the source changed while it was copied: a server still uses it; stop every server, and run the command again"
-                )
+                raise StorageError(SOURCE_CHANGED)
 
-        return await copy(
-            lambda: pages(source),
-            target,
-            floor=frozen + 1,
-            command=COMMAND,
-            identity=identity,
-            report=report,
-            confirm=confirm,
-        )
+        try:
+            return await copy(
+                lambda: pages(source),
+                target,
+                floor=frozen + 1,
+                command=COMMAND,
+                identity=identity,
+                report=report,
+                confirm=confirm,
+            )
+        except StorageError as error:
+            if await source.revision() > frozen:  # a difference has this cause, then
+                raise StorageError(SOURCE_CHANGED) from error
+            raise
 
 
 async def _follow(source: Storage, prefix: str, after: int, changed: asyncio.Event) -> None:

@@ -256,7 +256,7 @@ def test_failed_attempts_are_repeated_with_kubelets_pauses_and_told_once(
         assert len(tried) >= 7
         keys = {one["spec"]["request"] for one in room.cluster.requests}
         assert len(keys) == len(tried)
-        assert caplog.messages == ["the client certificate could not be renewed: not this one; trying again"]
+        assert caplog.messages == ["the client certificate could not be renewed, trying again: not this one"]
         assert room.files.read_pair() is None
 
     renewing(tmp_path, scenario, draw=0.0, prepare=prepare, check=refuse)

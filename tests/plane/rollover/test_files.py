@@ -11,13 +11,17 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from mooring.api.mooring.certificateauthorityrollover import ABORTED, RETIRED
 from mooring.client.files import write_atomic
 from mooring.controllers.certificates.carollover import ABSENT, CLEANING, Step, next_step
 from mooring.errors import ConfigError
-from mooring.pki.keys import generate_key, private_key_pem
+from mooring.pki.errors import PeerCertificateError
+from mooring.pki.keys import PrivateKey, generate_key, load_private_key, private_key_pem
 from mooring.pki.pem import certificates, certificates_pem
+from mooring.pki.x509.successor import cross_sign
+from mooring.pki.x509.verify import ClientTrust
 from mooring.plane.cafiles import read_ca
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.keystore import prepare, renew
@@ -25,7 +29,7 @@ from mooring.plane.rollover import files as rollover_files
 from mooring.plane.rollover.files import RolloverFiles
 from mooring.plane.serving.trust import anchor
 from mooring.trust.discovery.pins import pin_of
-from tests.support.testca import ThrowawayCA
+from tests.support.testca import Pair, ThrowawayCA
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FORWARD = (Step.PREPARE, Step.PUBLISH, Step.ISSUE, Step.DRAIN, Step.RETIRE, Step.CLEAN)
@@ -147,7 +151,7 @@ def write_numbers(monkeypatch: pytest.MonkeyPatch, limit: int) -> Callable[[], i
 @pytest.mark.parametrize(
     ("reached", "wanted", "changes"),
     [
-        pytest.param(0, RETIRED, 15, id="forward"),
+        pytest.param(0, RETIRED, 14, id="forward"),
         pytest.param(1, ABORTED, 5, id="back from Prepared"),
         pytest.param(4, ABORTED, 8, id="back from Drain"),
     ],
@@ -188,10 +192,151 @@ def finish(room: Room, wanted: str) -> None:
         room.apply(step)
 
 
+def is_refused(room: Room, key: PrivateKey, *chain: x509.Certificate) -> bool:
+    """Return whether the server refuses an administrator that `key` makes, with the certificates that it got hold of."""
+    ca = read_ca(room.pki)
+    name = chain[0].subject if chain else room.old.subject
+    thief = ThrowawayCA("thief", NOW).custom("thief", issuer=Pair(self_signed(name, key), key))
+    ders = [thief.der, *(one.public_bytes(Encoding.DER) for one in chain)]
+    try:
+        ClientTrust(ca.trusted, ca.trusted, ca.distrusted).verify(ders, NOW + timedelta(minutes=1))
+    except PeerCertificateError:
+        return True
+    return False
+
+
+def self_signed(name: x509.Name, key: PrivateKey) -> x509.Certificate:
+    stranger = ThrowawayCA("stranger", NOW)
+    return stranger.custom(name, key=key, extensions=[(x509.BasicConstraints(True, None), True)]).certificate
+
+
+def above(room: Room) -> list[x509.Certificate]:
+    """The certificates that the server sends behind its own, and those that it keeps for that."""
+    return list(dict.fromkeys((*room.chain()[1:], *read_ca(room.pki).cross_signed)))
+
+
+@pytest.mark.parametrize("reached", range(7), ids=["before it", *PHASES])
+@pytest.mark.parametrize("compromised", [False, True])
+def test_nothing_that_leaves_a_server_makes_the_old_key_a_ca_for_clients(
+    room: Room, reached: int, compromised: bool
+) -> None:
+    old_key = load_private_key((room.pki / "ca.key").read_bytes())
+    leaked: list[x509.Certificate] = []
+    for step in FORWARD[:reached]:
+        room.apply(step, compromised=compromised)
+        leaked += above(room)
+    for one in leaked:
+        purposes = one.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        assert list(purposes) == [ExtendedKeyUsageOID.SERVER_AUTH]
+    if compromised:
+        assert leaked == [], "neither CA vouches for the other"
+    if reached >= 5:
+        old = read_ca(room.pki).authority
+        forged = cross_sign(room.old, old, NOW, secrets.token_bytes)  # as earlier versions made it
+        assert is_refused(room, old_key, *leaked, forged)
+        assert is_refused(room, old_key)
+    assert read_ca(room.pki).distrusted == ((room.old,) if reached >= 5 else ())
+
+
+def test_the_new_ca_vouches_for_the_old_one_for_a_week_and_for_the_names_of_the_server(room: Room) -> None:
+    room.apply(*FORWARD[:2])
+    leaf, bridge = room.chain()
+    assert bridge.not_valid_after_utc - bridge.not_valid_before_utc < timedelta(days=8)
+    limits = bridge.extensions.get_extension_for_class(x509.NameConstraints)
+    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    permitted = limits.value.permitted_subtrees or []
+    assert limits.critical
+    assert {one.value for one in permitted if isinstance(one, x509.DNSName)} == set(
+        names.get_values_for_type(x509.DNSName)
+    )
+    assert {str(one.value) for one in permitted if isinstance(one, x509.IPAddress)} == {
+        f"{address}/{address.max_prefixlen}" for address in names.get_values_for_type(x509.IPAddress)
+    }
+    assert room.chain()[1] == bridge, "it stays while it fits"
+    later = renew(room.config, NOW + timedelta(days=4), secrets.token_bytes).serving[0]
+    assert later[0] == leaf
+    assert later[1].not_valid_after_utc > bridge.not_valid_after_utc, "and is made anew before it ends"
+    room.apply(*FORWARD[2:])
+    assert bridge not in above(room)
+
+
+def test_an_abort_leaves_the_key_of_the_new_ca_without_a_path(room: Room) -> None:
+    room.apply(*FORWARD[:4])
+    new_key = load_private_key((room.pki / "rollover/new.key").read_bytes())
+    leaked = above(room)
+    while step := next_step(room.phase, ABORTED):
+        room.apply(step)
+    assert is_refused(room, new_key, *leaked)
+    assert [one.public_key() for one in read_ca(room.pki).distrusted] == [new_key.public_key()]
+
+
+def test_the_ca_of_an_aborted_rollover_that_an_administrator_places_again_is_trusted_again(room: Room) -> None:
+    company = ThrowawayCA("company", NOW)
+    for _ in range(2):
+        folder = room.pki / "rollover"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for name, data in (("new.crt", company.certificate_pem), ("new.key", private_key_pem(company.key))):
+            (folder / name).write_bytes(data)
+            (folder / name).chmod(0o600)
+        room.apply(*FORWARD[:2])
+        assert company.certificate in read_ca(room.pki).trusted
+        assert read_ca(room.pki).distrusted == ()
+        room.apply(Step.WITHDRAW, Step.CLEAN)
+        assert read_ca(room.pki).distrusted == (company.certificate,)
+
+
+@pytest.mark.parametrize("reached", range(1, 5))
+def test_a_theft_that_is_noticed_in_the_middle_ends_what_one_ca_says_for_the_other(room: Room, reached: int) -> None:
+    room.apply(*FORWARD[:reached])
+    assert room.files.read().is_bridged
+    room.apply(Step.UNBRIDGE, compromised=True)
+    assert not room.files.read().is_bridged
+    assert above(room) == []
+    room.apply(*FORWARD[reached:], compromised=True)
+    ca = read_ca(room.pki)
+    assert (ca.retired, ca.distrusted) == ((), (room.old,))
+
+
 def test_a_compromised_ca_is_not_kept(room: Room) -> None:
     room.apply(*FORWARD[:4])
     room.apply(Step.RETIRE, Step.CLEAN, compromised=True)
     assert read_ca(room.pki).retired == ()
+    assert read_ca(room.pki).distrusted == (room.old,)
+
+
+def test_a_second_rollover_keeps_apart_what_was_retired_and_what_was_stolen(room: Room) -> None:
+    stolen = room.old
+    room.apply(*FORWARD, compromised=True)
+    retired = read_ca(room.pki).authority.certificate
+    for turn in range(1, 6):
+        for step in FORWARD:
+            room.files.apply(step, NOW + timedelta(seconds=turn), secrets.token_bytes)
+        ca = read_ca(room.pki)
+        assert ca.compromised == (stolen,)
+        assert set(ca.distrusted) >= {stolen, retired}
+    assert stolen not in certificates((room.pki / "retired-ca.crt").read_bytes())
+    assert retired not in certificates((room.pki / "distrusted-ca.crt").read_bytes())
+
+
+def test_a_stolen_ca_that_is_put_back_into_the_bundle_stands_on_no_path(room: Room) -> None:
+    old_key = load_private_key((room.pki / "ca.key").read_bytes())
+    room.apply(*FORWARD, compromised=True)
+    bundle = room.pki / "ca.crt"
+    bundle.write_bytes(bundle.read_bytes() + certificates_pem([room.old]))
+    assert is_refused(room, old_key)
+    for step in FORWARD:
+        room.files.apply(step, NOW + timedelta(seconds=1), secrets.token_bytes)
+    assert read_ca(room.pki).compromised == (room.old,)
+    assert is_refused(room, old_key)
+
+
+def test_retired_cas_that_are_kept_no_longer_are_distrusted_for_good(room: Room) -> None:
+    for turn in range(6):
+        for step in FORWARD:
+            room.files.apply(step, NOW + timedelta(seconds=turn), secrets.token_bytes)
+    ca = read_ca(room.pki)
+    assert (len(ca.retired), len(ca.distrusted)) == (4, 6)
+    assert room.old in ca.distrusted
 
 
 def test_a_ca_that_an_administrator_placed_is_used_and_further_cas_stay(room: Room) -> None:

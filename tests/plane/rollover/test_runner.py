@@ -26,9 +26,11 @@ from mooring.plane.reloading import Reloading
 from mooring.plane.rollover.files import RolloverFiles
 from mooring.plane.rollover.runner import PLURAL, CaRollover
 from mooring.plane.serving.pair import ServingPair
+from mooring.plane.sharedkeys.files import SharedKeyFiles
 from mooring.plane.sharedkeys.share import SharedKeys
 from mooring.secret import Secret
 from mooring.settings.serving import ServingSettings
+from mooring.trust.discovery.pins import pin_of
 from mooring.trust.sharedkeys import envelope
 from mooring.trust.sharedkeys.settings import SharedKeysSettings
 from tests.support.registryroom import Room, open_room
@@ -44,7 +46,15 @@ def config_of(root: Path) -> ServerConfig:
 class Server:
     """The rollovers of one server with its own data directory, over a shared store."""
 
-    def __init__(self, room: Room, root: Path, *, leads: bool, shared: SharedKeys | None = None) -> None:
+    def __init__(
+        self,
+        room: Room,
+        root: Path,
+        *,
+        leads: bool,
+        shared: SharedKeys | None = None,
+        claim: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self.root, self.leads = root, leads
         config = config_of(root)
         self.store = prepare(config, room.clock.now(), secrets.token_bytes).key_store
@@ -64,6 +74,7 @@ class Server:
             secrets.token_bytes,
             root.name,
             shared,
+            claim,
         )
 
     @property
@@ -297,3 +308,27 @@ def test_two_servers_that_both_believe_to_lead_make_one_ca(sharing: Sharing) -> 
         assert one.trusted == 2
 
     sharing(test)
+
+
+@pytest.mark.parametrize("compromised", [False, True], ids=["of a CA in use", "of a stolen CA"])
+def test_the_record_of_a_server_that_keeps_its_keys_follows_the_phases(tmp_path: Path, compromised: bool) -> None:
+    async def body() -> None:
+        async with open_room() as room:
+            config, root = config_of(tmp_path), tmp_path
+            keys = SharedKeys(config, room.storage, secrets.token_bytes, room.clock)
+            await keys.keep(lambda copy: make_shared_keys(config, copy, room.clock.now(), secrets.token_bytes))
+            server = Server(room, root, leads=True, claim=keys.claim)
+            old = str(pin_of(server.store.ca.authority.certificate))
+            for phase in ("TrustBoth", "IssueNew", "Drain", "Retired"):
+                await ask(room, phase, **({"compromised": True} if compromised else {}))
+                await settle(room, server)
+                entry = await room.storage.get(envelope.KEY)
+                assert entry is not None
+                row = envelope.decode(entry.value)
+                assert row.fingerprint == SharedKeyFiles(root).key_set().fingerprint, phase
+                (root / "server/shared-keys.json").unlink()  # nothing but the record says that they belong together
+                await keys.keep(lambda copy: None)
+            assert (old in row.authorities) != compromised
+            assert row.authorities[0] == str(pin_of(server.store.ca.authority.certificate)) != old
+
+    asyncio.run(body())

@@ -56,6 +56,31 @@ def test_the_first_start_makes_a_token_in_the_form_of_k3s(tmp_path: Path) -> Non
     assert parse_server_token((folder / "token").read_bytes()) == found.password
 
 
+@pytest.mark.parametrize("in_files", [True, False])
+def test_short_tokens_of_k3s_are_used_with_a_warning(
+    tmp_path: Path, in_files: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    given: dict[str, Any] = {"server_token": "ab", "agent_token": "cd"}
+    if in_files:
+        (tmp_path / "server").write_text("ab\n")
+        (tmp_path / "agent").write_text("cd\n")
+        given = {"server_token_file": str(tmp_path / "server"), "agent_token_file": str(tmp_path / "agent")}
+        with pytest.raises(ConfigError, match="--allow-short-tokens accepts a shorter one"):
+            start(config_of(tmp_path, **given))
+    start(config_of(tmp_path, allow_short_tokens=True, **given))
+    for name, expected in (("token", b"ab"), ("agent-token", b"cd")):
+        password = token(tmp_path, name).password
+        assert password is not None
+        assert password.reveal() == expected
+    told = [record.getMessage() for record in caplog.records if "fewer than 16 characters" in record.getMessage()]
+    assert [text.split(" has ")[0] for text in told] == ["the server token", "the agent token"]
+
+
+def test_long_tokens_cause_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    start(config_of(tmp_path, allow_short_tokens=True))
+    assert not [record for record in caplog.records if "fewer than" in record.getMessage()]
+
+
 def test_a_second_start_changes_nothing(tmp_path: Path) -> None:
     start(config_of(tmp_path))
     before = {path.name: path.lstat().st_ino for path in (tmp_path / "data/server").iterdir()}
@@ -77,7 +102,7 @@ def test_there_is_always_a_token(tmp_path: Path, settings: dict[str, str]) -> No
 
 def test_without_the_supervisor_there_is_none(tmp_path: Path) -> None:
     start(config_of(tmp_path, k3s_supervisor=False))
-    assert not (tmp_path / "data/server").exists()
+    assert [path.name for path in (tmp_path / "data/server").iterdir()] == ["shared-keys.json"]
 
 
 def test_a_token_of_an_earlier_start_stays(tmp_path: Path) -> None:

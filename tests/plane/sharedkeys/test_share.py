@@ -713,13 +713,22 @@ async def test_a_store_is_claimed_once(
 async def test_a_claim_follows_its_ca(storage: MemoryStorage, kept: Server) -> None:
     await storage.open()
     await kept.keys.claim()
+    before, old = kept.files(), kept.pin
     for name in ("ca.crt", "ca.key"):
         (kept.root / "pki" / name).unlink()
-    make_shared_keys(kept.config, kept.root, CLOCK.now(), os.urandom)  # as after a rollover that keeps no retired CA
+    make_shared_keys(kept.config, kept.root, CLOCK.now(), os.urandom)
+    new = kept.files()["ca.crt"]
+    with pytest.raises(
+        ConfigError, match=f"the CA in .* is {kept.pin}, and the CA of the cluster in this store is {old}"
+    ):
+        await kept.again().keys.claim()  # server/shared-keys.json is of the cluster, and the files are not
+    (kept.root / "pki/ca.crt").write_bytes(new + before["ca.crt"])  # as in a rollover
+    await kept.again().keys.claim()
+    (kept.root / "pki/ca.crt").write_bytes(new)  # as after a rollover that keeps no retired CA
     await kept.again().keys.claim()
     entry = await storage.get(KEY)
     assert entry is not None
-    assert envelope.decode(entry.value).authorities[0] == kept.pin
+    assert envelope.decode(entry.value).authorities == (kept.pin,)
 
 
 @scenario

@@ -47,8 +47,8 @@ def test_a_refusal_is_told(tmp_path: Path, run: Run) -> None:
         prepare_keys(config_of(tmp_path, "second"), ManualClock(), os.urandom, run)
 
 
-def test_a_server_with_its_own_store_opens_it_later(tmp_path: Path) -> None:
-    config = config_of(tmp_path, "first", storage="")
+def test_a_server_with_a_store_in_memory_opens_it_later(tmp_path: Path) -> None:
+    config = config_of(tmp_path, "first", storage="memory:")
     prepare_keys(config, ManualClock(), os.urandom, lambda work: pytest.fail("the store was opened"))
 
 

@@ -56,6 +56,7 @@ from mooring.trust.k3s.refusals import (
     CertificateAloneRefusedError,
     CredentialRefusedError,
     KnownCaError,
+    NodePasswordRefusedError,
     NodeRefusedError,
     NotASupervisorError,
     RequestRefusedError,
@@ -91,6 +92,9 @@ class Script:
     requests: list[HttpRequest] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
+    version: HttpResponse | HttpFailure = field(default_factory=lambda: HttpResponse(401, b""))
+    """Reply to `/version`, which is not recorded with the requests: k3s does not serve it to anonymous requests."""
+    versions: list[HttpRequest] = field(default_factory=list)
 
     def run(self, exchange: Generator[HttpRequest | Wait | Notice, Reply, R]) -> R:
         reply: Reply = None
@@ -102,6 +106,9 @@ class Script:
                     self.notices.append(step)
                 elif isinstance(step, Wait):
                     self.waits.append(step)
+                elif step.url.endswith("/version"):
+                    self.versions.append(step)
+                    reply = self.version
                 else:
                     self.requests.append(step)
                     found = self.replies[min(len(self.requests), len(self.replies)) - 1]
@@ -427,19 +434,81 @@ def test_each_refusal_has_its_error(
 
 
 @pytest.mark.parametrize(
-    ("code", "error", "said"),
+    ("reply", "error", "said"),
     [
-        pytest.param(403, NodeRefusedError, "/etc/rancher/node/password", id="403 names the password file"),
-        pytest.param(403, NodeRefusedError, "--with-node-id", id="403 names the flag"),
-        pytest.param(401, CredentialRefusedError, "it does not accept the token", id="401 is about the token"),
-        pytest.param(400, RequestRefusedError, "--node-name", id="400 names the flags"),
+        pytest.param(
+            status(403, b"unable to verify password for node worker: hash does not match"),
+            NodePasswordRefusedError,
+            'for the node "worker": unable to verify password for node worker: hash does not match: another machine has this name, '
+            "or /etc/rancher/node/password is not the file",
+            id="a wrong password names the password file",
+        ),
+        pytest.param(
+            status(403, b'{"message": "unable to verify password for node worker"}'),
+            NodePasswordRefusedError,
+            "--with-node-id",
+            id="a wrong password names the flag",
+        ),
+        pytest.param(
+            status(403, b"the bootstrap token abcdef was for 1 machine, and they have joined"),
+            NodeRefusedError,
+            'for the node "worker": the bootstrap token abcdef was for 1 machine, and they have joined',
+            id="another reason is the server's",
+        ),
+        pytest.param(status(403), NodeRefusedError, "it gives no reason; the node password is wrong", id="no reason"),
+        pytest.param(
+            status(403, b"forbidden"),
+            CredentialRefusedError,
+            "it does not accept the token",
+            id="403 to the credential",
+        ),
+        pytest.param(status(401), CredentialRefusedError, "it does not accept the token", id="401 is about the token"),
+        pytest.param(status(400), RequestRefusedError, "--node-name", id="400 names the flags"),
     ],
 )
-def test_refusals_of_a_named_node(code: int, error: type[DiscoveryError], said: str) -> None:
-    script = Script([status(code)])
-    with pytest.raises(error, match=said):
+def test_refusals_of_a_named_node(reply: HttpResponse, error: type[DiscoveryError], said: str) -> None:
+    script = Script([reply])
+    with pytest.raises(error) as caught:
         script.run(supervisor(A, B).request_certificate(KUBELET, b"", NODE))
+    assert type(caught.value) is error
+    assert said in str(caught.value)
     assert len(script.requests) == (1 if error.final else 2)
+
+
+def test_only_a_wrong_password_advises_to_delete_a_node() -> None:
+    for reason in (b"", b"the node name worker belongs to another machine", b"forbidden"):
+        with pytest.raises(DiscoveryError) as caught:
+            Script([status(403, reason)]).run(supervisor().request_certificate(KUBELET, b"", NODE))
+        assert "delete node" not in str(caught.value)
+        assert "password was rejected" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "more"),
+    [
+        pytest.param(401, b"", {}, id="401 to a token"),
+        pytest.param(401, b"", {"certificate": CERTIFICATE_OF_NODE, "token": None}, id="401 to a certificate"),
+        pytest.param(403, b"no", {}, id="403"),
+        pytest.param(403, b"unable to verify password for node worker", {}, id="a wrong password"),
+    ],
+)
+def test_a_refusal_ends_with_the_command_that_explains_it(code: int, body: bytes, more: dict[str, Any]) -> None:
+    reply = HttpResponse(code, body, {"audit-id": "5e1f-7"})
+    with pytest.raises(DiscoveryError) as caught:
+        Script([reply]).run(supervisor(**more).request_certificate(KUBELET, b"", NODE))
+    assert str(caught.value).endswith(
+        "; an administrator of a Mooring server learns the reason with: mooring auth explain 5e1f-7"
+    )
+
+
+@pytest.mark.parametrize(
+    "audit_id", ["nodepassword", "0123456789abcdef", "abcdef.0123456789abcdef", "a b", "x" * 65, ""]
+)
+def test_an_audit_id_that_repeats_a_secret_or_is_none_is_not_printed(audit_id: str) -> None:
+    reply = HttpResponse(401, b"", {"audit-id": audit_id})
+    with pytest.raises(DiscoveryError) as caught:
+        Script([reply]).run(supervisor(token=BOOTSTRAP).request_certificate(KUBELET, b"", NODE))
+    assert "mooring auth explain" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -450,7 +519,7 @@ def test_refusals_of_a_named_node(code: int, error: type[DiscoveryError], said: 
         pytest.param(b'{"kind": "Status", "message": "the reason"}', PASSWORD, "400 (the reason)", id="a Status"),
         pytest.param(b'{"kind": "Status"}', PASSWORD, "400; check", id="a Status without a message"),
         pytest.param(b"[" * 5000, PASSWORD, "400 ([", id="nested"),
-        pytest.param(b"x" * 5000, PASSWORD, f"({'x' * 300})", id="long"),
+        pytest.param(b"x" * 5000, PASSWORD, f"({'x' * 600})", id="long"),
         pytest.param(b"not secretpassword", PASSWORD, "400; check", id="the password of the token"),
         pytest.param(b"not 0123456789abcdef", BOOTSTRAP, "400; check", id="the secret of a bootstrap token"),
         pytest.param(b"not nodepassword", None, "400; check", id="the node password"),
@@ -479,6 +548,34 @@ def test_refused_credentials_are_tried_for_some_rounds_only() -> None:
     with pytest.raises(CredentialRefusedError):
         script.run(supervisor(polling=JOIN_POLLING).fetch_client_ca())
     assert len(script.requests) == REFUSED_ROUNDS
+
+
+@pytest.mark.parametrize("code", [401, 403])
+def test_the_first_refusal_of_a_mooring_server_is_final(code: int) -> None:
+    version = status(200, b'{"gitVersion": "v1.36.2+mooring-1.0"}')
+    script = Script([status(code)], version=version)
+    with pytest.raises(CredentialRefusedError, match="not for the network of this machine"):
+        script.run(supervisor(polling=JOIN_POLLING).fetch_client_ca())
+    assert (len(script.requests), script.waits) == (1, [])
+    asked = script.versions[0]
+    assert (asked.url, asked.credentials, asked.authorization) == (f"{A}/version", None, None)
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        pytest.param(status(200, b'{"gitVersion": "v1.36.2+k3s1"}'), id="k3s"),
+        pytest.param(status(401, b'{"gitVersion": "v1.36.2+mooring-1.0"}'), id="a refusal"),
+        pytest.param(status(200, b'{"gitVersion": 1}'), id="no text"),
+        pytest.param(status(200, b"[]"), id="no object"),
+        pytest.param(status(200, b"no JSON"), id="no JSON"),
+        pytest.param(DOWN, id="nothing answers"),
+    ],
+)
+def test_refusals_of_another_server_are_repeated(version: HttpResponse | HttpFailure) -> None:
+    script = Script([status(401), SERVED], version=version)
+    assert script.run(supervisor(polling=JOIN_POLLING).fetch_client_ca()) == CA
+    assert len(script.versions) == 1
 
 
 def test_a_refusal_in_between_starts_the_count_anew() -> None:

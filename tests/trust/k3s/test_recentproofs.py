@@ -25,6 +25,12 @@ def test_a_proof_counts_for_its_time() -> None:
     assert not proofs().take("uid-1", RIGHT, 100.0 + PROOF_SECONDS)
 
 
+def test_a_proof_is_seen_without_its_password() -> None:
+    assert proofs().has("uid-1", 101.0)
+    assert not proofs().has("uid-1", 100.0 + PROOF_SECONDS)
+    assert not proofs().has("uid-2", 101.0)
+
+
 def test_a_proof_is_for_one_secret_and_one_password() -> None:
     found = proofs()
     assert not found.take("uid-2", RIGHT, 101.0), "a Secret that was made again has another uid"

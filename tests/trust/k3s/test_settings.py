@@ -39,7 +39,7 @@ def test_values_are_read_and_checked() -> None:
         ({"agent_token": TOKEN, "agent_token_file": "/x", "k3s_supervisor": True}, "not both"),
         ({"agent_token": TOKEN}, "give --k3s-supervisor, too"),
         ({"agent_token_file": "/x"}, "give --k3s-supervisor, too"),
-        ({"agent_token": "short", "k3s_supervisor": True}, "agent-token: an agent token is one line"),
+        ({"agent_token": "two words", "k3s_supervisor": True}, "agent-token: an agent token is one line"),
         ({"cluster_cidr": ("10.42.0.1/16",)}, "cluster-cidr: "),
         ({"cluster_dns": ("dns.example",)}, "cluster-dns: "),
     ],

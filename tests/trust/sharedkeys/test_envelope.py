@@ -64,7 +64,7 @@ def first_version() -> tuple[Row, Secret]:
     """Return a row as the first version of the program wrote it."""
     data_key, nonce, content = Secret(os.urandom(32)), os.urandom(12), keys()
     wrap = envelope._wrap(CLUSTER, data_key, TokenTerm(TOKEN), os.urandom)
-    row = replace(envelope.claim(CLUSTER, content), generation=2, wraps=(wrap,), version=1, nonce=nonce)
+    row = replace(envelope.claim(CLUSTER, content), generation=2, wraps=(wrap,), version=1, nonce=nonce, names=())
     plain = msgspec.json.encode({name: one.reveal() for name, one in content.files.items()})
     return replace(row, data=AESGCM(data_key.reveal()).encrypt(nonce, plain, envelope._header(row))), data_key
 

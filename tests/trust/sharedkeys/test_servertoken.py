@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.trust.sharedkeys.servertoken import MAX_SECRET, generate_token, parse_token
+from mooring.trust.sharedkeys.servertoken import (
+    ANY_LENGTH,
+    MAX_SECRET,
+    MIN_SECRET,
+    generate_token,
+    is_short,
+    parse_token,
+)
 
 SECRET = "0123456789abcdef0123456789abcdef"
 HASH = "a" * 64
@@ -64,3 +71,13 @@ def test_generated_tokens_are_accepted() -> None:
     token = generate_token(lambda size: bytes(range(size)))
     assert token.reveal() == b"000102030405060708090a0b0c0d0e0f"
     assert parse_token(token.reveal()) == token
+
+
+@pytest.mark.parametrize(("text", "short"), [("a" * (MIN_SECRET - 1), True), ("a" * MIN_SECRET, False)])
+def test_a_short_token_is_accepted_where_the_caller_says_so(text: str, short: bool) -> None:
+    token = parse_token(text.encode(), ANY_LENGTH)
+    assert token.reveal() == text.encode()
+    assert is_short(token) is short
+    if short:
+        with pytest.raises(ConfigError, match="--allow-short-tokens accepts a shorter one"):
+            parse_token(text.encode())

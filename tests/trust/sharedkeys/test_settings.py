@@ -22,6 +22,16 @@ def test_refused(values: dict[str, str], reason: str) -> None:
         SharedKeysSettings.read(values)
 
 
+def test_a_short_token_of_k3s_is_accepted_where_the_operator_says_so() -> None:
+    settings = SharedKeysSettings.read({"server_token": "short", "allow_short_tokens": True})
+    assert settings.server_token is not None
+    assert settings.server_token.reveal() == b"short"
+    with pytest.raises(ConfigError, match="--allow-short-tokens accepts a shorter one"):
+        SharedKeysSettings.read({"server_token": "short"})
+    with pytest.raises(ConfigError, match="without spaces"):
+        SharedKeysSettings.read({"server_token": "two words", "allow_short_tokens": True})
+
+
 def test_the_token_is_not_printed() -> None:
     settings = SharedKeysSettings.read({"server_token": TOKEN})
     assert settings.server_token is not None

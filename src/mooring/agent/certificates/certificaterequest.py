@@ -211,7 +211,7 @@ class _Waiting:
         self._held = ""
         self._failure: MooringError | None = None
         self._changed = asyncio.Event()
-        self._backoff = Backoff(client.clock)
+        self._backoff = Backoff(client.clock, client=client)
 
     async def run(self) -> bytes:
         while True:

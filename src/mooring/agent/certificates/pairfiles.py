@@ -8,6 +8,8 @@ Rules kept here:
   crash is renamed when it points to a usable pair, and removed otherwise.
 * Each file has mode 0600, is written whole or not at all, and is durable before the link leads to it.
 * Old files are removed after a renewal. kubelet keeps them all.
+* A pair that the server rejects is set aside for a kubelet, which requests no certificate while one that is not expired is current.
+  The key stays on disk, for a person to look at.
 """
 
 from __future__ import annotations
@@ -104,6 +106,14 @@ class PairFiles:
         disk.link(self.updated, path)
         disk.rename(self.updated, self.current)
         return path
+
+    def set_aside(self) -> Path | None:
+        """Rename the current link, or file, so that no program takes it for a certificate in use. Return its new path."""
+        if not (self.current.is_symlink() or self.current.exists()):
+            return None
+        aside = self.directory / f"{self.prefix}-rejected.pem"
+        disk.rename(self.current, aside)
+        return aside
 
     def prune(self) -> None:
         """Remove the oldest files, but never the current one, until KEPT_FILES are left."""

@@ -27,7 +27,7 @@ from mooring.agent.certificates import certificaterequest, rotation
 from mooring.agent.certificates.pairfiles import Pair, PairFiles
 from mooring.agent.certificates.template import CertificateTemplate
 from mooring.agent.clockskew import creation_time, describe_skew
-from mooring.agent.steps import with_deadline
+from mooring.agent.steps import described, with_deadline
 from mooring.client.cluster import ClusterClient
 from mooring.clock import rfc3339
 from mooring.errors import MooringError
@@ -169,7 +169,8 @@ class Renewal:
                 log.info("the addresses of this machine changed: another %s certificate is requested", self._name)
                 continue
             except MooringError as error:
-                self._warn(f"the {self._name} certificate could not be renewed: {error}")
+                problem = f"the {self._name} certificate could not be renewed, trying again"
+                self._warn(str(error), f"{problem}: {described(error)}")
                 await self._sleep(next(pauses))
                 if self._files.version() != before:
                     return before  # another program has placed a certificate meanwhile
@@ -193,10 +194,11 @@ class Renewal:
                 f"the client certificate expired at {rfc3339(pair.leaf.not_valid_after_utc)}"
             )
 
-    def _warn(self, message: str) -> None:
-        if message != self._warned:
-            log.warning("%s; trying again", message)
-        self._warned = message
+    def _warn(self, reason: str, shown: str) -> None:
+        """Log what is `shown` once for each reason: each refusal has an Audit-Id of its own."""
+        if reason != self._warned:
+            log.warning("%s", shown)
+        self._warned = reason
 
     async def _obtain(self, template: CertificateTemplate) -> Pair:
         """Request one certificate and wait for it. Raises _TemplateChangedError, ApiError, PeerError."""
@@ -219,7 +221,7 @@ class Renewal:
         obj = await self._client.create(certificaterequest.PLURAL, request.obj())
         skew = describe_skew(creation_time(obj), self._clock.now())
         if skew:
-            self._warn(skew)
+            self._warn(skew, skew)
         issued = await certificaterequest.wait(
             self._client, obj, rotation.WAIT_SECONDS, self._report, certificaterequest.RENEWAL
         )

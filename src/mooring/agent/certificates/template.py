@@ -19,6 +19,7 @@ from mooring.identity import NODE_PREFIX, NODES
 from mooring.pki import pem
 from mooring.pki.keys import PrivateKey, algorithm_of
 from mooring.pki.x509 import names
+from mooring.pki.x509.canonicalnames import canonical_address
 from mooring.pki.x509.names import IPAddress
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
@@ -64,13 +65,16 @@ class CertificateTemplate:
 
 
 def serving_template(node_name: str, addresses: Iterable[Obj]) -> CertificateTemplate | None:
-    """Return the template for the addresses in a Node's status; None without an IP address, as kubelet since 1.31."""
+    """Return the template for the addresses in a Node's status; None without an IP address, as kubelet since 1.31.
+
+    Addresses of loopback are left out: no node is certified for them.
+    """
     dns: set[str] = set()
     ips: set[IPAddress] = set()
     for one in addresses:
         kind, address = one.get("type"), str(one.get("address", ""))
         try:
-            ip = ip_address(address)
+            ip = canonical_address(ip_address(address))
         except ValueError:
             if kind in _DNS_TYPES and address:
                 dns.add(address)
@@ -79,5 +83,5 @@ def serving_template(node_name: str, addresses: Iterable[Obj]) -> CertificateTem
                 ips.add(ip)
     if not ips:
         return None
-    ordered = tuple(sorted(ips, key=lambda one: (one.version, int(one))))
+    ordered = tuple(sorted((ip for ip in ips if not ip.is_loopback), key=lambda one: (one.version, int(one))))
     return CertificateTemplate(node_name, KUBELET_SERVING, SERVER_AUTH, tuple(sorted(dns)), ordered)

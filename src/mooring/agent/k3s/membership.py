@@ -42,6 +42,7 @@ from mooring.identity import NODE_PREFIX
 from mooring.pki import pem
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.requests import build_request
+from mooring.trust.auditid import explained_by
 from mooring.trust.discovery.errors import DiscoveryError
 from mooring.trust.discovery.notices import Notice
 from mooring.trust.discovery.polling import Polling
@@ -346,6 +347,10 @@ class _Join:
             with self.steps.step(steps.CERTIFICATE) as summary:
                 pair = await obtain(supervisor, self.files, wanted, identity, self.clock, self._notify)
                 place.replace(pair)
+                if wanted is KUBELET:
+                    supervisor.certificate = certificate_user(
+                        pair
+                    )  # the next ones are bound to this machine, and need it
                 summary.append(f"{place.current}, valid until {rfc3339(pair.leaf.not_valid_after_utc)}")
 
     async def _apiservers(self, member: Member) -> tuple[str, ...]:
@@ -364,14 +369,14 @@ class _Join:
             await self._converse(member.supervisor(polling=self.plan.polling).check_ready())
             async with member.client(self.clock) as client:
                 call = partial(registration.choose, client, self.plan.register_node)
-                kind = await retry_reported(self.steps, self.clock, call)
+                kind = await retry_reported(self.steps, client, call)
                 if kind == registration.NONE:
                     summary.append(f"{member.node_name} is not registered, as --register-node=none says")
                     return
                 machine, uid = member.machine(ready=kind == registration.READY), member.known_uid()
                 try:
                     registered = await retry_reported(
-                        self.steps, self.clock, lambda: node.register(client, machine, uid=uid)
+                        self.steps, client, lambda: node.register(client, machine, uid=uid)
                     )
                 except registration.NodeKeptError as error:
                     summary.append(str(error))
@@ -380,6 +385,7 @@ class _Join:
                     raise PeerError(
                         f"the server does not let {NODE_PREFIX}{member.node_name} register its Node ({error}); its "
                         "--authorization-mode must include Node; --register-node=none leaves the Node to kubelet"
+                        + explained_by(error.audit_id)
                     ) from error
             self.files.record.write("nodeUID", registered["metadata"]["uid"])
             summary.append(f"{member.node_name} is registered{' and Ready' if machine.ready else ''}")

@@ -30,7 +30,7 @@ from mooring.agent.certificates.renewal import (
 )
 from mooring.agent.k3s.membership import Member, obtain
 from mooring.agent.registration import CertificateRefusedError, MembershipEndedError
-from mooring.agent.steps import with_deadline
+from mooring.agent.steps import described, with_deadline
 from mooring.client.http.driver import ignore
 from mooring.clock import Clock, rfc3339
 from mooring.errors import MooringError, PeerError
@@ -103,7 +103,7 @@ class SupervisorRenewal:
             except (MembershipEndedError, ClientCertificateExpiredError):
                 raise
             except MooringError as error:
-                self._warn(f"the certificate {self._wanted.name} could not be renewed: {error}")
+                self._warn(error)
                 await self._clock.sleep(next(pauses))
                 continue
             self._files.replace(pair)
@@ -139,7 +139,10 @@ class SupervisorRenewal:
                 "those of its --client-ca-file"
             ) from None
 
-    def _warn(self, message: str) -> None:
-        if message != self._warned:
-            log.warning("%s; trying again", message)
-        self._warned = message
+    def _warn(self, error: MooringError) -> None:
+        """Log why there is no new certificate, once for each reason. Each response has an Audit-Id of its own."""
+        if str(error) != self._warned:
+            log.warning(
+                "the certificate %s could not be renewed, trying again: %s", self._wanted.name, described(error)
+            )
+        self._warned = str(error)

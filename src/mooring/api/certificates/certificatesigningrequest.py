@@ -14,6 +14,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from mooring.api.certificates import conditions, validation
+from mooring.api.certificates.knownrevocations import keep_known_revocations
+from mooring.api.certificates.requestercertificate import keep_requester_certificate, record_requester_certificate
 from mooring.api.certificates.sourceaddress import keep_source_address, record_source_address
 from mooring.api.kind import Change, Kind, SubresourceStrategy
 from mooring.api.meta.printcolumns import NAME, NONE, spec_of
@@ -117,6 +119,7 @@ def _prepare_for_create(obj: Obj, change: Change) -> None:
             spec.pop(name, None)
     obj["status"] = {}
     record_source_address(obj, change)
+    record_requester_certificate(obj, change)
 
 
 def _extra(change: Change) -> dict[str, list[str]]:
@@ -128,6 +131,8 @@ def _extra(change: Change) -> dict[str, list[str]]:
 def _prepare_for_update(new: Obj, old: Obj, change: Change) -> None:
     reset_fields(new, old, "spec", "status")
     keep_source_address(new, old)
+    keep_requester_certificate(new, old)
+    keep_known_revocations(new, old)
 
 
 def _validate(obj: Obj) -> list[FieldError]:

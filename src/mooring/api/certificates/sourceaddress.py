@@ -19,19 +19,20 @@ def source_address_of(obj: Obj) -> str:
 
 def record_source_address(obj: Obj, change: Change) -> None:
     """Set, in place, the address of the client that creates `obj`."""
-    _set(obj, change.source)
+    set_annotation(obj, SOURCE_ADDRESS, change.source)
 
 
 def keep_source_address(new: Obj, old: Obj) -> None:
     """Reset, in place, the recorded address to that of the stored object."""
-    _set(new, source_address_of(old))
+    set_annotation(new, SOURCE_ADDRESS, source_address_of(old))
 
 
-def _set(obj: Obj, address: str) -> None:
+def set_annotation(obj: Obj, name: str, value: str) -> None:
+    """Set, in place, an annotation that only the server writes; "" removes it."""
     metadata = obj.setdefault("metadata", {})
     annotations = dict(metadata.pop("annotations", None) or {})
-    annotations.pop(SOURCE_ADDRESS, None)
-    if address:
-        annotations[SOURCE_ADDRESS] = address
+    annotations.pop(name, None)
+    if value:
+        annotations[name] = value
     if annotations:
         metadata["annotations"] = annotations

@@ -21,6 +21,7 @@ from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
 from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, forbidden, invalid, required, too_long
+from mooring.pki.x509.canonicalnames import address_fault, canonical, name_fault
 from mooring.trust.bootstraptoken.restrictions import parse_networks
 from mooring.trust.bootstraptoken.token import TokenError
 from mooring.trust.machinecode import is_verifier
@@ -28,6 +29,8 @@ from mooring.trust.machinecode import is_verifier
 PLURAL = "authorizedmachines"
 MAX_CIDRS = 16
 """Networks of one machine: it has a few addresses."""
+MAX_SERVING_NAMES = 32
+"""Names and addresses of one machine, as many as a serving certificate of a node has."""
 MAX_TEXT = 512
 """Bytes of a field that the server writes."""
 _FINGERPRINT = re.compile("sha256:[0-9a-f]{64}", re.ASCII)
@@ -62,6 +65,13 @@ SPEC = Message(
         Field("keyFingerprint", 2, Scalar.STRING, "SHA-256 of the machine's SubjectPublicKeyInfo, as sha256:<hex>."),
         Field("codeVerifier", 3, Scalar.STRING, "Public half of the one-time code, as ed25519:<base64>."),
         Field("allowedCIDRs", 4, ListOf(Scalar.STRING), "Networks from which the machine may ask; any when empty."),
+        Field(
+            "servingNames",
+            5,
+            ListOf(Scalar.STRING),
+            "DNS names and IP addresses that serving certificates of the machine may have beside its own, also those of an API "
+            "server on the same machine. nodeName must then be one name.",
+        ),
     ),
     "Which machine may join, and as which node.",
 )
@@ -85,6 +95,12 @@ def used_by(obj: Obj) -> Obj | None:
     """Return the use of an entry; None before it was used."""
     found: Obj | None = (obj.get("status") or {}).get("usedBy")
     return found
+
+
+def serving_names_of(obj: Obj) -> list[str]:
+    """Return the names and addresses that an administrator has granted to the machine."""
+    names: list[str] = spec_of(obj).get("servingNames") or []
+    return names
 
 
 def _prepare_for_create(obj: Obj, change: Change) -> None:
@@ -111,7 +127,27 @@ def _validate(obj: Obj) -> list[FieldError]:
         for index, one in enumerate(cidrs[:MAX_CIDRS])
         for error in _cidr_errors(one, f"spec.allowedCIDRs[{index}]")
     ]
-    return errors + _use_errors(used_by(obj))
+    return errors + _serving_errors(obj) + _use_errors(used_by(obj))
+
+
+def _serving_errors(obj: Obj) -> list[FieldError]:
+    names, path = serving_names_of(obj), "spec.servingNames"
+    if len(names) > MAX_SERVING_NAMES:
+        return [invalid(path, len(names), f"must have at most {MAX_SERVING_NAMES} items")]
+    errors = []
+    if names and "*" in spec_of(obj).get("nodeName", ""):
+        errors.append(
+            invalid(path, len(names), "must be empty where nodeName has *: the names would be those of many machines")
+        )
+    for index, text in enumerate(names):
+        name = canonical(text)
+        if (name_fault(text) if isinstance(name, str) else address_fault(name)) or str(name) != text:
+            errors.append(
+                invalid(
+                    f"{path}[{index}]", text, "must be a DNS name in lower case, or an IP address in its usual form"
+                )
+            )
+    return errors
 
 
 def _cidr_errors(text: str, path: str) -> list[FieldError]:
@@ -190,6 +226,7 @@ KIND = Kind(
             ),
         ),
     ),
+    garbage_collected=False,
     storage=f"{STORAGE_PREFIX}{PLURAL}",
     name_errors=dns1123_subdomain_errors,
     prepare_for_create=_prepare_for_create,

@@ -204,6 +204,7 @@ KIND = Kind(
             ),
         ),
     ),
+    garbage_collected=False,
     storage=STORAGE_PREFIX + "certificateauthorityrollovers",
     name_errors=_name_errors,
     default=_default,

@@ -8,7 +8,7 @@ Rules kept here:
 * An update never revokes less: what is revoked cannot change, and neither `issuedBefore` nor `expiresAt` can become earlier. To
   revoke less, delete the entry.
 * A write without `issuedBefore` means the moment of the write, by the server's clock, rounded up to the next whole second, because
-  the times in certificates have whole seconds.
+  the times in certificates have whole seconds. Another API server sets nothing: there the moment is that of the creation.
 * Entries are removed some time after `expiresAt`, and never without it.
 """
 
@@ -158,6 +158,24 @@ def time_of(spec: Obj, field: str) -> datetime | None:
     return parse_rfc3339(text) if text else None
 
 
+def issued_before(entry: Obj) -> datetime | None:
+    """Return the moment up to which the entry of a node revokes; None when it has none, so that it revokes every certificate.
+
+    An entry that another API server stored without the moment means that of its creation, in the next whole second.
+    Raises ValueError for a stored text that is no time.
+    """
+    moment = time_of(spec_of(entry), "issuedBefore")
+    if moment is None and (created := entry["metadata"].get("creationTimestamp")):
+        return parse_rfc3339(created) + timedelta(seconds=1)
+    return moment
+
+
+def revokes_known(entry: Obj) -> bool:
+    """Return true when an entry revokes every certificate that was known at its write: it revokes up to then, or all of a key."""
+    before, created = issued_before(entry), entry["metadata"].get("creationTimestamp")
+    return before is None or (bool(created) and before >= parse_rfc3339(created))
+
+
 def known_serial_numbers(spec: Obj) -> list[str]:
     """Return the serial numbers that the entry revokes for certain: its own, or those known at the write."""
     if serial_number := spec.get("serialNumber"):
@@ -305,6 +323,7 @@ KIND = Kind(
         ),
         returns_deleted=False,
     ),
+    garbage_collected=False,
     storage=STORAGE_PREFIX + PLURAL,
     name_errors=dns1123_subdomain_errors,
     default=_default,

@@ -165,6 +165,7 @@ KIND = Kind(
             ),
         ),
     ),
+    garbage_collected=False,
     storage=f"{STORAGE_PREFIX}{PLURAL}",
     name_errors=_name_errors,
     validate=_validate,

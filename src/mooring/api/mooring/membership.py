@@ -3,18 +3,23 @@
 Rules kept here:
 * Membership is a state and no event: it has ended while the identity names the uid of a Node, and no Node with that uid exists. The
   uid is recorded before the Node is deleted, so that a server which is killed in between leaves a state that is true.
+* A Node with a deletionTimestamp counts as deleted: finalizers of a machine, or of anything else, do not prolong its membership.
 * A Node that somebody creates again by hand has another uid, and gives the old keys no access.
 * Where machines may create their Nodes again (`--node-deletion=reregisters`), the record says so. The name is then free until the
   machine returns, and its certificate is accepted all the time.
 * A name without an identity, or whose identity has no keys, restricts no certificate.
+* `spec.changedAt` is the moment at which the name last changed hands. A request that was made before it proves nothing any more.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.group import API_VERSION
-from mooring.api.mooring.nodeidentity import keys_of
+from mooring.api.mooring.nodeidentity import companions_of, keys_of
 from mooring.apimachinery.schema import Obj
+from mooring.clock import parse_rfc3339, rfc3339
 
 
 def node_uid(node: Obj | None) -> str:
@@ -22,10 +27,49 @@ def node_uid(node: Obj | None) -> str:
     return str(node["metadata"].get("uid", "")) if node is not None else ""
 
 
+def is_terminating(node: Obj | None) -> bool:
+    """Return true for a Node that was deleted and that finalizers still hold."""
+    return node is not None and bool(node["metadata"].get("deletionTimestamp"))
+
+
 def was_deleted(identity: Obj | None, node: Obj | None) -> bool:
     """Return true when the Node that belongs to the identity was deleted. `node` is the Node of that name, if there is one."""
-    recorded = spec_of(identity).get("nodeUID", "") if identity is not None else ""
-    return bool(recorded) and recorded != node_uid(node)
+    if identity is None:
+        return False
+    if recorded := spec_of(identity).get("nodeUID", ""):
+        return bool(is_terminating(node) or recorded != node_uid(node))
+    return is_terminating(node) and not _changed_since_deletion(identity, node)
+
+
+def was_made_before_change(made: Obj, identity: Obj | None) -> bool:
+    """Return true for an object that was created before the name of the identity last changed hands.
+
+    An object without a readable creationTimestamp counts as made before every change.
+    """
+    changed = changed_at(identity)
+    if changed is None:
+        return False
+    created = _moment(made["metadata"].get("creationTimestamp"))
+    return created is None or created < changed
+
+
+def changed_at(identity: Obj | None) -> datetime | None:
+    """Return when the name last changed hands; None when that was not recorded."""
+    return _moment(spec_of(identity).get("changedAt")) if identity is not None else None
+
+
+def _changed_since_deletion(identity: Obj, node: Obj | None) -> bool:
+    """Return true when somebody decided about the name after the deletion of a Node that finalizers still hold."""
+    changed = changed_at(identity)
+    deleted = _moment(node["metadata"]["deletionTimestamp"]) if node is not None else None
+    return changed is not None and deleted is not None and changed >= deleted
+
+
+def _moment(text: str | None) -> datetime | None:
+    try:
+        return parse_rfc3339(text or "")
+    except ValueError:
+        return None
 
 
 def has_ended(identity: Obj | None, node: Obj | None) -> bool:
@@ -41,6 +85,11 @@ def may_use_name(identity: Obj | None, public_key: str, certificate: str) -> boo
     if not keys or any(key.get("publicKey") == public_key for key in keys):
         return True
     return bool(certificate) and spec_of(identity).get("formerCertificate") == certificate
+
+
+def has_companion(identity: Obj, public_key: str) -> bool:
+    """Return true when the machine has a certificate of a shared user for a key, `sha256:<hex>`."""
+    return any(key.get("publicKey") == public_key for key in companions_of(identity))
 
 
 def new_identity(name: str, **spec: object) -> Obj:
@@ -59,13 +108,18 @@ def with_spec(identity: Obj, **changed: object) -> Obj:
     return {**identity, "spec": {field: value for field, value in spec.items() if value}}
 
 
-def with_node_recorded(identity: Obj | None, node: Obj, *, reregisters: bool = False) -> Obj | None:
-    """Return the identity that names the uid of `node`; None when it does so already.
+def with_node_recorded(
+    identity: Obj | None, node: Obj, *, reregisters: bool = False, deleted_at: datetime | None = None
+) -> Obj | None:
+    """Return the identity that names the uid of `node`; None when it does so already, or when the name changed hands since the
+    deletion of this Node began.
 
-    `reregisters`: the machine may create the Node again.
+    `reregisters`: the machine may create the Node again. `deleted_at`: the Node is deleted at this moment.
     """
-    uid = node_uid(node)
+    uid, changed = node_uid(node), {} if deleted_at is None else {"changedAt": rfc3339(deleted_at)}
     if identity is None:
-        return new_identity(node["metadata"]["name"], nodeUID=uid, reregisters=reregisters)
+        return new_identity(node["metadata"]["name"], nodeUID=uid, reregisters=reregisters, **changed)
+    if is_terminating(node) and _changed_since_deletion(identity, node):
+        return None
     recorded = with_spec(identity, nodeUID=uid, reregisters=reregisters)
-    return None if recorded["spec"] == spec_of(identity) else recorded
+    return None if recorded["spec"] == spec_of(identity) else with_spec(recorded, **changed)

@@ -4,7 +4,7 @@ Rules kept here:
 * The object has the name of the Node. The server's controllers and administrators write it; nodes and tokens may not.
 * `spec.keys` has one entry for each certificate, the newest last. No entry means that the name has no owner.
 * `spec.nodeUID` is the uid of the Node that belongs to the identity, recorded before it is deleted at the latest. While no Node
-  with that uid exists, the membership has ended.
+  with that uid exists, or while that Node has a deletionTimestamp, the membership has ended.
 * Every field is bounded, because each API server keeps all identities in memory.
 """
 
@@ -28,6 +28,10 @@ from mooring.trust.bootstraptoken.token import is_token_id
 PLURAL = "nodeidentities"
 MAX_KEYS = 16
 """Certificates in an identity. An agent has one or two that are valid, a kubelet at most three while it renews."""
+MAX_CERTIFIED = 64
+"""Names of serving certificates in an identity: twice those of one request, so that a change of all of them keeps both."""
+MAX_NAME = 253
+"""Characters of a DNS name."""
 MAX_UID = 64
 """Bytes of a uid; a UUID has 36."""
 
@@ -45,6 +49,15 @@ NODE_IDENTITY_KEY = Message(
         Field("notAfter", 4, Scalar.TIME, "The certificate is not valid after this time.", required=True),
     ),
     "A key to which the name belongs, and a certificate for it.",
+)
+
+CERTIFIED_NAME = Message(
+    f"{SCHEMA_PREFIX}NodeIdentityCertifiedName",
+    (
+        Field("name", 1, Scalar.STRING, "DNS name or IP address.", required=True),
+        Field("notAfter", 2, Scalar.TIME, "No certificate for the name is valid after this time.", required=True),
+    ),
+    "A name or address for which the machine has a serving certificate.",
 )
 
 NODE_IDENTITY_SPEC = Message(
@@ -85,6 +98,27 @@ NODE_IDENTITY_SPEC = Message(
             Scalar.STRING,
             "uid of the Secret with the node password of k3s. Whoever proves this password may have the name with another key.",
         ),
+        Field(
+            "changedAt",
+            8,
+            Scalar.TIME,
+            "When the name last changed hands: its Node was deleted, or another machine got it. A request that was made before "
+            "gets the name by the approval of a person only.",
+        ),
+        Field(
+            "companions",
+            9,
+            ListOf(NODE_IDENTITY_KEY),
+            "Keys of certificates whose user all machines share, such as kube-proxy's by k3s's way, and that are bound to this "
+            f"machine; newest last, at most {MAX_KEYS}. They end with the membership.",
+        ),
+        Field(
+            "certifiedNames",
+            10,
+            ListOf(CERTIFIED_NAME),
+            f"Names and addresses of the serving certificates of the machine; at most {MAX_CERTIFIED}. They belong to the machine "
+            "while its Node reports them, and it may renew them.",
+        ),
     ),
     "The keys to which the name of a node belongs.",
 )
@@ -105,14 +139,29 @@ def keys_of(obj: Obj) -> list[Obj]:
     return keys
 
 
+def companions_of(obj: Obj) -> list[Obj]:
+    """Return the entries of certificates that are bound to the machine and have a user that all machines share, the newest last."""
+    companions: list[Obj] = spec_of(obj).get("companions") or []
+    return companions
+
+
+def certified_names_of(obj: Obj) -> list[Obj]:
+    """Return the names and addresses of the serving certificates of the machine."""
+    names: list[Obj] = spec_of(obj).get("certifiedNames") or []
+    return names
+
+
 def _validate(obj: Obj) -> list[FieldError]:
-    spec, keys = spec_of(obj), keys_of(obj)
-    errors = [] if len(keys) <= MAX_KEYS else [invalid("spec.keys", len(keys), f"must have at most {MAX_KEYS} items")]
-    for index, key in enumerate(keys[:MAX_KEYS]):
-        errors += _key_errors(key, f"spec.keys[{index}]")
+    spec, errors = spec_of(obj), []
+    for field, keys in (("keys", keys_of(obj)), ("companions", companions_of(obj))):
+        if len(keys) > MAX_KEYS:
+            errors.append(invalid(f"spec.{field}", len(keys), f"must have at most {MAX_KEYS} items"))
+        for index, key in enumerate(keys[:MAX_KEYS]):
+            errors += _key_errors(key, f"spec.{field}[{index}]")
     for name in ("nodeUID", "nodePasswordUID"):
         if len(spec.get(name, "").encode()) > MAX_UID:
             errors.append(too_long(f"spec.{name}", MAX_UID))
+    errors += _certified_errors(certified_names_of(obj))
     token = spec.get("token", "")
     if token and not is_token_id(token):
         errors.append(
@@ -134,6 +183,18 @@ def _key_errors(key: Obj, path: str) -> list[FieldError]:
         )
     if not key.get("notAfter"):
         errors.append(required(f"{path}.notAfter"))
+    return errors
+
+
+def _certified_errors(names: list[Obj]) -> list[FieldError]:
+    path = "spec.certifiedNames"
+    errors = (
+        [] if len(names) <= MAX_CERTIFIED else [invalid(path, len(names), f"must have at most {MAX_CERTIFIED} items")]
+    )
+    for index, one in enumerate(names[:MAX_CERTIFIED]):
+        errors += [required(f"{path}[{index}].{field}") for field in ("name", "notAfter") if not one.get(field)]
+        if len(one.get("name", "")) > MAX_NAME:
+            errors.append(too_long(f"{path}[{index}].name", MAX_NAME))
     return errors
 
 
@@ -190,6 +251,7 @@ KIND = Kind(
             ),
         ),
     ),
+    garbage_collected=False,
     storage=f"{STORAGE_PREFIX}{PLURAL}",
     name_errors=dns1123_subdomain_errors,
     validate=_validate,

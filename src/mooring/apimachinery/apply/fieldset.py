@@ -22,6 +22,7 @@ from itertools import zip_longest
 from typing import Any
 
 from mooring.apimachinery.codec.fieldpath import MAX_PATH
+from mooring.apimachinery.codec.limits import MAX_DEPTH
 
 FieldSet = dict[str, Any]
 """One node of a set, or a whole set: path element → node. Treat as immutable."""
@@ -86,10 +87,9 @@ def _parse_element(text: str) -> str:
     if kind == "f:":
         return text
     if kind in ("k:", "v:"):
-        try:
-            value = json.loads(rest)
-        except RecursionError:
-            raise ValueError("a path element nests too deeply") from None
+        if rest.count("[") + rest.count("{") > MAX_DEPTH:
+            raise ValueError("a path element nests too deeply")
+        value = json.loads(rest)
         if kind == "v:" or isinstance(value, dict):
             element = kind + _compact(value)
             element.encode()  # half of a surrogate pair cannot be encoded: UnicodeEncodeError is a ValueError

@@ -99,8 +99,12 @@ def _type_shape(kind: Type, always: bool) -> Shape:
     return _ATOMIC
 
 
+class _Duplicates(list[Any]):
+    """Items of a list with equal keys, in their order."""
+
+
 def _parts(value: Any, shape: Shape) -> dict[str, Any]:
-    """Return the parts of a value by path element, in their order. Duplicates in a list are a tuple."""
+    """Return the parts of a value by path element, in their order. Items of a list with equal keys are one part."""
     if shape.form is Form.MESSAGE:
         return {field_element(name): item for name, item in value.items() if name in shape.fields}
     if shape.form is Form.MAP:
@@ -109,8 +113,11 @@ def _parts(value: Any, shape: Shape) -> dict[str, Any]:
     for item in value or ():  # Go writes an empty list as null
         element = _item_element(item, shape)
         if element in parts:
-            duplicates = parts[element]
-            parts[element] = (*duplicates, item) if isinstance(duplicates, tuple) else (duplicates, item)
+            first = parts[element]
+            if isinstance(first, _Duplicates):
+                first.append(item)
+            else:
+                parts[element] = _Duplicates((first, item))
         else:
             parts[element] = item
     return parts
@@ -125,7 +132,7 @@ def _item_element(item: Any, shape: Shape) -> str:
 
 def _is_atomic(value: Any, shape: Shape) -> bool:
     """Return whether a value has one owner."""
-    return shape.form is Form.ATOMIC or isinstance(value, tuple) or not value
+    return shape.form is Form.ATOMIC or isinstance(value, _Duplicates) or not value
 
 
 def typed_patch_error(obj: Obj, reason: str) -> BadRequestError:
@@ -154,7 +161,7 @@ def _fields(value: Any, shape: Shape, path: Path, strict: bool) -> FieldSet:
     if strict and shape.form is Form.KEYED_LIST:
         _check_keys(value, shape, path)
     for element, part in _parts(value, shape).items():
-        if strict and isinstance(part, tuple):
+        if strict and isinstance(part, _Duplicates):
             raise _ListKeyError(f"{path_text(path)}: duplicate entries for key {path_text((element,))}")
         below = shape.below(element)
         if not part and below.form in (Form.KEYED_LIST, Form.SET):
@@ -200,7 +207,7 @@ def _compare(before: Any, after: Any, shape: Shape, found: Comparison) -> None:
             if part or not below.always:
                 found.added[element] = _subtree(part, below)
         elif (other := old[element]) != part:
-            if below.form is Form.ATOMIC or isinstance(part, tuple) or isinstance(other, tuple):
+            if below.form is Form.ATOMIC or isinstance(part, _Duplicates) or isinstance(other, _Duplicates):
                 found.modified[element] = {}
             else:
                 inner = Comparison()
@@ -241,7 +248,7 @@ def _merge(live: Any, applied: Any, shape: Shape) -> Any:
     for element in _merged_order(list(old), list(new)):
         if element not in new:
             merged += _items_of(old[element])
-        elif element not in old or isinstance(old[element], tuple):
+        elif element not in old or isinstance(old[element], _Duplicates):
             merged.append(new[element])
         else:
             merged.append(_merge(old[element], new[element], shape.below(element)))
@@ -271,7 +278,7 @@ def _merged_order(old: list[str], new: list[str]) -> Iterator[str]:
 
 
 def _items_of(part: Any) -> list[Any]:
-    return list(part) if isinstance(part, tuple) else [part]
+    return list(part) if isinstance(part, _Duplicates) else [part]
 
 
 def remove(obj: Obj, fields: FieldSet, schema: Message) -> Obj:
@@ -298,7 +305,7 @@ def _remove(value: Any, fields: FieldSet, shape: Shape) -> Any:
         if below is None:
             kept += _items_of(part)
         elif not is_member(below):
-            kept += _items_of(part) if isinstance(part, tuple) else [_remove(part, below, shape.below(element))]
+            kept += _items_of(part) if isinstance(part, _Duplicates) else [_remove(part, below, shape.below(element))]
     return kept
 
 

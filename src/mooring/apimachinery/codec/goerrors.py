@@ -23,6 +23,9 @@ _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)", re.ASCII)
 _DECIMAL = re.compile(_INTEGER.pattern + r"(?:\.[0-9]+)?", re.ASCII)
 _NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/\r\n]", re.ASCII)
 
+BEYOND_FLOAT = 2**1024 - 2**970
+"""Smallest integer that no float64 rounds to: Go refuses it where Python would raise OverflowError."""
+
 TIME_LAYOUT = "2006-01-02T15:04:05Z07:00"
 MICRO_TIME_LAYOUT = "2006-01-02T15:04:05.000000Z07:00"
 _CHUNKS = (
@@ -54,6 +57,10 @@ def _unexpected(text: str, place: int, where: str) -> str:
     return f"invalid character {_character(text[place])} {where}"
 
 
+def _skip_number(text: str) -> int:
+    return 0
+
+
 def _refuse_constant(name: str) -> Any:
     raise _ConstantError(name)
 
@@ -67,7 +74,8 @@ def json_syntax_error(body: bytes) -> str:
     # one character for each byte; Go treats the end of the input like a blank
     text = body.decode("latin-1") + " "
     try:
-        json.loads(text, parse_constant=_refuse_constant)
+        # numbers are not made: Python refuses long ones, and needs more than linear time for them
+        json.loads(text, parse_constant=_refuse_constant, parse_int=_skip_number, parse_float=_skip_number)
     except json.JSONDecodeError as error:
         return _message_at(text, error)
     except _ConstantError as error:
@@ -175,7 +183,7 @@ def go_value(value: Any) -> str:
         return "<nil>"
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+    if isinstance(value, int) and not -(2**63) <= value < 2**63 and abs(value) < BEYOND_FLOAT:
         value = float(value)
     return _go_float(value) if isinstance(value, float) else str(value)
 

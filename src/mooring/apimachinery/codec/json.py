@@ -37,7 +37,11 @@ def decode_json(body: bytes) -> Any:
     except UnicodeDecodeError:
         raise BadRequestError("invalid UTF-8 in string literal") from None
     except msgspec.MsgspecError as error:
-        raise BadRequestError(json_syntax_error(body) or _msgspec_limit(error)) from None
+        try:
+            reason = json_syntax_error(body) or _msgspec_limit(error)
+        except RecursionError:  # Python's scanner has a few levels less than msgspec
+            raise _too_deep() from None
+        raise BadRequestError(reason) from None
     if body.count(b"{") + body.count(b"[") > MAX_DEPTH and depth_exceeds(value):
         raise _too_deep()
     return value

@@ -28,7 +28,14 @@ from datetime import datetime
 from typing import Any, cast
 
 from mooring.apimachinery.codec.fieldpath import MAX_REPORTED, FieldPath, path_text
-from mooring.apimachinery.codec.goerrors import JSON_TYPES, MICRO_TIME_LAYOUT, TIME_LAYOUT, base64_error, time_error
+from mooring.apimachinery.codec.goerrors import (
+    BEYOND_FLOAT,
+    JSON_TYPES,
+    MICRO_TIME_LAYOUT,
+    TIME_LAYOUT,
+    base64_error,
+    time_error,
+)
 from mooring.apimachinery.codec.gotypes import NAMED_TYPES
 from mooring.apimachinery.codec.limits import MAX_DEPTH, depth_exceeds
 from mooring.apimachinery.quantity import BAD_FORMAT, canonical
@@ -323,6 +330,12 @@ def _integer_check(kind: Scalar) -> Callable[[int], int]:
     return normal
 
 
+def _normal_double(value: float) -> float:
+    if isinstance(value, int) and abs(value) >= BEYOND_FLOAT:
+        raise ValueError
+    return value
+
+
 def _normal_base64(value: str) -> str:
     try:
         raw = binascii.a2b_base64(value, strict_mode=True)
@@ -375,7 +388,7 @@ _SCALARS: dict[Scalar, tuple[frozenset[type], Callable[[Any], Any] | None]] = {
     Scalar.BOOL: (frozenset({bool}), None),
     Scalar.INT32: (frozenset({int}), _integer_check(Scalar.INT32)),
     Scalar.INT64: (frozenset({int}), _integer_check(Scalar.INT64)),
-    Scalar.DOUBLE: (frozenset({int, float}), None),
+    Scalar.DOUBLE: (frozenset({int, float}), _normal_double),
     Scalar.BYTES: (frozenset({str}), _normal_base64),
     Scalar.TIME: (frozenset({str}), _normal_time),
     Scalar.MICRO_TIME: (frozenset({str}), _normal_micro_time),

@@ -35,6 +35,9 @@ _OCTAL = re.compile(r"[-+]?0o?([0-7]+)", re.ASCII)
 _HEX = re.compile(r"0x[0-9a-fA-F]+", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
 _NUMBER_LIKE = re.compile(r"[-+]?[0-9.][0-9a-fA-FoxX_.:+-]*", re.ASCII)
+MAX_TAG_DIRECTIVES = 64
+"""`%TAG` lines of one text. libyaml compares each with all before it while it holds the interpreter, and no program writes any."""
+_TAG_DIRECTIVE = re.compile(r"^%TAG|[\n\r\x85\u2028\u2029]%TAG")
 MAX_DIGITS = 40
 """Digits of a number. A longer one fits no Kubernetes field and stays text."""
 _TAGS = {
@@ -70,6 +73,8 @@ def read_yaml(
     text: str, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES, anchors_and_tags: bool = True
 ) -> YamlDocument:
     """Return the one document of a YAML or JSON text. Raises YamlError."""
+    if text.count("%TAG") > MAX_TAG_DIRECTIVES < len(_TAG_DIRECTIVE.findall(text)):
+        raise YamlError(f"more than {MAX_TAG_DIRECTIVES} tag directives")
     reader = _Reader(max_depth, max_values, anchors_and_tags)
     try:
         reader.read(text)

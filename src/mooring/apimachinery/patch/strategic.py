@@ -13,6 +13,7 @@ Rules kept here:
   default.
 * `$deleteFromPrimitiveList/<field>` removes values. `$retainKeys` removes every member that it does not list, and the patch must
   not set an unlisted one. `$setElementOrder` must contain the elements that the patch adds, in the same order.
+* Elements of a patch with the same key merge one after another, within a budget of copied bytes. Beyond it the patch is 422.
 * The result has no directives and no nulls. Misused directives are 400, and no message quotes a value.
 * The result shares nothing with the arguments, which are not changed.
 
@@ -24,6 +25,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
+import msgspec
+
 from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.patch.document import read_object_patch
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Type
@@ -34,15 +37,31 @@ RETAIN_KEYS = "$retainKeys"
 DELETE_FROM = "$deleteFromPrimitiveList/"
 SET_ORDER = "$setElementOrder/"
 
+MAX_REPEATED = 1024 * 1024
+"""Bytes of elements that a patch may merge again, some 0.4 s of work. Clients send one element for each key."""
+
 _MERGE, _REPLACE, _DELETE = "merge", "replace", "delete"
 
 
 def strategic_merge_patch(obj: Obj, patch: bytes | Obj, schema: Message) -> Obj:
     """Return `obj` after `patch`, with the merge keys of `schema`. Raises BadRequestError, PatchRejectedError."""
-    return _merge_object(obj, read_object_patch(patch), schema)
+    return _merge_object(obj, read_object_patch(patch), schema, _Repeats())
 
 
-def _merge_object(original: Obj, patch: Obj, schema: Type | None) -> Obj:
+class _Repeats:
+    """Counts the bytes of elements that one patch merges again and again: each merge copies the element as it is by then."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def charge(self, element: Obj) -> None:
+        """Count one more merge of `element`. Raises PatchRejectedError."""
+        self._bytes += len(msgspec.json.encode(element))
+        if self._bytes > MAX_REPEATED:
+            raise PatchRejectedError
+
+
+def _merge_object(original: Obj, patch: Obj, schema: Type | None, repeats: _Repeats) -> Obj:
     directive = _directive(patch)
     if directive == _DELETE:
         return {}
@@ -69,7 +88,7 @@ def _merge_object(original: Obj, patch: Obj, schema: Type | None) -> Obj:
             before = [value for value in before if _identity(value) not in deleted]
         order = orders.get(key)
         if key in members:
-            after = _merge_value(before, members[key], field, order)
+            after = _merge_value(before, members[key], field, order, repeats)
         elif key not in kept:
             continue
         else:
@@ -104,9 +123,10 @@ def _list_directives(patch: Obj, prefix: str) -> dict[str, list[Any]]:
 def _retain_keys(original: Obj, members: Obj, keys: Any) -> Obj:
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
         raise BadRequestError("invalid patch format of retainKeys")
-    if any(value is not None and key not in keys for key, value in members.items()):
+    retained = set(keys)
+    if any(value is not None and key not in retained for key, value in members.items()):
         raise PatchRejectedError  # kube-apiserver does not report the reason "patch content doesn't match retainKeys list"
-    return {key: value for key, value in original.items() if key in keys}
+    return {key: value for key, value in original.items() if key in retained}
 
 
 def _declared_field(schema: Type | None, key: str) -> Field | None:
@@ -116,12 +136,14 @@ def _declared_field(schema: Type | None, key: str) -> Field | None:
     return Field(key, 0, schema.value) if isinstance(schema, MapOf) else None
 
 
-def _merge_value(before: Any, value: Any, field: Field | None, order: list[Any] | None) -> Any:
+def _merge_value(before: Any, value: Any, field: Field | None, order: list[Any] | None, repeats: _Repeats) -> Any:
     if isinstance(value, dict):
-        return _merge_object(before if isinstance(before, dict) else {}, value, field.type if field else None)
+        return _merge_object(before if isinstance(before, dict) else {}, value, field.type if field else None, repeats)
     if isinstance(value, list):
         if field is not None and field.patch == "merge" and isinstance(field.type, ListOf):
-            return _merge_list(before if isinstance(before, list) else [], value, field, field.type.item, order)
+            return _merge_list(
+                before if isinstance(before, list) else [], value, field, field.type.item, order, repeats
+            )
         return _without_directives(value)
     return value
 
@@ -137,7 +159,9 @@ def _without_directives(value: Any) -> Any:
     return value
 
 
-def _merge_list(before: list[Any], patch: list[Any], field: Field, item: Type, order: list[Any] | None) -> list[Any]:
+def _merge_list(
+    before: list[Any], patch: list[Any], field: Field, item: Type, order: list[Any] | None, repeats: _Repeats
+) -> list[Any]:
     """Merge a list: primitives as a set, objects by the key of the field."""
     if not field.patch_key:
         if any(isinstance(value, dict | list) for value in patch):
@@ -168,17 +192,21 @@ def _merge_list(before: list[Any], patch: list[Any], field: Field, item: Type, o
     names = [_identity(element[key]) for element in wanted]
     _check_order(names, [_element_identity(element, key) for element in order or ()], field, order)
     if replace:
-        return [_merge_object({}, element, item) for element in wanted]
+        return [_merge_object({}, element, item, repeats) for element in wanted]
 
     left = [element for element in before if _element_identity(element, key) not in deleted]
     merged = [deep_copy(element) for element in left]
     place = {_element_identity(element, key): index for index, element in reversed(list(enumerate(merged)))}
+    met: set[Hashable] = set()
     for name, element in zip(names, wanted, strict=True):
+        if name in met:
+            repeats.charge(merged[place[name]])
+        met.add(name)
         if name in place:
-            merged[place[name]] = _merge_object(merged[place[name]], element, item)
+            merged[place[name]] = _merge_object(merged[place[name]], element, item, repeats)
         else:
             place[name] = len(merged)
-            merged.append(_merge_object({}, element, item))
+            merged.append(_merge_object({}, element, item, repeats))
     return _order_elements(merged, wanted, left, key)
 
 

@@ -3,7 +3,8 @@
 Rules kept here (docs/protocol/bootstrap-tokens.md#authentication):
 1. A bearer token of another form is not mine.
 2. `mooring.trust.bootstraptoken.tokensecret` judges the rest at the time of the request, from the view. A deleted or expired
-   token is rejected at once, because nothing is cached.
+   token is rejected at once, because nothing is cached. While this server cannot say which tokens had been deleted before the
+   store was restored, none counts.
 3. A token with an unknown id may belong to another cluster, so that a remote service may still judge it.
 4. Networks of a token are compared with the address of the connection, never with a header: X-Forwarded-For is the client's word.
 5. The user is `system:bootstrap:<id>` with the token's groups, no uid and no extra. The token names no audience.
@@ -14,10 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from mooring.api.mooring import ends
 from mooring.api.view import Views
 from mooring.authn.authenticator import SECRET
 from mooring.authn.credentials import Credentials
 from mooring.authn.lastuses import LastUses
+from mooring.authn.reasons import UNREADABLE
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.identity import BOOTSTRAP_USER_PREFIX, UserInfo
 from mooring.trust.bootstraptoken import tokensecret
@@ -43,10 +46,15 @@ class BootstrapTokenAuthenticator:
         except TokenError:
             return _NOT_MINE
         found = views["secrets"].get(tokensecret.secret_name(token.id), tokensecret.NAMESPACE)
+        gone = ends.ended(views, ends.End.TOKEN, token.id) if found is not None else None
+        if found is not None and gone is not None and gone.get("uid") == found["metadata"].get("uid"):
+            return Rejected(tokensecret.UNKNOWN_ID, f"token {token.id} was deleted before the store was restored")
         reason, groups = tokensecret.authenticate_secret(found, token, now, credentials.source)
         if reason != tokensecret.OK:
             detail = tokensecret.refusal_detail(found, token.id, reason, now, credentials.source)
             return Rejected(reason, detail, form_only=reason == tokensecret.UNKNOWN_ID)
+        if problem := ends.unknown(views, ends.End.TOKEN):
+            return Rejected(UNREADABLE, problem, is_undecided=True)
         if found is not None and not credentials.dry_run:
             self._uses.note_bootstrap_token(found, now)
         return Accepted(UserInfo(BOOTSTRAP_USER_PREFIX + token.id, groups=groups))

@@ -1,7 +1,10 @@
-"""Follows the files of `--client-ca-file` and `--requestheader-client-ca-file`.
+"""Follows the files of `--client-ca-file`, `--requestheader-client-ca-file` and `--client-crl-file`.
 
-Rules kept here: after a change, authenticators judge under the new CAs from the next request on, on open connections too. A change
-that breaks a rule of `mooring.authn.clientcas.bundles` is not used.
+Rules kept here:
+* After a change, authenticators judge under the new CAs and CRLs from the next request on, on open connections too.
+* A change that breaks a rule of `mooring.authn.clientcas.bundles` or `mooring.pki.x509.crl` is not used.
+* CRLs are read in a thread, because one may have 100 000 entries. They are verified under the CAs that the files hold at that time,
+  and read again when those change, before the new CAs are in force.
 """
 
 from __future__ import annotations
@@ -12,11 +15,14 @@ from collections.abc import Callable
 from mooring.authn.clientcas.bundles import Bundles, Certificates
 from mooring.authn.host import Configured, Files
 from mooring.authn.requestheader.settings import RequestHeaderSettings
+from mooring.authn.x509.crls import ClientCrls
 from mooring.authn.x509.settings import ClientCertificateSettings
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.pem import certificates
 from mooring.pki.x509.clientissuers import IssuingCas
+from mooring.pki.x509.crl import MAX_CRL_BYTES, Crl, newest_crls, revoked_anchors, verified_crls
+from mooring.pki.x509.publickeyinfo import key_identities
 
 log = logging.getLogger("mooring.authentication")
 
@@ -31,11 +37,25 @@ class FollowedClientCas:
         proxy = config[RequestHeaderSettings]
         self._from_file = bool(config[ClientCertificateSettings].client_ca_file)
         self.bundles = Bundles(own.trusted, proxy)
+        client = config[ClientCertificateSettings]
+        self.crls = ClientCrls(required=client.client_crl_required)
+        self._files = files
+        self._crl_files = client.client_crl_file
+        self._ca_files = {
+            "client-ca-file": client.client_ca_file,
+            "requestheader-client-ca-file": proxy.requestheader_client_ca_file,
+        }
+        if self._crl_files:
+            followed = (*filter(None, self._ca_files.values()), *self._crl_files)
+            files.follow_files(followed, self._prepare_crls)
         if path := config[ClientCertificateSettings].client_ca_file:
             self._replace_clients(files.follow(path, self._changing(self._replace_clients)))
         own.subscribe(self._follow_own)
         if path := proxy.requestheader_client_ca_file:
             self._replace_proxies(files.follow(path, self._changing(self._replace_proxies)))
+        self._exempt_own()
+        if self._crl_files:
+            self._prepare_crls()()
 
     @property
     def clients(self) -> Certificates:
@@ -62,6 +82,11 @@ class FollowedClientCas:
         """The CAs that a rollover retired. They verify only the way back of a machine that was off."""
         return self._own.retired
 
+    @property
+    def distrusted(self) -> Certificates:
+        """The CAs whose keys may stand on no path."""
+        return self._own.distrusted
+
     def subscribe(self, use: Callable[[], None]) -> None:
         """Call `use` after each change."""
         self._subscribers.append(use)
@@ -72,6 +97,34 @@ class FollowedClientCas:
             self._notify()
 
         return change
+
+    def _exempt_own(self) -> None:
+        own = (*self._own.trusted, *self._own.retired)
+        self.crls.exempt({key for ca in own for key in key_identities(ca)})
+
+    def _prepare_crls(self) -> Callable[[], None]:
+        """Read the CRLs, in a thread once the server runs. Raises ConfigError."""
+        cas = list(self._own.trusted)
+        for key, path in self._ca_files.items():
+            if path:
+                cas += _parse(key, self._files.read(path))
+        found: list[Crl] = []
+        for path in self._crl_files:
+            try:
+                found += verified_crls(self._files.read(path, MAX_CRL_BYTES), cas)
+            except PkiError as error:
+                raise ConfigError(f"client-crl-file: {path}: {error}") from None
+        try:
+            crls = newest_crls(found, self.crls.crls)
+        except PkiError as error:
+            raise ConfigError(f"client-crl-file: {error}") from None
+        revoked = revoked_anchors(cas, crls.values())
+
+        def use() -> None:
+            self.crls.replace(crls, revoked)
+            self._notify()
+
+        return use
 
     def _notify(self) -> None:
         for use in self._subscribers:
@@ -84,6 +137,7 @@ class FollowedClientCas:
                 self.bundles.replace_clients(self._own.trusted)
             except ConfigError as error:
                 log.error("the CAs of clients stay as they are: %s", error)
+        self._exempt_own()
         self._notify()
 
     def _replace_clients(self, data: bytes) -> None:

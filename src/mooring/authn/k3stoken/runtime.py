@@ -18,7 +18,7 @@ from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.settings.storage import StorageSettings
 from mooring.trust.k3s.acceptedtokens import AcceptedTokens, decode_former, digest
-from mooring.trust.k3s.agenttoken import parse_agent_token
+from mooring.trust.k3s.agenttoken import check_agent_token, parse_agent_token
 from mooring.trust.k3s.settings import K3sSettings
 from mooring.trust.sharedkeys.servertoken import parse_token
 from mooring.trust.sharedkeys.settings import SharedKeysSettings
@@ -80,7 +80,7 @@ class _Sources:
             if self._former is not None and not _exists(self._server):
                 return None
             try:
-                return parse_token(self._host.files.read(str(self._server)))
+                return parse_token(self._host.files.read(str(self._server)), self._shared.least_token_length)
             except ConfigError as error:
                 raise ConfigError(f"{self._server}: {error}") from None
         if self._shared.server_token is None:
@@ -90,9 +90,15 @@ class _Sources:
     def _agent_digest(self) -> bytes | None:
         if self._agent is not None:
             return digest(
-                parse_agent_token(self._host.files.read(str(self._agent)), f"agent-token-file: {self._agent}")
+                parse_agent_token(
+                    self._host.files.read(str(self._agent)),
+                    f"agent-token-file: {self._agent}",
+                    self._shared.least_token_length,
+                )
             )
         token = self._settings.agent_token
+        if token is not None:
+            check_agent_token(token, "agent-token", self._shared.least_token_length)
         return None if token is None else digest(token)
 
 

@@ -27,6 +27,7 @@ from mooring.authn.oidc.issuer import IssuerConfig, JwtIssuer
 from mooring.authn.oidc.provider import discover
 from mooring.authn.oidc.settings import OidcSettings
 from mooring.authn.serviceaccount.settings import ServiceAccountSettings
+from mooring.clock import wait_until
 from mooring.errors import ConfigError
 from mooring.trust.oidc.discovery import ProviderError
 
@@ -191,7 +192,7 @@ class Issuers:
             if not issuer.problem and issuer.published is not None:
                 if before:
                     log.info("the keys of the issuer %s are known", issuer.config.url)
-                await self._host.clock.sleep(issuer.published.life.total_seconds())
+                await wait_until(self._host.clock, self._host.clock.now() + issuer.published.life)
             else:
                 if issuer.problem != before:
                     log.warning("the issuer %s does not give its keys: %s", issuer.config.url, issuer.problem)

@@ -75,7 +75,7 @@ class RecoveryAuthenticator:
             peer = retired
         if not peer.common_name.startswith(NODE_PREFIX) or peer.organizations != (NODES,):
             return Rejected(NOT_A_NODE, f'the certificate is that of "{peer.common_name}"')
-        return rejection(peer, views, now, self._checks) or Accepted(_user(peer))
+        return rejection(peer, views, now, self._checks) or Accepted(_user(peer), certificate=peer)
 
     def _verified_under_retired(self, chain: Sequence[bytes]) -> VerifiedPeer | None:
         """Return the identity under a retired CA; None when none verifies it."""

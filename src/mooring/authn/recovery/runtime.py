@@ -9,6 +9,7 @@ from __future__ import annotations
 from mooring.authn.host import Configured, Host, Running
 from mooring.authn.recovery.authenticator import RecoveryAuthenticator
 from mooring.authn.recovery.settings import OFF, RecoverySettings
+from mooring.authn.x509.checks import with_crls
 from mooring.pki.x509.verify import ClientTrust
 
 
@@ -19,11 +20,12 @@ def build(config: Configured, host: Host) -> Running | None:
     cas = host.client_cas
 
     def clients() -> ClientTrust:
-        return ClientTrust(cas.clients, cas.issuing)
+        return ClientTrust(cas.clients, cas.issuing, cas.distrusted)
 
     def retired() -> ClientTrust:
-        return ClientTrust(cas.retired, cas.retired)
+        gone = (one for one in cas.distrusted if one not in cas.retired)
+        return ClientTrust(cas.retired, cas.retired, gone)
 
-    authenticator = RecoveryAuthenticator(clients(), retired=retired())
+    authenticator = RecoveryAuthenticator(clients(), with_crls(cas.crls), retired())
     cas.subscribe(lambda: authenticator.replace(clients(), retired()))
     return Running(authenticators=(authenticator,), turned_on_by="node-recovery")

@@ -25,6 +25,7 @@ from mooring.authn.impersonation import unescaped_key
 from mooring.authn.requestheader.reasons import NAME_NOT_ALLOWED, NO_USER_HEADER
 from mooring.authn.requestheader.settings import HeaderNames
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
+from mooring.authn.x509.checks import CHECKS, Check
 from mooring.authn.x509.peers import Peers
 from mooring.identity import UserInfo
 from mooring.pki.x509.verify import ClientTrust, VerifiedPeer
@@ -40,15 +41,22 @@ class RequestHeaderAuthenticator:
     name = "request-header"
     judges = CONNECTION
 
-    def __init__(self, trust: ClientTrust, names: HeaderNames, allowed_names: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        trust: ClientTrust,
+        names: HeaderNames,
+        allowed_names: Iterable[str] = (),
+        checks: Sequence[Check] = CHECKS,
+    ) -> None:
         """`allowed_names`: common names that may speak for others; none: every certificate of these CAs."""
+        self._checks = checks
         self._names = names
         self._allowed = frozenset(allowed_names)
         self.replace(trust)
 
     def replace(self, trust: ClientTrust) -> None:
         """Verify under these CAs from now on, and no others."""
-        self._peers = Peers(trust, self._judge_proxy)
+        self._peers = Peers(trust, self._judge_proxy, checks=self._checks)
 
     def _judge_proxy(self, peer: VerifiedPeer) -> Verdict:
         if self._allowed and peer.common_name not in self._allowed:
@@ -67,7 +75,10 @@ class RequestHeaderAuthenticator:
             return NotMine(NO_USER_HEADER)
         groups = tuple(value for name in names.groups for value in headers(name) if value)
         extra = MappingProxyType(dict(self._read_extra(credentials)))
-        return Accepted(UserInfo(username, _first_value(headers, names.uid), groups, extra))
+        return Accepted(
+            UserInfo(username, _first_value(headers, names.uid), groups, extra),
+            certificate=self._peers.peer(credentials),
+        )
 
     def _read_extra(self, credentials: Credentials) -> Mapping[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mooring.authn.host import Configured, Host, Running
 from mooring.authn.requestheader.authenticator import RequestHeaderAuthenticator
 from mooring.authn.requestheader.settings import RequestHeaderSettings
+from mooring.authn.x509.checks import with_crls
 from mooring.pki.x509.verify import ClientTrust
 
 
@@ -15,6 +16,11 @@ def build(config: Configured, host: Host) -> Running | None:
     if names is None:
         return None
     cas = host.client_cas
-    authenticator = RequestHeaderAuthenticator(ClientTrust(cas.proxies), names, settings.requestheader_allowed_names)
-    cas.subscribe(lambda: authenticator.replace(ClientTrust(cas.proxies)))
+    authenticator = RequestHeaderAuthenticator(
+        ClientTrust(cas.proxies, (), cas.distrusted),
+        names,
+        settings.requestheader_allowed_names,
+        with_crls(cas.crls),
+    )
+    cas.subscribe(lambda: authenticator.replace(ClientTrust(cas.proxies, (), cas.distrusted)))
     return Running(authenticators=(authenticator,), turned_on_by="requestheader-client-ca-file")

@@ -14,7 +14,7 @@ Rules kept here (docs/protocol/authentication.md#webhook, docs/protocol/authenti
 6. A decision of the webhook is remembered for TTL, a failure never; an error text counts as a failure. Rejections are remembered
    apart, so that a storm of bad tokens evicts no good one.
 7. Names are taken as they come, `system:masters` too: the operator who configures a webhook trusts it with every identity
-   (THREAT_MODEL.md).
+   (docs/threats/outside-services.md).
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from mooring.api.view import Views
 from mooring.authn.authenticator import CONNECTION
 from mooring.authn.credentials import Credentials
 from mooring.authn.verdict import Accepted, NotMine, Verdict
+from mooring.authn.x509.checks import CHECKS, Check
 from mooring.authn.x509.peers import MAX_REMEMBERED, Peers
 from mooring.authn.x509.reasons import NO_COMMON_NAME
 from mooring.identity import CREDENTIAL_ID, UserInfo
@@ -33,13 +34,16 @@ class ClientCertificateAuthenticator:
     name = "client-certificate"
     judges = CONNECTION
 
-    def __init__(self, trust: ClientTrust, max_remembered: int = MAX_REMEMBERED) -> None:
+    def __init__(
+        self, trust: ClientTrust, max_remembered: int = MAX_REMEMBERED, checks: Sequence[Check] = CHECKS
+    ) -> None:
         self._max_remembered = max_remembered
+        self._checks = checks
         self.replace(trust)
 
     def replace(self, trust: ClientTrust) -> None:
         """Verify under these CAs from now on, and no others."""
-        self._peers = Peers(trust, _verdict, self._max_remembered)
+        self._peers = Peers(trust, _verdict, self._max_remembered, self._checks)
 
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
         return self._peers.judged(credentials, views, now) if credentials.peer else _NOT_MINE
@@ -49,4 +53,4 @@ def _verdict(peer: VerifiedPeer) -> Verdict:
     if not peer.common_name:
         return NotMine(NO_COMMON_NAME)
     extra = MappingProxyType({CREDENTIAL_ID: (peer.credential_id,)})
-    return Accepted(UserInfo(peer.common_name, peer.uid, peer.organizations, extra))
+    return Accepted(UserInfo(peer.common_name, peer.uid, peer.organizations, extra), certificate=peer)

@@ -5,35 +5,52 @@ Rules kept here:
 * Every certificate that verifies is checked: those of users and nodes, those of authenticating proxies, and those that ask for
   recovery after their end.
 * The first rejection counts. The caller sees 401 only; the reason and the detail are for the operator.
-* A result holds until one of the views changes. A check therefore reads nothing but its arguments, and `now` serves the detail of
-  a rejection only: no certificate begins to fail a check by time alone.
+* A result holds until one of the views changes, or the `state` of a check. A check reads nothing but its arguments and what its
+  `state` speaks for. Without a `state`, `now` serves the detail of a rejection only: no certificate begins to fail by time alone.
+* `CHECKS` are the same on all servers. The CRLs of a server's own files are one check more (`with_crls`).
 * A check costs a few lookups by name. It never lists a view, because it runs for each certificate after each change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from mooring.api.view import Views
+from mooring.authn.host import Crls
 from mooring.authn.verdict import Rejected
 from mooring.authn.x509 import denylist, membership
-from mooring.pki.x509.verify import VerifiedPeer
+from mooring.pki.x509.checkedpeer import CheckedPeer
+
+
+def stateless(now: datetime) -> Hashable:
+    """Return the state of a check that reads views alone."""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check of a verified certificate. `reads`: plurals of the views that `rejection` reads."""
+    """One check of a verified certificate. `reads`: plurals of the views that `rejection` reads.
+
+    `state`: returns another value when `rejection` may have another result although no view has changed.
+    """
 
     reads: tuple[str, ...]
-    rejection: Callable[[VerifiedPeer, Views, datetime], Rejected | None]
+    rejection: Callable[[CheckedPeer, Views, datetime], Rejected | None]
+    state: Callable[[datetime], Hashable] = stateless
 
 
 CHECKS: tuple[Check, ...] = (
     Check(denylist.READS, denylist.revoked),
     Check(membership.READS, membership.ended_or_replaced),
 )
+
+
+def with_crls(crls: Crls) -> tuple[Check, ...]:
+    """Return the checks of a server with these CRLs."""
+    return (*CHECKS, Check((), crls.rejection, crls.state))
+
 
 READ_PLURALS: tuple[str, ...] = tuple(dict.fromkeys(plural for check in CHECKS for plural in check.reads))
 """Plurals of all kinds that the checks read. A change of one of them calls for another look at open connections."""
@@ -46,7 +63,7 @@ def revisions(views: Views, plurals: Sequence[str] = READ_PLURALS) -> Revisions:
     return tuple([views[plural].revision for plural in plurals])
 
 
-def rejection(peer: VerifiedPeer, views: Views, now: datetime, checks: Sequence[Check] = CHECKS) -> Rejected | None:
+def rejection(peer: CheckedPeer, views: Views, now: datetime, checks: Sequence[Check] = CHECKS) -> Rejected | None:
     """Return the first rejection of the checks, or None when the certificate passes them all."""
     for check in checks:
         found = check.rejection(peer, views, now)

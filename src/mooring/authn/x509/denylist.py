@@ -2,13 +2,19 @@
 
 Rules kept here:
 * The name of an entry follows from what it revokes, so the view itself is the index: a certificate costs four lookups by name,
-  however long the denylist is.
+  however long the denylist is, and three more for each intermediate above it.
+* Every certificate of the path is looked up, apart from the CAs of the cluster, which are replaced and not revoked. A key is looked
+  up by its bytes in the certificate and by its normal form.
+* A certificate that the server knew at the write of a node's entry is revoked whatever the clock said when it was issued: one that
+  ran ahead then, or that was behind at the revocation, would otherwise leave it good.
 * A certificate of a node is revoked by name when it was issued before `issuedBefore`. The moment of issue is the begin of the
-  certificate, plus BACKDATE under the cluster's own CAs (`VerifiedPeer.issued_at`). For another CA the begin counts, which may
+  certificate, plus BACKDATE under the cluster's own CAs (`CheckedPeer.issued_at`). For another CA the begin counts, which may
   also catch a certificate that was issued up to five minutes later.
-* A certificate is of a node when its common name is, whatever its groups.
-* The presence of the entry counts, and not its `expiresAt`. An entry that lacks `issuedBefore` revokes every certificate of the
-  node.
+* A certificate is of a node when its common name is, whatever its groups, or when it is bound to the node's machine.
+* An entry that cannot be read is present: its name says what it revokes. The entry of a node, which revokes up to a moment, then
+  leaves every certificate of the node undecided.
+* The presence of the entry counts, and not its `expiresAt`. An entry that lacks `issuedBefore`, as another API server stores it,
+  revokes up to the moment of its creation (`certificaterevocation.issued_before`).
 """
 
 from __future__ import annotations
@@ -17,40 +23,72 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from mooring.api.meta.printcolumns import spec_of
-from mooring.api.mooring.certificaterevocation import PLURAL, key_entry, node_entry, serial_entry, time_of
+from mooring.api.mooring.certificaterevocation import (
+    PLURAL,
+    issued_before,
+    key_entry,
+    known_serial_numbers,
+    node_entry,
+    revokes_known,
+    serial_entry,
+)
 from mooring.api.view import View, Views
 from mooring.apimachinery.schema import Obj
+from mooring.authn.reasons import UNREADABLE
 from mooring.authn.verdict import Rejected
 from mooring.authn.x509.reasons import CERTIFICATE_REVOKED, KEY_REVOKED, NODE_REVOKED
-from mooring.identity import NODE_PREFIX
-from mooring.pki.x509.verify import VerifiedPeer
+from mooring.pki.x509.checkedpeer import CheckedPeer, PathCertificate
 
 READS = (PLURAL,)
 
 
-def revoked(peer: VerifiedPeer, views: Views, now: datetime) -> Rejected | None:
+def revoked(peer: CheckedPeer, views: Views, now: datetime) -> Rejected | None:
     """Return the rejection of a revoked certificate; None when no entry concerns it."""
-    for reason, entry in _entries(peer, views[PLURAL]):
+    for reason, entry in entries_about(peer, views[PLURAL]):
         return Rejected(reason, _detail(entry))
+    return _unreadable(peer, views[PLURAL])
+
+
+def _names(peer: CheckedPeer) -> tuple[tuple[str, str], ...]:
+    """Return the names of the entries whose presence revokes the certificate, with their reason codes."""
+    return tuple(name for one in peer.path for name in _names_of(one))
+
+
+def _names_of(certificate: PathCertificate) -> Iterator[tuple[str, str]]:
+    yield CERTIFICATE_REVOKED, serial_entry(certificate.serial_number)
+    yield CERTIFICATE_REVOKED, serial_entry(certificate.serial_number, certificate.issuer)
+    for key in certificate.public_keys:
+        yield KEY_REVOKED, key_entry(key)
+
+
+def _unreadable(peer: CheckedPeer, denylist: View) -> Rejected | None:
+    """Return the rejection of a certificate that an entry concerns which cannot be read."""
+    for reason, name in _names(peer):
+        if problem := denylist.problem(name):
+            return Rejected(reason, f"{PLURAL}/{name}, which cannot be read: {problem}")
+    if peer.node_name:
+        name = node_entry(peer.node_name)
+        if problem := denylist.problem(name):
+            return Rejected(UNREADABLE, f"{PLURAL}/{name} cannot be read: {problem}", is_undecided=True)
     return None
 
 
-def _entries(peer: VerifiedPeer, denylist: View) -> Iterator[tuple[str, Obj]]:
+def entries_about(peer: CheckedPeer, denylist: View) -> Iterator[tuple[str, Obj]]:
     """Yield the entries that concern the certificate, with their reason codes."""
-    serial_number = f"{peer.serial_number:x}"
-    for reason, name in (
-        (CERTIFICATE_REVOKED, serial_entry(serial_number)),
-        (CERTIFICATE_REVOKED, serial_entry(serial_number, peer.issuer)),
-        (KEY_REVOKED, key_entry(peer.public_key)),
-    ):
+    for reason, name in _names(peer):
         if (entry := denylist.get(name)) is not None:
             yield reason, entry
-    if peer.common_name.startswith(NODE_PREFIX):
-        entry = denylist.get(node_entry(peer.common_name.removeprefix(NODE_PREFIX)))
+    if peer.node_name:
+        entry = denylist.get(node_entry(peer.node_name))
         if entry is not None:
-            before = time_of(spec_of(entry), "issuedBefore")
-            if before is None or peer.issued_at < before:
+            before = issued_before(entry)
+            if before is None or peer.issued_at < before or _was_known(peer, entry):
                 yield NODE_REVOKED, entry
+
+
+def _was_known(peer: CheckedPeer, entry: Obj) -> bool:
+    """Return true for a certificate that existed when an entry was written that revokes up to its own writing."""
+    return revokes_known(entry) and peer.path[0].serial_number in known_serial_numbers(spec_of(entry))
 
 
 def _detail(entry: Obj) -> str:

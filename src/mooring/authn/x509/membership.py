@@ -3,6 +3,13 @@
 Rules kept here:
 * The common name `system:node:<name>` decides, whoever issued the certificate. A name without a NodeIdentity restricts none: an
   administrator may make certificates of nodes by hand.
+* A NodeIdentity or a Node that cannot be read is not the absence of one. Certificates of this name do not count until it can be
+  read again, and no other certificate is concerned.
+* A Node that was deleted before the store was restored, and that is not settled, ends the certificates of its name, whether or not
+  the store has the Node or the NodeIdentity. While the list of these cannot be read, or is not complete, no certificate of a node
+  counts.
+* A certificate of a user that all machines share names its machine, and is recorded as one of its companions. It ends with the
+  membership and with the ownership of the name, and counts for nothing where the machine has no NodeIdentity.
 * The end of the membership is told before the key: the remedies differ.
 """
 
@@ -11,28 +18,53 @@ from __future__ import annotations
 from datetime import datetime
 
 from mooring.api.meta.printcolumns import spec_of
-from mooring.api.mooring.membership import has_ended, may_use_name
+from mooring.api.mooring import ends
+from mooring.api.mooring.membership import has_companion, has_ended, may_use_name
 from mooring.api.mooring.nodeidentity import PLURAL
 from mooring.api.view import Views
+from mooring.authn.reasons import UNREADABLE
 from mooring.authn.verdict import Rejected
 from mooring.authn.x509.reasons import NODE_DELETED, NODE_KEY_REPLACED
 from mooring.identity import NODE_PREFIX
-from mooring.pki.x509.verify import VerifiedPeer
+from mooring.pki.x509.checkedpeer import CheckedPeer
 
 NODES = "nodes"
-READS = (PLURAL, NODES)
+READS = (PLURAL, NODES, ends.CONFIG_MAPS)
 
 
-def ended_or_replaced(peer: VerifiedPeer, views: Views, now: datetime) -> Rejected | None:
+def ended_or_replaced(peer: CheckedPeer, views: Views, now: datetime) -> Rejected | None:
     """Return the rejection of a certificate whose node is no member, or has another key; None for every other certificate."""
-    if not peer.common_name.startswith(NODE_PREFIX):
+    name = peer.node_name
+    if not name:
         return None
-    name = peer.common_name.removeprefix(NODE_PREFIX)
+    is_companion = not peer.common_name.startswith(NODE_PREFIX)
     identity = views[PLURAL].get(name)
+    remembered = ends.ended(views, ends.End.NODE, name)
+    if remembered is not None:
+        detail = f"the Node with uid {remembered.get('uid')} was deleted before the store was restored"
+        return Rejected(NODE_DELETED, detail)
     if identity is None:
-        return None
-    if has_ended(identity, views[NODES].get(name)):
-        return Rejected(NODE_DELETED, f"{PLURAL}/{name}: the Node with uid {spec_of(identity)['nodeUID']} was deleted")
-    if not may_use_name(identity, peer.public_key, f"sha256:{peer.fingerprint}"):
+        gone = Rejected(NODE_KEY_REPLACED, f"{PLURAL}/{name} does not exist") if is_companion else None
+        return _undecided(PLURAL, name, views) or gone or _undecided_ends(views)
+    node = views[NODES].get(name)
+    if has_ended(identity, node):
+        uid = spec_of(identity).get("nodeUID", "")
+        detail = f"{PLURAL}/{name}: the Node with uid {uid} was deleted" if uid else f"nodes/{name} is being deleted"
+        return _undecided(NODES, name, views) or Rejected(NODE_DELETED, detail)
+    if is_companion:
+        is_known = has_companion(identity, peer.public_key)
+    else:
+        is_known = may_use_name(identity, peer.public_key, f"sha256:{peer.fingerprint}")
+    if not is_known:
         return Rejected(NODE_KEY_REPLACED, f"{PLURAL}/{name} does not list {peer.public_key}")
-    return None
+    return _undecided_ends(views)
+
+
+def _undecided_ends(views: Views) -> Rejected | None:
+    problem = ends.unknown(views, ends.End.NODE)
+    return Rejected(UNREADABLE, problem, is_undecided=True) if problem else None
+
+
+def _undecided(plural: str, name: str, views: Views) -> Rejected | None:
+    problem = views[plural].problem(name)
+    return Rejected(UNREADABLE, f"{plural}/{name} cannot be read: {problem}", is_undecided=True) if problem else None

@@ -7,22 +7,23 @@ Rules kept here (docs/protocol/authentication.md#client-certificates):
 2. Verified chains are also remembered across connections (bounded, oldest out): a client that opens a connection for each
    request, as kubectl does, pays for the walk once. Only time can end the validity of a verified chain, and it is always checked.
 3. A verified certificate must pass the checks of `mooring.authn.x509.checks`. Their result is remembered with the revisions of the
-   views that they read, and the checks run again once a revision differs.
+   views that they read and the states of the checks, and the checks run again once one of them differs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from mooring.api.view import Views
 from mooring.authn.credentials import Credentials
 from mooring.authn.verdict import Rejected, Verdict
-from mooring.authn.x509.checks import CHECKS, Check, Revisions, rejection, revisions
+from mooring.authn.x509.checks import CHECKS, Check, Revisions, rejection, revisions, stateless
 from mooring.pki.errors import PeerCertificateError
 from mooring.pki.x509.verify import ClientTrust, VerifiedPeer, valid_at
 
+States = tuple[Hashable, ...]
 MAX_REMEMBERED = 4096  # chains of about 1 kB: as many as a large cluster has nodes, 8 MB at the most
 _OF_TIME = frozenset({"expired", "not-yet-valid"})
 
@@ -31,14 +32,15 @@ _OF_TIME = frozenset({"expired", "not-yet-valid"})
 class _Known:
     """Remembered verdict about one chain. `peer` is None for a chain that does not verify.
 
-    `rejection` is that of the checks at `checked_at`, the revisions of the views that they read; None there: not checked yet.
+    `rejection` is that of the checks at `checked_at`, the revisions of the views that they read and their states; None there: not
+    checked yet.
     """
 
     chain: tuple[bytes, ...]
     verdict: Verdict
     peer: VerifiedPeer | None = None
     rejection: Rejected | None = None
-    checked_at: Revisions | None = None
+    checked_at: tuple[Revisions, States] | None = None
 
     def holds(self, chain: tuple[bytes, ...], now: datetime) -> bool:
         """Return whether the verdict is about this chain and its dates still hold."""
@@ -60,6 +62,7 @@ class Peers:
         self._max_remembered = max_remembered
         self._checks = checks
         self._reads = tuple(dict.fromkeys(plural for check in checks for plural in check.reads))
+        self._states = tuple(check.state for check in checks if check.state is not stateless)
         self._accepted: dict[tuple[bytes, ...], _Known] = {}
 
     def judged(self, credentials: Credentials, views: Views, now: datetime) -> Verdict:
@@ -67,11 +70,17 @@ class Peers:
         known = self._known(credentials, now)
         if known.peer is None:
             return known.verdict
-        current = revisions(views, self._reads)
+        current = revisions(views, self._reads), tuple([state(now) for state in self._states])
         if known.checked_at != current:
             known.rejection = rejection(known.peer, views, now, self._checks)
-            known.checked_at = current
+            undecided = known.rejection is not None and known.rejection.is_undecided
+            known.checked_at = None if undecided else current  # what can be read again has the revision that it had
         return known.rejection or known.verdict
+
+    def peer(self, credentials: Credentials) -> VerifiedPeer | None:
+        """Return the peer that `judged` has verified on this connection."""
+        known = credentials.memo.known.get(self)
+        return known.peer if isinstance(known, _Known) else None
 
     def _known(self, credentials: Credentials, now: datetime) -> _Known:
         """Return the verdict about the chain alone, from memory where it still holds."""

@@ -13,6 +13,9 @@ KEY_REVOKED = "certificate-key-revoked"
 NODE_REVOKED = "certificate-node-revoked"
 NODE_DELETED = "node-deleted"
 NODE_KEY_REPLACED = "node-key-replaced"
+CRL_REVOKED = "certificate-on-crl"
+CRL_MISSING = "crl-missing"
+CRL_NOT_CURRENT = "crl-not-current"
 
 _REVOKED_IN_ERROR = (
     "If the revocation was a mistake, delete the entry that the detail names: kubectl delete certificaterevocation."
@@ -41,6 +44,14 @@ REASONS: Mapping[str, Reason] = MappingProxyType(
             "The certificate, or a CA above it, is not for clients.",
             "Have one issued with extended key usage clientAuth; a server's certificate is none.",
         ),
+        "retired-ca": Reason(
+            "A CA of the chain has a key that a rollover of the cluster's CA retired, whoever certified it.",
+            "Have a certificate issued by the CA that the cluster has now; a machine joins again.",
+        ),
+        "bad-serial-number": Reason(
+            "The serial number is zero, negative or longer than 20 octets, so that it could not be revoked.",
+            NEW_CERTIFICATE,
+        ),
         "bad-uid": Reason("The certificate holds two UIDs, or one that is not text.", NEW_CERTIFICATE),
         CERTIFICATE_REVOKED: Reason(
             "The serial number of the certificate is revoked.", f"{NEW_CERTIFICATE} {_REVOKED_IN_ERROR}"
@@ -62,6 +73,18 @@ REASONS: Mapping[str, Reason] = MappingProxyType(
             "The name of the node belongs to another key by now: another machine joined under it after the certificate was issued.",
             "See which keys have the name: kubectl get nodeidentity NAME --output yaml. To give this machine the name, delete the "
             "Node and let the machine join again.",
+        ),
+        CRL_REVOKED: Reason(
+            "The certificate, or one above it, is on the CRL of its CA.",
+            f"{NEW_CERTIFICATE} If the revocation was a mistake, the CA issues a CRL without it: write it to client-crl-file.",
+        ),
+        CRL_MISSING: Reason(
+            "With client-crl-required: no CRL of the CA that issued the certificate was read. The caller got 503.",
+            "Write the CRL of that CA to client-crl-file. For an intermediate, its certificate belongs into client-ca-file.",
+        ),
+        CRL_NOT_CURRENT: Reason(
+            "With client-crl-required: the CRL of the CA is past its nextUpdate or begins later. The caller got 503.",
+            "Write the CRL that the CA has published since to client-crl-file, and compare the clocks.",
         ),
         NO_COMMON_NAME: Reason(
             "The certificate is good but names no user: its subject has no common name.", NEW_CERTIFICATE

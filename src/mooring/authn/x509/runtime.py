@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mooring.authn.host import ALWAYS, Configured, Host, Running
 from mooring.authn.x509.authenticator import ClientCertificateAuthenticator
+from mooring.authn.x509.checks import with_crls
 from mooring.authn.x509.settings import ClientCertificateSettings
 from mooring.pki.x509.verify import ClientTrust
 
@@ -11,7 +12,8 @@ from mooring.pki.x509.verify import ClientTrust
 def build(config: Configured, host: Host) -> Running:
     """Return the authenticator of client certificates, which is always on."""
     cas = host.client_cas
-    authenticator = ClientCertificateAuthenticator(ClientTrust(cas.clients, cas.issuing))
-    cas.subscribe(lambda: authenticator.replace(ClientTrust(cas.clients, cas.issuing)))
+    trust = ClientTrust(cas.clients, cas.issuing, cas.distrusted)
+    authenticator = ClientCertificateAuthenticator(trust, checks=with_crls(cas.crls))
+    cas.subscribe(lambda: authenticator.replace(ClientTrust(cas.clients, cas.issuing, cas.distrusted)))
     replaced = bool(config[ClientCertificateSettings].client_ca_file)
     return Running(authenticators=(authenticator,), turned_on_by="client-ca-file" if replaced else ALWAYS)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mooring.errors import ConfigError
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import TEXT
+from mooring.settings.kinds import BOOLEAN, COMMA_SEPARATED, TEXT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,3 +23,18 @@ class ClientCertificateSettings(Settings):
         default_note="the cluster's CA",
         metavar="FILE",
     )
+    client_crl_file: tuple[str, ...] = setting(
+        COMMA_SEPARATED,
+        default=(),
+        meaning="CRLs, in PEM or DER, of the CAs that verify client certificates; read again when a file changes.",
+        metavar="FILE",
+    )
+    client_crl_required: bool = setting(
+        BOOLEAN,
+        default=False,
+        meaning="Accept no client certificate of another CA than the cluster's while there is no current CRL of it.",
+    )
+
+    def __post_init__(self) -> None:
+        if self.client_crl_required and not self.client_crl_file:
+            raise ConfigError("client-crl-required: it needs client-crl-file")

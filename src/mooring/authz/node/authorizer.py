@@ -13,13 +13,16 @@ Rules kept here (docs/protocol/node-authorization.md; reasons worded as kube-api
 6. ResourceSlices: create; list, watch and deletecollection with the field selector `spec.nodeName=<itself>`.
    PodCertificateRequests: nothing, because they are beta and off in Kubernetes 1.36.
 7. Every other request follows the static rules of the ClusterRole `system:node`.
-8. The authorizer never denies.
+8. A node whose membership has ended gets nothing, however it authenticated.
+9. The authorizer never denies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from mooring.api.mooring.membership import has_ended
+from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.view import FixedView, Views
 from mooring.apimachinery.selectors import parse_field_selector
 from mooring.authz.attributes import Attributes
@@ -44,7 +47,7 @@ _OBJECT_VERBS = frozenset({"get", "update", "patch", "delete"})
 _STATIC_RULES = compile_rules(NODE_RULES)
 _ALLOW = Decision(Ruling.ALLOW)
 _NOT_A_NODE = Decision(Ruling.NO_OPINION)
-_NO_PODS = FixedView()
+_EMPTY = FixedView()
 
 
 class NodeAuthorizer:
@@ -62,6 +65,8 @@ class NodeAuthorizer:
             return _NOT_A_NODE
         if not node:
             return _no_opinion(f'unknown node for user "{attributes.user.username}"')
+        if has_ended(views.get(IDENTITIES, _EMPTY).get(node), views.get("nodes", _EMPTY).get(node)):
+            return _no_opinion(f"the Node '{node}' was deleted, which ended the membership of this machine")
         authorize = _AUTHORIZE.get((attributes.group, attributes.resource))
         if authorize is not None:
             return authorize(node, attributes, lambda: self._decide_by_graph(node, attributes, views))
@@ -74,7 +79,7 @@ class NodeAuthorizer:
         if not attributes.name:
             return _no_opinion("No Object name found")
         target = (attributes.resource, attributes.namespace, attributes.name)
-        if self._graph.related(node, target, views.get("pods", _NO_PODS)):
+        if self._graph.related(node, target, views.get("pods", _EMPTY)):
             return _ALLOW
         return _no_opinion(f"no relationship found between node '{node}' and this object")
 

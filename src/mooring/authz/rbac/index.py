@@ -27,8 +27,16 @@ class Grant:
     order: tuple[NamespacedName, int]
     role_kind: str
     role: NamespacedName
-    description: str
-    """Reason of an allow by this grant, without the leading `RBAC: allowed by `."""
+    binding_kind: str
+    subject: str
+
+    @property
+    def description(self) -> str:
+        """Reason of an allow by this grant, without the leading `RBAC: allowed by `. It is made when it is needed: names of roles
+        may be long, and a binding has many subjects."""
+        namespace, name = self.order[0]
+        printed_name = f"{name}/{namespace}" if namespace else name
+        return f'{self.binding_kind} "{printed_name}" of {self.role_kind} "{self.role[1]}" to {self.subject}'
 
 
 _NONE: dict[NamespacedName, Grant] = {}
@@ -130,20 +138,16 @@ def _order(grant: Grant) -> tuple[NamespacedName, int]:
 
 
 def _grants(binding: Obj, kind: str) -> Iterable[tuple[str, Grant]]:
-    namespace, name = binding_name = namespaced_name(binding)
+    namespace, _ = binding_name = namespaced_name(binding)
     reference = binding.get("roleRef") or {}
-    role_kind, role_name = reference.get("kind", ""), reference.get("name", "")
-    printed_name = f"{name}/{namespace}" if namespace else name
+    role_kind = reference.get("kind", "")
+    role = role_of_binding(role_kind, reference.get("name", ""), namespace)
     for index, subject in enumerate(binding.get("subjects") or ()):
         parse = _SUBJECTS.get(subject.get("kind", ""))
         if parse is None:
             continue
         key, subject_text = parse(subject, namespace)
-        description = f'{kind} "{printed_name}" of {role_kind} "{role_name}" to {subject_text}'
-        yield (
-            key,
-            Grant((binding_name, index), role_kind, role_of_binding(role_kind, role_name, namespace), description),
-        )
+        yield key, Grant((binding_name, index), role_kind, role, kind, subject_text)
 
 
 def _user_subject(subject: Obj, namespace: str) -> tuple[str, str]:

@@ -54,9 +54,13 @@ async def fetch_claims(client: ClusterClient, clock: Clock, limit: timedelta) ->
     """Return (serial number, description) of the certificates in node identities. An identity is written before its certificate
     is signed, so that one may lack a record because it was never issued."""
     try:
-        identities = await _listed(client, NODE_IDENTITIES, clock, limit)
+        return claims_in(await _listed(client, NODE_IDENTITIES, clock, limit))
     except ConfigError:
         return []  # a cluster without node identities
+
+
+def claims_in(identities: Sequence[Obj]) -> list[tuple[str, str]]:
+    """Return (serial number, description) of the certificates in node identities."""
     return [
         (key["serialNumber"], f"a certificate of the node {identity['metadata']['name']}")
         for identity in identities

@@ -1,7 +1,10 @@
 """`mooring audit verify`: verify the records of issued certificates.
 
-Rules kept here: faults are printed on stderr, the first bad record by name, and the exit code is 1. The directory of a server adds
-what is kept outside the store: `lineage.head`, and the key whose signatures are trusted.
+Rules kept here:
+* With --data-dir or flags of a store, the store itself is read, beside a running server too. A server answers from its memory, and
+  a change of the database under it shows there only after its next start.
+* Faults are printed on stderr, the first bad record by name, and the exit code is 1.
+* The directory of a server adds what is kept outside the store: `store.mark`, and the key whose signatures are trusted.
 """
 
 from __future__ import annotations
@@ -9,13 +12,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import click
 
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
-from mooring.cli.audit.records import certificates_in, fetch_claims, fetch_records, fetch_requests
+from mooring.cli.audit.records import certificates_in, claims_in, fetch_claims, fetch_records, fetch_requests
+from mooring.cli.audit.storedrecords import read_stored
 from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.options.declared import settings_options
 from mooring.cli.options.flags import usage
 from mooring.cli.printing.output import echo, print_document
 from mooring.client.cluster import ClusterClient
@@ -24,18 +30,19 @@ from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import load_public_keys, public_key_fingerprint
-from mooring.plane.background.lineagehead import FILE_NAME, read_heads
+from mooring.plane.background.storemark import read_mark
+from mooring.settings.encryption import EncryptionSettings
+from mooring.settings.storage import StorageSettings
 from mooring.trust.lineage.chain import Checkpoint, parse_checkpoint
 from mooring.trust.lineage.verification import Fault, Verified, unrecorded
 from mooring.trust.lineage.verification import verify as verify_records
 
+ENCRYPTION = "encryption_provider_config"
+
 
 @click.command("verify")
-@click.option(
-    "--data-dir",
-    default="",
-    metavar="DIR",
-    help="Data directory of a server: its lineage.head is compared, and its pki/lineage.pub is trusted.",
+@settings_options(
+    [*StorageSettings.declared(), *(one for one in EncryptionSettings.declared() if one.field == ENCRYPTION)]
 )
 @click.option(
     "--checkpoint",
@@ -53,36 +60,51 @@ from mooring.trust.lineage.verification import verify as verify_records
 @click.pass_context
 def verify(
     ctx: click.Context,
-    data_dir: str,
+    /,
     given: Sequence[str],
     key_files: Sequence[str],
     output: str,
     kubeconfig: str,
     context_name: str,
     timeout: timedelta,
+    **values: Any,
 ) -> None:
     """Verify that no record of an issued certificate was changed, cut or reordered.
+
+    With --data-dir the database there is read, or the store of --storage, which a server may be using: a server answers from its
+    memory. The directory's store.mark is compared, and its pki/lineage.pub is trusted. Without them the records are those that a
+    server has.
 
     The exit code is 1 when a fault is found. A cut of the last records is found by the checkpoints of --data-dir and --checkpoint,
     and by certificates that exist without a record.
     """
-    clock = SystemClock()
+    data_dir: str = values["data_dir"]
     with usage():
         checkpoints = [parse_checkpoint(text) for text in given]
     if data_dir:
-        checkpoints += read_heads(Path(data_dir) / FILE_NAME)
+        checkpoints += read_mark(Path(data_dir)).lineage
     trusted = _trusted_keys([*key_files, *([str(Path(data_dir) / "pki/lineage.pub")] if data_dir else [])])
-
-    async def fetch(client: ClusterClient) -> tuple[Verified, Sequence[Fault]]:
-        requests = await fetch_requests(client, clock, timeout)
-        records = await fetch_records(client, clock, timeout)
-        verified = verify_records(records, checkpoints, trusted)
-        since = str(verified.entries[0]["time"]) if verified.entries else ""
-        if not verified.faults:
-            verified.faults += unrecorded(verified.entries, certificates_in(requests, since))
-        return verified, unrecorded(verified.entries, await fetch_claims(client, clock, timeout))
-
-    verified, notices = cluster.run(cluster.selected(kubeconfig, context_name), clock, fetch)
+    settings = StorageSettings.read({**values, "data_dir": str(Path(data_dir).absolute())})
+    if settings.in_memory:
+        raise ConfigError(
+            "storage: memory: is in its server alone; leave the flag out, and records are read through the server"
+        )
+    if _reads_store(settings, given_data_dir=bool(data_dir)):
+        stored = read_stored(settings, EncryptionSettings.read(values))
+        requests, records, claims = stored.requests, stored.records, claims_in(stored.identities)
+    else:
+        if data_dir:
+            echo(
+                f"There is no database in {data_dir}: records are read through the server; name its store with --storage.",
+                err=True,
+            )
+        chosen = cluster.selected(kubeconfig, context_name)
+        requests, records, claims = cluster.run(chosen, SystemClock(), lambda client: _fetch(client, timeout))
+    verified = verify_records(records, checkpoints, trusted)
+    since = str(verified.entries[0]["time"]) if verified.entries else ""
+    if not verified.faults:
+        verified.faults += unrecorded(verified.entries, certificates_in(requests, since))
+    notices = unrecorded(verified.entries, claims)
     if output != "text":
         print_document(document(verified, notices), output)
     else:
@@ -91,6 +113,20 @@ def verify(
             echo(f"Warning: {notice.message}, or it was never issued", err=True)
     if verified.faults:
         ctx.exit(1)
+
+
+def _reads_store(settings: StorageSettings, *, given_data_dir: bool) -> bool:
+    """Return whether the store is read itself: one that was named, or the database of the directory."""
+    is_named = bool(settings.storage or settings.etcd_servers)
+    return is_named or (given_data_dir and Path(settings.storage_url.partition(":")[2]).exists())
+
+
+async def _fetch(client: ClusterClient, limit: timedelta) -> tuple[Sequence[Obj], Sequence[Obj], list[tuple[str, str]]]:
+    """Return the requests, the records and the claims of node identities, in the order in which none is missed."""
+    clock = SystemClock()
+    requests = await fetch_requests(client, clock, limit)
+    records = await fetch_records(client, clock, limit)
+    return requests, records, await fetch_claims(client, clock, limit)
 
 
 def document(verified: Verified, notices: Sequence[Fault]) -> Obj:

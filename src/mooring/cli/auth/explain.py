@@ -35,6 +35,8 @@ from mooring.client.files import read_limited
 from mooring.client.serverversion import NotMooringError, check_is_mooring
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError, ForbiddenError, NotFoundError
+from mooring.pki.errors import PkiError
+from mooring.pki.pem import certificates_among, certificates_pem
 from mooring.trust.discovery.errors import NotKubernetesError
 
 PREFIX = "/debug/authentication"
@@ -54,6 +56,8 @@ _MAY = (
     "The caller is who it claims to be, and may not do this. What it may: kubectl auth can-i --list --as USER; to grant more, bind "
     "a role to the user or to one of its groups."
 )
+_IS_FORBIDDEN = " is forbidden: User "
+"""Part of the reason of every 403 of the authorizers. Other reasons, such as those of admission, say what to do themselves."""
 _LIMITED = (
     "So many wrong credentials came from this address that it is answered late and with 429 for a while, whatever it sends that is "
     "wrong. Find out who guesses there; a right credential is let in at once."
@@ -132,8 +136,16 @@ def _read_credential(token_file: str, certificate_file: str, username: str) -> O
     if token_file:
         return {"token": _read_text(token_file, "token")}
     if certificate_file:
-        return {"certificate": _read_text(certificate_file, "certificate")}
+        return {"certificate": _read_certificates(certificate_file)}
     return {"user": username, "password": _read_password()}
+
+
+def _read_certificates(file: str) -> str:
+    """Return the certificates of a file without a key that stands beside them. Raises ConfigError."""
+    try:
+        return certificates_pem(certificates_among(_read_text(file, "certificate").encode())).decode()
+    except PkiError as error:
+        raise ConfigError(f"{file}: {error}") from None
 
 
 def _read_text(file: str, what: str) -> str:
@@ -238,7 +250,8 @@ def _hints(response: Obj) -> Iterator[tuple[str, list[str]]]:
     if response.get("authenticated") is True:
         return
     if response.get("code") == FORBIDDEN:
-        yield "What to do", [_MAY]
+        if _IS_FORBIDDEN in str(response.get("why", "")):
+            yield "What to do", [_MAY]
         return
     steps = [step for step in response["authenticators"] if isinstance(step.get("reason"), str)]
     judged = {step["reason"] for step in steps if step["reason"] and step.get("name") in _OF_CERTIFICATES}

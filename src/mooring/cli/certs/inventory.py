@@ -1,28 +1,41 @@
 """Inventory of certificates: those that NodeIdentities record, their state, and the entries of the denylist.
 
-Rules kept here: the state follows from the objects alone, as the server's check of certificates does. Whether a node entry revokes
-a certificate is known from the serial numbers that the entry recorded.
+Rules kept here:
+* The state is the verdict of the checks with which the server judges a certificate, on the objects that it judges by: the denylist
+  (`mooring.authn.x509.denylist`) and the membership of the node (`mooring.authn.x509.membership`).
+* A NodeIdentity is written before the certificate is signed, and holds an upper bound of its end. The end, and the moment of issue,
+  are those in the lineage. Without it, for a user who may not read it, the upper bound is shown, and a node entry revokes what it
+  recorded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from mooring.api.meta.printcolumns import spec_of
-from mooring.api.mooring import certificaterevocation, nodeidentity
-from mooring.api.mooring.certificaterevocation import KIND, key_entry, node_entry, serial_entry
+from mooring.api.mooring import certificaterevocation, ends, lineagerecord, nodeidentity
+from mooring.api.mooring.certificaterevocation import KIND, node_entry
+from mooring.api.view import NamespacedName, Views, namespaced_name
 from mooring.apimachinery.schema import Obj
+from mooring.authn.x509 import denylist, membership
 from mooring.client.cluster import ClusterClient
-from mooring.client.serverversion import check_is_mooring
+from mooring.client.serverversion import check_is_mooring, read_version
 from mooring.clock import parse_rfc3339
-from mooring.errors import ConfigError, NotFoundError, PeerError
+from mooring.errors import ConfigError, ForbiddenError, MooringError, NotFoundError, PeerError
+from mooring.identity import NODE_PREFIX
+from mooring.pki.x509.checkedpeer import CheckedPeer, PathCertificate, RecordedPeer
+from mooring.pki.x509.profiles import BACKDATE
+from mooring.trust.gitversion import is_mooring
 
 PLURAL = KIND.resource.plural
 QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"
-VALID, EXPIRED, REVOKED = "valid", "expired", "revoked"
+VALID, EXPIRED, REVOKED, ENDED = "valid", "expired", "revoked", "ended"
+"""States of a certificate. `ended`: the server rejects it, because its node is not a member any more."""
+STATES = (VALID, EXPIRED, REVOKED, ENDED)
+_EARLIEST, _LATEST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 _HEX = frozenset("0123456789abcdef")
 
 
@@ -52,20 +65,52 @@ class KnownCertificate:
         return {key: value for key, value in found.items() if value}
 
 
-@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """View of objects that were fetched."""
+
+    revision = 0
+
+    def __init__(self, objects: Iterable[Obj]) -> None:
+        self._objects = {namespaced_name(obj): obj for obj in objects}
+
+    def get(self, name: str, namespace: str = "") -> Obj | None:
+        return self._objects.get((namespace, name))
+
+    def list(self, namespace: str = "") -> Iterable[Obj]:
+        return [obj for (found, _), obj in self._objects.items() if namespace in ("", found)]
+
+    def changed(self, since: int) -> None:
+        return None
+
+    def problem(self, name: str, namespace: str = "") -> str:
+        return ""
+
+    def unreadable(self, namespace: str = "") -> dict[NamespacedName, str]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """NodeIdentities and entries of the denylist."""
+    """NodeIdentities and entries of the denylist, and what their state follows from."""
 
     identities: Sequence[Obj]
     entries: Sequence[Obj]
+    nodes: Sequence[Obj] | None = None
+    """None for a user who may not read Nodes: whether a membership has ended is then not known."""
+    ends: Sequence[Obj] = ()
+    """The ConfigMap of ends that wait to be settled, if there is one."""
+    warning: str = ""
+    """What the server does not enforce; "" for a Mooring server."""
+    issued: Mapping[str, Obj] = field(default_factory=dict)
+    """Entries of the lineage by serial number."""
 
     def certificates(self, now: datetime) -> Iterator[KnownCertificate]:
         """Yield the certificates of nodes, then those that only an entry of the denylist names."""
-        by_name = {entry["metadata"]["name"]: entry for entry in self.entries}
+        views = self.views()
         shown: set[str] = set()
         for identity in self.identities:
             for key in nodeidentity.keys_of(identity):
-                found = _of_node(identity["metadata"]["name"], key, by_name, now)
+                found = self._of_node(identity["metadata"]["name"], key, views, now)
                 shown.add(found.serial_number)
                 yield found
         for entry in self.entries:
@@ -73,39 +118,126 @@ class Inventory:
             for number in certificaterevocation.known_serial_numbers(spec):
                 if number not in shown:
                     shown.add(number)
+                    recorded_end = spec.get("expiresAt", "") if spec.get("serialNumber") else ""
                     yield KnownCertificate(
                         spec.get("nodeName", ""),
                         number,
                         spec.get("publicKey", ""),
-                        spec.get("expiresAt", "") if spec.get("serialNumber") else "",
+                        self.issued.get(number, {}).get("notAfter") or recorded_end,
                         REVOKED,
                         name,
                         spec.get("reason", ""),
                     )
 
+    def views(self) -> Views:
+        """Return the views that the server's checks read."""
+        return {
+            PLURAL: _Fetched(self.entries),
+            nodeidentity.PLURAL: _Fetched(self.identities if self.nodes is not None else ()),
+            membership.NODES: _Fetched(self.nodes or ()),
+            ends.CONFIG_MAPS: _Fetched(self.ends),
+        }
 
-def _of_node(node: str, key: Obj, by_name: dict[str, Obj], now: datetime) -> KnownCertificate:
-    number = normalized(key.get("serialNumber", ""))
-    public_key, expires = key.get("publicKey", ""), key.get("notAfter", "")
-    entry = by_name.get(serial_entry(number)) or by_name.get(serial_entry(number, key.get("issuer", "")))
-    entry = entry or by_name.get(key_entry(public_key))
-    of_node = by_name.get(node_entry(node))
-    if entry is None and of_node is not None and number in certificaterevocation.known_serial_numbers(spec_of(of_node)):
-        entry = of_node
-    if entry is not None:
-        reason = spec_of(entry).get("reason", "")
-        return KnownCertificate(node, number, public_key, expires, REVOKED, entry["metadata"]["name"], reason)
-    state = EXPIRED if expires and parse_rfc3339(expires) <= now else VALID
-    return KnownCertificate(node, number, public_key, expires, state)
+    def _of_node(self, node: str, key: Obj, views: Views, now: datetime) -> KnownCertificate:
+        number = normalized(key.get("serialNumber", ""))
+        record = self.issued.get(number, {})
+        public_key, expires = key.get("publicKey", ""), record.get("notAfter") or key.get("notAfter", "")
+        peer = RecordedPeer(
+            common_name=f"{NODE_PREFIX}{node}",
+            node_name=node,
+            fingerprint=str(record.get("certificate", "")).removeprefix("sha256:"),
+            serial_number=int(number or "0", 16),
+            public_key=public_key,
+            issuer=key.get("issuer", ""),
+            issued_at=self._issued_at(node, number, record),
+            path=(PathCertificate(number, key.get("issuer", ""), (public_key,)),),
+        )
+        judged = judge(peer, views, now)
+        if judged.state == VALID and expires and parse_rfc3339(expires) <= now:
+            judged = Judged(EXPIRED)
+        return KnownCertificate(node, number, public_key, expires, judged.state, judged.revoked_by, judged.reason)
+
+    def _issued_at(self, node: str, number: str, record: Obj) -> datetime:
+        """Return when a certificate was issued; without a record of it a moment that is before or after the entry of its node."""
+        if record.get("notBefore"):
+            return parse_rfc3339(record["notBefore"]) + BACKDATE
+        name = node_entry(node)
+        of_node = next((one for one in self.entries if one["metadata"]["name"] == name), None)
+        is_known = of_node is not None and number in certificaterevocation.known_serial_numbers(spec_of(of_node))
+        return _EARLIEST if is_known else _LATEST
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Verdict on a certificate: its state, the entry that revokes it, and the reason."""
+
+    state: str
+    revoked_by: str = ""
+    reason: str = ""
+
+
+def judge(peer: CheckedPeer, views: Views, now: datetime) -> Judged:
+    """Return the verdict of the denylist and of the membership on a certificate. Its end and its CA are not judged."""
+    for _, entry in denylist.entries_about(peer, views[PLURAL]):
+        return Judged(REVOKED, entry["metadata"]["name"], spec_of(entry).get("reason", ""))
+    if rejected := denylist.revoked(peer, views, now):
+        return Judged(REVOKED, "", rejected.reason)
+    if rejected := membership.ended_or_replaced(peer, views, now):
+        return Judged(ENDED, "", rejected.reason)
+    return Judged(VALID)
 
 
 async def fetch(client: ClusterClient) -> Inventory:
     """Read the objects. Raises PeerError for a server that does not have these kinds."""
     try:
         entries = (await client.list(PLURAL)).items
-        return Inventory((await client.list(nodeidentity.PLURAL)).items, entries)
+        identities = (await client.list(nodeidentity.PLURAL)).items
     except NotFoundError:
         raise await not_served(client) from None
+    records = await _readable(client, lineagerecord.PLURAL) or ()
+    return Inventory(
+        identities=identities,
+        entries=entries,
+        nodes=await _readable(client, membership.NODES),
+        ends=await _ends(client),
+        warning=await unenforced(client),
+        issued={
+            entry["serialNumber"]: entry
+            for record in records
+            for entry in lineagerecord.entries_of(record)
+            if entry.get("serialNumber")
+        },
+    )
+
+
+async def _readable(client: ClusterClient, plural: str) -> Sequence[Obj] | None:
+    """Return the objects of a kind; None when the user may not read them, or the server does not have the kind."""
+    try:
+        return (await client.list(plural)).items
+    except (ForbiddenError, NotFoundError):
+        return None
+
+
+async def _ends(client: ClusterClient) -> Sequence[Obj]:
+    try:
+        return (await client.get(ends.CONFIG_MAPS, ends.NAME, ends.NAMESPACE),)
+    except (ForbiddenError, NotFoundError):
+        return ()
+
+
+async def unenforced(client: ClusterClient) -> str:
+    """Return the warning that the server does not read the denylist; "" for a Mooring server."""
+    try:
+        version = await read_version(client)
+    except MooringError:
+        version = ""
+    if is_mooring(version):
+        return ""
+    what = f"Kubernetes {version}" if version else "a server that does not say its version"
+    return (
+        f"warning: {client.server} is {what}, not Mooring, and does not read the denylist: it accepts every certificate of its "
+        "CA until the certificate expires"
+    )
 
 
 async def not_served(client: ClusterClient) -> PeerError:

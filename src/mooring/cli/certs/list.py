@@ -13,7 +13,7 @@ import click
 
 from mooring.cli import cluster
 from mooring.cli.certs import inventory
-from mooring.cli.certs.inventory import EXPIRED, REVOKED, VALID, Inventory, KnownCertificate
+from mooring.cli.certs.inventory import STATES, Inventory, KnownCertificate
 from mooring.cli.options.client import kubeconfig_option, output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
@@ -26,7 +26,7 @@ WIDE = ("PUBLIC KEY", "REVOKED BY")
 
 @click.command("list")
 @click.option("--node", default="", metavar="NAME", help="Only certificates of this node.")
-@click.option("--state", type=click.Choice((VALID, EXPIRED, REVOKED)), help="Only certificates in this state.")
+@click.option("--state", type=click.Choice(STATES), help="Only certificates in this state.")
 @output_option("table", "wide", "json", "yaml", "name")
 @kubeconfig_option
 @cluster.timeout_option
@@ -40,11 +40,14 @@ def list_certificates(
         return await cluster.retry(lambda: inventory.fetch(client), clock, timeout)
 
     now = clock.now()
+    known = cluster.run(cluster.selected(kubeconfig, context_name), clock, fetch)
     found = [
         one
-        for one in cluster.run(cluster.selected(kubeconfig, context_name), clock, fetch).certificates(now)
+        for one in known.certificates(now)
         if (not node or one.node == node) and (state is None or one.state == state)
     ]
+    if known.warning:
+        echo(known.warning, err=True)
     _print_list(found, output, now)
 
 

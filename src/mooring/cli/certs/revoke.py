@@ -5,9 +5,14 @@ Rules kept here:
   exists stays as it is. For a node the moment moves to now, so that certificates which were issued since are revoked, too.
 * The end of the entry is that of the certificate where it is known, else the end of the last CA that verifies clients. The entry of
   a key has no end, because another certificate could be issued for it.
+* A CA of the cluster is refused, whether it verifies clients, proxies or servers: the denylist does not concern it, since CAs are
+  replaced. An intermediate CA may be revoked.
 * The caller's own certificate is refused without `--force`: the next command would get 401.
 * After a node was revoked, the command waits until the moment of the revocation has passed: times in certificates have whole
   seconds. A certificate that is issued after the command has returned is not revoked.
+* Another API server stores entries where `mooring controllers` has installed their kind, and goes on accepting the certificates.
+  The command says so, and calls the entry recorded. Such a server sets no moment either: the command gives it, by the server's
+  clock.
 """
 
 from __future__ import annotations
@@ -42,12 +47,21 @@ from mooring.errors import AlreadyExistsError, ApiError, ConfigError, ConflictEr
 from mooring.identity import NODE_PREFIX
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import accepted_public_key, public_key_fingerprint
-from mooring.pki.pem import certificates
+from mooring.pki.pem import certificates, certificates_among
 from mooring.pki.x509 import names
+from mooring.pki.x509.publickeyinfo import key_identities
 from mooring.trust.kubeconfig.model import Selected
 
 _KEY = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
+_END_ACCESS = "To end access there, remove the rights of the user, or replace the CA."
 _SECOND = 1.0
+_CLIENT_CAS = (CLIENT_CAS, CLIENT_CAS_NAMESPACE, "client-ca-file")
+_CLUSTER_CAS = (
+    _CLIENT_CAS,
+    (CLIENT_CAS, CLIENT_CAS_NAMESPACE, "requestheader-client-ca-file"),
+    ("kube-root-ca.crt", "kube-system", "ca.crt"),
+)
+"""Names, namespaces and keys of the ConfigMaps that publish the CAs of clients, proxies and servers."""
 MAX_CONFLICTS = 10
 """Attempts, as in kubectl."""
 
@@ -74,6 +88,16 @@ class Revocation:
         if expires is not None:
             spec["expiresAt"] = rfc3339(expires)
         return spec
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An entry as it is stored, and what was done: `revoked`, `recorded` or `unchanged`."""
+
+    entry: Obj
+    done: str
+    warning: str = ""
+    """What the server does not enforce; "" for a Mooring server."""
 
 
 @click.command("revoke")
@@ -110,7 +134,9 @@ def revoke(
     context_name: str,
     timeout: timedelta,
 ) -> None:
-    """Revoke client certificates: every server of the cluster refuses them within a second, on open connections too.
+    """Revoke client certificates: every Mooring server of the cluster refuses them within a second, on open connections too.
+
+    Another Kubernetes API server does not read the entry, and accepts the certificates until they expire. The command says so.
 
     Exactly one of --serial, --key, --node and --certificate says which. To take a revocation back, delete its entry with kubectl
     delete certificaterevocation.
@@ -118,7 +144,7 @@ def revoke(
     clock = SystemClock()
     with usage():
         subject = _subject(serial, key, node, certificate)
-    leaf = _read_certificate(certificate) if certificate else None
+    leaf = read_certificate(certificate) if certificate else None
     if leaf is not None:
         subject = {"serialNumber": f"{leaf.serial_number:x}"}
     revocation = Revocation(
@@ -130,12 +156,13 @@ def revoke(
     )
     chosen = cluster.selected(kubeconfig, context_name)
 
-    async def work(client: ClusterClient) -> tuple[Obj, str]:
+    async def work(client: ClusterClient) -> Written:
+        await _refuse_ca(client, subject)
         if not force:
             await _refuse_own(chosen, subject, clock)
         return await cluster.retry(lambda: write(client, revocation, clock), clock, timeout)
 
-    _print(*cluster.run(chosen, clock, work), output, dry_run=dry_run)
+    _print(cluster.run(chosen, clock, work), output, dry_run=dry_run)
 
 
 def _subject(serial: str, key: str, node: str, certificate: str) -> dict[str, str]:
@@ -154,11 +181,22 @@ def _subject(serial: str, key: str, node: str, certificate: str) -> dict[str, st
     return {"nodeName": node.removeprefix(NODE_PREFIX)}
 
 
-def _read_certificate(path: str) -> x509.Certificate:
+def read_certificate(path: str) -> x509.Certificate:
+    """Return the first certificate of a file, which may contain its key, too. Raises ConfigError."""
     try:
-        return certificates(read_limited(Path(path)))[0]
+        return certificates_among(read_limited(Path(path)))[0]
     except PkiError as error:
         raise ConfigError(f"{path}: {error}") from None
+
+
+async def _refuse_ca(client: ClusterClient, subject: dict[str, str]) -> None:
+    """Raise ConfigError when the entry names a CA of the cluster: it would change nothing, or take everybody's access."""
+    for ca in [one for key in _CLUSTER_CAS for one in await _published_cas(client, *key)]:
+        if subject.get("serialNumber") == f"{ca.serial_number:x}" or subject.get("publicKey") in key_identities(ca):
+            raise ConfigError(
+                f"this is a CA of the cluster ({names.printable(ca.subject)}), and CAs are replaced, not revoked: use "
+                "mooring ca rollover start --compromised, or remove it from client-ca-file"
+            )
 
 
 async def _refuse_own(chosen: Selected, subject: dict[str, str], clock: Clock) -> None:
@@ -179,38 +217,52 @@ async def _refuse_own(chosen: Selected, subject: dict[str, str], clock: Clock) -
         )
 
 
-async def write(client: ClusterClient, revocation: Revocation, clock: Clock) -> tuple[Obj, str]:
-    """Write the entry. Return it, and `revoked` or `unchanged`. Raises ApiError, PeerError."""
+async def write(client: ClusterClient, revocation: Revocation, clock: Clock) -> Written:
+    """Write the entry. Raises ApiError, PeerError."""
     expires = revocation.expires or await _expiry(client, revocation.subject)
+    warning = await inventory.unenforced(client)
+    now = _moment(client, clock) if warning and "nodeName" in revocation.subject else ""
     obj = {
         "kind": KIND.resource.kind,
         "apiVersion": KIND.resource.api_version,
         "metadata": {"name": revocation.name},
-        "spec": revocation.spec(expires),
+        "spec": revocation.spec(expires) | ({"issuedBefore": now} if now else {}),
     }
     try:
         created = await client.create(PLURAL, obj, dry_run=revocation.dry_run)
-        done = "revoked"
+        is_new = True
     except AlreadyExistsError:
-        created, done = await _write_again(client, revocation)
+        created, is_new = await _write_again(client, revocation, now)
     except NotFoundError:
         raise await inventory.not_served(client) from None
     if "nodeName" in revocation.subject and not revocation.dry_run:
         await clock.sleep(_SECOND)
-    return created, done
+    done = ("recorded" if warning else "revoked") if is_new else "unchanged"
+    return Written(created, done, warning)
 
 
-async def _write_again(client: ClusterClient, revocation: Revocation) -> tuple[Obj, str]:
-    """Return the entry that exists. That of a node revokes until now afterwards."""
+def _moment(client: ClusterClient, clock: Clock) -> str:
+    """Return the time of the server, in the next whole second; that of this machine when the server does not tell its time."""
+    server, here = client.server_time or (clock.now(), clock.now())
+    return rfc3339(server + (clock.now() - here) + timedelta(seconds=1))
+
+
+async def _write_again(client: ClusterClient, revocation: Revocation, now: str) -> tuple[Obj, bool]:
+    """Return the entry that exists, and whether it changed. That of a node revokes until now afterwards.
+
+    `now` is "" for a server that sets the moment to its own time.
+    """
     for left in reversed(range(MAX_CONFLICTS)):
         stored = await client.get(PLURAL, revocation.name)
         if "nodeName" not in revocation.subject:
-            return stored, "unchanged"
+            return stored, False
         changed = deep_copy(stored)
         changed["spec"] |= revocation.spec(None)
-        del changed["spec"]["issuedBefore"]  # the server sets it to its own time
+        changed["spec"].pop("issuedBefore", None)
+        if now:
+            changed["spec"]["issuedBefore"] = max(now, spec_of(stored).get("issuedBefore") or "")
         try:
-            return await client.update(PLURAL, changed, dry_run=revocation.dry_run), "revoked"
+            return await client.update(PLURAL, changed, dry_run=revocation.dry_run), True
         except ConflictError:
             if not left:
                 raise
@@ -221,25 +273,48 @@ async def _expiry(client: ClusterClient, subject: dict[str, str]) -> datetime | 
     """Return the moment after which no certificate that the entry revokes is valid; None when it is not known."""
     if "publicKey" in subject:
         return None
+    # without an end the entry stays until it is deleted
+    return max((ca.not_valid_after_utc for ca in await _published_cas(client, *_CLIENT_CAS)), default=None)
+
+
+async def _published_cas(client: ClusterClient, name: str, namespace: str, key: str) -> tuple[x509.Certificate, ...]:
+    """Return the CAs in a ConfigMap; none where they cannot be read."""
     try:
-        published = await client.get("configmaps", CLIENT_CAS, CLIENT_CAS_NAMESPACE)
-        cas = certificates(published["data"]["client-ca-file"].encode())
+        published = await client.get("configmaps", name, namespace)
+        return certificates(published["data"][key].encode())
     except (ApiError, PkiError, KeyError):
-        return None  # without an end the entry stays until it is deleted
-    return max(ca.not_valid_after_utc for ca in cas)
+        return ()
 
 
-def _print(entry: Obj, done: str, form: str, *, dry_run: bool) -> None:
-    name = entry["metadata"]["name"]
+def _print(written: Written, form: str, *, dry_run: bool) -> None:
+    entry, name = written.entry, written.entry["metadata"]["name"]
+    if written.warning:
+        echo(f"{written.warning}.", err=True)
     if form in ("json", "yaml"):
         output.print_document(entry, form)
     elif form == "name":
         echo(f"{QUALIFIED}/{name}")
     else:
         suffix = " (server dry run)" if dry_run else ""
-        echo(f"{QUALIFIED}/{name} {done}{suffix}")
-        for hint in _hints(spec_of(entry), done):
+        echo(f"{QUALIFIED}/{name} {written.done}{suffix}")
+        for hint in _hints_elsewhere(spec_of(entry)) if written.warning else _hints(spec_of(entry), written.done):
             echo(hint, err=True)
+
+
+def _hints_elsewhere(spec: Obj) -> Sequence[str]:
+    """Return what an entry means on a server that does not read it."""
+    read = "Only mooring controllers reads the entry, and approves and signs no request that it concerns"
+    if node := spec.get("nodeName"):
+        return (
+            f"{read}: those of node {node} from before {spec.get('issuedBefore')}.",
+            "To end the access of the machine there, replace the CA. It may create a deleted Node again.",
+        )
+    if "publicKey" in spec:
+        return (f"{read}: those with this key.", _END_ACCESS)
+    return (
+        "mooring controllers denies requests by key and by node, so that this entry has no effect there.",
+        _END_ACCESS,
+    )
 
 
 def _hints(spec: Obj, done: str) -> Sequence[str]:
@@ -249,5 +324,10 @@ def _hints(spec: Obj, done: str) -> Sequence[str]:
         return (
             f"Certificates of node {node} that were issued before {spec.get('issuedBefore')} are refused.",
             f"To let the machine return, delete its Node (kubectl delete node {node}) and join it again.",
+        )
+    if "publicKey" in spec and not spec.get("knownSerialNumbers"):
+        return (
+            "No certificate of a machine is known that has this key. The entry counts for every certificate that is presented with "
+            "it; compare the key with mooring certs show FILE.",
         )
     return ()

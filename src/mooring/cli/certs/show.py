@@ -2,8 +2,10 @@
 
 Rules kept here:
 * The argument is a file that exists, else a serial number, the name of a node, or the name of an entry.
-* The state of a certificate follows from its end and the denylist. Whether the server trusts its CA is not judged: `mooring auth
-  explain` does that.
+* The state of a certificate in a file is the verdict of the server, which judges it in a dry run (`mooring auth explain`): also by
+  its CA. For a user who may not ask that, and for a certificate that is not at hand, it follows from its end, the denylist, and the
+  membership of its node (`mooring.cli.certs.inventory`).
+* A key that stands in the file beside the certificate is neither sent nor printed.
 """
 
 from __future__ import annotations
@@ -15,26 +17,46 @@ from typing import Any
 
 import click
 from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
 
 from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.certificaterevocation import key_entry, node_entry, serial_entry
 from mooring.apimachinery.schema import Obj
+from mooring.authn.x509 import reasons
 from mooring.cli import cluster
+from mooring.cli.auth.explain import request_explanation
 from mooring.cli.certs import inventory
-from mooring.cli.certs.inventory import Inventory, normalized
+from mooring.cli.certs.inventory import ENDED, EXPIRED, REVOKED, VALID, Inventory, Judged, judge, normalized
 from mooring.cli.options.client import kubeconfig_option, output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
+from mooring.client.serverversion import NotMooringError
 from mooring.clock import SystemClock, rfc3339
-from mooring.errors import ConfigError
+from mooring.errors import ConfigError, ForbiddenError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import accepted_public_key, public_key_fingerprint
-from mooring.pki.pem import certificates
+from mooring.pki.pem import certificates_among, certificates_pem
 from mooring.pki.x509 import names
+from mooring.pki.x509.checkedpeer import PathCertificate, RecordedPeer
+from mooring.pki.x509.profiles import BACKDATE
+from mooring.pki.x509.publickeyinfo import key_identities
 
+CLIENT_CERTIFICATE = "client-certificate"
+"""Name of the authenticator."""
+REJECTED = "rejected"
+"""State of a certificate that the server rejects for another reason, such as its CA or its purpose."""
+_STATES = {
+    "expired": EXPIRED,
+    reasons.CERTIFICATE_REVOKED: REVOKED,
+    reasons.KEY_REVOKED: REVOKED,
+    reasons.NODE_REVOKED: REVOKED,
+    reasons.NODE_DELETED: ENDED,
+    reasons.NODE_KEY_REPLACED: ENDED,
+}
+"""States by the reason code of the authenticator."""
 _LABELS = {
     "file": "File",
     "subject": "Subject",
@@ -62,26 +84,46 @@ _LABELS = {
 def show(which: str, output: str, kubeconfig: str, context_name: str, timeout: timedelta) -> None:
     """Show a certificate: by serial number, by the name of its node or of its revocation, or in a file."""
     clock = SystemClock()
-    leaf = _read(which) if Path(which).is_file() else None
+    chain = _read(which) if Path(which).is_file() else ()
 
-    async def fetch(client: ClusterClient) -> Inventory:
-        return await cluster.retry(lambda: inventory.fetch(client), clock, timeout)
+    async def fetch(client: ClusterClient) -> tuple[Inventory, Judged | None]:
+        known = await cluster.retry(lambda: inventory.fetch(client), clock, timeout)
+        return known, await _verdict(client, chain) if chain else None
 
-    known = cluster.run(cluster.selected(kubeconfig, context_name), clock, fetch)
+    known, judged = cluster.run(cluster.selected(kubeconfig, context_name), clock, fetch)
+    if known.warning:
+        echo(known.warning, err=True)
     now = clock.now()
-    document = of_file(which, leaf, known, now) if leaf is not None else of_name(which, known, now)
+    document = of_file(which, chain[0], known, judged, now) if chain else of_name(which, known, now)
     _print(document, output)
 
 
-def _read(path: str) -> x509.Certificate:
+def _read(path: str) -> Sequence[x509.Certificate]:
     try:
-        return certificates(read_limited(Path(path)))[0]
+        return certificates_among(read_limited(Path(path)))
     except PkiError as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def of_file(path: str, leaf: x509.Certificate, known: Inventory, now: datetime) -> dict[str, Any]:
-    """Return what is known about the certificate in a file."""
+async def _verdict(client: ClusterClient, chain: Sequence[x509.Certificate]) -> Judged | None:
+    """Return the server's verdict on a certificate; None for a user who may not ask for it."""
+    try:
+        explained = await request_explanation(client, "", {"certificate": certificates_pem(chain).decode()})
+    except (ForbiddenError, NotMooringError):
+        return None
+    if explained.get("authenticated") is True:
+        return Judged(VALID)
+    steps = explained.get("authenticators")
+    refused = [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
+    reasons = [str(step["reason"]) for step in refused if step.get("name") == CLIENT_CERTIFICATE and step.get("reason")]
+    reason = reasons[0] if reasons else str(explained.get("why", ""))
+    return Judged(_STATES.get(reason, REJECTED), "", reason)
+
+
+def of_file(
+    path: str, leaf: x509.Certificate, known: Inventory, judged: Judged | None, now: datetime
+) -> dict[str, Any]:
+    """Return what is known about the certificate in a file. `judged` is the server's verdict; None when it is not known."""
     number = f"{leaf.serial_number:x}"
     public_key = f"sha256:{public_key_fingerprint(accepted_public_key(leaf.public_key()))}"
     common_name = names.common_name(leaf.subject)
@@ -95,7 +137,8 @@ def of_file(path: str, leaf: x509.Certificate, known: Inventory, now: datetime) 
         or one["metadata"]["name"].startswith(prefix)
         or (node and one["metadata"]["name"] == node_entry(node) and _recorded(one, number))
     ]
-    state = "expired" if leaf.not_valid_after_utc <= now else "valid"
+    if judged is None:
+        judged = _judged(leaf, number, public_key, node, known, now)
     shown = {
         "file": path,
         "subject": leaf.subject.rfc4514_string(),
@@ -105,9 +148,27 @@ def of_file(path: str, leaf: x509.Certificate, known: Inventory, now: datetime) 
         "publicKey": public_key,
         "notBefore": rfc3339(leaf.not_valid_before_utc),
         "expires": rfc3339(leaf.not_valid_after_utc),
-        "state": "revoked" if entries else state,
+        "state": REVOKED if entries else judged.state,
+        "reason": "" if entries else judged.reason,
     }
     return _document([shown], entries)
+
+
+def _judged(leaf: x509.Certificate, number: str, public_key: str, node: str, known: Inventory, now: datetime) -> Judged:
+    """Return the verdict on a certificate by its end and by the objects."""
+    if leaf.not_valid_after_utc <= now:
+        return Judged(EXPIRED)
+    peer = RecordedPeer(
+        common_name=names.common_name(leaf.subject),
+        node_name=node,
+        fingerprint=leaf.fingerprint(SHA256()).hex(),
+        serial_number=leaf.serial_number,
+        public_key=public_key,
+        issuer="",
+        issued_at=leaf.not_valid_before_utc + BACKDATE,
+        path=(PathCertificate(number, "", tuple(key_identities(leaf))),),
+    )
+    return judge(peer, known.views(), now)
 
 
 def _recorded(entry: Obj, number: str) -> bool:

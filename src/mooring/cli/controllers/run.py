@@ -32,9 +32,9 @@ def controllers(kubeconfig: str, context_name: str, verbose: int, **values: Any)
     """Run controllers against any Kubernetes API server until SIGTERM or SIGINT.
 
     For clusters without kubeadm's controllers of bootstrap tokens, or whose kube-controller-manager has none that approves serving
-    certificates. By default those run that do no harm beside kube-controller-manager: bootstrapsigner, tokencleaner,
-    serving-approver and inventory-approver. csrapprover, csrcleaner, nodelifecycle and revocation-cleaner run when they are named;
-    csrsigner also needs a CA, and two signers of different CAs for one cluster are a mistake.
+    certificates. By default those run that do no harm beside kube-controller-manager: bootstrapsigner, serving-approver,
+    inventory-approver and node-identity-controller. tokencleaner, csrapprover, csrcleaner, nodelifecycle and revocation-cleaner run
+    when they are named; csrsigner also needs a CA, and two signers of different CAs for one cluster are a mistake.
 
     In a Pod the ServiceAccount is used. `mooring controllers manifests` prints the objects that it needs.
     """

@@ -29,7 +29,11 @@ from mooring.trust.discovery.pins import PinError, parse_pin
     help="Message of the condition, for people.",
 )
 @reason_option
-@click.option("--force", is_flag=True, help="Write the request again when it is approved already.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Approve a request that would fail, and write one again that is approved.",
+)
 @click.option("--dry-run", is_flag=True, help="Let the server check the request without changing it.")
 @output_option("text", "name", "json", "yaml")
 @kubeconfig_option

@@ -1,7 +1,8 @@
 """Decision on certificate signing requests: the `approval` subresource, for approve and deny.
 
 Rules kept here (docs/protocol/certificate-signing-requests.md#kubectl-certificate): a request with the opposite decision is an
-error. One with the same decision is success without a write, unless `--force`. A conflict is retried up to 10 times on the newest
+error. One with the same decision is success without a write, unless `--force`. A request of which the server says that the signer
+would fail it (the condition WouldFail) is approved with `--force` only. A conflict is retried up to 10 times on the newest
 state. With `--fingerprint` only a request for that key is approved; requests are immutable, so the key cannot change meanwhile.
 """
 
@@ -26,7 +27,7 @@ from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock, rfc3339
-from mooring.controllers.certificates.issuance import AUTOMATIC
+from mooring.controllers.certificates.issuance import AUTOMATIC, WOULD_FAIL
 from mooring.errors import ConfigError, ConflictError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.requests import parse_request
@@ -139,6 +140,7 @@ def decided_request(request: Obj, decision: Decision, now: str) -> Obj | None:
     _check_key(request, decision)
     if decision.condition in types and not decision.force:
         return None
+    _check_foretold(request, decision)
     changed = deep_copy(request)
     if decision.condition not in types:
         added = {
@@ -150,6 +152,19 @@ def decided_request(request: Obj, decision: Decision, now: str) -> Obj | None:
         }
         changed["status"] = {**(changed.get("status") or {}), "conditions": [*conditions, added]}
     return changed
+
+
+def _check_foretold(request: Obj, decision: Decision) -> None:
+    """Raise ConfigError for an approval of a request of which the server says already that the signer would fail it."""
+    if decision.condition != APPROVED or decision.force:
+        return
+    for condition in (request.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == WOULD_FAIL:
+            name, reason = request["metadata"]["name"], condition.get("message") or condition.get("reason")
+            raise ConfigError(
+                f'the certificate signing request "{name}" would fail after an approval: {reason}; it was not approved. '
+                "`mooring csr approve --force` approves it all the same"
+            )
 
 
 def _check_key(request: Obj, decision: Decision) -> None:

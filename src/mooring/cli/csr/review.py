@@ -75,15 +75,16 @@ def review(
             answer = _ask(f"[{place}/{len(found)}] {name}: approve, deny, skip or quit? ")
             if answer == QUIT:
                 break
-            counts[answer] += 1
             if answer in _CONDITIONS:
                 decision = Decision(condition=_CONDITIONS[answer], message=message)
                 try:
                     await cluster.retry(partial(decide, client, name, decision, clock), clock, timeout)
                 except ConfigError as error:
                     echo(f"Warning: {error}", err=True)
+                    answer = SKIP
                 else:
                     echo(f"{QUALIFIED}/{name} {decision.condition.lower()}")
+            counts[answer] += 1
             echo()
 
     cluster.run(cluster.selected(kubeconfig, context_name), clock, work)

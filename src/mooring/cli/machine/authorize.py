@@ -22,6 +22,7 @@ from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
 from mooring.errors import AlreadyExistsError
+from mooring.pki.x509.canonicalnames import canonical
 from mooring.settings.kinds import split_commas
 from mooring.trust.discovery.pins import PinError, parse_pin
 from mooring.trust.machinecode import generate_code, verifier
@@ -50,6 +51,13 @@ QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"
     metavar="CIDR,...",
     help="Networks from which the machine may ask; repeatable, or with commas. [default: any]",
 )
+@click.option(
+    "--serving-name",
+    multiple=True,
+    metavar="NAME,...",
+    help="DNS names and addresses that serving certificates of the machine may have beside its own, also those of an API server on "
+    "the same machine; repeatable, or with commas.",
+)
 @output_option("text", "name", "json", "yaml")
 @kubeconfig_option
 @cluster.timeout_option
@@ -59,6 +67,7 @@ def authorize(
     key_fingerprint: str,
     code: bool,
     allow_cidr: Sequence[str],
+    serving_name: Sequence[str],
     output: str,
     kubeconfig: str,
     context_name: str,
@@ -70,7 +79,14 @@ def authorize(
     --machine-inventory=required.
     """
     secret = generate_code(os.urandom) if code else None
-    obj = _entry(name, node_name, key_fingerprint, verifier(secret) if secret else "", split_commas(allow_cidr))
+    obj = _entry(
+        name,
+        node_name,
+        key_fingerprint,
+        verifier(secret) if secret else "",
+        split_commas(allow_cidr),
+        split_commas(serving_name),
+    )
     clock = SystemClock()
 
     async def create(client: ClusterClient) -> Obj:
@@ -98,7 +114,14 @@ def authorize(
             echo("On the machine, write it to a file that only root reads: mooring join … --machine-code-file FILE")
 
 
-def _entry(name: str, node_name: str, fingerprint: str, code_verifier: str, cidrs: Sequence[str]) -> Obj:
+def _entry(
+    name: str,
+    node_name: str,
+    fingerprint: str,
+    code_verifier: str,
+    cidrs: Sequence[str],
+    serving_names: Sequence[str],
+) -> Obj:
     try:
         key = str(parse_pin(fingerprint)) if fingerprint else ""
     except PinError:
@@ -110,6 +133,7 @@ def _entry(name: str, node_name: str, fingerprint: str, code_verifier: str, cidr
         "keyFingerprint": key,
         "codeVerifier": code_verifier,
         "allowedCIDRs": list(cidrs),
+        "servingNames": [str(canonical(name)) for name in serving_names],
     }
     return {
         "apiVersion": API_VERSION,

@@ -1,14 +1,11 @@
-"""Defaults of a server's settings that depend on this machine: data directory, addresses, a free port, and the last start."""
+"""Defaults of a server's settings that depend on this machine: data directory, addresses, and a free port."""
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Collection
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from mooring.errors import MooringError
 from mooring.settings.addresses import DEFAULT_PORT
 
 _DOCUMENTATION_ADDRESSES = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
@@ -36,27 +33,6 @@ def detected_addresses() -> tuple[str, ...]:
         except OSError:
             continue  # no route
     return tuple(found)
-
-
-def published_endpoints(data_dir: Path, local: Collection[str]) -> tuple[str, ...]:
-    """Return each `host:port` in the admin.conf of the last start, so that a restart without the flag keeps them.
-
-    A single one whose host is an address of this machine is left out: it follows the flags of this start. Several endpoints were
-    named by an operator.
-    """
-    from mooring.client.files import read_limited  # imported here: commands that start no server do not load them
-    from mooring.trust.kubeconfig.model import other_addresses
-    from mooring.trust.kubeconfig.text import parse_kubeconfig
-
-    try:
-        config = parse_kubeconfig(read_limited(data_dir / "admin.conf"))
-        cluster = config.clusters[0]
-        servers = [urlsplit(entry.server) for entry in (cluster, *other_addresses(config, cluster))]
-    except (MooringError, IndexError, ValueError):
-        return ()
-    if not servers[0].netloc or (len(servers) == 1 and servers[0].hostname in local):
-        return ()
-    return tuple(server.netloc for server in servers)
 
 
 def free_port(address: str) -> int:

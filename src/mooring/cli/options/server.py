@@ -17,6 +17,7 @@ from mooring.cli.options.configfile import ConfigFile, config_option
 from mooring.cli.options.declared import settings_options
 from mooring.errors import ConfigError
 from mooring.plane.configuration import ServerConfig, declared_settings, server_config
+from mooring.plane.endpoints import given_before, with_published
 from mooring.settings.kinds import split_commas
 
 P = ParamSpec("P")
@@ -38,16 +39,17 @@ def server_configuration(*, config: ConfigFile | None = None, **values: Any) -> 
     detected, bind_address = machine.detected_addresses(), values["bind_address"]
     local = {*detected, values["advertise_address"], bind_address, "127.0.0.1", "::1"}
     endpoints = split_commas(values["control_plane_endpoint"])
-    return server_config(
+    found = server_config(
         **{
             **values,
             **_settings_without_flag(config),
             "data_dir": str(data_dir),
             "secure_port": values["secure_port"] or machine.free_port(bind_address),
-            "control_plane_endpoint": endpoints or machine.published_endpoints(data_dir, local),
+            "control_plane_endpoint": endpoints or given_before(data_dir, local),
         },
         detected_addresses=detected,
     )
+    return with_published(found, data_dir, port_is_chosen=not values["secure_port"])
 
 
 def _settings_without_flag(config: ConfigFile | None) -> dict[str, Any]:

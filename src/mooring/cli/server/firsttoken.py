@@ -2,29 +2,31 @@
 
 Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands): a given token is checked before any file is created.
 The empty string means no token. Without the flag the first start creates a fresh token, and later starts create none, so that a
-join line which was printed once expires.
+join line which was printed once expires. No join line is printed that no machine could use.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import click
+from cryptography import x509
 
 from mooring.authn.bootstraptoken.settings import BootstrapTokenSettings
 from mooring.cli.join.joincommand import WITHHELD, agent_line, join_line
 from mooring.cli.options.flags import DURATION
 from mooring.cli.printing.output import echo
 from mooring.cli.token.allowance import NEVER_EXPIRES, machines
-from mooring.clock import Clock
+from mooring.clock import Clock, SystemClock
 from mooring.duration import format_duration
 from mooring.errors import ConfigError
 from mooring.plane.configuration import ServerConfig
+from mooring.plane.serving.trust import verifiable
 from mooring.trust.bootstraptoken.restrictions import NO_RESTRICTIONS
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token, parse_token
 from mooring.trust.bootstraptoken.tokensecret import new_record
@@ -79,23 +81,46 @@ class FirstTokenFlags:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """The serving certificate with its chain, and the published CAs that verify it."""
+
+    chain: Sequence[x509.Certificate]
+    ca_pem: bytes
+
+
 def accepts_tokens(config: ServerConfig) -> bool:
     """Return True when the server accepts bootstrap tokens."""
     return config[BootstrapTokenSettings].enable_bootstrap_token_auth
 
 
 def print_next_steps(
-    config: ServerConfig, serving_ca_pem: bytes, token: BootstrapToken | None, flags: FirstTokenFlags
+    config: ServerConfig,
+    serving: Serving,
+    token: BootstrapToken | None,
+    flags: FirstTokenFlags,
 ) -> None:
-    """Print the join line, with the pins of the CAs that verify the server, and how to administrate."""
+    """Print the join line, with the pins of the CAs that verify the server, and how to administrate.
+
+    A join line that no machine could use is not printed: its addresses are those that the serving certificate names.
+    """
+    serving_ca_pem = serving.ca_pem
+    usable = verifiable(config.endpoints, serving.chain, serving_ca_pem, SystemClock().now())
     admin = Path(config.data_dir) / "admin.conf"
     if not accepts_tokens(config):
         echo("Bootstrap tokens are turned off: no machine joins with a token.")
     elif token is None:
         echo("No token was made. To let a machine join, make one:")
         echo(f"  mooring token create --print-join-command --kubeconfig {admin}")
+    elif not usable:
+        echo(
+            f"A token was made (id {token.id}), but no machine can join: the serving certificate names no published address, or no "
+            "published CA verifies it. The log says which.",
+            "Once that is mended, print the join line:",
+            f"  mooring token create --print-join-command --kubeconfig {admin}",
+        )
     else:
-        endpoints = [str(endpoint) for endpoint in config.endpoints]
+        endpoints = [str(endpoint) for endpoint in usable]
         pins = [str(pin) for pin in pins_of(serving_ca_pem)]
         shown = WITHHELD if flags.withheld else token.reveal()
         life = f"for {format_duration(flags.ttl)}" if flags.ttl else "until it is deleted"

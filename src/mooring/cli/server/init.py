@@ -17,12 +17,19 @@ import click
 from mooring.cli.options.configfile import ConfigFile
 from mooring.cli.options.server import server_configuration, server_options, server_usage
 from mooring.cli.printing.output import echo
-from mooring.cli.server.firsttoken import FirstTokenFlags, accepts_tokens, first_token_options, print_next_steps
+from mooring.cli.server.firsttoken import (
+    FirstTokenFlags,
+    Serving,
+    accepts_tokens,
+    first_token_options,
+    print_next_steps,
+)
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError
 from mooring.pki.rootca import RootCa
 from mooring.pki.x509.clientissuers import ClientIssuers
 from mooring.plane.configuration import ServerConfig
+from mooring.plane.directorylock import only_server
 from mooring.plane.firstboot import FirstBoot
 from mooring.plane.firsttoken import create_first_token
 from mooring.plane.keystore import KeyStore
@@ -40,7 +47,12 @@ from mooring.trust.discovery import clusterinfo
 @click.command("init")
 @server_options
 @first_token_options
-def init(token: str | None, token_ttl: timedelta, skip_token_print: bool, **flags: Any) -> None:
+@click.option(
+    "--new-cluster-keys",
+    is_flag=True,
+    help="Make new keys for a cluster whose keys (pki/ca.key, sa.key, lineage.key) are lost. What depends on them is locked out.",
+)
+def init(token: str | None, token_ttl: timedelta, skip_token_print: bool, new_cluster_keys: bool, **flags: Any) -> None:
     """Make a new control plane: CA, keys, admin kubeconfig, the first objects and a token.
 
     Running it again repairs what is missing, keeps what is there, never overwrites a CA, and makes no second token unless
@@ -56,20 +68,40 @@ def init(token: str | None, token_ttl: timedelta, skip_token_print: bool, **flag
         token_flags.check_accepted(config)
         check_names(config, clock)  # before any file is created
     config = joined_configuration(config, flags["server_token"], clock)
-    prepared = prepare_keys(config, clock, secrets.token_bytes)
-    created_token = asyncio.run(_first_boot(config, prepared.key_store, clock, token_flags))
+    with only_server(Path(config.data_dir)):
+        prepared = prepare_keys(config, clock, secrets.token_bytes, new_keys=new_cluster_keys)
+        created_token = asyncio.run(_first_boot(config, prepared.key_store, clock, token_flags))
     if prepared.created:
         echo(f"Made in {config.data_dir}:")
         for path in prepared.created:
             echo(f"  {Path(path).relative_to(config.data_dir)}")
     else:
         echo(f"The keys and certificates in {config.data_dir} are kept as they are.")
+    if new_cluster_keys:
+        echo(*_locked_out({Path(path).name for path in prepared.created}))
     file: ConfigFile | None = flags["config"]
     echo(
         "To serve, with the same flags:",
         f"  mooring server --config {file.path}" if file else f"  mooring server --data-dir {config.data_dir}",
     )
-    print_next_steps(config, prepared.key_store.serving_ca_pem, created_token, token_flags)
+    serving = Serving(prepared.key_store.serving_chain, prepared.key_store.serving_ca_pem)
+    print_next_steps(config, serving, created_token, token_flags)
+
+
+def _locked_out(made: set[str]) -> list[str]:
+    """Return lines that say who is locked out by new keys, and what to do."""
+    lines = []
+    if "ca.key" in made:
+        lines += [
+            "Machines, pins and kubeconfigs of the old CA do not trust this server, and their certificates are refused:",
+            "  join each machine again with a new pin, and give administrators the new admin.conf.",
+            "  With several servers, copy pki/ to each of them.",
+        ]
+    if "sa.pub" in made:
+        lines += ["Tokens of service accounts that the old key signed are refused: restart what uses them."]
+    if "lineage.pub" in made:
+        lines += ["`mooring audit verify` needs --key with a copy of the old lineage.pub for records from before."]
+    return lines or ["No key was missing, and none was made."]
 
 
 async def _first_boot(

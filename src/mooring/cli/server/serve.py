@@ -20,7 +20,13 @@ from mooring.cli.options.again import RepeatableCommand, read_again
 from mooring.cli.options.flags import usage
 from mooring.cli.options.server import server_configuration, server_options, server_usage
 from mooring.cli.printing import logs
-from mooring.cli.server.firsttoken import FirstTokenFlags, accepts_tokens, first_token_options, print_next_steps
+from mooring.cli.server.firsttoken import (
+    FirstTokenFlags,
+    Serving,
+    accepts_tokens,
+    first_token_options,
+    print_next_steps,
+)
 from mooring.clock import SystemClock
 from mooring.plane.assemble import Assembly
 from mooring.plane.configuration import ServerConfig
@@ -128,7 +134,8 @@ def _create_token_when_ready(
             await create_first_token(
                 assembly.parts.registry, SystemClock(), assembly.first_boot, token, token_flags.ttl
             )
-        print_next_steps(config, assembly.serving.root_ca.pem, token, token_flags)
+        serving = Serving(assembly.serving.chain, assembly.serving.root_ca.pem)
+        print_next_steps(config, serving, token, token_flags)
         sys.stdout.flush()
 
     def log_failure(task: asyncio.Task[None]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,12 @@ from mooring.cli.printing.output import echo, print_document
 from mooring.cli.printing.progressbar import progress_bar
 from mooring.cli.snapshot.verify import verified
 from mooring.clock import Clock, SystemClock
+from mooring.plane.directorylock import only_server
 from mooring.plane.snapshots.file import entries
 from mooring.settings.storage import StorageSettings
 from mooring.storage import table
 from mooring.storage.copying import Copied, copy
+from mooring.storage.restores import record_restore
 from mooring.storage.snapshot.format import Summary
 
 REVISION_STEP = 1_000_000_000
@@ -42,7 +46,8 @@ def restore(file: Path, digest: str, output: str, **values: Any) -> None:
     clock = SystemClock()
     settings = storage_settings(values)
     summary = verified(file, digest)
-    copied = asyncio.run(_restore(file, summary, settings, clock))
+    with _without_server(settings):
+        copied = asyncio.run(_restore(file, summary, settings, clock))
     if output != "text":
         document = {
             "kind": "SnapshotRestore",
@@ -62,18 +67,30 @@ def restore(file: Path, digest: str, output: str, **values: Any) -> None:
     )
 
 
+@contextmanager
+def _without_server(settings: StorageSettings) -> Iterator[None]:
+    """Hold the data directory of a store that is in it. Raises ConfigError while a server runs from it: it may have open the
+    database whose file was deleted, and would go on with that."""
+    with ExitStack() as stack:
+        if settings.is_in_data_dir:
+            stack.enter_context(only_server(Path(settings.data_dir)))
+        yield
+
+
 async def _restore(path: Path, summary: Summary, settings: StorageSettings, clock: Clock) -> Copied:
     target = table.open_storage(settings.storage_url, clock, settings=settings)
     await target.open()
+    floor = summary.header.revision + REVISION_STEP
     try:
         with progress_bar(summary.entries) as report:
             return await copy(
                 lambda: entries(path),
                 target,
-                floor=summary.header.revision + REVISION_STEP,
+                floor=floor,
                 command=COMMAND,
                 identity=secrets.token_hex(8),
                 report=report,
+                confirm=lambda: record_restore(target, summary.header.revision, floor),
             )
     finally:
         await target.close()

@@ -3,8 +3,9 @@
 Rules kept here:
 * Certificates descend from a token through renewals (`mooring.trust.lineage.descent`). The chain of records is verified first:
   a list from changed records would miss certificates.
-* `--revoke` deletes the token first, so that nothing further descends from it. Then it revokes every public key whose certificates
-  have not expired, and reads the records again until no new key appears.
+* `--revoke` deletes the token first, so that it makes no further request. Requests that wait are denied for good, or marked as
+  failed when a person has approved them: a token that is merely deleted lets them wait. Then it revokes every public key whose
+  certificates have not expired, and reads the records again until no new key appears.
 * Entries of the denylist are named after the key, so that a run that was killed half-way is repeated as it is.
 """
 
@@ -16,6 +17,7 @@ from functools import partial
 
 import click
 
+from mooring.api.certificates.conditions import DENIED, FAILED
 from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
 from mooring.api.mooring.certificaterevocation import key_entry
 from mooring.api.mooring.group import API_VERSION
@@ -28,8 +30,8 @@ from mooring.cli.printing import output as printing
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock, parse_rfc3339
-from mooring.controllers.certificates.requeststate import is_undecided
-from mooring.errors import AlreadyExistsError, ConfigError, NotFoundError
+from mooring.controllers.certificates.requeststate import is_approved_and_unsigned, is_undecided, with_condition
+from mooring.errors import AlreadyExistsError, ConfigError, ConflictError, InvalidError, NotFoundError
 from mooring.identity import BOOTSTRAP_USER_PREFIX
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
 from mooring.trust.k3s.token import bootstrap_token_id
@@ -39,6 +41,7 @@ from mooring.trust.lineage.verification import verify
 HEADERS = ("NODE", "SUBJECT", "SERIAL", "KEY", "ISSUED", "EXPIRES", "FROM")
 MAX_PASSES = 10
 """Readings of the records while renewals go on. A revoked key cannot renew, so that two are enough unless the machine is slow."""
+REVOKED = "TokenRevoked"
 _SHOWN_KEY = len("sha256:") + 16
 
 
@@ -66,10 +69,8 @@ def impact(
     entries, waiting = cluster.run(chosen, clock, work)
     _print(entries, token_id, output, clock.now())
     if waiting:
-        what = (
-            "is not approved by itself, because the token is deleted" if revoke and not dry_run else "may be approved"
-        )
-        echo(f"{waiting} requests of the token are undecided; each {what}: mooring csr list --pending", err=True)
+        what = "would be denied" if revoke else "may be approved"
+        echo(f"{waiting} requests of the token have no certificate yet; each {what}: mooring csr list", err=True)
     if revoke:
         echo(
             "Not reached: certificates from before the records began, certificates made with mooring certs or by another CA, and "
@@ -81,9 +82,11 @@ def impact(
 async def _work(
     client: ClusterClient, *, token_id: str, revoke: bool, dry_run: bool, clock: Clock, limit: timedelta
 ) -> tuple[list[Obj], int]:
-    """Return the entries that descend from the token, and the number of its undecided requests."""
+    """Return the entries that descend from the token, and the number of its requests that may still get a certificate."""
     if revoke:
         await _delete_token(client, token_id, dry_run, clock, limit)
+    if revoke and not dry_run:
+        await _refuse_requests(client, token_id, clock, limit)
     revoked: set[str] = set()
     for _ in range(MAX_PASSES):
         verified = verify(await fetch_records(client, clock, limit))
@@ -99,7 +102,7 @@ async def _work(
         raise ConfigError(
             "new certificates appear as fast as they are revoked; see mooring audit list, and run this again"
         )
-    return entries, await _waiting(client, token_id, clock, limit)
+    return entries, len(await _waiting(client, token_id, clock, limit))
 
 
 def _ends_by_key(entries: Sequence[Obj], now: datetime) -> dict[str, str]:
@@ -155,17 +158,40 @@ async def _revoke_key(
     echo(f"{REVOCATIONS}/{key_entry(key)} created", err=True)
 
 
-async def _waiting(client: ClusterClient, token_id: str, clock: Clock, limit: timedelta) -> int:
-    """Return the number of requests of the token without a decision."""
+async def _waiting(client: ClusterClient, token_id: str, clock: Clock, limit: timedelta) -> Sequence[Obj]:
+    """Return the requests of the token that may still get a certificate."""
 
     async def ask() -> Sequence[Obj]:
         return (await client.list(REQUESTS)).items
 
     user = BOOTSTRAP_USER_PREFIX + token_id
-    return sum(
-        is_undecided(csr) and (csr.get("spec") or {}).get("username") == user
+    return [
+        csr
         for csr in await cluster.retry(ask, clock, limit)
-    )
+        if (csr.get("spec") or {}).get("username") == user and (is_undecided(csr) or is_approved_and_unsigned(csr))
+    ]
+
+
+async def _refuse_requests(client: ClusterClient, token_id: str, clock: Clock, limit: timedelta) -> None:
+    """Deny the requests of the token, and mark those as failed that are approved and not signed.
+
+    One that is decided or changed at the same moment is looked at again.
+    """
+    message = f"the bootstrap token {token_id} was revoked: let the machine join again with another token"
+    for _ in range(MAX_PASSES):
+        waiting = await _waiting(client, token_id, clock, limit)
+        if not waiting:
+            return
+        for csr in waiting:
+            kind, subresource = (DENIED, "approval") if is_undecided(csr) else (FAILED, "status")
+            refused = with_condition(csr, kind, REVOKED, message)
+            put = partial(client.update, REQUESTS, refused, subresource=subresource)
+            try:
+                await cluster.retry(put, clock, limit)
+            except (ConflictError, NotFoundError, InvalidError):
+                continue
+            echo(f"{REQUESTS}/{csr['metadata']['name']} {'denied' if kind == DENIED else 'failed'}", err=True)
+    raise ConfigError("requests of the token change as fast as they are denied; run this again")
 
 
 def _print(entries: Sequence[Obj], token_id: str, form: str, now: datetime) -> None:

@@ -35,11 +35,12 @@ from mooring.secret import Secret
 from mooring.settings.storage import StorageSettings
 from mooring.storage import presence, table
 from mooring.storage.copying import refuse_incomplete
+from mooring.storage.formatlevel import refuse_unsupported
 from mooring.trust.k3s.token import parse_token as parse_k3s_token
 from mooring.trust.sharedkeys.envelope import Row
 from mooring.trust.sharedkeys.rotation import DEFAULT_GRACE, check_grace
 from mooring.trust.sharedkeys.serverjoin import ONCE, ServerAccess, parse_server_token, server_access
-from mooring.trust.sharedkeys.servertoken import parse_token
+from mooring.trust.sharedkeys.servertoken import ANY_LENGTH, parse_token
 
 T = TypeVar("T")
 SETTLE_SECONDS = 2.0
@@ -104,7 +105,7 @@ def rotate(
         if status and (new is not None):
             raise ConfigError("--status changes nothing; give no new token")
     if server:
-        access = server_access(server, parse_server_token(_present_token(token, values)), ONCE)
+        access = server_access(server, parse_server_token(_present_token(token, values), ANY_LENGTH), ONCE)
         if status:
             _print_status(_drive(access, clock, lambda one: one.fetch_sealed_row()), clock.now(), output)
             return
@@ -172,6 +173,7 @@ def _with_keys(config: ServerConfig, clock: Clock, work: Callable[[SharedKeys], 
         await storage.open()
         try:
             await refuse_incomplete(storage)
+            await refuse_unsupported(storage)
             return await work(SharedKeys(config, storage, secrets.token_bytes, clock))
         finally:
             await storage.close()

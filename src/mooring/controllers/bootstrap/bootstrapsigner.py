@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from mooring.api.view import Views
+from mooring.api.mooring import ends
+from mooring.api.view import Views, readable
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Entropy, Key, Requeue, Update
 from mooring.controllers.bootstrap.tokensecrets import SECRETS, expiration_of, is_token
@@ -44,7 +45,11 @@ class BootstrapSigner:
         config_map = views[CONFIG_MAPS].get(clusterinfo.NAME, clusterinfo.NAMESPACE)
         if config_map is None:
             return ()
-        tokens = [secret for secret in views[SECRETS].list(tokensecret.NAMESPACE) if is_token(secret)]
+        tokens = [
+            secret
+            for secret in readable(views[SECRETS]).list(tokensecret.NAMESPACE)
+            if is_token(secret) and not _has_ended(secret, views)
+        ]
         actions: list[Action] = []
         changed = clusterinfo.signed(config_map, tokens, now)
         if changed is not None:
@@ -53,3 +58,12 @@ class BootstrapSigner:
         if ends:
             actions.append(Requeue(min(ends)))
         return actions
+
+
+def _has_ended(secret: Obj, views: Views) -> bool:
+    """Return whether a token came back with a store that was restored, after it had been deleted."""
+    if views[CONFIG_MAPS].problem(ends.NAME, ends.NAMESPACE):
+        return False  # nothing is issued for it
+    name = secret["metadata"]["name"].removeprefix(tokensecret.NAME_PREFIX)
+    found = ends.ended(views, ends.End.TOKEN, name)
+    return found is not None and found.get("uid") == secret["metadata"].get("uid")

@@ -30,6 +30,7 @@ from mooring.controllers.certificates.issuance import (
     find,
     held_or_denied,
     marked_as_held,
+    unobjected,
     watched,
 )
 from mooring.controllers.certificates.noderecovery import NodeRecovery, is_recovery
@@ -111,7 +112,8 @@ class CsrApprover:
             return held_or_denied(issuance.csr, finding, issuance.now)
         message = f"Approved without a person: {grounds}."
         csr = without_condition(issuance.csr, NEEDS_APPROVAL)
-        approval = Update(REQUESTS, with_condition(csr, APPROVED, REASON, message), "approval")
+        approved = with_condition(csr, APPROVED, REASON, message)
+        approval = Update(REQUESTS, approved, "approval", unobjected(self.checks, issuance))
         return (*finding.actions, approval) if finding is not None else (approval,)
 
 

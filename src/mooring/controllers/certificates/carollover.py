@@ -5,6 +5,7 @@ Rules kept here:
   that was killed continues from the files.
 * Each call plans one step. A step that would lock machines out waits until no machine is behind, or until `spec.force` names the
   wanted phase.
+* With a key in other hands, neither CA vouches for the other from then on, whatever the phase.
 * A machine is behind while its newest certificate is of the other CA, or while it does not say that it trusts the new one. The
   agent says so in an annotation of its Node. A kubelet does not, so it is named as unknown. A machine whose newest certificate has
   expired is not waited for: it comes back under the CAs that were retired.
@@ -56,6 +57,7 @@ class Step(Enum):
     RETIRE = "retire the old CA"
     REVERT = "issue from the old CA again"
     WITHDRAW = "trust the old CA alone again"
+    UNBRIDGE = "let neither CA vouch for the other"
     CLEAN = "destroy the keys that are not needed any more"
 
 
@@ -80,6 +82,8 @@ class OnDisk:
     """Pin of the CA that issues."""
     old: Authority | None = None
     new: Authority | None = None
+    is_bridged: bool = False
+    """Whether one CA vouches for the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,8 @@ def plan(
     if disk.old is not None and disk.new is not None:
         if problem := _foreign(before, disk):
             return Planned(None, {**status, "message": problem})
+        if disk.is_bridged and spec.get("compromised"):
+            return Planned(Step.UNBRIDGE, {**status, "message": Step.UNBRIDGE.value})
         status |= {"oldCA": disk.old.status(), "newCA": disk.new.status()}
     step = next_step(disk.phase, wanted)
     behind = _waited_for(status, disk, wanted, views, now, verifies_server)
@@ -165,6 +171,8 @@ def follow(rollover: Obj, disk: OnDisk) -> tuple[Step | None, str]:
         if reached in (ABORTED, ABORTING) and disk.new is None:
             return None, ""
         return None, _missing(new)
+    if disk.is_bridged and spec_of(rollover).get("compromised"):
+        return Step.UNBRIDGE, ""
     return next_step(disk.phase, RETIRED if reached == DONE else reached), ""
 
 

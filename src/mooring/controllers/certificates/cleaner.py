@@ -20,7 +20,7 @@ from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Requeue
-from mooring.controllers.certificates.issuance import NEEDS_APPROVAL
+from mooring.controllers.certificates.issuance import NEEDS_APPROVAL, WOULD_FAIL
 from mooring.controllers.certificates.requeststate import REQUESTS, is_issued
 from mooring.pki.errors import PemError
 from mooring.pki.pem import certificates
@@ -56,7 +56,7 @@ class CsrCleaner:
 def _due_times(csr: Obj) -> Iterator[datetime]:
     """Yield every moment at which the request falls due."""
     conditions = conditions_of(csr)
-    if all(condition.get("type") == NEEDS_APPROVAL for condition in conditions):
+    if all(condition.get("type") in (NEEDS_APPROVAL, WOULD_FAIL) for condition in conditions):
         yield from _due_after(csr["metadata"].get("creationTimestamp"), ABANDONED_AFTER)
     for condition in conditions:
         kind, updated = condition.get("type"), condition.get("lastUpdateTime")

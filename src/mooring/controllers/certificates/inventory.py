@@ -8,9 +8,10 @@ Rules kept here:
 * A used entry fits the key that used it and no other. The claim is an update with the resourceVersion of the plan: of two requests
   one is refused, and planned again.
 * With `--machine-inventory=required` a request without a fitting entry waits for a person. A person may approve any machine.
-* A machine that joins by k3s's way uses its entry with the client certificate of its kubelet. Where entries are required, a serving
-  certificate needs one for the name and the network; a certificate of a user that all machines share needs a machine that joined
-  from the same address.
+* A machine that joins by k3s's way uses its entry with the client certificate of its kubelet. Its serving certificate comes before,
+  with another key, and claims the name by the node password. Where entries are required, it therefore needs an unused entry of the
+  name and the network that names neither key nor code: the request proves neither. A machine that has joined proves its node
+  password. The certificates that k3s shares among machines are for machines that have joined (`name-ownership`).
 * The signer repeats the check: an entry that was removed between approval and signature stops an automatic approval.
 """
 
@@ -24,12 +25,12 @@ from mooring.api.core.addresses import parse_address
 from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.authorizedmachine import PLURAL, used_by
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
-from mooring.api.view import View, ViewFollower, Views
+from mooring.api.mooring.nodeidentity import keys_of
+from mooring.api.view import View, ViewFollower, Views, readable
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.controllers.actions import Update
 from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
-from mooring.controllers.certificates.joinedmachines import JoinedMachines, names_no_machine
 from mooring.controllers.certificates.noderecovery import is_recovery
 from mooring.identity import NODE_PREFIX
 from mooring.pki.keys import public_key_der
@@ -54,7 +55,11 @@ class MachineIndex:
         self._patterns: set[str] = set()
 
     def candidates(self, node_name: str, view: View) -> Iterator[Obj]:
-        """Yield the entries whose node name is or matches `node_name`, in the order of their names."""
+        """Yield the entries whose node name is or matches `node_name`, in the order of their names.
+
+        An entry that cannot be read authorizes nobody, and stops no machine that does not need it.
+        """
+        view = readable(view)
         self._follow(view)
         found = self._by_name.get(node_name, set()) | {
             one for one in self._patterns if matches(self._of[one], node_name)
@@ -111,7 +116,6 @@ class MachineInventory:
     required: bool = False
     name: str = "machine-inventory"
     watches: tuple[str, ...] = (PLURAL, IDENTITIES)
-    _joined: JoinedMachines = field(default_factory=JoinedMachines, repr=False, compare=False)
     _index: MachineIndex = field(default_factory=MachineIndex, repr=False, compare=False)
 
     def check(self, issuance: Issuance, views: Views) -> Finding | None:
@@ -126,12 +130,14 @@ class MachineInventory:
 
     def _beside(self, issuance: Issuance, views: Views) -> Objection | None:
         """Return an objection to a certificate that a machine which needs an entry requests beside its client certificate."""
-        if names_no_machine(issuance):
-            return self._joined.objection(issuance, views)
         if issuance.signer_name != K3S_KUBELET_SERVING or issuance.username == f"{NODE_PREFIX}{issuance.node_name}":
             return None
-        entries = self._index.candidates(issuance.node_name, views[PLURAL])
-        return None if any(_is_within(entry, issuance) for entry in entries) else _missing(issuance, Match(None))
+        if _has_joined(issuance, views):
+            return None
+        entries = tuple(self._index.candidates(issuance.node_name, views[PLURAL]))
+        if any(_is_free_by_name(entry) and _is_within(entry, issuance) for entry in entries):
+            return None
+        return _missing(issuance, Match(None, next((entry for entry in entries if used_by(entry) is not None), None)))
 
     def match(self, issuance: Issuance, views: Views) -> Match:
         """Return the entry that the request fits: one that its key has used, else one that authorizes, else a name."""
@@ -180,6 +186,20 @@ def _fits(entry: Obj, issuance: Issuance, key: str, node_name: str) -> bool:
         return True
     request = issuance.request
     return is_proven(verifier, request.challenge_password, node_name, public_key_der(request.public_key))
+
+
+def _is_free_by_name(entry: Obj) -> bool:
+    """Return true for an entry that no machine has used, and that needs no proof of a key or a code."""
+    spec = spec_of(entry)
+    return used_by(entry) is None and not spec.get("keyFingerprint") and not spec.get("codeVerifier")
+
+
+def _has_joined(issuance: Issuance, views: Views) -> bool:
+    """Return true when the requester proved the node password of a machine that has a client certificate."""
+    identity = views[IDENTITIES].get(issuance.node_name)
+    if identity is None or not issuance.password or not keys_of(identity):
+        return False
+    return bool(spec_of(identity).get("nodePasswordUID") == issuance.password)
 
 
 def _is_within(entry: Obj, issuance: Issuance) -> bool:

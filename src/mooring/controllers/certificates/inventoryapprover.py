@@ -28,6 +28,7 @@ from mooring.controllers.certificates.issuance import (
     find,
     held_or_denied,
     prepared,
+    unobjected,
     watched,
 )
 from mooring.controllers.certificates.requeststate import (
@@ -98,7 +99,7 @@ class InventoryApprover:
             f'Approved without a person: the machine is "{match.entry["metadata"]["name"]}" of the authorized machines.'
         )
         approved = with_condition(without_condition(csr, NEEDS_APPROVAL), APPROVED, REASON, message)
-        return (Update(REQUESTS, approved, "approval"),)
+        return (Update(REQUESTS, approved, "approval", unobjected(self.checks, issuance)),)
 
 
 def _may_be_approved(csr: Obj) -> bool:

@@ -14,25 +14,28 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Protocol
 
 from mooring.api.certificates.conditions import APPROVED, DENIED, conditions_of
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.actions import Action, Requeue, Update
+from mooring.controllers.actions import Action, Addresses, Requeue, Still, Update
 from mooring.controllers.certificates.requeststate import REQUESTS, with_condition
 from mooring.identity import NODE_PREFIX
 from mooring.pki.x509.requests import CertificateRequest
-from mooring.pki.x509.supervisorsigners import NODE_SIGNERS, node_name_in, password_in
+from mooring.pki.x509.supervisorsigners import NODE_SIGNERS, SHARED_SIGNERS, node_name_in, password_in
 
 NEEDS_APPROVAL = "NeedsApproval"
 """Type of the condition of a held request."""
+WOULD_FAIL = "WouldFail"
+"""Type of the condition of an undecided request that the signer would fail after the approval of a person."""
 AUTOMATIC = "Auto"
 """Prefix of the reasons of automatic approvals."""
 HELD_FOR = timedelta(seconds=30)
-"""Time until a held request is planned again. A deleted Node frees its name for a machine that waits."""
+"""Time until a held request is planned again: what it waits for, such as an entry of the inventory, may be there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,8 @@ class Issuance:
     now: datetime
     automatic: bool
     """True when no person, and no approver of another program, has approved it."""
+    resolved: Addresses = field(default_factory=lambda: MappingProxyType({}))
+    """Addresses of DNS names of the request, once an approver had them resolved."""
 
     @property
     def signer_name(self) -> str:
@@ -71,6 +76,11 @@ class Issuance:
         return name if name != self.request.common_name else ""
 
     @property
+    def machine(self) -> str:
+        """Name of the machine to which a certificate of a shared user is bound; "" for every other certificate."""
+        return node_name_in(self.extra) if self.signer_name in SHARED_SIGNERS else ""
+
+    @property
     def password(self) -> str:
         """uid of the Secret of the node password that the requester proved; "" when it proved none."""
         return password_in(self.extra) if self.signer_name in NODE_SIGNERS else ""
@@ -84,6 +94,8 @@ class Objection:
     message: str
     denies: bool = False
     """True for a fault that no person would overlook; otherwise the request is held for one."""
+    unresolved: tuple[str, ...] = ()
+    """DNS names whose addresses may remove the objection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +138,18 @@ def find(checks: Iterable[IssuanceCheck], issuance: Issuance, views: Views) -> F
         if finding is not None:
             actions += finding.actions
     return Preparation(actions) if actions else None
+
+
+def unobjected(checks: Iterable[IssuanceCheck], issuance: Issuance) -> Still:
+    """Return the judgement of an approval or a certificate at its commit: no check objects by then.
+
+    Claims were made before, and the views may lack them for a moment.
+    """
+
+    def still(views: Views, now: datetime) -> bool:
+        return not isinstance(find(checks, replace(issuance, now=now), views), Objection)
+
+    return still
 
 
 def prepared(preparation: Preparation, now: datetime) -> Sequence[Action]:

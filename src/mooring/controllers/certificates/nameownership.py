@@ -5,8 +5,11 @@ Rules kept here:
   subdomain, as a Node's name is; every other spelling is denied, because it would be another owner for the same machine.
 * A free name is claimed for the key of the request. A key that has the name may have any number of certificates. A node that renews
   adds its new key. A machine on the way back does, too, once its request is approved.
-* Another key gets the name, and replaces all keys before it, in three cases: the Node was deleted, the request was made with a
-  token that names this node and no other, or a person approved the request. Otherwise the request is held.
+* Another key gets the name, and replaces all keys before it, in three cases: the Node was deleted before the request was made, the
+  request was made with a token that names this node and no other, or a person approved the request. Otherwise the request is held.
+* A request that waited gains nothing by a deletion. One that was made before the name last changed hands (`spec.changedAt`), or
+  that was held as NodeNameTaken, gets the name only by a person. A request of the former owner is not one of the present owner.
+* While finalizers hold a deleted Node, every other machine waits for its name until the Node is gone.
 * A Node without a recorded key belongs to a machine that is not known here: it is older than NodeIdentities, or has a certificate
   made by hand. A token does not take over its name.
 * The membership that ended with the Node is not renewed by the machine itself.
@@ -20,6 +23,8 @@ Rules kept here:
   where the name could be had by another key (`password_objection`).
 * The request of k3s for a serving certificate comes before that for a client certificate. It claims the name by the password, and
   changes no key.
+* A certificate of a user that all machines share (kube-proxy, k3s's controller) is for the machine that has the name. The machine
+  requests it with its client certificate. Its key is recorded as a companion, beside the keys of the name, and goes with them.
 * A serving key is not recorded. Its request must name a node well, and the node must be a member.
 """
 
@@ -30,17 +35,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from mooring.api.certificates.conditions import conditions_of
 from mooring.api.certificates.sourceaddress import source_address_of
 from mooring.api.core.addresses import parse_address
 from mooring.api.meta.printcolumns import spec_of
-from mooring.api.mooring.membership import has_ended, new_identity, was_deleted, with_spec
-from mooring.api.mooring.nodeidentity import MAX_KEYS, PLURAL, keys_of
+from mooring.api.mooring.membership import (
+    has_ended,
+    is_terminating,
+    new_identity,
+    was_deleted,
+    was_made_before_change,
+    with_spec,
+)
+from mooring.api.mooring.nodeidentity import MAX_KEYS, PLURAL, certified_names_of, companions_of, keys_of
 from mooring.api.view import Views
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.controllers.actions import Create, Update
-from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
+from mooring.controllers.certificates.issuance import NEEDS_APPROVAL, Finding, Issuance, Objection, Preparation
 from mooring.controllers.certificates.noderecovery import proven_key
 from mooring.identity import BOOTSTRAP_USER_PREFIX, CREDENTIAL_ID, NODE_PREFIX
 from mooring.pki.x509.authority import Authority, request_serial_number
@@ -62,6 +75,7 @@ RECOVERING_PREFIX = "system:recovering-node:"
 NAME_TAKEN = "NodeNameTaken"
 NAME_INVALID = "NodeNameInvalid"
 MEMBERSHIP_ENDED = "NodeDeleted"
+TERMINATING = "NodeTerminating"
 
 _CERTIFICATE_ID = re.compile("X509SHA256=([0-9a-f]{64})").fullmatch
 
@@ -77,6 +91,8 @@ class NameOwnership:
     watches: tuple[str, ...] = (PLURAL, NODES, SECRETS)
 
     def check(self, issuance: Issuance, views: Views) -> Finding | None:
+        if issuance.machine:
+            return self._companion_finding(_Claim(issuance, issuance.machine, views), issuance)
         is_serving = issuance.signer_name in (KUBELET_SERVING, K3S_KUBELET_SERVING)
         if not _is_about_a_node(issuance) or not (is_serving or _is_for_clients(issuance.csr)):
             return None
@@ -85,36 +101,56 @@ class NameOwnership:
         if problems:
             return Objection(NAME_INVALID, f'"{name}" cannot be the name of a node: {problems[0]}', denies=True)
         claim = _Claim(issuance, name, views)
-        by_member = issuance.signer_name == KUBELET_SERVING or claim.is_by_the_machine
-        if claim.has_ended and issuance.automatic and by_member:
-            return Objection(MEMBERSHIP_ENDED, _ended_message(name, issuance))
+        by_member = issuance.signer_name == KUBELET_SERVING or claim.is_in_its_name
+        if issuance.automatic:
+            if claim.has_ended and by_member:
+                return Objection(MEMBERSHIP_ENDED, _ended_message(name, issuance))
+            if is_terminating(claim.node) and not by_member:
+                return Objection(TERMINATING, _terminating_message(claim))
+            if issuance.signer_name == KUBELET_SERVING and claim.is_in_its_name and not claim.is_by_the_machine:
+                return Objection(NAME_TAKEN, _taken_message(claim, _key_of(issuance), issuance))
         if issuance.signer_name == K3S_KUBELET_SERVING:
             return self._serving_finding(claim, issuance)
         return None if is_serving else self._client_finding(claim, issuance)
+
+    def _companion_finding(self, claim: _Claim, issuance: Issuance) -> Finding | None:
+        """Record a certificate of a shared user for the machine that requests it."""
+        if claim.has_ended and issuance.automatic:
+            return Objection(MEMBERSHIP_ENDED, _ended_message(claim.name, issuance))
+        if not claim.is_by_the_machine and issuance.automatic:
+            return Objection(NAME_TAKEN, _taken_message(claim, _key_of(issuance), issuance))
+        entry, end = self._entry(issuance)
+        if any(_covers(key, entry, end) for key in claim.companions):
+            return None
+        return claim.companion(entry, issuance.now)
+
+    def _entry(self, issuance: Issuance) -> tuple[Obj, datetime]:
+        """Return the record of a certificate, and its latest end."""
+        end = _needed_until(issuance, self.signing_duration)
+        entry = {"publicKey": _key_of(issuance), "notAfter": rfc3339(end + BACKDATE)}
+        authority = self.authority_for(issuance.signer_name)
+        if authority is not None:
+            entry["serialNumber"] = f"{request_serial_number(issuance.csr['metadata']['uid']):x}"
+            entry["issuer"] = f"sha256:{authority.key_fingerprint}"
+        return entry, end
 
     def _serving_finding(self, claim: _Claim, issuance: Issuance) -> Finding | None:
         """Claim the name by the node password for a machine whose key is not known yet."""
         if claim.is_password_owner:
             return None
-        key = f"sha256:{issuance.request.key_fingerprint}"
         if claim.is_by_the_machine or claim.is_open or not issuance.automatic or claim.token_names_node:
-            return claim.password_record() if claim.password else None
-        return Objection(NAME_TAKEN, _taken_message(claim, key, issuance))
+            return claim.password_record(issuance.now) if claim.password else None
+        return Objection(NAME_TAKEN, _taken_message(claim, _key_of(issuance), issuance))
 
     def _client_finding(self, claim: _Claim, issuance: Issuance) -> Finding | None:
-        end = _needed_until(issuance, self.signing_duration)
-        entry = {"publicKey": f"sha256:{issuance.request.key_fingerprint}", "notAfter": rfc3339(end + BACKDATE)}
-        authority = self.authority_for(issuance.signer_name)
-        if authority is not None:
-            entry["serialNumber"] = f"{request_serial_number(issuance.csr['metadata']['uid']):x}"
-            entry["issuer"] = f"sha256:{authority.key_fingerprint}"
+        entry, end = self._entry(issuance)
         if not claim.has_ended and any(_covers(key, entry, end) for key in claim.keys):
             return None
         is_owner = claim.is_by_the_machine or claim.is_password_owner or claim.holds(entry["publicKey"])
         if is_owner and not claim.has_ended:
             return claim.addition(entry, issuance.now)
         if claim.is_open or not issuance.automatic or claim.token_names_node:
-            return claim.replacement(entry)
+            return claim.replacement(entry, issuance.now)
         return Objection(NAME_TAKEN, _taken_message(claim, entry["publicKey"], issuance))
 
 
@@ -141,8 +177,11 @@ class _WantedName:
         self.identity = views[PLURAL].get(name)
         self.node = views[NODES].get(name)
         self.keys = keys_of(self.identity) if self.identity is not None else []
+        self.companions = companions_of(self.identity) if self.identity is not None else []
         self.has_ended = has_ended(self.identity, self.node)
-        self.is_by_the_machine = username in (NODE_PREFIX + name, RECOVERING_PREFIX + name)
+        self.is_in_its_name = username in (NODE_PREFIX + name, RECOVERING_PREFIX + name)
+        self.has_waited = False
+        """True for a request that saw the name in other hands: a change alone gives it nothing."""
         token = username.removeprefix(BOOTSTRAP_USER_PREFIX)
         self.token = token if username != token and is_token_id(token) else ""
         self.token_names_node = bool(self.token) and _names(views, self.token, name)
@@ -155,10 +194,15 @@ class _WantedName:
         self._is_reserved = bool(recorded) and recorded == present and not self.is_password_owner
 
     @property
+    def is_by_the_machine(self) -> bool:
+        """True when the machine that has the name now makes the request."""
+        return self.is_in_its_name
+
+    @property
     def is_open(self) -> bool:
         """True when any machine may have the name: nobody had it yet, its Node was deleted and the machine has not returned, or the
         Secret of its node password was deleted and the machine has proved a new one."""
-        if self._is_reserved:
+        if self._is_reserved or self.has_waited:
             return False
         if self.has_ended or (self.password and self.has_lost_password):
             return True
@@ -175,6 +219,14 @@ class _Claim(_WantedName):
         self.source_address = address if parse_address(address) is not None else ""
         self._certificate = _presented_certificate(issuance.csr)
         self._proven = proven_key(issuance.csr) if username == RECOVERING_PREFIX + name else ""
+        self._is_older = was_made_before_change(issuance.csr, self.identity)
+        self.has_waited = self._is_older or _was_held_as_taken(issuance.csr)
+
+    @property
+    def is_by_the_machine(self) -> bool:
+        # a Node that the machine may create again leaves the name with the machine
+        may_return = spec_of(self.identity).get("reregisters") if self.identity is not None else False
+        return self.is_in_its_name and (not self._is_older or bool(may_return))
 
     def holds(self, public_key: str) -> bool:
         """Return true when the name belongs to this key."""
@@ -208,29 +260,40 @@ class _Claim(_WantedName):
         )
         return Preparation((Update(PLURAL, changed),))
 
-    def password_record(self) -> Preparation:
+    def companion(self, entry: Obj, now: datetime) -> Preparation:
+        """Return the preparation that records a certificate of a shared user, and drops those that expired."""
+        kept = [key for key in self.companions if not _is_record_of(key, entry) and not _has_expired(key, now)]
+        companions = [*kept, entry][-MAX_KEYS:]
+        if self.identity is None:  # the machine is older than its record
+            return self._creation([], companions=companions)
+        return Preparation((Update(PLURAL, with_spec(self.identity, companions=companions)),))
+
+    def password_record(self, now: datetime) -> Preparation:
         """Return the preparation that reserves the name for whoever proves the node password, and leaves the keys as they are."""
         if self.identity is None:
-            return self._creation([], token=self.token, nodePasswordUID=self.password)
+            return self._creation([], token=self.token, nodePasswordUID=self.password, changedAt=rfc3339(now))
         return Preparation((Update(PLURAL, with_spec(self.identity, nodePasswordUID=self.password)),))
 
-    def replacement(self, entry: Obj) -> Preparation:
+    def replacement(self, entry: Obj, now: datetime) -> Preparation:
         """Return the preparation that gives the name to this key alone."""
         if self.identity is None:
-            return self._creation([entry], token=self.token, nodePasswordUID=self.password)
+            return self._creation([entry], token=self.token, nodePasswordUID=self.password, changedAt=rfc3339(now))
         changed = with_spec(
             self.identity,
             keys=[entry],
+            companions=[],
             nodeUID="",
             reregisters=False,
             token=self.token,
             sourceAddress=self.source_address,
             formerCertificate="",
             nodePasswordUID=self.password,
+            changedAt=rfc3339(now),
+            certifiedNames=certified_names_of(self.identity) if self.is_password_owner else [],
         )
         return Preparation((Update(PLURAL, changed),))
 
-    def _creation(self, keys: list[Obj], **fields: str) -> Preparation:
+    def _creation(self, keys: list[Obj], **fields: object) -> Preparation:
         created = new_identity(self.name, keys=keys, sourceAddress=self.source_address, **fields)
         return Preparation((Create(PLURAL, created, must_be_new=True),))
 
@@ -256,6 +319,14 @@ def _presented_certificate(csr: Obj) -> str:
         if found := _CERTIFICATE_ID(credential):
             return f"sha256:{found[1]}"
     return ""
+
+
+def _key_of(issuance: Issuance) -> str:
+    return f"sha256:{issuance.request.key_fingerprint}"
+
+
+def _was_held_as_taken(csr: Obj) -> bool:
+    return any(one.get("type") == NEEDS_APPROVAL and one.get("reason") == NAME_TAKEN for one in conditions_of(csr))
 
 
 def _needed_until(issuance: Issuance, cap: timedelta) -> datetime:
@@ -291,8 +362,18 @@ def _taken_message(claim: _Claim, key: str, issuance: Issuance) -> str:
     source = f" from {claim.source_address}" if claim.source_address else ""
     owner = f"another key, {claim.keys[-1].get('publicKey')}" if claim.keys else "a machine whose key is not recorded"
     kind = "node" if claim.node is not None else "nodeidentity"
+    belongs = "belonged" if claim.has_waited else "belongs"
     return (
-        f"the name {claim.name} belongs to {owner}; this request{source} has the key {key}. If the machine was replaced: delete "
-        f"its entry (kubectl delete {kind} {claim.name}), or give it a token for this name (mooring token create --node-name "
-        f"{claim.name}), or approve this request (mooring csr approve {issuance.csr['metadata']['name']})"
+        f"the name {claim.name} {belongs} to {owner}; this request{source} has the key {key}. If the machine was replaced: approve "
+        f"this request (mooring csr approve {issuance.csr['metadata']['name']}), or delete the entry (kubectl delete {kind} "
+        f"{claim.name}) and let the machine request again, or give it a token for this name (mooring token create --node-name "
+        f"{claim.name}). A deletion alone does not approve a request that was made before"
+    )
+
+
+def _terminating_message(claim: _Claim) -> str:
+    finalizers = ", ".join((claim.node or {"metadata": {}})["metadata"].get("finalizers") or ()) or "a grace period"
+    return (
+        f"the Node {claim.name} was deleted, and {finalizers} holds it; the request goes on when the Node is gone: let the program "
+        f"that set the finalizer finish, or remove it (kubectl edit node {claim.name})"
     )

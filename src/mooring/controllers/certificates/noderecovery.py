@@ -20,6 +20,7 @@ from mooring.api.certificates.sourceaddress import source_address_of
 from mooring.api.core.addresses import parse_address
 from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring import certificaterevocation, nodeidentity
+from mooring.api.mooring.membership import was_deleted
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import gap, parse_rfc3339
@@ -73,7 +74,7 @@ class NodeRecovery:
         if _is_revoked(key, name, identity, views):
             return Objection("Revoked", _waiting(age, "its key, its certificate or its node was revoked"))
         node = views[NODE_KIND].get(name)
-        if node is None or spec_of(identity).get("nodeUID") not in (None, "", node["metadata"]["uid"]):
+        if node is None or was_deleted(identity, node):
             return Objection("NodeMissing", _waiting(age, f'the Node "{name}" was deleted, or never registered'))
         known = spec_of(identity).get("sourceAddress", "")
         source = source_address_of(issuance.csr)

@@ -2,7 +2,7 @@
 
 Rules kept here:
 * An entry is deleted KEPT_AFTER_EXPIRY after the day of its `expiresAt`, or later while an expired certificate recovers by rule: a
-  revoked machine must not come back that way.
+  revoked machine must not come back that way. The clock must have said so for a day (`mooring.controllers.overdue`).
 * An entry without `expiresAt` stays.
 * Entries are planned by the day of their `expiresAt`: 100 000 entries are a few hundred keys, and not as many timers.
 * The delete carries uid and resourceVersion: an entry that was just prolonged stays.
@@ -22,6 +22,7 @@ from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Requeue
+from mooring.controllers.overdue import Overdue
 
 DAY = timedelta(days=1)
 MAX_DELETES = 500
@@ -38,6 +39,7 @@ class RevocationCleaner:
     watches: tuple[str, ...] = (PLURAL,)
     _by_day: dict[str, dict[str, None]] = field(default_factory=dict)
     """Names of entries by the day of their `expiresAt`. A name whose entry has another day now is dropped when its day is due."""
+    _overdue: Overdue = field(default_factory=Overdue)
 
     def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
         day = _day_of(obj)
@@ -53,8 +55,9 @@ class RevocationCleaner:
         if begin > now:
             return (Requeue(begin),)
         due = begin + DAY + max(KEPT_AFTER_EXPIRY, self.recovery_age or KEPT_AFTER_EXPIRY)
-        if due > now:
-            return (Requeue(due),)
+        deletable = self._overdue.deletable_at(key, due, now)
+        if deletable > now:
+            return (Requeue(deletable),)
         names = self._by_day.get(day, {})
         actions: list[Action] = []
         for name in list(islice(names, MAX_DELETES)):
@@ -65,6 +68,7 @@ class RevocationCleaner:
         if names:
             return (*actions, Requeue(now))
         self._by_day.pop(day, None)
+        self._overdue.forget(key)
         return actions
 
 

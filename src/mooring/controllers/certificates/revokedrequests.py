@@ -2,8 +2,9 @@
 
 Rules kept here:
 * A request for a revoked public key is refused: this server would refuse the certificate anyway.
-* A request in the name of a node is refused when it was made before the moment up to which the node's certificates are revoked. It
+* A request in the name of a node is refused when it was made before the node was revoked (`api.certificates.knownrevocations`). It
   may wait for long, and a certificate that is issued afterwards would be good.
+* An entry that cannot be read is present: that of a key refuses, and that of a node, which revokes up to a moment, holds.
 * Both are refused also when a person has approved the request. A new request, which that person sees anew, is the way out.
 """
 
@@ -11,10 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mooring.api.meta.printcolumns import spec_of
-from mooring.api.mooring.certificaterevocation import PLURAL, key_entry, node_entry, time_of
+from mooring.api.certificates.knownrevocations import precedes
+from mooring.api.mooring.certificaterevocation import PLURAL, key_entry, node_entry
 from mooring.api.view import Views
-from mooring.clock import parse_rfc3339
 from mooring.controllers.certificates.issuance import Issuance, Objection
 
 KEY_REVOKED = "KeyRevoked"
@@ -31,21 +31,22 @@ class RevokedRequests:
     def check(self, issuance: Issuance, views: Views) -> Objection | None:
         denylist = views[PLURAL]
         entry = key_entry(issuance.request.key_fingerprint)
-        if denylist.get(entry) is not None:
+        if denylist.get(entry) is not None or denylist.problem(entry):
             return Objection(
                 KEY_REVOKED,
                 f"the public key of the request is revoked by certificaterevocations/{entry}: make a new key and ask again",
                 denies=True,
             )
-        name = issuance.node_name
+        name = issuance.node_name or issuance.machine
         if not name:
             return None
         entry = node_entry(name)
+        if problem := denylist.problem(entry):
+            return Objection(NODE_REVOKED, f"certificaterevocations/{entry} cannot be read: {problem}")
         found = denylist.get(entry)
         if found is None:
             return None
-        before = time_of(spec_of(found), "issuedBefore")
-        if before is None or parse_rfc3339(issuance.csr["metadata"]["creationTimestamp"]) < before:
+        if precedes(issuance.csr, found):
             return Objection(
                 NODE_REVOKED,
                 f"the request was made before certificaterevocations/{entry} revoked the certificates of this node: if the machine "

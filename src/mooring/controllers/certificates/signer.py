@@ -6,7 +6,11 @@ Rules kept here (docs/protocol/certificate-signing-requests.md):
   for other signers are left to those.
 * A request that breaks a rule of its signer, or can never become a certificate, gets the condition Failed through `/status`,
   reason SignerValidationFailure.
-* The issuance checks are repeated. An objection to an automatic approval fails the request.
+* The issuance checks are repeated, and once more when the certificate is published. An objection to an automatic approval fails
+  the request.
+* A request that waits for a person gets the condition WouldFail when a check objects to it already, so that the person sees it
+  before the approval. It is checked again every HELD_FOR, and loses the condition when the cause went away. A request that an
+  approver decides within moments is left to the approver.
 * The profile determines the content of the certificate, the authority checks the result, and the status carries the leaf alone.
 * The lineage gets an entry before the certificate is published.
 * The serial number follows from the uid of the request, so that records of the certificate can be written before it is signed.
@@ -22,37 +26,46 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from mooring.api.certificates.conditions import FAILED
+from mooring.api.certificates.conditions import FAILED, conditions_of
+from mooring.api.mooring import ends
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
-from mooring.controllers.actions import Action, Entropy, InThread, Key, Record, Retry, Update
+from mooring.controllers.actions import Action, Entropy, InThread, Key, Record, Requeue, Retry, Still, Update
 from mooring.controllers.certificates.issuance import (
+    HELD_FOR,
+    NEEDS_APPROVAL,
+    WOULD_FAIL,
     Issuance,
     IssuanceCheck,
     Objection,
     find,
     is_automatic,
     prepared,
+    unobjected,
     watched,
 )
 from mooring.controllers.certificates.lineageentry import issued_entry
 from mooring.controllers.certificates.requeststate import (
     REQUESTS,
     is_approved_and_unsigned,
+    is_undecided,
     parsed_request,
     with_condition,
     with_status,
+    without_condition,
 )
 from mooring.controllers.certificates.signingpolicy import NO_POLICY, SigningPolicy
 from mooring.pki.errors import IssueError, RequestError
 from mooring.pki.pem import certificates_pem
 from mooring.pki.x509.authority import Authority, request_serial_number
 from mooring.pki.x509.profiles import SIGNING_DURATION, Template, from_request
-from mooring.pki.x509.signers import SIGNERS
+from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING, SIGNERS
 from mooring.pki.x509.supervisorsigners import SUPERVISOR_SIGNERS
 
 REASON = "SignerValidationFailure"
+_APPROVED_BY_CONTROLLERS = frozenset({KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING, *SUPERVISOR_SIGNERS})
+"""Signers whose requests an approver decides about, or holds for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +89,20 @@ class CsrSigner:
         return watched(self.checks)
 
     def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
-        if plural != REQUESTS or deleted or self._authority_of(obj) is None:
+        if plural != REQUESTS or deleted or not (self._waits_for_person(obj) or self._authority_of(obj) is not None):
             return ()
         return (("", obj["metadata"]["name"]),)
 
     def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
         csr = views[REQUESTS].get(key[1])
+        if csr is not None and self._waits_for_person(csr):
+            return self._foretold(csr, views, now)
         authority = None if csr is None else self._authority_of(csr)
         if csr is None or authority is None:
             return ()
         spec = csr["spec"]
+        if ends.refusal(views):
+            return (Requeue(now + ends.UNSETTLED_FOR),)
         if now >= authority.not_after:
             return (Retry(f"the CA expired at {rfc3339(authority.not_after)}: nothing can be signed"),)
         usages = spec.get("usages") or ()
@@ -116,8 +133,38 @@ class CsrSigner:
             now,
             request_serial_number(csr["metadata"]["uid"]),
             self.trusts_source_address,
+            _settled(unobjected(self.checks, issuance)),
+            self._wants_fresh_key(issuance),
         )
         return (InThread(sign),) if authority.in_device else sign()
+
+    def _waits_for_person(self, csr: Obj) -> bool:
+        """Return true for a request that a person decides about, and that would be signed here."""
+        name = (csr.get("spec") or {}).get("signerName", "")
+        if not is_undecided(csr) or (name in SUPERVISOR_SIGNERS and not self.guards_extra):
+            return False
+        is_held = any(one.get("type") == NEEDS_APPROVAL for one in conditions_of(csr))
+        return (is_held or name not in _APPROVED_BY_CONTROLLERS) and self.authority_for(name) is not None
+
+    def _foretold(self, csr: Obj, views: Views, now: datetime) -> Sequence[Action]:
+        """Return the action that says whether the request would fail after an approval."""
+        try:
+            issuance = Issuance(csr=csr, request=parsed_request(csr), now=now, automatic=False)
+            finding = find(self.checks, issuance, views)
+        except (RequestError, IssueError, ValueError):
+            return ()  # it cannot be read, which `mooring csr show` says
+        told = without_condition(csr, WOULD_FAIL)
+        if isinstance(finding, Objection):
+            present = next((one for one in conditions_of(csr) if one.get("type") == WOULD_FAIL), {})
+            is_told = (present.get("reason"), present.get("message")) == (finding.reason, finding.message)
+            told = csr if is_told else with_condition(csr, WOULD_FAIL, finding.reason, finding.message)
+        change = () if told is csr else (Update(REQUESTS, told, "status"),)
+        return (*change, Requeue(now + HELD_FOR))
+
+    def _wants_fresh_key(self, issuance: Issuance) -> bool:
+        """Return true when the policy lets a key have one certificate."""
+        rule = self.policy().rule_for(issuance)
+        return rule is not None and rule.fresh_key
 
     def _longest(self, issuance: Issuance) -> timedelta:
         """Return the longest lifetime of the certificate."""
@@ -134,8 +181,20 @@ class CsrSigner:
         return self.authority_for(signer_name)
 
 
+def _settled(still: Still) -> Still:
+    """Return the judgement of a certificate at its commit, which fails while an end waits to be settled, too."""
+    return lambda views, now: not ends.refusal(views) and still(views, now)
+
+
 def _sign(
-    csr: Obj, authority: Authority, template: Template, now: datetime, serial: int, trusts_source_address: bool
+    csr: Obj,
+    authority: Authority,
+    template: Template,
+    now: datetime,
+    serial: int,
+    trusts_source_address: bool,
+    still: Still,
+    fresh_key: bool,
 ) -> Sequence[Action]:
     """Return the entry of the lineage and the update that carries the certificate, or the reason why there is none.
 
@@ -146,8 +205,9 @@ def _sign(
     except IssueError as error:
         return (_mark_failed(csr, str(error)),)
     text = base64.b64encode(certificates_pem([certificate])).decode()
+    csr = without_condition(csr, WOULD_FAIL)
     entry = issued_entry(csr, certificate, authority, now, trusts_source_address=trusts_source_address)
-    return (Record(entry), Update(REQUESTS, with_status(csr, certificate=text), "status"))
+    return (Record(entry, fresh_key), Update(REQUESTS, with_status(csr, certificate=text), "status", still))
 
 
 def _mark_failed(csr: Obj, message: str, reason: str = REASON) -> Action:

@@ -2,9 +2,10 @@
 
 Rules kept here:
 * A request is refused also when a person approved it: the policy binds the signer. The refusal names signer, rule and value.
-* A fresh key is one that this cluster has not certified, as far as it knows: no other CertificateSigningRequest with a certificate
-  has it, and no NodeIdentity records it for another certificate. Issued requests are kept for an hour, identities for as long as
-  their certificates are valid. Certificates of users that are no nodes are therefore remembered for an hour.
+* A fresh key is one of which this cluster has no valid certificate: the lineage has none of another request. The signer claims the
+  key by its entry of the lineage, by compare-and-swap.
+* A cluster without the lineage (another API server) is judged by what it has: no other CertificateSigningRequest with a certificate
+  has the key, and no NodeIdentity records it for another certificate. Issued requests are kept there for an hour.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 
+from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.mooring.nodeidentity import keys_of
 from mooring.api.view import NamespacedName, ViewFollower, Views
 from mooring.apimachinery.schema import Obj
+from mooring.controllers.certificates.certifiedkeys import CertifiedKeys
 from mooring.controllers.certificates.issuance import Finding, Issuance, Objection
 from mooring.controllers.certificates.requeststate import REQUESTS, is_issued
 from mooring.controllers.certificates.signingpolicy import SigningPolicy
@@ -36,6 +39,7 @@ class SignerPolicy:
         self._policy = policy
         self._issued = _CertifiedKeys(_requested_keys)
         self._recorded = _CertifiedKeys(_recorded_keys)
+        self._lineage = CertifiedKeys()
 
     def check(self, issuance: Issuance, views: Views) -> Finding | None:
         policy = self._policy()
@@ -52,6 +56,9 @@ class SignerPolicy:
     def _is_certified(self, issuance: Issuance, views: Views) -> bool:
         key = issuance.request.key_fingerprint
         uid = issuance.csr["metadata"].get("uid", "")
+        lineage = views.get(LINEAGE)
+        if lineage is not None and self._lineage.has(lineage, f"sha256:{key}", issuance.now, other_than=uid):
+            return True
         own = f"{request_serial_number(uid):x}"  # the record of the name that is claimed for this request
         return self._issued.has(views, REQUESTS, key, other_than=uid) or self._recorded.has(
             views, IDENTITIES, key, other_than=own

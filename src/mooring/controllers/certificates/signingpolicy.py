@@ -20,6 +20,7 @@ from types import MappingProxyType
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.certificates.issuance import Issuance
 from mooring.errors import quoted
+from mooring.pki.x509.canonicalnames import IPAddress
 from mooring.pki.x509.requests import CertificateRequest
 from mooring.settings.addresses import Network
 
@@ -107,6 +108,12 @@ class Rule:
         if self.users is not None and self.users.match(user):
             return True
         return self.groups is not None and not self.groups.isdisjoint(groups)
+
+    def names_in_full(self, name: str | IPAddress) -> bool:
+        """Return true when the rule allows this one name or address, and not by a pattern or a larger network."""
+        if isinstance(name, str):
+            return self.dns_names is not None and name in self.dns_names.literal
+        return any(network.num_addresses == 1 and name in network for network in self.networks or ())
 
     def refusal(self, request: CertificateRequest, usages: Iterable[str]) -> str:
         """Return the first demand that the request does not meet, with the value; empty when it meets all."""

@@ -5,22 +5,17 @@ Rules kept here (docs/protocol/k3s.md#certificates, docs/adr/0052-certificates-o
   machine's own request were replaced before (`mooring.pki.x509.supervisorsigners`).
 * The server token and the agent token are permission to join, as in k3s. A node needs `selfnodeclient`, as for any renewal, and
   every other requester `nodeclient`, as for kubeadm's way: a token whose machines wait for a person waits here, too.
-* A serving certificate has only addresses that no other Node reports, and that are not the control plane's. The Node may have the
-  label of the control plane; and a machine that is an API server's proves it by a connection from that address. An address that no
-  machine can have denies the request.
-* The issuance checks come last, as everywhere.
+* The issuance checks come last, as everywhere. They decide about the names of a serving certificate (`certifiednames`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from mooring.api.certificates.conditions import APPROVED
-from mooring.api.certificates.sourceaddress import source_address_of
 from mooring.api.view import Views
-from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, CheckAccess, Entropy, Key, Retry, Update
 from mooring.controllers.certificates.approver import access_review, marked_as_not_granted
@@ -35,13 +30,6 @@ from mooring.controllers.certificates.issuance import (
     prepared,
     watched,
 )
-from mooring.controllers.certificates.nodeaddresses import (
-    CONTROL_PLANE_KINDS,
-    CONTROL_PLANE_LABEL,
-    AddressIndex,
-    api_servers,
-    control_plane,
-)
 from mooring.controllers.certificates.requeststate import (
     REQUESTS,
     is_undecided,
@@ -52,13 +40,10 @@ from mooring.controllers.certificates.requeststate import (
 from mooring.identity import NODE_PREFIX
 from mooring.pki.errors import RequestError
 from mooring.pki.x509.signers import NODE_CLIENT, SELF_NODE_CLIENT, SIGNERS
-from mooring.pki.x509.supervisorsigners import K3S_KUBELET_SERVING, SUPERVISOR_SIGNERS, credential_in
+from mooring.pki.x509.supervisorsigners import SUPERVISOR_SIGNERS, credential_in
 from mooring.trust.k3s.identity import AGENTS, AUTHENTICATOR, SERVERS
 
 REASON = f"{AUTOMATIC}ApprovedSupervisor"
-NODE_KIND = "nodes"
-MAX_ADDRESSES = 16
-"""Addresses of one node. k3s's agents send one or two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +52,10 @@ class SupervisorApprover:
 
     checks: tuple[IssuanceCheck, ...] = ()
     name: str = "k3s-supervisor-approver"
-    _index: AddressIndex = field(default_factory=AddressIndex, repr=False, compare=False)
 
     @property
     def watches(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*watched(self.checks), NODE_KIND, *CONTROL_PLANE_KINDS)))
+        return watched(self.checks)
 
     def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
         if plural != REQUESTS or deleted or not _may_be_approved(obj):
@@ -90,9 +74,6 @@ class SupervisorApprover:
         if SIGNERS[spec["signerName"]].refusals(request, spec.get("usages") or ()):
             return ()
         issuance = Issuance(csr=csr, request=request, now=now, automatic=True)
-        objection = self._address_objection(issuance, views)
-        if objection is not None:
-            return held_or_denied(csr, objection, now)
         if not {SERVERS, AGENTS}.isdisjoint(_token_groups(csr)):
             return self._approve(issuance, views, "the machine has the token of the cluster")
         approval = SELF_NODE_CLIENT if issuance.username.startswith(NODE_PREFIX) else NODE_CLIENT
@@ -106,40 +87,6 @@ class SupervisorApprover:
             )
 
         return (CheckAccess(access_review(spec, approval), then),)
-
-    def _address_objection(self, issuance: Issuance, views: Views) -> Objection | None:
-        """Return an objection to the name and the addresses of a serving certificate."""
-        if issuance.signer_name != K3S_KUBELET_SERVING:
-            return None
-        name, addresses = issuance.node_name, issuance.request.alternative_names.ips[1:]  # the first is 127.0.0.1
-        if dns1123_subdomain_errors(name):
-            return Objection("InvalidName", f'"{name}" is not the name of a node', denies=True)
-        if len(addresses) > MAX_ADDRESSES:
-            return Objection("TooManyAddresses", f"more than {MAX_ADDRESSES} addresses are in one request", denies=True)
-        strange = [one for one in addresses if one.is_unspecified or one.is_multicast or one.is_loopback]
-        if strange:
-            return Objection("InvalidAddress", f"{strange[0]} is not the address of a machine", denies=True)
-        for one in addresses:
-            if others := self._index.others(one, name, views[NODE_KIND]):
-                return Objection(
-                    "AddressOfAnotherNode",
-                    f"{one}: Node {others[0]} has it; correct the addresses, or delete the Node that is gone",
-                )
-        node = views[NODE_KIND].get(name)
-        labels = (node["metadata"].get("labels") or {}) if node is not None else {}
-        if CONTROL_PLANE_LABEL in labels:
-            return None
-        source = source_address_of(issuance.csr)
-        is_api_server = source in api_servers(views)
-        published = control_plane(views)
-        for wanted in (*(one for one in addresses if not is_api_server or str(one) != source), name):
-            if wanted in published:
-                return Objection(
-                    "AddressOfControlPlane",
-                    f'{wanted}: clients reach the API server there; if Node "{name}" belongs to the control plane, label it with '
-                    f"{CONTROL_PLANE_LABEL}, or approve the request (mooring csr approve {issuance.csr['metadata']['name']})",
-                )
-        return None
 
     def _approve(self, issuance: Issuance, views: Views, grounds: str) -> Sequence[Action]:
         finding = find(self.checks, issuance, views)

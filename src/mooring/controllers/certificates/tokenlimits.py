@@ -9,24 +9,22 @@ Rules kept here:
 * Names are judged again, because another API server than Mooring admits requests without judging them. There the recorded source
   address cannot be trusted, and a token with networks needs a person.
 * A machine that joins by k3s's way requests four certificates with four keys. They are one join: its record is the hash of the node
-  password's Secret and the name. The two requests that name no machine need one that joined with the token before, and count
-  nothing.
+  password's Secret and the name. The two certificates that name no machine are requested with the client certificate of the
+  machine, and count nothing (`name-ownership`).
 * A person who approves a request decides about names and networks. The join is counted if there is room.
 * A token without a number of joins causes no write.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mooring.api.certificates.sourceaddress import source_address_of
-from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Update
 from mooring.controllers.bootstrap.tokensecrets import SECRETS, is_token
 from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
-from mooring.controllers.certificates.joinedmachines import JoinedMachines, names_no_machine
 from mooring.identity import NAME_NOT_ALLOWED, NODE_PREFIX, bootstrap_token_id
 from mooring.pki.x509.requests import CertificateRequest
 from mooring.pki.x509.supervisorsigners import NODE_SIGNERS, SUPERVISOR_SIGNERS, Extra, node_name_in
@@ -57,8 +55,7 @@ class BootstrapTokenLimits:
     trusts_source_address: bool = False
     """True when the API server itself records the address of each requester, as Mooring does."""
     name: str = "bootstrap-token-limits"
-    watches: tuple[str, ...] = (SECRETS, IDENTITIES)
-    _joined: JoinedMachines = field(default_factory=JoinedMachines, repr=False, compare=False)
+    watches: tuple[str, ...] = (SECRETS,)
 
     def check(self, issuance: Issuance, views: Views) -> Finding | None:
         token_id = bootstrap_token_id(issuance.username)
@@ -81,8 +78,6 @@ class BootstrapTokenLimits:
             return None
         if issuance.automatic and (objection := self._objection(issuance, token_id, restrictions)) is not None:
             return objection
-        if names_no_machine(issuance):
-            return self._joined.objection(issuance, views) if issuance.automatic else None
         return _count(issuance, token_id, secret, restrictions, joined)
 
     def _objection(self, issuance: Issuance, token_id: str, restrictions: Restrictions) -> Objection | None:

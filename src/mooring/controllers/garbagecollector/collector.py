@@ -3,8 +3,10 @@
 Rules kept here (docs/protocol/objects.md#owner-references):
 * An object whose owners are all absent is deleted. While one owner exists, references to absent owners are removed.
 * An owner exists when its kind has an object of that name and uid, in the dependent's own namespace or cluster-wide. An owner in
-  another namespace is absent. An owner of a kind that cannot be created here, and a namespaced owner of a cluster-scoped object,
+  another namespace is absent. An owner of a kind that is not collected here, and a namespaced owner of a cluster-scoped object,
   cannot be looked up: they count as existing.
+* What says which machines may come in is never collected: revocations, identities, authorized machines, rollovers, lineage. A right
+  to update one would be a right to delete it.
 * Foreground: an object with the finalizer `foregroundDeletion` waits until no dependent blocks it. Its dependents are deleted,
   those with dependents of their own also in the foreground. Owners in a circle stop blocking each other.
 * Orphan: an object with the finalizer `orphan` is removed from its dependents' references, then loses the finalizer.
@@ -31,7 +33,7 @@ COLLECTED = tuple(
     sorted(plural for plural, kind in BY_PLURAL.items() if kind.garbage_collected and "create" in kind.resource.verbs)
 )
 _BY_GROUP_AND_KIND = {
-    (kind.resource.group, kind.resource.kind): kind for kind in BY_PLURAL.values() if "create" in kind.resource.verbs
+    (kind.resource.group, kind.resource.kind): kind for kind in (BY_PLURAL[plural] for plural in COLLECTED)
 }
 
 

@@ -22,7 +22,7 @@ from datetime import datetime
 
 from mooring.api.core.namespace import FINALIZER, TERMINATING
 from mooring.api.kinds import BY_PLURAL
-from mooring.api.view import Views
+from mooring.api.view import Views, readable
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Update
@@ -58,7 +58,7 @@ class NamespaceController:
         if FINALIZER not in finalizers:
             return ()
         for stage in STAGES:
-            content = [(plural, obj) for plural in stage for obj in views[plural].list(name)]
+            content = [(plural, obj) for plural in stage for obj in readable(views[plural]).list(name)]
             if content:
                 return _deletes(content) or _update_conditions(namespace, content, now)
         others = [finalizer for finalizer in finalizers if finalizer != FINALIZER]

@@ -6,22 +6,25 @@ Rules kept here:
 * A Mooring server records the uid of a Node when it is deleted. Another API server does not, so that the controller records it when
   the Node appears. Such a server lets machines create their Nodes again.
 * A NodeIdentity is deleted once no Node has its name and the newest certificate ended KEPT_FOR ago. Until then a machine may come
-  back with the expired certificate. One without keys is kept for as long as a certificate that it keeps out may be valid.
+  back with the expired certificate. The clock must have said so for a day (`mooring.controllers.overdue`).
+* One without keys is kept as long as a certificate of the cluster lives. It stays when it records a deleted Node: what it keeps out
+  was made by hand, and nobody knows its end. So does one whose machine had such a certificate (`formerCertificate`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from mooring.api.meta.printcolumns import spec_of
-from mooring.api.mooring.membership import was_deleted, with_node_recorded, with_spec
+from mooring.api.mooring.membership import is_terminating, was_deleted, with_node_recorded, with_spec
 from mooring.api.mooring.nodeidentity import PLURAL, keys_of
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Requeue, Update
+from mooring.controllers.overdue import Overdue
 from mooring.pki.x509.profiles import SIGNING_DURATION
 
 NODES = "nodes"
@@ -39,6 +42,7 @@ class NodeIdentityController:
     """True where the API server does not record deletions itself."""
     name: str = "node-identity-controller"
     watches: tuple[str, ...] = (PLURAL, NODES)
+    _overdue: Overdue = field(default_factory=Overdue, repr=False, compare=False)
 
     def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
         """Plan for a changed identity, and for that of a Node which is gone, or which may need another record."""
@@ -53,6 +57,7 @@ class NodeIdentityController:
     def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
         identity, node = views[PLURAL].get(key[1]), views[NODES].get(key[1])
         if identity is None:
+            self._overdue.forget(key)
             return ()
         updated = self._with_record(identity, node)
         if updated is not None:
@@ -60,7 +65,8 @@ class NodeIdentityController:
         due = self._due(identity)
         if due is None or node is not None:
             return ()
-        return (Delete.of(PLURAL, identity),) if due <= now else (Requeue(due),)
+        deletable = self._overdue.deletable_at(key, due, now)
+        return (Delete.of(PLURAL, identity),) if deletable <= now else (Requeue(deletable),)
 
     def _with_record(self, identity: Obj, node: Obj | None) -> Obj | None:
         """Return the identity with the record that it should have of the Node; None when it has that one."""
@@ -69,15 +75,17 @@ class NodeIdentityController:
         if not was_deleted(identity, node):
             return None
         reregisters = bool(spec_of(identity).get("reregisters"))
-        if reregisters and node is not None:
-            return with_spec(identity, nodeUID="", reregisters=False)
+        if reregisters and node is not None and not is_terminating(node):
+            return with_spec(identity, nodeUID="", reregisters=False, changedAt="")
         if reregisters is self.deletion_ends_membership:
             return with_spec(identity, reregisters=not self.deletion_ends_membership)
         return None
 
     def _due(self, identity: Obj) -> datetime | None:
-        """Return when the identity may be deleted; None when that cannot be told."""
-        keys = keys_of(identity)
+        """Return when nobody can use the identity any more; None when that cannot be told."""
+        keys, spec = keys_of(identity), spec_of(identity)
+        if spec.get("formerCertificate") or (spec.get("nodeUID") and not keys):
+            return None
         begin = keys[-1].get("notAfter") if keys else identity["metadata"].get("creationTimestamp")
         try:
             return parse_rfc3339(begin or "") + (KEPT_FOR if keys else self.signing_duration)

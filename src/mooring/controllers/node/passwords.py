@@ -3,7 +3,8 @@
 Rules kept here (docs/protocol/k3s.md#node-passwords):
 * The Secret of a Node has an owner reference to it, so that the garbage collector deletes both. The Secret is immutable in its data
   only.
-* A Secret without a Node is deleted ten minutes after its creation. The machine may then choose another password.
+* A Secret without a Node is deleted ten minutes after its creation, unless a machine obtained a certificate by its password: the
+  NodeIdentity then records it, and the name stays with that machine. k3s deletes it all the same, and so gives the name away.
 * The delete carries uid and resourceVersion. k3s looks each minute; here the key is planned at the moment when it falls due.
 """
 
@@ -13,6 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from mooring.api.meta.printcolumns import spec_of
+from mooring.api.mooring.membership import was_deleted
+from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
+from mooring.api.mooring.nodeidentity import keys_of
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339
@@ -29,10 +34,10 @@ class NodePasswordController:
     """Keeps the Secrets of node passwords."""
 
     name: str = "k3s-node-password-controller"
-    watches: tuple[str, ...] = (SECRETS, NODES)
+    watches: tuple[str, ...] = (SECRETS, NODES, IDENTITIES)
 
     def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
-        if plural == NODES:
+        if plural in (NODES, IDENTITIES):
             name = obj["metadata"]["name"]
             return (("", name),) if views[SECRETS].get(secret_name(name), NAMESPACE) is not None else ()
         name = "" if deleted else node_of(obj)
@@ -44,6 +49,8 @@ class NodePasswordController:
             return ()
         if node is not None:
             return _owned(secret, node)
+        if _is_of_a_member(secret, views[IDENTITIES].get(key[1])):
+            return ()
         due = _created(secret)
         if due is None:
             return ()
@@ -63,6 +70,13 @@ def _owned(secret: Obj, node: Obj) -> Sequence[Action]:
         return ()
     others = [one for one in present if one.get("kind") != "Node"]
     return (Update(SECRETS, {**secret, "metadata": {**metadata, "ownerReferences": [*others, reference]}}),)
+
+
+def _is_of_a_member(secret: Obj, identity: Obj | None) -> bool:
+    """Return true when the password of the Secret has obtained a certificate, and the membership has not ended."""
+    if identity is None or was_deleted(identity, None) or not keys_of(identity):
+        return False
+    return bool(spec_of(identity).get("nodePasswordUID") == secret["metadata"].get("uid"))
 
 
 def _created(secret: Obj) -> datetime | None:

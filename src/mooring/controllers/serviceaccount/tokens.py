@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from mooring.api.core.secret import SERVICE_ACCOUNT_NAME, SERVICE_ACCOUNT_TOKEN
+from mooring.api.mooring import ends
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339
@@ -111,6 +112,8 @@ class ServiceAccountTokenController:
         uid = (metadata.get("annotations") or {}).get(SERVICE_ACCOUNT_UID)
         if account is None or (uid and uid != account["metadata"]["uid"]):
             return (Delete.of(SECRETS, secret),)
+        if ends.refusal(views):
+            return (Requeue(now + ends.UNSETTLED_FOR),)
         return self._fill_in(secret, account)
 
     def _fill_in(self, secret: Obj, account: Obj) -> Sequence[Action]:

@@ -142,6 +142,8 @@ def _sign_template(
             if given := template.subject_key_identifier:
                 identifier = x509.SubjectKeyIdentifier(given)
             builder = builder.add_extension(identifier, critical=False)
+        if template.permitted:
+            builder = builder.add_extension(template.permitted.constraints(), critical=True)
         for extension in extra_extensions:
             builder = builder.add_extension(extension, critical=False)
         return builder.sign(key, signature_hash(key))

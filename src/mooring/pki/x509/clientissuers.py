@@ -2,6 +2,7 @@
 
 Rules kept here (docs/choose-the-signers.md):
 * The bundle that verifies clients, and that cluster-info names, contains all of them, the cluster's own first.
+* A signer may keep a CA that the cluster has retired. One that was given up or stolen is trusted nowhere, whatever names it.
 * Holders read it at each use, because files of CAs change while the server runs.
 """
 
@@ -32,6 +33,10 @@ class IssuingCas(Protocol):
         """CAs that verify only the way back of a machine that was off."""
 
     @property
+    def distrusted(self) -> Certificates:
+        """CAs whose keys may stand on no path."""
+
+    @property
     def superseded(self) -> Certificates:
         """CAs whose certificates machines are asked to renew."""
 
@@ -56,8 +61,9 @@ class ClientIssuers:
     @property
     def trusted(self) -> Certificates:
         """CAs that verify clients."""
+        stolen = [one.public_key() for one in self._own.compromised]
         others = (one for state in self._signers().values() for one in state.trusted)
-        return tuple(dict.fromkeys((*self._own.trusted, *others)))
+        return tuple(dict.fromkeys((*self._own.trusted, *(one for one in others if one.public_key() not in stolen))))
 
     @property
     def trusted_pem(self) -> bytes:
@@ -69,6 +75,12 @@ class ClientIssuers:
         """CAs that verify only the way back of a machine that was off."""
         trusted = self.trusted
         return tuple(one for one in self._own.retired if one not in trusted)
+
+    @property
+    def distrusted(self) -> Certificates:
+        """CAs whose keys may stand on no path."""
+        keys, stolen = [one.public_key() for one in self.trusted], self._own.compromised
+        return tuple(one for one in self._own.distrusted if one in stolen or one.public_key() not in keys)
 
     @property
     def superseded(self) -> Certificates:

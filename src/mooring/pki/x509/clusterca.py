@@ -7,7 +7,9 @@ Rules kept here:
   machines are asked to renew certificates of the others.
 * A cross-signed certificate certifies the key of one of the cluster's CAs under another. The server sends those that lead from the
   CA that issues to other CAs, so that a client which trusts only another one verifies the server.
-* Retired CAs verify nothing but the way back of a machine that was off during the rollover.
+* The keys of CAs that were retired, given up or stolen make every path unusable on which they stand. A signer may keep one that was
+  merely retired, on purpose. One that was given up or stolen comes back with no bundle.
+* Retired CAs verify nothing but the way back of a machine that was off during the rollover, the newest of them.
 """
 
 from __future__ import annotations
@@ -17,14 +19,18 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
 from mooring.pki.errors import IssueError
 from mooring.pki.keys import PrivateKey
-from mooring.pki.pem import certificates_pem
+from mooring.pki.pem import UNPARSABLE, certificates_pem
 from mooring.pki.x509.authority import Authority
 from mooring.pki.x509.signers import SIGNERS
 
 Certificates = tuple[x509.Certificate, ...]
+
+MAX_RETIRED = 4
+"""Retired CAs that verify the way back. A machine that was off during more rollovers joins again."""
 
 MAX_CROSS_SIGNED = 4
 """Cross-signed certificates behind the serving certificate. Each adds about 500 bytes to a handshake; four lead over the last three
@@ -39,6 +45,10 @@ class CaState:
     trusted: Certificates
     cross_signed: Certificates = ()
     retired: Certificates = ()
+    distrusted: Certificates = ()
+    """CAs whose keys may stand on no path, because they were retired, given up or stolen."""
+    compromised: Certificates = ()
+    """Those of `distrusted` that were given up or stolen: no bundle brings them back."""
 
     @classmethod
     def of(cls, authority: Authority) -> CaState:
@@ -47,9 +57,17 @@ class CaState:
 
     @classmethod
     def of_files(
-        cls, bundle: Certificates, key: PrivateKey, cross_signed: Certificates = (), retired: Certificates = ()
+        cls,
+        bundle: Certificates,
+        key: PrivateKey,
+        cross_signed: Certificates = (),
+        retired: Certificates = (),
+        distrusted: Certificates = (),
     ) -> CaState:
-        """Return the state that files describe. Raises IssueError when `key` belongs to no CA of `bundle`."""
+        """Return the state that files describe.
+
+        Raises IssueError when `key` belongs to no CA of `bundle`, and for a certificate whose key cannot be read.
+        """
         public = key.public_key()
         problem: IssueError | None = None
         for certificate in bundle:
@@ -57,11 +75,14 @@ class CaState:
                 authority = Authority(certificate, key)
             except IssueError as error:
                 problem = problem or error
-                if certificate.public_key() == public:
+                if _public_key(certificate) == public:
                     raise
                 continue
             trusted = tuple(dict.fromkeys(bundle))
-            return cls(authority, trusted, cross_signed, tuple(one for one in retired if one not in trusted))
+            stolen = tuple(one for one in dict.fromkeys(distrusted) if _public_key(one) != public)
+            keys = [_public_key(one) for one in (*trusted, *stolen)]
+            kept = tuple(one for one in dict.fromkeys(retired) if _public_key(one) not in keys)
+            return cls(authority, trusted, cross_signed, kept[:MAX_RETIRED], (*stolen, *kept), stolen)
         raise problem or IssueError("the bundle of CAs is empty")
 
     @property
@@ -80,6 +101,13 @@ class CaState:
                     found.append(one)
                     reached.append(one.issuer)
         return tuple(found[:MAX_CROSS_SIGNED])
+
+
+def _public_key(certificate: x509.Certificate) -> PublicKeyTypes:
+    try:
+        return certificate.public_key()
+    except UNPARSABLE as error:
+        raise IssueError("the public key of a certificate cannot be read") from error
 
 
 class ClusterCa:
@@ -120,6 +148,16 @@ class ClusterCa:
         return self._state.retired
 
     @property
+    def distrusted(self) -> Certificates:
+        """The CAs whose keys may stand on no path."""
+        return self._state.distrusted
+
+    @property
+    def compromised(self) -> Certificates:
+        """The CAs that were given up or stolen."""
+        return self._state.compromised
+
+    @property
     def issuers(self) -> Mapping[str, x509.Certificate]:
         """The CA certificate that signs now, by the place where it is configured."""
         return {
@@ -143,5 +181,6 @@ class ClusterCa:
         self._subscribers.append(use)
 
 
-def _content(state: CaState) -> tuple[x509.Certificate, Certificates, Certificates, Certificates]:
-    return state.authority.certificate, state.trusted, state.cross_signed, state.retired
+def _content(state: CaState) -> tuple[x509.Certificate, *tuple[Certificates, ...]]:
+    lists = (state.trusted, state.cross_signed, state.retired, state.distrusted, state.compromised)
+    return state.authority.certificate, *lists

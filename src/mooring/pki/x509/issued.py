@@ -26,7 +26,7 @@ from mooring.pki.x509.requests import CertificateRequest
 _KNOWN_EXTENSIONS = frozenset(
     {
         x509.BasicConstraints.oid, x509.KeyUsage.oid, x509.ExtendedKeyUsage.oid, x509.SubjectAlternativeName.oid,
-        x509.AuthorityKeyIdentifier.oid, x509.SubjectKeyIdentifier.oid,
+        x509.AuthorityKeyIdentifier.oid, x509.SubjectKeyIdentifier.oid, x509.NameConstraints.oid,
     }
 )  # fmt: skip
 
@@ -84,7 +84,13 @@ def check_issued(certificate: x509.Certificate, template: Template, issuer: x509
         "it has another extended key usage",
     )
 
-    # (6) No other extension.
+    # (6) Name constraints.
+    limits = extensions.get(x509.NameConstraints.oid)
+    expected = template.permitted.constraints() if template.permitted else None
+    _require((limits.value if limits is not None else None) == expected, "it has other name constraints")
+    _require(limits is None or limits.critical, "its name constraints are not critical")
+
+    # (7) No other extension.
     known = _KNOWN_EXTENSIONS if template.is_ca else _KNOWN_EXTENSIONS - {x509.SubjectKeyIdentifier.oid}
     _require(extensions.keys() <= known, "it carries an extension that was not requested")
 

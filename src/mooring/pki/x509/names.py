@@ -6,7 +6,8 @@ Rules kept here:
   (docs/protocol/certificate-signing-requests.md#signing). Values that share an RDN are a set: DER sorts them, shorter ones first,
   so the order of groups is lost, as in Go.
 * The last of several common names counts, as in Go. Encoded subjects have no empty value and none twice.
-* Of the alternative names only DNS, IP, email and URI are read. An IP range is refused.
+* Of the alternative names only DNS, IP, email and URI are read. An IP range is refused. An IPv4-mapped address is read as the IPv4
+  address, once.
 * Node names may be 253 characters and `system:node:` comes before them: the limit of 64 in X.520 is not enforced, as in Go.
 """
 
@@ -15,13 +16,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address
-from typing import TypeAlias
+from ipaddress import IPv4Address, IPv6Address, ip_network
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID, ObjectIdentifier
 
-IPAddress: TypeAlias = IPv4Address | IPv6Address
+from mooring.pki.x509.canonicalnames import IPAddress as IPAddress
+from mooring.pki.x509.canonicalnames import canonical_address
 
 UID_ATTRIBUTE = ObjectIdentifier("1.3.6.1.4.1.57683.2")
 """Attribute of a client certificate that contains the user's UID (docs/protocol/authentication.md#client-certificates)."""
@@ -60,14 +61,25 @@ def organizations(name: x509.Name) -> tuple[str, ...]:
 
 def printable(name: x509.Name) -> str:
     """Return the name for a message, such as `CN=jane,O=dev`: on one line, at most `MAX_PRINTED` characters."""
-    text = "".join(one if one.isprintable() else " " for one in name.rfc4514_string())
+    return printable_text(name.rfc4514_string())
+
+
+def printable_text(text: str) -> str:
+    """Return a text of a certificate for a message: on one line, at most `MAX_PRINTED` characters."""
+    text = "".join(one if one.isprintable() else " " for one in text)
     return f"{text[:MAX_PRINTED]}…" if len(text) > MAX_PRINTED else text or "(empty)"
 
 
-def subject(name: str, groups: Iterable[str] = (), uid: str = "") -> x509.Name:
-    """Return the subject of a user `name` in `groups`, with the attribute for `uid` when it is not empty."""
+def subject(name: str, groups: Iterable[str] = (), uid: str = "", unit: str = "") -> x509.Name:
+    """Return the subject of a user `name` in `groups`, with the organizational unit and the attribute for `uid` when they are not
+    empty."""
     return _encode(
-        [(NameOID.ORGANIZATION_NAME, tuple(groups)), (NameOID.COMMON_NAME, (name,)), (UID_ATTRIBUTE, (uid,))]
+        [
+            (NameOID.ORGANIZATION_NAME, tuple(groups)),
+            (NameOID.ORGANIZATIONAL_UNIT_NAME, (unit,)),
+            (NameOID.COMMON_NAME, (name,)),
+            (UID_ATTRIBUTE, (uid,)),
+        ]
     )
 
 
@@ -110,6 +122,11 @@ class AlternativeNames:
             ]
         )
 
+    def constraints(self) -> x509.NameConstraints:
+        """Return the name constraints that permit these DNS names and addresses, and the names below the former."""
+        networks = (x509.IPAddress(ip_network(address)) for address in self.ips)
+        return x509.NameConstraints([*map(x509.DNSName, self.dns), *networks], None)
+
 
 NO_NAMES = AlternativeNames()
 
@@ -124,10 +141,10 @@ def alternative_names(extensions: x509.Extensions) -> AlternativeNames:
     for address in names.get_values_for_type(x509.IPAddress):
         if not isinstance(address, IPv4Address | IPv6Address):
             raise ValueError("a subject alternative name is an IP range, not an address")
-        ips.append(address)
+        ips.append(canonical_address(address))
     return AlternativeNames(
         tuple(names.get_values_for_type(x509.DNSName)),
-        tuple(ips),
+        tuple(dict.fromkeys(ips)),
         tuple(names.get_values_for_type(x509.RFC822Name)),
         tuple(names.get_values_for_type(x509.UniformResourceIdentifier)),
     )

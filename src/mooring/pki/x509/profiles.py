@@ -60,6 +60,8 @@ class Template:
     is_ca: bool = False
     subject_key_identifier: bytes = b""
     """Identifier of the key of a CA; by default the SHA-1 of its public key (RFC 5280 4.2.1.2)."""
+    permitted: AlternativeNames = NO_NAMES
+    """DNS names and addresses that certificates below a CA may carry; without them it has no name constraints."""
 
     def ending_by(self, moment: datetime) -> Template:
         """Return a template that is not valid after `moment`."""

@@ -3,6 +3,10 @@
 Rules kept here:
 * The name of a new CA ends in the time at which it was made (`kubernetes@1767225600`, as k3s names CAs), because OpenSSL finds the
   issuer of a certificate by name.
+* Between both CAs stand certificates of two kinds. That of the new CA, signed by the old one, leads machines that come back later
+  to the server. That of the old CA, signed by the new one, would make whoever has the old key a CA under the new one: it lives a
+  week, for the names of one server, and is made anew while clients may need it (`bridge`).
+* Both are for servers alone (`server auth`), so that neither leads to a client certificate.
 * A cross-signed certificate has the name, the key and the key identifier of one CA and the signature of the other. It ends with the
   earlier of both. A client that trusts only the other CA verifies a chain that contains it.
 """
@@ -11,15 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 
 from mooring.pki.keys import PrivateKey, accepted_public_key
-from mooring.pki.x509 import profiles
+from mooring.pki.x509 import profiles, usages
 from mooring.pki.x509.authority import Authority, self_signed_ca, serial_number
+from mooring.pki.x509.names import NO_NAMES, AlternativeNames
 
 Entropy = Callable[[int], bytes]
+BRIDGE_LIFE = timedelta(days=7)
 
 
 def successor(key: PrivateKey, now: datetime, entropy: Entropy) -> Authority:
@@ -28,14 +35,52 @@ def successor(key: PrivateKey, now: datetime, entropy: Entropy) -> Authority:
     return self_signed_ca(key, name, now, serial_number(entropy))
 
 
-def cross_sign(subject: x509.Certificate, issuer: Authority, now: datetime, entropy: Entropy) -> x509.Certificate:
-    """Return the CA `subject`, certified by `issuer`. Raises IssueError."""
+def cross_sign(
+    subject: x509.Certificate,
+    issuer: Authority,
+    now: datetime,
+    entropy: Entropy,
+    *,
+    lifetime: timedelta = profiles.CA_LIFETIME,
+    permitted: AlternativeNames = NO_NAMES,
+) -> x509.Certificate:
+    """Return the CA `subject`, certified by `issuer` for servers. Raises IssueError."""
     template = replace(
-        profiles.certificate_authority(accepted_public_key(subject.public_key()), now),
+        profiles.certificate_authority(accepted_public_key(subject.public_key()), now, lifetime=lifetime),
         subject=subject.subject,
         subject_key_identifier=_key_identifier(subject),
+        permitted=permitted,
     )
+    template = replace(template, usages=(*template.usages, usages.SERVER_AUTH))
     return issuer.sign(template.ending_by(subject.not_valid_after_utc), now, serial_number(entropy))
+
+
+def bridge(
+    subject: x509.Certificate, issuer: Authority, permitted: AlternativeNames, now: datetime, entropy: Entropy
+) -> x509.Certificate:
+    """Return the CA `subject`, certified by `issuer` for BRIDGE_LIFE and servers of the permitted names. Raises IssueError."""
+    return cross_sign(subject, issuer, now, entropy, lifetime=BRIDGE_LIFE, permitted=permitted)
+
+
+def is_bridge(
+    certificate: x509.Certificate,
+    subject: x509.Certificate,
+    issuer: Authority,
+    permitted: AlternativeNames,
+    now: datetime,
+) -> bool:
+    """Return whether a certificate is a bridge between these CAs for these names, with more than half of its life left."""
+    try:
+        certificate.verify_directly_issued_by(issuer.certificate)
+        limits = certificate.extensions.get_extension_for_class(x509.NameConstraints).value
+    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+        return False
+    return (
+        certificate.subject == subject.subject
+        and certificate.public_key() == subject.public_key()
+        and limits == permitted.constraints()
+        and certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc - BRIDGE_LIFE / 2
+    )
 
 
 def find_cross_signed(

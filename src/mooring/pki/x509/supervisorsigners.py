@@ -8,6 +8,8 @@ Rules kept here:
 * Keys of `spec.extra` that begin with `mooring.io/k3s-` are the server's. It removes those of a requester, and sets its own only on
   requests of the supervisor (`mooring.api.certificates.certificatesigningrequest`).
 * A request without them is of no supervisor and becomes no certificate.
+* The users `system:kube-proxy` and `system:k3s-controller` are the same on all machines. Their certificates name the machine in an
+  organizational unit, `OU=system:node:<name>`, by which the server knows when they end. Kubernetes reads nothing from it.
 """
 
 from __future__ import annotations
@@ -17,9 +19,13 @@ from dataclasses import replace
 from ipaddress import IPv4Address, ip_address
 from types import MappingProxyType
 
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
 from mooring.identity import NODE_PREFIX, NODES
 from mooring.pki.errors import RequestError
 from mooring.pki.x509 import names
+from mooring.pki.x509.canonicalnames import canonical_address
 from mooring.pki.x509.names import AlternativeNames, IPAddress
 from mooring.pki.x509.requests import CertificateRequest
 from mooring.pki.x509.usages import CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT, SERVER_AUTH
@@ -42,11 +48,14 @@ CREDENTIAL = f"{RESERVED}credential"
 """Name of the authenticator that accepted the requester. Every request of the supervisor has it."""
 
 _USERS: Mapping[str, str] = MappingProxyType({K3S_KUBE_PROXY_CLIENT: KUBE_PROXY, K3S_CONTROLLER_CLIENT: K3S_CONTROLLER})
-_LOOPBACK = IPv4Address("127.0.0.1")
+K3S_LOCAL_NAMES = AlternativeNames(("localhost",), (IPv4Address("127.0.0.1"),))
+"""Names of loopback in every serving certificate of a kubelet, by which k3s's agents reach their own kubelet."""
 
 NODE_SIGNERS = (K3S_KUBELET_CLIENT, K3S_KUBELET_SERVING)
 """Signers whose certificates name a node."""
-SUPERVISOR_SIGNERS = (*NODE_SIGNERS, *_USERS)
+SHARED_SIGNERS = tuple(_USERS)
+"""Signers whose certificates have a user that all machines share, and are bound to one machine."""
+SUPERVISOR_SIGNERS = (*NODE_SIGNERS, *SHARED_SIGNERS)
 
 Extra = Mapping[str, Sequence[str]]
 
@@ -60,17 +69,17 @@ def issued_request(request: CertificateRequest, signer_name: str, extra: Extra) 
         return request
     if CREDENTIAL not in extra:
         raise RequestError(f"certificates of {signer_name} are requested from the supervisor, and from nobody else")
-    user = _USERS.get(signer_name)
-    if user is not None:
-        return replace(request, subject=names.subject(user), alternative_names=names.NO_NAMES)
     node = node_name_in(extra)
     if not node:
         raise RequestError(f"a certificate of {signer_name} needs the name of a node")
+    user = _USERS.get(signer_name)
+    if user is not None:
+        return replace(request, subject=names.subject(user, unit=NODE_PREFIX + node), alternative_names=names.NO_NAMES)
     if signer_name == K3S_KUBELET_CLIENT:
         subject = names.subject(NODE_PREFIX + node, (NODES,))
         return replace(request, subject=subject, alternative_names=names.NO_NAMES)
-    addresses = dict.fromkeys((_LOOPBACK, *map(node_address, extra.get(NODE_IP) or ())))
-    listed = AlternativeNames(tuple(dict.fromkeys((node, "localhost"))), tuple(addresses))
+    addresses = dict.fromkeys((*K3S_LOCAL_NAMES.ips, *map(node_address, extra.get(NODE_IP) or ())))
+    listed = AlternativeNames(tuple(dict.fromkeys((node, *K3S_LOCAL_NAMES.dns))), tuple(addresses))
     return replace(request, subject=names.subject(node), alternative_names=listed)
 
 
@@ -86,7 +95,18 @@ def node_address(text: str) -> IPAddress:
         address = None
     if address is None or getattr(address, "scope_id", None):
         raise RequestError("an address of the node is no IP address") from None
-    return getattr(address, "ipv4_mapped", None) or address
+    return canonical_address(address)
+
+
+def machine_of(subject: x509.Name) -> str:
+    """Return the name of the machine to which a certificate of a shared user is bound; "" for every other certificate.
+
+    A certificate that was issued before machines were named has no unit, and is bound to none until it runs out.
+    """
+    if names.common_name(subject) not in _USERS.values():
+        return ""
+    units = names.values(subject, NameOID.ORGANIZATIONAL_UNIT_NAME)
+    return next((unit.removeprefix(NODE_PREFIX) for unit in units if unit.startswith(NODE_PREFIX)), "")
 
 
 def node_name_in(extra: Extra) -> str:

@@ -12,6 +12,8 @@ that Kubernetes accepts):
 * A certificate of the bundle itself is trusted as a leaf too, as in Go. Version 1 roots are CAs because they are in the bundle.
 * Name constraints on a CA are honoured by refusing leaves that could violate them: any leaf with alternative names, and every
   leaf when constraints contain directory names. Partial support would be unsafe.
+* A key that the cluster has retired makes a path unusable, wherever on it the key stands and whoever certified it.
+* A serial number is positive and has at most 20 octets, as a revocation names it.
 * The path of a CA is searched by the same rules, for serverAuth, which Go's `x509.Verify` wants when no usage is given.
 * The result has the period in which the whole chain is valid, so that a connection verifies once and then compares times.
 
@@ -30,19 +32,24 @@ from typing import TypeVar
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, SignatureAlgorithmOID
 
 from mooring.clock import gap, rfc3339
+from mooring.identity import NODE_PREFIX
 from mooring.pki import pem
 from mooring.pki.errors import KeyRefusedError, PeerCertificateError, PemError
 from mooring.pki.keys import accepted_public_key
 from mooring.pki.x509 import names
+from mooring.pki.x509.checkedpeer import PathCertificate
 from mooring.pki.x509.profiles import BACKDATE
+from mooring.pki.x509.publickeyinfo import check_encoding, key_identities
+from mooring.pki.x509.supervisorsigners import machine_of
 
 MAX_CHAIN = 10
 """Certificates that a peer may present. Real chains have one to three."""
 MAX_CERTIFICATE_BYTES = 64 * 1024  # real ones are rarely above 4 KiB; parsing is linear in size
+MAX_SERIAL_OCTETS = 20
 MAX_SIGNATURE_CHECKS = 32  # 80 µs each: bounds the cost of a chain of certificates with equal subjects
 
 
@@ -74,9 +81,10 @@ _KNOWN_EXTENSIONS = frozenset(
 class VerifiedPeer:
     """The identity of a verified chain. `not_before`/`not_after` are the leaf's; `valid_from`/`valid_until` the chain's.
 
-    `public_key` and `issuer` are `sha256:<hex>` of a SubjectPublicKeyInfo: the leaf's, and that of the CA which signed it. A leaf
-    that is itself in the bundle is its own issuer. `issued_at` is the latest moment at which the leaf can have been issued, as far
-    as its issuer is known; otherwise it is `not_before`.
+    `path` is the leaf and the certificates above it, apart from the cluster's own CAs. `public_key` and `issuer` are `sha256:<hex>`
+    of a SubjectPublicKeyInfo: the leaf's, and that of the CA which signed it. A leaf that is itself in the bundle is its own
+    issuer. `issued_at` is the latest moment at which the leaf can have been issued, as far as its issuer is known; otherwise it is
+    `not_before`.
     """
 
     common_name: str
@@ -91,7 +99,14 @@ class VerifiedPeer:
     public_key: str
     issuer: str
     issued_at: datetime
+    path: tuple[PathCertificate, ...]
     leaf: x509.Certificate = field(repr=False, compare=False)
+
+    @property
+    def node_name(self) -> str:
+        """Name of the node that the certificate is for, or to whose machine it is bound; "" for every other certificate."""
+        name = self.common_name.removeprefix(NODE_PREFIX)
+        return name if name != self.common_name else machine_of(self.leaf.subject)
 
     @property
     def credential_id(self) -> str:
@@ -107,9 +122,19 @@ def valid_at(peer: VerifiedPeer, now: datetime) -> bool:
 class ClientTrust:
     """A bundle of CAs that verifies client certificates."""
 
-    def __init__(self, cas: Iterable[x509.Certificate], backdating: Iterable[x509.Certificate] = ()) -> None:
-        """An empty bundle verifies no certificate. `backdating`: CAs whose certificates begin BACKDATE before they are issued."""
+    def __init__(
+        self,
+        cas: Iterable[x509.Certificate],
+        backdating: Iterable[x509.Certificate] = (),
+        distrusted: Iterable[x509.Certificate] = (),
+    ) -> None:
+        """An empty bundle verifies no certificate.
+
+        `backdating`: the cluster's own CAs, whose certificates begin BACKDATE before they are issued. `distrusted`: CAs whose keys
+        may stand on no path, whoever certified them and wherever they stand.
+        """
         self._backdating = frozenset(_key_identity(ca) for ca in backdating)
+        self._distrusted = frozenset(_key_identity(ca) for ca in distrusted)
         roots = {ca.public_bytes(Encoding.DER): ca for ca in cas}
         self._root_encodings = frozenset(roots)
         self._roots = _by_subject(roots.values())
@@ -124,12 +149,15 @@ class ClientTrust:
         _check_critical_extensions(leaf)
         _check_time(leaf, now)
         _check_purpose(leaf, _CLIENT)
+        _check_serial_number(leaf)
 
         # (3) and (4) A path to a CA of the bundle.
         if chain[0] in self._root_encodings:
             path = [leaf]
         else:
-            path = _Search(self._roots, _by_subject(intermediates), now, _CLIENT).path_from(leaf)
+            search = _Search(self._roots, _by_subject(intermediates), now, _CLIENT, self._distrusted)
+            path = search.path_from(leaf)
+        _check_trusted(leaf, self._distrusted)
 
         # (5) The identity.
         issuer = _key_identity(path[1] if len(path) > 1 else leaf)
@@ -146,9 +174,13 @@ class ClientTrust:
             serial_number=leaf.serial_number,
             public_key=_key_identity(leaf),
             issuer=issuer,
+            path=tuple(_step(path, depth) for depth in range(len(path)) if depth == 0 or not self._is_own(path[depth])),
             issued_at=begin + BACKDATE if issuer in self._backdating else begin,
             leaf=leaf,
         )
+
+    def _is_own(self, certificate: x509.Certificate) -> bool:
+        return _key_identity(certificate) in self._backdating
 
     def verify_at_end(self, chain: Sequence[bytes]) -> VerifiedPeer:
         """Return the identity of a presented `chain` at the last moment of its leaf. Raises PeerCertificateError.
@@ -171,7 +203,8 @@ def path_to_root(
     trusted = tuple(roots)
     if first in trusted:
         return (first,)
-    return tuple(_Search(_by_subject(trusted), _by_subject(intermediates), now, _SERVER).path_from(first))
+    search = _Search(_by_subject(trusted), _by_subject(intermediates), now, _SERVER, frozenset())
+    return tuple(search.path_from(first))
 
 
 class _Search:
@@ -183,11 +216,13 @@ class _Search:
         intermediates: dict[x509.Name, list[x509.Certificate]],
         now: datetime,
         purpose: _Purpose,
+        distrusted: frozenset[str],
     ) -> None:
         self._roots = roots
         self._intermediates = intermediates
         self._now = now
         self._purpose = purpose
+        self._distrusted = distrusted
         self._checks_left = MAX_SIGNATURE_CHECKS
         self._refusal: PeerCertificateError | None = None
         self._unknown: x509.Name | None = None
@@ -223,6 +258,7 @@ class _Search:
                 # before its key is used: with a 16384-bit key one check costs a hundred times as much
                 _check_strength(issuer)
             _check_signature(path[-1], issuer)
+            _check_trusted(issuer, self._distrusted)
             _check_issuer(issuer, path, self._now, is_root=is_root)
             _check_purpose(issuer, self._purpose, "a CA of the chain")
         except PeerCertificateError as refusal:
@@ -243,8 +279,26 @@ def _is_on(path: Sequence[x509.Certificate], candidate: x509.Certificate) -> boo
 
 
 def _key_identity(certificate: x509.Certificate) -> str:
-    der = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    return f"sha256:{hashlib.sha256(der).hexdigest()}"
+    return key_identities(certificate)[0]
+
+
+def _step(path: Sequence[x509.Certificate], depth: int) -> PathCertificate:
+    certificate, issuer = path[depth], path[min(depth + 1, len(path) - 1)]
+    return PathCertificate(f"{certificate.serial_number:x}", _key_identity(issuer), key_identities(certificate))
+
+
+def _check_trusted(certificate: x509.Certificate, distrusted: frozenset[str]) -> None:
+    if distrusted and _key_identity(certificate) in distrusted:
+        raise PeerCertificateError("retired-ca", "a CA of the chain has a key that this cluster has retired")
+
+
+def _check_serial_number(certificate: x509.Certificate) -> None:
+    """Check what a revocation by serial number needs (RFC 5280 4.1.2.2)."""
+    number = certificate.serial_number
+    if number <= 0 or number.bit_length() >= MAX_SERIAL_OCTETS * 8:
+        raise PeerCertificateError(
+            "bad-serial-number", f"the serial number is not a positive number of at most {MAX_SERIAL_OCTETS} octets"
+        )
 
 
 def _by_subject(certificates: Iterable[x509.Certificate]) -> dict[x509.Name, list[x509.Certificate]]:
@@ -270,6 +324,7 @@ def _parse_chain(chain: Sequence[bytes]) -> list[x509.Certificate]:
 def _check_strength(certificate: x509.Certificate) -> None:
     """Check key and signature hash. Roots are not checked: they are trusted because they are in the bundle."""
     try:
+        check_encoding(certificate)
         accepted_public_key(certificate.public_key())
     except KeyRefusedError as error:
         raise PeerCertificateError("weak-key", str(error)) from error

@@ -50,5 +50,5 @@ async def _labelled(use: LastUse, registry: Registry, clock: Clock) -> None:
             raise ConflictError.of("", "secrets", use.name, "it is another Secret now")
         return merge_patch(current, patch)
 
-    change = Change(SYSTEM_USER, clock.now())
+    change = Change(SYSTEM_USER, clock.now(), writer="last-uses")
     await registry.patch(BY_PLURAL["secrets"], use.namespace, use.name, apply, change, WriteOptions())

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
@@ -27,7 +27,7 @@ from mooring.api.mooring.certificaterevocation import PLURAL, known_serial_numbe
 from mooring.apimachinery.options import ListOptions
 from mooring.apimachinery.schema import Obj
 from mooring.client.files import write_atomic
-from mooring.clock import Clock, parse_rfc3339
+from mooring.clock import Clock, parse_rfc3339, wait_until
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.authority import Authority
@@ -39,9 +39,9 @@ from mooring.registry.store import Registry
 log = logging.getLogger("mooring.server")
 
 FILE = "crl.pem"
-RENEW_SECONDS = 86400.0
+RENEW = timedelta(days=1)
 """Time after which an unchanged list is signed again: a seventh of its lifetime."""
-RETRY_SECONDS = 60.0
+RETRY = timedelta(minutes=1)
 """Time between attempts after a failure, such as a full disk or a device that does not respond."""
 LEAST_REST = 1.0
 """Seconds between two lists: several revocations share one."""
@@ -74,7 +74,8 @@ class RevocationListPublisher:
     async def run(self) -> None:
         """Publish a list now and after each change, until cancelled."""
         self._ca.subscribe(self._changed.set)
-        watch = await self._registry.watch(BY_PLURAL[PLURAL], "", ListOptions(watch=True), self._apply)
+        options = ListOptions(watch=True)
+        watch = await self._registry.watch(BY_PLURAL[PLURAL], "", options, self._apply, readable_only=True)
         try:
             await watch.replay()
             while True:
@@ -83,13 +84,14 @@ class RevocationListPublisher:
                 await self.publish()
                 took = self._clock.monotonic() - began
                 await self._clock.sleep(max(LEAST_REST, REST_FACTOR * took))
-                await self._changed_or_after(RETRY_SECONDS if self._problem else RENEW_SECONDS)
+                await self._changed_or_after(RETRY if self._problem else RENEW)
         finally:
             watch.close()
 
-    async def _changed_or_after(self, seconds: float) -> None:
-        """Return after the next change, or after `seconds`."""
-        waiting = [asyncio.ensure_future(work) for work in (self._changed.wait(), self._clock.sleep(seconds))]
+    async def _changed_or_after(self, span: timedelta) -> None:
+        """Return after the next change, or after `span` of the wall clock, which the list names."""
+        later = wait_until(self._clock, self._clock.now() + span)
+        waiting = [asyncio.ensure_future(self._changed.wait()), asyncio.ensure_future(later)]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:

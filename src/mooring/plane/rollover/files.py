@@ -4,7 +4,7 @@ While it lasts, the folder `rollover` of `pki` holds `old.crt`, `old.key`, `new.
 
     phase       ca.crt      ca.key   the server
     Prepared    old         old      has the new CA, and publishes nothing of it
-    TrustBoth   old, new    old      publishes both; its chain holds the old CA certified by the new one
+    TrustBoth   old, new    old      publishes both; its chain holds the old CA certified by the new one, for a week and its names
     IssueNew    old, new    new      issues from the new CA; its chain holds the new CA certified by the old one
     Drain       new, old    new      names the new CA first, so that agents renew
     Retired     new         new      keeps the old certificate in retired-ca.crt; `rollover/` is removed next
@@ -13,14 +13,17 @@ Rules kept here:
 * The phase is read from `ca.crt` and `ca.key`, which are each replaced at once. Every step writes its files in an order in which
   the state after each write is one of this table. So a server may be killed between any two writes, and the next start continues.
 * A step that is repeated changes nothing. Steps run under the lock of the data directory.
-* `old.crt` without `old.key` marks a removal that began: a preparation writes the key first, a removal deletes it first.
+* `old.crt` without `old.key` marks a removal that began: a preparation writes the key first, a removal deletes it first. A
+  preparation is complete with `old.crt`.
+* A CA that is trusted no more is remembered, and its key makes every path unusable. `retired-ca.crt` has those that were replaced,
+  `distrusted-ca.crt` those that were given up or stolen. With a stolen key neither CA of a rollover vouches for the other.
 * The key of the old CA is removed after the retirement, the key of the new one after an abort. A copy in a backup is not reached.
 * A `new.key` and `new.crt` that an administrator placed beforehand are used. Further certificates in `ca.crt` stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -42,11 +45,9 @@ from mooring.pki.x509.successor import cross_sign, find_cross_signed, successor
 from mooring.plane.cafiles import load, read_ca
 from mooring.plane.keystore import exclusive
 from mooring.trust.discovery.pins import pin_of
-from mooring.trust.sharedkeys.keyset import CROSS_SIGNED
+from mooring.trust.sharedkeys.keyset import CROSS_SIGNED, DISTRUSTED
 from mooring.trust.sharedkeys.keyset import RETIRED as RETIRED_FILE
 
-MAX_RETIRED = 4
-"""Retired CAs that are kept. A machine that was off during more rollovers joins again."""
 FOLDER = "rollover"
 Entropy = Callable[[int], bytes]
 
@@ -74,16 +75,19 @@ class RolloverFiles:
             return OnDisk(CLEANING if old == ca.authority.certificate else RETIRED, issuing)
         if pair is None:
             return OnDisk(ABSENT, issuing)
-        phase = _phase(ca, pair) if _is_prepared(pair, ca) else ABSENT
-        return OnDisk(phase, issuing, _named(pair.old), _named(pair.new))
+        is_bridged = len(_unbridged(ca, pair)) < len(ca.cross_signed)
+        return OnDisk(_phase(ca, pair), issuing, _named(pair.old), _named(pair.new), is_bridged)
 
     def apply(self, step: Step, now: datetime, entropy: Entropy, *, compromised: bool = False) -> None:
         """Take a step from the phase that the files are in. A step that does not lead on from there changes nothing."""
         with exclusive(self._root):
             if step is Step.PREPARE:
-                self._prepare(now, entropy)
+                self._prepare(now, entropy, compromised)
                 return
             ca, pair = read_ca(self._pki), self._pair()
+            if compromised and pair is not None:
+                self._drop_bridges(ca, pair)
+                ca = read_ca(self._pki)
             if step is Step.CLEAN:
                 self._clean(ca, pair)
             elif pair is not None:
@@ -99,36 +103,64 @@ class RolloverFiles:
         elif step is Step.DRAIN and phase == ISSUE_NEW:
             self._write_bundle(new, old, *others)
         elif step is Step.RETIRE and phase == DRAIN:
-            if not compromised:
-                kept = list(dict.fromkeys((old, *ca.retired)))
-                self._write(RETIRED_FILE, certificates_pem(kept[:MAX_RETIRED]))
+            if compromised:
+                self._distrust(ca, old)
+            else:
+                kept = (one for one in ca.distrusted if one not in ca.compromised)
+                self._write(RETIRED_FILE, certificates_pem(dict.fromkeys((old, *kept))))
             self._write_bundle(new, *others)
         elif step is Step.REVERT and phase in (ISSUE_NEW, DRAIN):
             self._write_bundle(old, new, *others)
             self._copy_key("old.key")
         elif step is Step.WITHDRAW and phase == TRUST_BOTH:
+            self._distrust(ca, new)
             self._write_bundle(old, *others)
 
-    def _prepare(self, now: datetime, entropy: Entropy) -> None:
-        """Make what is missing of the new CA, in an order in which each file needs only those before it."""
+    def _distrust(self, ca: CaState, *gone: x509.Certificate) -> None:
+        """Remember CAs whose keys make every path unusable once they are trusted no more."""
+        self._write(DISTRUSTED, certificates_pem(dict.fromkeys((*ca.compromised, *gone))))
+
+    def _drop_bridges(self, ca: CaState, pair: _Pair) -> None:
+        """Remove the certificates by which one CA of the pair vouches for the other: one of both keys is in other hands."""
+        self._write_cross_signed(ca, _unbridged(ca, pair))
+
+    def _write_cross_signed(self, ca: CaState, kept: Sequence[x509.Certificate]) -> None:
+        if tuple(kept) != ca.cross_signed:
+            self._write_others(CROSS_SIGNED, kept)
+
+    def _write_others(self, name: str, found: Sequence[x509.Certificate]) -> None:
+        """Write a file that exists while there is something in it."""
+        if found:
+            self._write(name, certificates_pem(found))
+        else:
+            self._remove(self._pki / name)
+
+    def _prepare(self, now: datetime, entropy: Entropy, compromised: bool) -> None:
+        """Make what is missing of the new CA, in an order in which each file needs only those before it.
+
+        The files of the old CA come last: with them the preparation is complete.
+        """
         ca = read_ca(self._pki)
         make_directory(self._folder)
-        if not (self._folder / "old.crt").exists():  # its key is written first
-            self._write(f"{FOLDER}/old.key", read_limited(self._pki / "ca.key"))
-            self._write(f"{FOLDER}/old.crt", certificates_pem([ca.authority.certificate]))
         if not (self._folder / "new.key").exists():
             self._write(f"{FOLDER}/new.key", private_key_pem(generate_key()))
         key = load(self._folder / "new.key", load_private_key)
         if not (self._folder / "new.crt").exists():
             self._write(f"{FOLDER}/new.crt", successor(key, now, entropy).certificate_pem)
-        pair = self._pair()
-        if pair is None or pair.old.certificate != ca.authority.certificate or pair.new.certificate in ca.trusted:
+        new = _authority(self._folder / "new.crt", self._folder / "new.key").certificate
+        old, pair = ca.authority, self._pair()
+        if new in ca.trusted or (pair is not None and pair.old.certificate != old.certificate):
             raise ConfigError(f"{self._folder} belongs to another rollover; move it away, then it is made anew")
-        bridges = list(ca.cross_signed)
-        for subject, issuer in ((pair.new, pair.old), (pair.old, pair.new)):
-            if find_cross_signed(bridges, subject.certificate, issuer.certificate) is None:
-                bridges.insert(0, cross_sign(subject.certificate, issuer, now, entropy))
-        self._write(CROSS_SIGNED, certificates_pem(bridges[: MAX_CROSS_SIGNED + 1]))
+        if new.public_key() in [one.public_key() for one in ca.compromised]:
+            # an administrator placed the CA of an aborted rollover again
+            others = [one for one in ca.compromised if one.public_key() != new.public_key()]
+            self._write_others(DISTRUSTED, others)
+        if not compromised and find_cross_signed(ca.cross_signed, new, old.certificate) is None:
+            bridges = (cross_sign(new, old, now, entropy), *ca.cross_signed)
+            self._write(CROSS_SIGNED, certificates_pem(bridges[:MAX_CROSS_SIGNED]))
+        if pair is None:
+            self._write(f"{FOLDER}/old.key", read_limited(self._pki / "ca.key"))
+            self._write(f"{FOLDER}/old.crt", certificates_pem([old.certificate]))
 
     def _clean(self, ca: CaState, pair: _Pair | None) -> None:
         """Remove the key of the CA that does not issue, and end the rollover."""
@@ -153,12 +185,7 @@ class RolloverFiles:
             kept = [one for one in ca.cross_signed if new not in (one.subject, one.issuer)]
         else:
             kept = [one for one in ca.cross_signed if (one.subject, one.issuer) != (old, new)]
-        if tuple(kept) == ca.cross_signed:
-            return
-        if kept:
-            self._write(CROSS_SIGNED, certificates_pem(kept))
-        else:
-            self._remove(self._pki / CROSS_SIGNED)
+        self._write_cross_signed(ca, kept)
 
     def _pair(self) -> _Pair | None:
         """Return both CAs; None when one of the four files is missing."""
@@ -206,12 +233,10 @@ def _phase(ca: CaState, pair: _Pair) -> str:
     return DRAIN if trusted.index(new) < trusted.index(old) else ISSUE_NEW
 
 
-def _is_prepared(pair: _Pair, ca: CaState) -> bool:
-    """Return whether both cross-signed certificates are there, without which nothing of the new CA is used."""
-    pairs = ((pair.new, pair.old), (pair.old, pair.new))
-    return _phase(ca, pair) != PREPARED or all(
-        find_cross_signed(ca.cross_signed, subject.certificate, issuer.certificate) for subject, issuer in pairs
-    )
+def _unbridged(ca: CaState, pair: _Pair) -> list[x509.Certificate]:
+    """Return the cross-signed certificates without those between the CAs of a pair."""
+    names = {pair.old.certificate.subject, pair.new.certificate.subject}
+    return [one for one in ca.cross_signed if {one.subject, one.issuer} != names]
 
 
 def _named(authority: Authority) -> carollover.Authority:

@@ -7,6 +7,7 @@ Rules kept here:
   other server takes it from there.
 * Where keys are files, every other server follows the status with its own data directory, when it has the key of the new CA.
   Otherwise its log says which files it needs.
+* There each step begins and ends with the record of the keys in the store, so that the next start finds the CA related to it.
 * A step is in force in this process at once. Other processes on the same data directory follow the files.
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from cryptography import x509
 
@@ -60,10 +61,11 @@ class CaRollover:
         entropy: Callable[[int], bytes],
         identity: str,
         shared: SharedKeys | None = None,
+        claim: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`client_cas` returns the CAs that verify clients now, `is_leading` whether the controllers run in this process.
 
-        `shared`: the keys in the store; None where they are files of each server.
+        `shared`: the keys in the store; None where they are files of each server. `claim` then records them in the store.
         """
         self._registry = registry
         self._files = files
@@ -75,6 +77,7 @@ class CaRollover:
         self._entropy = entropy
         self._identity = identity
         self._shared = shared
+        self._claim = claim
         self._reported = ""
         self._seen: tuple[str, float] = ("", 0.0)
 
@@ -146,13 +149,20 @@ class CaRollover:
             files.apply(step, self._clock.now(), self._entropy, compromised=compromised)
 
         if self._shared is None:
+            await self._record()
             await asyncio.to_thread(change, self._files)
         elif not await self._shared.change(lambda copy: change(RolloverFiles(copy))):
             return False
         (await asyncio.to_thread(self._renewal.prepare))()
         log.info("rollover of the CA: %s", step.value)
         self._reported = ""
+        await self._record()
         return True
+
+    async def _record(self) -> None:
+        """Let the record in the store follow the files: the CAs of two phases in a row have one in common. Raises MooringError."""
+        if self._shared is None and self._claim is not None:
+            await self._claim()
 
     def _obstacles(self, disk: OnDisk) -> tuple[str, ...]:
         """Return the reasons in this server's settings not to issue from the new CA."""
@@ -163,7 +173,7 @@ class CaRollover:
     async def _write_status(self, rollover: Obj, status: Obj) -> None:
         """Write the status over the object that was read. Raises ApiError, StorageError."""
         changed = {**rollover, "status": status}
-        change = Change(SYSTEM_USER, self._clock.now())
+        change = Change(SYSTEM_USER, self._clock.now(), writer="ca-rollover")
         kind = BY_PLURAL[PLURAL]
         await self._registry.update(kind, "", SINGLETON, changed, change, WriteOptions(), subresource="status")
 

@@ -6,13 +6,14 @@ Rules kept here:
 * New connections see the pair in force; open ones are left alone.
 * `root-ca-file` must verify the certificate: neither a pair that it does not verify nor a bundle that does not verify the pair
   comes into force. An operator publishes the next CA before a certificate of that CA.
-* Without `root-ca-file`, a certificate that no known CA verifies is served, with a warning: joining machines cannot verify it.
+* Without `root-ca-file`, a certificate that no known CA verifies is served, with a warning: joining machines cannot verify it. A
+  certificate of the operator that names no published address is warned of, too.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -25,14 +26,17 @@ from mooring.pki.keys import PrivateKey, load_private_key
 from mooring.pki.pem import certificates
 from mooring.pki.rootca import RootCa
 from mooring.pki.x509.clusterca import ClusterCa
-from mooring.pki.x509.names import printable
+from mooring.pki.x509.names import printable, printable_text
 from mooring.plane.exposed import warn_if_exposed
 from mooring.plane.reloading import Reloading
-from mooring.plane.serving.trust import KEY, from_file, serving_cas
+from mooring.plane.serving.trust import KEY, from_file, named, names_of, serving_cas
+from mooring.settings.addresses import Endpoint
 from mooring.settings.serving import ServingSettings
 
 log = logging.getLogger("mooring.plane")
 
+MAX_NAMES = 5
+"""Names of a certificate that a warning lists."""
 CERTIFICATE_KEY, KEY_KEY = "tls-cert-file", "tls-private-key-file"
 Pair = tuple[tuple[x509.Certificate, ...], PrivateKey]
 
@@ -56,8 +60,10 @@ class ServingPair:
         reloading: Reloading,
         now: Callable[[], datetime],
         changed: Callable[[], None],
+        endpoints: Sequence[Endpoint] = (),
     ) -> None:
-        """`pair` is the first one in force; `ca` is the cluster's own CA. Raises ConfigError."""
+        """`pair` is the first one in force; `ca` is the cluster's own CA; `endpoints` are published. Raises ConfigError."""
+        self._endpoints = tuple(endpoints)
         self.chain, self.key = pair
         self._changed = _nothing
         self._settings = settings
@@ -72,6 +78,11 @@ class ServingPair:
             self._key_pem = reloading.follow(settings.tls_private_key_file, self._use_key)
             self._use_newest()
         self._changed = changed
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names and addresses of the certificate in force; none when they cannot be read."""
+        return names_of(self.chain[0])
 
     def follow_ca(self, own: Pair) -> None:
         """Follow a change of the cluster's CA. `own` is the renewed pair of the data directory, not used when files name another.
@@ -123,8 +134,11 @@ class ServingPair:
     def _verifying_cas(self, chain: tuple[x509.Certificate, ...], root_pem: bytes) -> bytes:
         """Return the CAs that verify a chain. Raises ConfigError when root-ca-file is given and does not verify it."""
         if self._settings.root_ca_file:
-            return from_file(root_pem, chain, self._now())
+            bundle = from_file(root_pem, chain, self._now())
+            self._warn_of_names(chain[0])
+            return bundle
         if found := serving_cas(self._settings, chain, self._ca.trusted, self._now()):
+            self._warn_of_names(chain[0])
             return found
         log.warning(
             "%s: no CA that is known here verifies the certificate of %s: joining machines, Pods and admin.conf do not trust "
@@ -132,6 +146,16 @@ class ServingPair:
             CERTIFICATE_KEY, printable(chain[-1].issuer), KEY,
         )  # fmt: skip
         return self._ca.trusted_pem
+
+    def _warn_of_names(self, certificate: x509.Certificate) -> None:
+        if not self._settings.tls_cert_file or not self._endpoints or named(self._endpoints, certificate):
+            return
+        names = ", ".join(map(printable_text, names_of(certificate)[:MAX_NAMES])) or "no name at all"
+        log.warning(
+            "%s: the certificate names no published address (%s), but %s: joining machines, Pods and admin.conf cannot verify the "
+            "server; give one with a subject alternative name of them, or publish a name of it with control-plane-endpoint",
+            CERTIFICATE_KEY, ", ".join(endpoint.host for endpoint in self._endpoints), names,
+        )  # fmt: skip
 
 
 def _parse_pair(certificate_pem: bytes, key_pem: bytes) -> Pair:

@@ -1,7 +1,7 @@
 """Files of the shared keys in one data directory, and the record of the row with which they last agreed.
 
     pki/                        the files (mooring.trust.sharedkeys.keyset)
-    server/shared-keys.json     cluster, generation and fingerprint of that row, and the names of its files
+    server/shared-keys.json     cluster, generation, fingerprint and CAs of that row, and the names of its files
     server/staging/             a copy in which a change is prepared; removed after it
 
 Rules kept here:
@@ -24,7 +24,7 @@ from mooring.client.files import make_directory, read_limited, sync_directory, w
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.sharedkeys.keyset import CA, CA_KEY, NAMES, RETIRED, KeySet, authorities_of
-from mooring.trust.sharedkeys.reconciliation import NEVER, Agreed, OnDisk
+from mooring.trust.sharedkeys.reconciliation import MADE_ONCE, NEVER, Agreed, OnDisk
 
 FOLDER, RECORD, STAGING = "server", "shared-keys.json", "staging"
 
@@ -46,26 +46,40 @@ class SharedKeyFiles:
 
     def on_disk(self) -> OnDisk:
         """Return the present state of the files. Raises ConfigError for files that cannot be used."""
-        ca = self.pki / CA
+        ca, record = self.pki / CA, self.record()
+        missing = tuple(name for name in MADE_ONCE if not (self.pki / name).exists())
+        lost = tuple(name for name in missing if name in record.names)
         if not ca.exists():
-            return OnDisk(str(self.pki), agreed=self.record().agreed)
+            return OnDisk(str(self.pki), agreed=record.agreed, missing=missing, lost=lost)
         retired = self.pki / RETIRED
-        pins = authorities_of(read_limited(ca), read_limited(retired) if retired.exists() else b"")
+        bundles = read_limited(ca), read_limited(retired) if retired.exists() else b""
+        try:
+            pins = authorities_of(*bundles)
+        except ConfigError as error:
+            raise self._damaged(error) from None
         fingerprint = self.key_set().fingerprint if (self.pki / CA_KEY).exists() else ""
-        return OnDisk(str(self.pki), pins, fingerprint, self.record().agreed)
+        return OnDisk(str(self.pki), pins, fingerprint, record.agreed, missing, lost)
 
     def key_set(self) -> KeySet:
         """Return the keys. Raises ConfigError when they are not whole."""
         try:
             return KeySet.of(self._contents())
         except ConfigError as error:
-            raise ConfigError(f"{self.pki}: {error}") from None
+            raise self._damaged(error) from None
+
+    def _damaged(self, error: ConfigError) -> ConfigError:
+        """Return the error with the path. Its message begins with the name of a file, unless it is about the whole set."""
+        if str(error).partition(":")[0] in NAMES:
+            return ConfigError(f"{self.pki}/{error}; restore it from a backup")
+        return ConfigError(f"{self.pki}: {error}")
 
     def record(self) -> Record:
         """Return the record; an empty one when there is none that can be read."""
         try:
             found = json.loads(read_limited(self._folder / RECORD))
-            agreed = Agreed(str(found["cluster"]), int(found["generation"]), str(found["fingerprint"]))
+            cluster, generation, fingerprint = found["cluster"], found["generation"], found["fingerprint"]
+            authorities = tuple(map(str, found.get("authorities", ())))
+            agreed = Agreed(str(cluster), int(generation), str(fingerprint), authorities)
             return Record(agreed, tuple(name for name in found["names"] if name in NAMES))
         except (ConfigError, ValueError, LookupError, TypeError):
             return Record()
@@ -98,6 +112,7 @@ class SharedKeyFiles:
             "cluster": agreed.cluster,
             "generation": agreed.generation,
             "fingerprint": agreed.fingerprint,
+            "authorities": list(agreed.authorities),
             "names": list(names),
         }
         write_atomic(self._folder / RECORD, json.dumps(content).encode())

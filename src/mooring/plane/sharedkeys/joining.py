@@ -60,9 +60,10 @@ def joined_configuration(config: ServerConfig, token: str, clock: Clock) -> Serv
         return config
     if config[SharedKeysSettings].shared_keys == FILES:
         raise ConfigError("server: with --shared-keys files a server joins by files that you copy; leave --server out")
+    least = config[SharedKeysSettings].least_token_length
     record = Path(config.data_dir) / "server" / RECORD
     if (known := _known(record, url)) is None:
-        access = server_access(url, parse_server_token(_whole_token(config, token)))
+        access = server_access(url, parse_server_token(_whole_token(config, token), least))
         in_child(_join(config, access, record, clock))
         known = _known(record, url)
         if known is None:

@@ -30,6 +30,7 @@ from mooring.trust.k3s import token as k3s
 from mooring.trust.k3s.agenttoken import parse_agent_token
 from mooring.trust.k3s.cahash import ca_hash
 from mooring.trust.k3s.settings import K3sSettings
+from mooring.trust.sharedkeys.settings import SharedKeysSettings
 
 LOOK_SECONDS = 1.0
 """Between two looks, which cost one stat of each file."""
@@ -44,6 +45,7 @@ class JoinTokenFiles:
     def __init__(self, config: ServerConfig) -> None:
         self._root = Path(config.data_dir)
         self._settings = config[K3sSettings]
+        self._least = config[SharedKeysSettings].least_token_length
         self._token = ServerTokenFile(config)
         self._folder = self._token.path.parent
 
@@ -58,7 +60,7 @@ class JoinTokenFiles:
             if (password := self._token.kept()) is not None:
                 self._write(self._token.path, digest, k3s.SERVER, password, force)
             self._link(NODE_TOKEN)
-            if (agent := self._agent_token()) is not None:
+            if (agent := self.agent_token()) is not None:
                 self._write(self._folder / AGENT_TOKEN, digest, k3s.NODE, agent, force)
             else:
                 self._link(AGENT_TOKEN)
@@ -77,9 +79,10 @@ class JoinTokenFiles:
                 log.error("the token files in %s could not be written: %s", self._folder, error)
             bundle, seen = present[0], self._states()
 
-    def _agent_token(self) -> Secret | None:
+    def agent_token(self) -> Secret | None:
+        """Return the agent token; None without one. Raises ConfigError."""
         if file := self._settings.agent_token_file:
-            return parse_agent_token(read_limited(Path(file), MAX_FILE), f"agent-token-file: {file}")
+            return parse_agent_token(read_limited(Path(file), MAX_FILE), f"agent-token-file: {file}", self._least)
         return self._settings.agent_token
 
     def _write(self, path: Path, digest: str, user: str, password: Secret, force: bool) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
+from mooring.api.view import Views
 from mooring.errors import ConfigError
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.sharedkeys.share import Rotated, SharedKeys
@@ -24,9 +25,13 @@ SCHEME = "etcd:"
 
 
 def server_keys(
-    config: ServerConfig, shared: SharedKeys | None, configuration: Callable[[], Mapping[str, Any]]
+    config: ServerConfig,
+    shared: SharedKeys | None,
+    configuration: Callable[[], Mapping[str, Any]],
+    server_ca: Callable[[], bytes],
+    views: Views,
 ) -> ServerKeys:
-    """Return what handlers use of the shared keys."""
+    """Return what handlers use of the shared keys. `server_ca` returns the CAs of the servers' certificates."""
 
     async def sealed_row() -> Mapping[str, Any] | None:
         row = await shared.row() if shared is not None else None
@@ -40,7 +45,9 @@ def server_keys(
     return ServerKeys(
         configuration=configuration,
         sealed_row=sealed_row,
+        views=views,
         datastore=_datastore(config[StorageSettings]),
+        server_ca=server_ca,
         rotate=rotate,
     )
 

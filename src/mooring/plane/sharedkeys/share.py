@@ -7,6 +7,9 @@ Rules kept here:
 * scrypt runs in a thread, and once: the data key is kept in memory until another one seals the row.
 * A store inside the data directory is claimed for its CA and holds no keys, unless a server token is there: whoever opens the store
   has the keys beside it. So such a server starts without scrypt.
+* Keys are made on an empty store, or where a person asks for new ones. A server that keeps its keys has them on disk before it
+  claims the store, and a start that is killed in between completes it. A cluster whose keys are missing is refused
+  (docs/adr/0075-keys-are-made-once.md).
 * A change of the server token is one compare-and-swap. The files that the authenticator of join tokens reads follow it: former
   tokens first, then the present one, then the record. A process that is killed in between does the rest at its next start or look.
 * The new token is on disk before the row changes (`next-token`): otherwise a rotation without a grace could end with a row
@@ -19,13 +22,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from mooring.apimachinery.uid import uuid4
+from mooring.authn.serviceaccount.settings import ServiceAccountSettings
 from mooring.clock import Clock, rfc3339
 from mooring.errors import ConfigError, MooringError, StorageError
 from mooring.plane.configuration import ServerConfig
@@ -38,8 +42,17 @@ from mooring.storage.contract import Entry, KeyExistsError, RevisionMismatchErro
 from mooring.trust.k3s.settings import K3sSettings
 from mooring.trust.sharedkeys import envelope
 from mooring.trust.sharedkeys.envelope import KEY, Row, TokenTerm, WrongTokenError
-from mooring.trust.sharedkeys.keyset import KeySet
-from mooring.trust.sharedkeys.reconciliation import Action, Agreed, check_cluster, next_action
+from mooring.trust.sharedkeys.keyset import TOKEN_KEY, KeySet
+from mooring.trust.sharedkeys.reconciliation import (
+    Action,
+    Agreed,
+    StoredCluster,
+    check_adoptable,
+    check_cluster,
+    check_complete,
+    missing_keys,
+    next_action,
+)
 from mooring.trust.sharedkeys.rotation import rotated, unexpired
 from mooring.trust.sharedkeys.servertoken import generate_token
 from mooring.trust.sharedkeys.settings import FILES, SharedKeysSettings
@@ -54,6 +67,12 @@ FOLLOW_SECONDS = 10.0
 Entropy = Callable[[int], bytes]
 Edit = Callable[[Path], None]
 """Changes the files below `pki/` of the directory that it is given."""
+Cas = tuple[str, ...]
+
+
+async def no_cluster() -> StoredCluster | None:
+    """Return that a store without a row is empty."""
+    return None
 
 
 def shares_keys(config: ServerConfig) -> bool:
@@ -79,7 +98,19 @@ class Rotated:
 class SharedKeys:
     """The keys that one server shares through an open store."""
 
-    def __init__(self, config: ServerConfig, storage: Storage, entropy: Entropy, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        storage: Storage,
+        entropy: Entropy,
+        clock: Clock,
+        stored: Callable[[], Awaitable[StoredCluster | None]] = no_cluster,
+        client_cas: Callable[[], Cas] = tuple,
+    ) -> None:
+        """`stored` returns the cluster in a store without a row, `client_cas` the pins of CAs that a flag names for clients."""
+        self._stored = stored
+        self._client_cas = client_cas
+        self._unused = (TOKEN_KEY,) if config[ServiceAccountSettings].service_account_signing_key_file else ()
         self._root = Path(config.data_dir)
         self._files = SharedKeyFiles(self._root)
         self._token = ServerTokenFile(config)
@@ -92,12 +123,14 @@ class SharedKeys:
 
     # ── at start ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def settle(self, make_missing: Edit) -> None:
+    async def settle(self, make_missing: Edit, *, new_keys: bool = False) -> None:
         """Bring the data directory and the row to agree. `make_missing` makes the keys that do not exist.
 
-        Raises ConfigError for the CA or the token of another cluster; then nothing was changed.
+        `new_keys`: make keys of the cluster that are missing, too. Raises ConfigError for the CA or the token of another cluster,
+        and for missing keys; then nothing was changed.
         """
         async with self._locked():
+            await self._complete(make_missing, new_keys=new_keys, shares=True)
             given, kept = self._token.given(), self._token.kept()
             token = given or kept
             for _ in range(MAX_ATTEMPTS):
@@ -121,6 +154,59 @@ class SharedKeys:
                 if await self._carry_out(action, entry, row, token, make_missing):
                     return
             raise StorageError("the keys of this cluster change all the time; start again")
+
+    async def keep(self, make_missing: Edit, *, new_keys: bool = False) -> None:
+        """Make the keys of a server that keeps them to itself, and claim the store for them. Arguments and errors: `settle`."""
+        async with self._locked():
+            await self._complete(make_missing, new_keys=new_keys, shares=False)
+            row = await self._row()
+            if row is not None and row.is_sealed and not await asyncio.to_thread(self._has_keys_of, row):
+                raise ConfigError(self._missing_token())
+            await asyncio.to_thread(make_missing, self._root)
+        await self.claim()
+
+    def _has_keys_of(self, row: Row) -> bool:
+        """Return whether the files are those of a row. Raises ConfigError for the CA of another cluster."""
+        disk = self._files.on_disk()
+        check_cluster(disk, row)
+        return disk.fingerprint == row.fingerprint
+
+    async def _complete(self, make_missing: Edit, *, new_keys: bool, shares: bool) -> None:
+        """Check that no key of the cluster in the store is missing; where a person asked for it, make new ones."""
+        row, stored = await self._row(), None
+        if row is None and (stored := await self._stored()) is not None:
+            row = await self._row()  # another server makes it before its first object
+        if row is not None and row.is_sealed:
+            return  # missing keys are taken from it
+        disk = await asyncio.to_thread(self._files.on_disk)
+        if row is not None:
+            stored = None
+            check_cluster(disk, row)
+        if not new_keys:
+            if shares:
+                next_action(disk, row)  # refuses a further server before the keys are sealed
+            check_complete(disk, row, stored, self._unused)
+            if stored is not None:
+                check_adoptable(disk, stored, self._client_cas())
+                log.info(
+                    "the store has a cluster and no record of its keys: the CA %s in %s is recorded, %s",
+                    disk.authorities[0],
+                    disk.place,
+                    "which its objects name" if stored.authorities else "and its objects name none",
+                )
+        elif missing := missing_keys(disk, row, stored, self._unused):
+            await asyncio.to_thread(self._make_new, make_missing, row)
+            log.warning("new keys were made: %s in %s", ", ".join(missing), disk.place)
+
+    def _make_new(self, make_missing: Edit, row: Row | None) -> None:
+        """Make missing keys of a cluster. That they are its keys is recorded first: a start that is killed in between goes on."""
+        if row is None:
+            make_missing(self._root)
+            return
+        keys = self._edited(make_missing)
+        agreed = Agreed(row.cluster, row.generation, keys.fingerprint, keys.authorities)
+        self._files.agree(agreed, self._files.record().names)
+        self._files.write(keys, agreed)
 
     async def _carry_out(
         self, action: Action, entry: Entry | None, row: Row | None, token: Secret | None, make_missing: Edit
@@ -428,7 +514,7 @@ class SharedKeys:
 
 
 def _agreed(row: Row) -> Agreed:
-    return Agreed(row.cluster, row.generation, row.fingerprint)
+    return Agreed(row.cluster, row.generation, row.fingerprint, row.authorities)
 
 
 def _time(seconds: int) -> str:

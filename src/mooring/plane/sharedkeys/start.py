@@ -1,7 +1,7 @@
 """Start of a server: first the keys that it shares with others, then those of its own.
 
-Rules kept here: the store is opened for it and closed again, before anything serves. A server that keeps its keys to itself opens
-no store here.
+Rules kept here: the store is opened for it and closed again, before anything serves. No key is made before the store was read: it
+may have a cluster whose keys are missing here.
 """
 
 from __future__ import annotations
@@ -11,21 +11,33 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mooring.authn.x509.settings import ClientCertificateSettings
+from mooring.client.files import read_limited
 from mooring.clock import Clock
 from mooring.errors import ConfigError, MooringError
 from mooring.plane.configuration import ServerConfig
+from mooring.plane.encryption import EncryptionAtRest
 from mooring.plane.keystore import Prepared, exclusive, make_shared_keys, prepare
 from mooring.plane.sharedkeys.jointokens import JoinTokenFiles
 from mooring.plane.sharedkeys.share import SharedKeys, shares_keys
+from mooring.plane.sharedkeys.storedcluster import stored_cluster
 from mooring.plane.sharedkeys.tokenfile import ServerTokenFile
+from mooring.settings.encryption import EncryptionSettings
 from mooring.settings.storage import StorageSettings
 from mooring.storage.copying import refuse_incomplete
+from mooring.storage.etcd.keyspace import name_in_engine
+from mooring.storage.formatlevel import refuse_unsupported
 from mooring.storage.table import open_storage
+from mooring.trust.discovery.pins import pins_of
 from mooring.trust.k3s.settings import K3sSettings
-from mooring.trust.sharedkeys.servertoken import generate_token
+from mooring.trust.sharedkeys.keyset import NAMES
+from mooring.trust.sharedkeys.reconciliation import StoredCluster
+from mooring.trust.sharedkeys.servertoken import MIN_SECRET, generate_token, is_short
+from mooring.trust.sharedkeys.settings import SharedKeysSettings
 
 log = logging.getLogger("mooring.plane")
 
@@ -35,20 +47,47 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 def prepare_keys(
-    config: ServerConfig, clock: Clock, entropy: Callable[[int], bytes], run: Run = asyncio.run
+    config: ServerConfig,
+    clock: Clock,
+    entropy: Callable[[int], bytes],
+    run: Run = asyncio.run,
+    *,
+    new_keys: bool = False,
 ) -> Prepared:
     """Take part in the keys of the cluster, then load or create what is this server's own. Raises MooringError.
 
-    `run` runs the coroutine that opens the store.
+    `run` runs the coroutine that opens the store. `new_keys`: a person asked for new keys in place of missing ones.
     """
-    if shares_keys(config):
-        run(_settle(config, clock, entropy))
-    elif config[K3sSettings].k3s_supervisor and not config[StorageSettings].in_memory:
-        _make_token(config, entropy)
+    pki = Path(config.data_dir) / "pki"
+    missing = [pki / name for name in NAMES if not (pki / name).exists()]
+    if not config[StorageSettings].in_memory:
+        run(_settle(config, clock, entropy, new_keys=new_keys))
+        if config[K3sSettings].k3s_supervisor and not shares_keys(config):
+            _make_token(config, entropy)
+    _warn_of_short_tokens(config)
+    made = tuple(str(path) for path in missing if path.exists())
     prepared = prepare(config, clock.now(), entropy)
     if config[K3sSettings].k3s_supervisor and not config[StorageSettings].in_memory:
         JoinTokenFiles(config).write(prepared.key_store.serving_ca_pem)
-    return prepared
+    return replace(prepared, created=(*made, *prepared.created))
+
+
+def _warn_of_short_tokens(config: ServerConfig) -> None:
+    """Warn of tokens that only `--allow-short-tokens` accepts. Raises ConfigError."""
+    settings, k3s = config[SharedKeysSettings], config[K3sSettings]
+    if not settings.allow_short_tokens:
+        return
+    file = ServerTokenFile(config)
+    server = file.given() or (None if config[StorageSettings].in_memory else file.kept())
+    agent = JoinTokenFiles(config).agent_token() if k3s.k3s_supervisor else None
+    for what, token in (("server token", server), ("agent token", agent)):
+        if token is not None and is_short(token):
+            log.warning(
+                "the %s has fewer than %d characters and can be guessed; replace it (mooring token rotate, or another "
+                "--agent-token-file), and leave --allow-short-tokens out",
+                what,
+                MIN_SECRET,
+            )
 
 
 def _make_token(config: ServerConfig, entropy: Callable[[int], bytes]) -> None:
@@ -95,14 +134,25 @@ def _run_in_child(work: Coroutine[Any, Any, None], writer: int) -> int:
     return 0
 
 
-async def _settle(config: ServerConfig, clock: Clock, entropy: Callable[[int], bytes]) -> None:
+async def _settle(config: ServerConfig, clock: Clock, entropy: Callable[[int], bytes], *, new_keys: bool) -> None:
     def make_missing(root: Path) -> None:
         make_shared_keys(config, root, clock.now(), entropy)
+
+    async def stored() -> StoredCluster | None:
+        settings, context = config[EncryptionSettings], name_in_engine(config[StorageSettings])
+        return await stored_cluster(EncryptionAtRest(settings, storage, clock, entropy, context).storage)
+
+    def client_cas() -> tuple[str, ...]:
+        file = config[ClientCertificateSettings].client_ca_file
+        return tuple(map(str, pins_of(read_limited(Path(file))))) if file else ()
 
     storage = open_storage(config[StorageSettings].storage_url, clock, settings=config[StorageSettings])
     await storage.open()
     try:
         await refuse_incomplete(storage)
-        await SharedKeys(config, storage, entropy, clock).settle(make_missing)
+        await refuse_unsupported(storage)
+        keys = SharedKeys(config, storage, entropy, clock, stored, client_cas)
+        take_part = keys.settle if shares_keys(config) else keys.keep
+        await take_part(make_missing, new_keys=new_keys)
     finally:
         await storage.close()

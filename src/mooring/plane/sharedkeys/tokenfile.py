@@ -56,7 +56,7 @@ class ServerTokenFile:
             return self._settings.server_token
         if file := self._settings.server_token_file:
             warn_if_exposed(Path(file))
-            return _parsed(f"server-token-file: {file}", read_limited(Path(file), MAX_FILE))
+            return self._parse(f"server-token-file: {file}", Path(file))
         return None
 
     def kept(self) -> Secret | None:
@@ -64,7 +64,10 @@ class ServerTokenFile:
         if not self.path.exists():
             return None
         warn_if_exposed(self.path)
-        return _parsed(str(self.path), read_limited(self.path, MAX_FILE))
+        return self._parse(str(self.path), self.path)
+
+    def _parse(self, place: str, path: Path) -> Secret:
+        return _parsed(place, read_limited(path, MAX_FILE), self._settings.least_token_length)
 
     def keep(self, token: Secret) -> None:
         """Write the token into the data directory, unless it is there. The hash of a CA stays in front of it."""
@@ -86,7 +89,7 @@ class ServerTokenFile:
         """Return the token of a rotation that was not finished; None when there is none. Raises ConfigError."""
         if not self._next_path.exists():
             return None
-        return _parsed(str(self._next_path), read_limited(self._next_path, MAX_FILE))
+        return self._parse(str(self._next_path), self._next_path)
 
     def follow_with(self, token: Secret | None) -> None:
         """Write the token of a rotation that is about to change the row, or remove it."""
@@ -145,8 +148,8 @@ def _end(term: TokenTerm, now: datetime) -> datetime:
     return datetime.fromtimestamp(term.until, UTC) if term.until else now
 
 
-def _parsed(place: str, data: bytes) -> Secret:
+def _parsed(place: str, data: bytes, least: int) -> Secret:
     try:
-        return parse_token(data)
+        return parse_token(data, least)
     except ConfigError as error:
         raise ConfigError(f"{place}: {error}") from None

@@ -72,6 +72,11 @@ class SignerAuthorities:
         """Return the files of a signer. Those of the supervisor have the CA of their counterpart in Kubernetes."""
         return self._pairs.get(signer_name) or self._pairs.get(COUNTERPARTS.get(signer_name, ""))
 
+    @property
+    def certificates(self) -> tuple[x509.Certificate, ...]:
+        """The CAs of files and tokens that sign now."""
+        return tuple({pair.files: pair.state.authority.certificate for pair in self._pairs.values()}.values())
+
     def client_cas(self) -> Mapping[str, CaState]:
         """Return the CAs of signers of client certificates, by the setting that names the file."""
         pairs = (self._pairs[name] for name in CLIENT_SIGNERS if name in self._pairs)

@@ -1,6 +1,7 @@
 """One snapshot as a file: saved whole or not at all, and read in pieces.
 
-Rules kept here: the file is 0600 and appears under its name after its last byte is on the disk (`mooring.client.files`). Writing
+Rules kept here: the file is 0600 and appears under its name after its last byte is on the disk (`mooring.client.files`), and after
+it was read back and verified. A snapshot that was damaged on its way takes no other's place. Writing
 and reading need the memory of one frame. Work for the processor and the disk runs in a thread.
 """
 
@@ -55,15 +56,34 @@ async def save(
                     began = clock.monotonic()
                 await asyncio.to_thread(file.flush)
                 await asyncio.to_thread(os.fsync, file.fileno())
+                assert capture.summary is not None  # the last piece was yielded
+                await _read_back(file.fileno(), capture.summary, clock, pause)
         except CompactedError as error:
             if not attempts_left:
                 raise StorageError(
                     "the snapshot took longer than old revisions are kept; save it to a faster disk"
                 ) from error
         else:
-            assert capture.summary is not None  # the last piece was yielded
             return capture.summary
     raise AssertionError("the last attempt returns or raises")
+
+
+async def _read_back(
+    descriptor: int, written: Summary, clock: Clock, pause: Callable[[float], Awaitable[None]]
+) -> None:
+    """Raise SnapshotError unless the file is what was written, as far as the disk says."""
+    decoder = SnapshotDecoder()
+    offset = 0
+    if hasattr(os, "posix_fadvise"):  # not on macOS
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # else memory is read, and not the disk
+    began = clock.monotonic()
+    while data := await asyncio.to_thread(os.pread, descriptor, READ_BYTES, offset):
+        offset += len(data)
+        await asyncio.to_thread(decoder.feed, data)
+        await pause(clock.monotonic() - began)
+        began = clock.monotonic()
+    if decoder.finish() != written:
+        raise SnapshotError("the snapshot on the disk is another one than was written")
 
 
 async def entries(path: Path) -> AsyncIterator[Sequence[Entry]]:

@@ -1,8 +1,8 @@
 """One worker process: a whole server on an event loop of its own, over the sockets that all workers share.
 
 Rules kept here:
-* It drains when the supervisor says so, when the supervisor has ended, and after SIGTERM to itself. Signals of a terminal go to the
-  supervisor alone.
+* It drains when the supervisor says so, when the supervisor has ended, after SIGTERM to itself, and when its store has failed.
+  Signals of a terminal go to the supervisor alone.
 * Its log lines, and its name in the list of processes, carry its number.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 import uvloop
 
 from mooring.clock import SystemClock
-from mooring.errors import MooringError
+from mooring.errors import MooringError, StorageError
 from mooring.plane.assemble import Process
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.keystore import KeyStore
@@ -78,8 +78,10 @@ async def _serve(
         server = await stack.enter_async_context(running(config, key_store, SystemClock(), os.urandom, process, seat))
         beat(loop, seat.share.count(Counted.BEATS))
         line.send(words.SERVING)
-        await draining.wait()
+        failure = await server.until_stopped(draining)
         log.info("draining")
+    if failure:
+        raise StorageError(failure)
 
 
 def _name(number: int) -> None:

@@ -3,6 +3,7 @@
 Rules kept here:
 * A CRL lists serial numbers only. They are taken from the NodeIdentities at the write of the entry, because later a NodeIdentity
   also has certificates that were issued after the revocation.
+* A change of a node's entry that keeps its moment adds none: the machine may have joined again since.
 * Certificates that have expired are left out. Serial numbers of an earlier write stay, and the newest ones count.
 * The server sets the field, whatever the client sends.
 """
@@ -35,15 +36,26 @@ class KnownSerialNumbers:
             spec[FIELD] = known
 
 
+def _revokes_until_now(request: AdmissionRequest, spec: Obj) -> bool:
+    before = certificaterevocation.time_of(spec, "issuedBefore")
+    return before is None or before >= request.change.now
+
+
 def _known(request: AdmissionRequest, spec: Obj) -> Iterator[str]:
     """Yield the serial numbers of unexpired certificates that the entry revokes."""
     identities = request.views[nodeidentity.PLURAL]
     public_key, node_name = spec.get("publicKey"), spec.get("nodeName")
     if node_name:
+        if request.operation == "UPDATE" and not _revokes_until_now(request, spec):
+            return
         identity = identities.get(node_name)
-        found = [] if identity is None else nodeidentity.keys_of(identity)
+        found = [] if identity is None else [*nodeidentity.keys_of(identity), *nodeidentity.companions_of(identity)]
     elif public_key:
-        keys = (key for identity in identities.list() for key in nodeidentity.keys_of(identity))
+        keys = (
+            key
+            for identity in identities.list()
+            for key in (*nodeidentity.keys_of(identity), *nodeidentity.companions_of(identity))
+        )
         found = [key for key in keys if key.get("publicKey") == public_key]
     else:
         return

@@ -19,16 +19,19 @@ from mooring.registry.admission.certificates import (
     ClusterTrustBundleAttest,
 )
 from mooring.registry.admission.defaulttolerationseconds import DefaultTolerationSeconds
+from mooring.registry.admission.knownrevocations import KnownRevocations
 from mooring.registry.admission.knownserialnumbers import KnownSerialNumbers
 from mooring.registry.admission.lineage import LineageAppendOnly
 from mooring.registry.admission.namespacelifecycle import NamespaceLifecycle
 from mooring.registry.admission.nodemembership import NodeMembership
 from mooring.registry.admission.noderestriction.plugin import NodeRestriction
+from mooring.registry.admission.ownerreferences import OwnerReferencesPermissionEnforcement
 from mooring.registry.admission.rbacescalation import RbacEscalation
 from mooring.registry.admission.recoveringnodes import RecoveringNodeRestriction
 from mooring.registry.admission.request import Admission
 from mooring.registry.admission.serviceaccount import ServiceAccount
 from mooring.registry.admission.serviceallocation import ServiceClusterIP, ServiceNodePort
+from mooring.registry.admission.settledends import SettledEnds
 from mooring.registry.admission.supervisorrequests import SupervisorRequests
 from mooring.settings.addresses import Network
 
@@ -43,6 +46,7 @@ ADMISSION: Mapping[str, Callable[[], Admission]] = MappingProxyType(
         "NodeMembership": NodeMembership,
         "ServiceClusterIP": ServiceClusterIP,
         "ServiceNodePort": ServiceNodePort,
+        "OwnerReferencesPermissionEnforcement": OwnerReferencesPermissionEnforcement,
         "CertificateApproval": CertificateApproval,
         "CertificateSigning": CertificateSigning,
         "ClusterTrustBundleAttest": ClusterTrustBundleAttest,
@@ -50,6 +54,8 @@ ADMISSION: Mapping[str, Callable[[], Admission]] = MappingProxyType(
         "BootstrapTokenLimits": BootstrapTokenLimits,
         "LineageAppendOnly": LineageAppendOnly,
         "KnownSerialNumbers": KnownSerialNumbers,
+        "KnownRevocations": KnownRevocations,
+        "SettledEnds": SettledEnds,
         "RBACEscalation": RbacEscalation,
     }
 )
@@ -63,6 +69,8 @@ ALWAYS_ENABLED = frozenset(
         "ServiceClusterIP",
         "ServiceNodePort",
         "LineageAppendOnly",
+        "KnownRevocations",
+        "SettledEnds",
         "RBACEscalation",
     }
 )

@@ -224,7 +224,12 @@ class KindCache:
         self.kind = kind
         self.revision = 0
         """Revision of the last change of this kind."""
+        self.relists = 0
+        """Number of listings after which other objects can be read than before: the store has no new revision for that."""
         self.window = Window()
+        self.unreadable: dict[str, str] = {}
+        """Keys of objects whose newest state cannot be decrypted or decoded, each with the reason. The state keeps their last
+        readable one, for the next event; readers and views must not show it."""
         self._listed = 0
         self._by_key: Any = SortedDict()  # Stored by key; the library has no types
         self._unnamed: dict[Watch, None] = {}
@@ -243,8 +248,16 @@ class KindCache:
         """Return a copy of the state, by key."""
         return dict(self._by_key)
 
+    def lose(self, key: str, problem: str, revision: int) -> None:
+        """Apply one write whose value cannot be read. Indexes that follow the view begin again; open watches have no event."""
+        self.unreadable[key] = problem
+        self.revision = revision
+        self.window.restart(revision)
+
     def change(self, key: str, current: Stored | None, revision: int) -> Transition | None:
         """Apply one write, None for a deletion. Return None when it changed nothing."""
+        if self.unreadable and self.unreadable.pop(key, None) is not None:
+            self.revision = revision
         previous: Stored | None = self._by_key.get(key)
         if current is not None:
             if previous is not None:

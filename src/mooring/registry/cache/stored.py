@@ -202,6 +202,10 @@ class Stored(Struct, eq=False, gc=False):
         spliced = b'%b"resourceVersion":"%d",%b' % (self.raw[:start], revision, self.raw[cut:])
         return Stored(self.kind, self.key, revision, spliced)
 
+    def unreadable(self, why: str) -> StorageError:
+        """Return the error of an object that cannot be read."""
+        return _unreadable(self.kind.resource, why)
+
     def __repr__(self) -> str:
         return f"Stored({self.key!r}, revision={self.revision})"
 

@@ -2,7 +2,10 @@
 
 Rules kept here:
 * Reading never waits.
+* An object whose newest state cannot be read is absent: the state before may grant what was taken away since.
 * An object that a view returns is shared and must not be changed.
+* The revision of a view is that of its kind, with the number of relists above it: a key that is there again makes objects readable
+  at a revision of the store that readers have seen.
 * An object is decoded at most once for each stored revision while its decoded form stays in memory.
 """
 
@@ -11,10 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from mooring.api.view import Views
+from mooring.api.view import NamespacedName, Views
 from mooring.apimachinery.schema import Obj
 from mooring.errors import ExpiredError
 from mooring.registry.cache.kindcache import KindCache
+
+_REVISION_BITS = 64
+_REVISION = (1 << _REVISION_BITS) - 1
 
 
 class CacheView:
@@ -28,20 +34,39 @@ class CacheView:
 
     @property
     def revision(self) -> int:
-        return self._cache.revision
+        return self._cache.relists << _REVISION_BITS | self._cache.revision
 
     def get(self, name: str, namespace: str = "") -> Obj | None:
-        stored = self._cache.get(self._kind.key(namespace, name))
-        return stored.obj if stored is not None else None
+        key = self._kind.key(namespace, name)
+        stored = self._cache.get(key)
+        return stored.obj if stored is not None and key not in self._cache.unreadable else None
 
     def list(self, namespace: str = "") -> Iterable[Obj]:
-        return [stored.obj for stored in self._cache.within(namespace)]
+        lost = self._cache.unreadable
+        return [stored.obj for stored in self._cache.within(namespace) if not lost or stored.key not in lost]
 
     def changed(self, since: int) -> Iterable[tuple[str, str]] | None:
+        if since >> _REVISION_BITS != self._cache.relists:
+            return None
         try:
-            return {(one.namespace, one.name): None for one in self._cache.window.after(since)}
+            return {(one.namespace, one.name): None for one in self._cache.window.after(since & _REVISION)}
         except ExpiredError:
             return None
+
+    def problem(self, name: str, namespace: str = "") -> str:
+        lost = self._cache.unreadable
+        return lost.get(self._kind.key(namespace, name), "") if lost else ""
+
+    def unreadable(self, namespace: str = "") -> Mapping[NamespacedName, str]:
+        lost = self._cache.unreadable
+        if not lost:
+            return {}
+        prefix = self._kind.key_prefix(namespace)
+        return {self._split(key): problem for key, problem in sorted(lost.items()) if key.startswith(prefix)}
+
+    def _split(self, key: str) -> NamespacedName:
+        rest, _, name = key.rpartition("/")
+        return (rest.rpartition("/")[2] if self._kind.resource.namespaced else "", name)
 
 
 def cache_views(caches: Mapping[str, KindCache]) -> Views:

@@ -7,9 +7,9 @@ Rules kept here:
   a linearizable one.
 * A broken watch of the store is resumed where it ended. When the store has compacted that revision, the cache lists again and
   publishes the difference as events. Meanwhile `ready` is False. No change is ever skipped silently.
-* Bytes that are not an object are treated as absent and logged, so that one bad key cannot stop the server.
-* An object that no key decrypts keeps its last readable state in views, and is listed in `unreadable`: readers refuse it, because
-  an object that seems to be absent would have its dependents deleted. `relist` reads it again.
+* An object that no key decrypts, and bytes that are not an object, stop nothing. They are in `unreadable` of their kind: readers
+  refuse them, and views have them as absent, with the problem. `relist` reads them again.
+* A state that was read once stays readable while the store has no newer one.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from mooring.api.kind import Kind
 from mooring.clock import Clock
-from mooring.errors import StorageError
+from mooring.errors import StorageError, UnreadableObjectError
 from mooring.registry.cache.events import Transition
 from mooring.registry.cache.foreignkeys import ForeignKeys
 from mooring.registry.cache.keys import Keys
@@ -44,10 +43,8 @@ LOAD_ENTRIES = 10_000
 
 LOAD_SLICE = 500
 """Entries decoded in one turn of the event loop while the store is read: 40 ms for objects in kube-apiserver's protobuf."""
-REPORTED_KEYS = 10
-"""Unreadable objects of one kind whose keys are logged."""
 UNREADABLE_LOGGED = 20
-"""Objects that the log names when many cannot be decrypted."""
+"""Objects that the log names when many cannot be read: a missing key makes thousands of them unreadable."""
 
 log = logging.getLogger(__name__)
 
@@ -66,10 +63,10 @@ class WatchCache:
         self.kinds = {kind.resource.plural: KindCache(kind) for kind in kinds if kind.stored}
         self.revision = 0
         self.ready = False
-        self.unreadable: dict[str, str] = {}
-        """Storage keys of objects that no configured key decrypts, each with the reason."""
+        self._is_relist_due = False
         self._expected: dict[str, bytes] = {}
-        self._reported: Counter[str] = Counter()
+        self._reported: set[str] = set()
+        self._on_loss: list[Callable[[], None]] = []
         self._waiting: list[tuple[int, int, asyncio.Future[bool]]] = []
         self._tickets = 0
         self._follower: asyncio.Task[None] | None = None
@@ -79,9 +76,10 @@ class WatchCache:
     async def start(self) -> None:
         """Read everything, then follow. Raises StorageError when the store cannot be read."""
         while not self.ready:
+            self._is_relist_due = False
             try:
                 self._resync(*await self._load())
-                self.ready = True
+                self.ready = not (self._is_relist_due and self.unreadable)
             except CompactedError:  # by another process, while the pages were read
                 log.info("the store was compacted while it was read; reading it again")
         self._follower = asyncio.get_running_loop().create_task(self._follow(), name="watch cache")
@@ -99,7 +97,8 @@ class WatchCache:
             await asyncio.gather(follower, return_exceptions=True)
 
     async def relist(self) -> None:
-        """Read everything again, if an object could not be decrypted before and the cache is running."""
+        """Read everything again, if an object could not be decrypted before. A start that is reading does so at its end."""
+        self._is_relist_due = True
         if self.unreadable and self._follower is not None:
             await self._stop_following()
             self.ready = False
@@ -145,6 +144,20 @@ class WatchCache:
                 log.warning("the store cannot be read: %s", error)
 
     @property
+    def unreadable(self) -> dict[str, str]:
+        """Storage keys of objects that cannot be decrypted or decoded, each with the reason."""
+        return {key: problem for cache in self.kinds.values() for key, problem in cache.unreadable.items()}
+
+    def on_loss(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` after each write that cannot be read, of which watches have no event. Return what ends that."""
+        self._on_loss.append(callback)
+        return lambda: self._on_loss.remove(callback)
+
+    def _lost(self) -> None:
+        for callback in tuple(self._on_loss):
+            callback()
+
+    @property
     def pending_writes(self) -> int:
         """Number of own writes that have not arrived as changes yet."""
         return len(self._expected)
@@ -182,24 +195,25 @@ class WatchCache:
                 continue
             cache = self.kinds[place[0].resource.plural]
             expected = self._expected.pop(change.key, None)
-            if isinstance(change.entry, UnreadableEntry):
-                self._replace_unreadable({**self.unreadable, change.key: change.entry.problem})
-                self.foreign.add(change.key)
-                cache.revision = change.revision
-                continue
-            if self.unreadable:
-                self.unreadable.pop(change.key, None)
-            is_whole = change.entry is not None and change.entry.value == expected
-            stored = self.stored(change.entry, is_whole)
-            is_unreadable = stored is None and change.entry is not None
-            (self.foreign.add if is_unreadable else self.foreign.discard)(change.key)
+            stored: Stored | None = None
+            if change.entry is not None:
+                try:
+                    stored = self.read(change.entry, change.entry.value == expected)
+                except StorageError as error:
+                    cache.lose(change.key, str(error), change.revision)
+                    self._report({change.key: str(error)})
+                    self.foreign.add(change.key)
+                    self._lost()
+                    continue
+            self.foreign.discard(change.key)
+            self._reported.discard(change.key)
             transition = cache.change(change.key, stored, change.revision)
             if transition is not None:
                 transitions.append((cache, transition))
         self._publish(transitions)
 
     async def _load(self) -> tuple[State, Mapping[str, str], ForeignKeys, int]:
-        """Read all objects at one revision, the reasons of those that cannot be decrypted, and the foreign keys.
+        """Read all objects at one revision, the reasons of those that cannot be read, and the foreign keys.
 
         Raises StorageError, and CompactedError when that revision is compacted meanwhile.
         """
@@ -210,11 +224,11 @@ class WatchCache:
         while True:
             page = await self._storage.range(ROOT, after=after, limit=LOAD_ENTRIES, revision=revision, counted=False)
             for place, entry in enumerate(page.entries, 1):
-                if isinstance(entry, UnreadableEntry):
-                    unreadable[entry.key] = entry.problem
-                    foreign.add(entry.key)
-                    continue
-                stored = self.stored(entry)
+                stored = None
+                try:
+                    stored = self._known(entry) or self.read(entry)
+                except StorageError as error:
+                    unreadable[entry.key] = str(error)
                 if stored is not None:
                     found[stored.kind.resource.plural][entry.key] = stored
                 else:
@@ -229,12 +243,14 @@ class WatchCache:
         """Replace the whole state, and publish its differences from the present one as events."""
         self._expected.clear()
         self.foreign = foreign
-        self._replace_unreadable(unreadable)
+        self._reported.intersection_update(unreadable)
+        self._report(unreadable)
         first = not self.revision
         transitions: list[tuple[KindCache, Transition]] = []
         for plural, cache in self.kinds.items():
             old, new = cache.state(), found[plural]
-            new.update((key, last) for key in self.unreadable if (last := old.get(key)) is not None)
+            lost = {key: problem for key, problem in unreadable.items() if self._plural(key) == plural}
+            new.update((key, last) for key in lost if (last := old.get(key)) is not None)
             if not first:
                 transitions += [
                     (cache, Transition(stored.revision, stored, old.get(key)))
@@ -245,10 +261,16 @@ class WatchCache:
                 if gone:
                     cache.revision = revision
                 transitions += gone
-            cache.load(new.items(), revision)
+            cache.load(sorted(new.items()) if lost else new.items(), revision)
+            if lost.keys() != cache.unreadable.keys():
+                cache.revision = revision
+                cache.relists += 1
+            cache.unreadable = lost
         self.revision = revision
         transitions.sort(key=lambda item: item[1].revision)
         self._publish(transitions)
+        if unreadable:
+            self._lost()
 
     def stored(self, entry: Entry | None, is_whole: bool = False) -> Stored | None:
         """Return the object of an entry; None without an entry, for a kind that is not served, and for bytes that are not an
@@ -256,31 +278,49 @@ class WatchCache:
 
         `is_whole`: this process has just encoded it.
         """
-        if entry is None or isinstance(entry, UnreadableEntry):
-            return None
         try:
-            return self._keys.stored(entry, is_whole)
-        except StorageError as error:
-            self._report(entry.key, error)
+            return self.read(entry, is_whole) if entry is not None else None
+        except StorageError:
             return None
 
-    def _report(self, key: str, error: StorageError) -> None:
-        """Log an object that cannot be read: the first ones of each kind by key, so that many do not fill the log."""
-        plural = key.removeprefix(ROOT).partition("/")[0]
-        self._reported[plural] += 1
-        if self._reported[plural] <= REPORTED_KEYS:
-            log.error("%s: %s", key, error)
-        if self._reported[plural] == REPORTED_KEYS:
-            log.error("further objects below %s%s/ that cannot be read are not logged", ROOT, plural)
+    def read(self, entry: Entry, is_whole: bool = False) -> Stored | None:
+        """Return the object of an entry; None for a kind that is not served. Raises StorageError for bytes that are not an object.
 
-    def _replace_unreadable(self, unreadable: Mapping[str, str]) -> None:
-        """Keep the reasons; log the first few of the new ones, since a missing key makes thousands of objects unreadable."""
-        new = [key for key in unreadable if key not in self.unreadable]
-        for key in new[:UNREADABLE_LOGGED]:
-            log.error("%s cannot be decrypted: %s", key, unreadable[key])
-        if len(new) > UNREADABLE_LOGGED:
-            log.error("%d more objects cannot be decrypted", len(new) - UNREADABLE_LOGGED)
-        self.unreadable = dict(unreadable)
+        `is_whole`: this process has just encoded it.
+        """
+        if isinstance(entry, UnreadableEntry):
+            raise UnreadableObjectError(entry.problem)
+        return self._keys.stored(entry, is_whole)
+
+    def problem(self, entry: Entry) -> str:
+        """Return why an entry cannot be read, or ""."""
+        try:
+            self.read(entry)
+        except StorageError as error:
+            return str(error)
+        return ""
+
+    def _known(self, entry: Entry) -> Stored | None:
+        """Return the state that the cache has of this very revision, for an entry that cannot be read now."""
+        if not isinstance(entry, UnreadableEntry) or (plural := self._plural(entry.key)) is None:
+            return None
+        cache = self.kinds[plural]
+        known = cache.get(entry.key)
+        return known if known is not None and known.revision == entry.revision else None
+
+    def _plural(self, key: str) -> str | None:
+        place = self._keys.parse(key)
+        return place[0].resource.plural if place is not None else None
+
+    def _report(self, unreadable: Mapping[str, str]) -> None:
+        """Log objects that cannot be read: each once, and of many only the first few."""
+        new = [key for key in unreadable if key not in self._reported]
+        room = max(0, UNREADABLE_LOGGED - len(self._reported))
+        for key in new[:room]:
+            log.error("%s cannot be read: %s", key, unreadable[key])
+        if room and len(new) > room:
+            log.error("%d more objects cannot be read", len(new) - room)
+        self._reported.update(new)
 
     def _publish(self, transitions: Sequence[tuple[KindCache, Transition]]) -> None:
         while self._waiting and self._waiting[0][0] <= self.revision:

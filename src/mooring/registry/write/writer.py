@@ -15,6 +15,8 @@ Rules kept here (docs/protocol/objects.md, docs/protocol/patches.md):
 * `mooring.registry.write.deletion` decides whether finalizers or a grace period hold an object. The update that removes the last of
   them deletes it. `mooring.registry.write.deletionrecords` says which deletions are recorded first.
 * An object that cannot be read is deleted by a method of its own, at the revision at which it could not be read.
+* A write of a client is judged again at the commit (`mooring.registry.write.commit`).
+* Writes of the server itself are passed to the audit log at their commit (`mooring.registry.write.serverwrites`).
 * Large objects are computed beside the event loop, in steps between which admission runs on the loop, because plugins read views.
 * Stored objects stay below etcd's request limit with every driver, so that data can move between drivers.
 """
@@ -24,12 +26,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
 
-from mooring.api.kind import Change, Kind
+from mooring.api.kind import APISERVER, Change, Kind
 from mooring.api.meta.objectmeta import (
     prepare_meta_for_create,
     prepare_meta_for_update,
@@ -51,15 +53,16 @@ from mooring.errors import (
     NotFoundError,
     StorageError,
 )
-from mooring.identity import MASTERS, UserInfo
+from mooring.identity import API_SERVER, MASTERS, UserInfo
 from mooring.registry.admission.request import Admission, AdmissionRequest, Operation
 from mooring.registry.cache.stored import Stored, encoded
 from mooring.registry.cache.watchcache import WatchCache
 from mooring.registry.longwork import LongWork
 from mooring.registry.reader import Listed, Reader
-from mooring.registry.write import deletion, errors, serversideapply
+from mooring.registry.write import commit, deletion, errors, serversideapply
 from mooring.registry.write.claims import ClaimedError, Claims, claimed
 from mooring.registry.write.deletionrecords import DeletionRecord
+from mooring.registry.write.serverwrites import Observe, Outcome, ServerWrite, observed
 from mooring.storage.contract import KeyExistsError, RevisionMismatchError, Storage
 
 GENERATE_TRIES = 8
@@ -73,7 +76,7 @@ WRITE_TRIES = 30
 DELETE_WORKERS = 16
 """Concurrent deletes of one deletecollection: enough to fill a group commit, few enough to leave room for other requests."""
 
-_SERVER = UserInfo("system:apiserver", groups=(MASTERS,))
+_SERVER = UserInfo(API_SERVER, groups=(MASTERS,))
 """User of the writes that the registry makes itself."""
 
 Entropy = Callable[[int], bytes]
@@ -108,7 +111,9 @@ class Writer:
         long_work: LongWork,
         deletion_records: Mapping[str, DeletionRecord],
         is_stale: IsStale,
+        observe: Observe,
     ) -> None:
+        self._observe = observe
         self._storage = storage
         self._cache = cache
         self._reader = reader
@@ -152,6 +157,32 @@ class Writer:
                 dry_run=dry_run,
             )
         )
+
+    def _commit(
+        self,
+        write: Awaitable[Outcome],
+        verb: str,
+        kind: Kind,
+        place: tuple[str, str],
+        change: Change,
+        raw: bytes = b"",
+        subresource: str = "",
+    ) -> Awaitable[Outcome]:
+        """Return what performs one write of the store, and passes it to the audit log where no request does."""
+        if not change.writer:
+            return write
+        namespace, name = place
+        make = partial(
+            ServerWrite,
+            verb=verb,
+            kind=kind,
+            namespace=namespace,
+            name=name,
+            subresource=subresource,
+            change=change,
+            raw=raw,
+        )
+        return observed(write, make, self._observe)
 
     # -- create --------------------------------------------------------------------------------------------------
 
@@ -232,10 +263,16 @@ class Writer:
             if present is not None:
                 raise errors.already_exists(kind, present)
             return Stored.of(storage_kind, namespace, name, 0, value, is_whole=True)
+        await commit.prepare(kind, change, self._reader.fresh)
         taken = await self._claims.take(kind, obj, None, change)
         try:
+            commit.check(change)
             with self._cache.expecting(key, value):
-                entry = await self._storage.create(key, value, ttl=storage_kind.life_seconds)
+                write = self._storage.create(key, value, ttl=storage_kind.life_seconds)
+                entry = await self._commit(write, "create", kind, (namespace, name), change, value)
+        except ApiError:
+            await self._claims.give_back(taken, obj)
+            raise
         except KeyExistsError as failure:
             await self._claims.give_back(taken, obj)
             raise errors.already_exists(kind, self._cache.stored(failure.current), name) from failure
@@ -428,7 +465,9 @@ class Writer:
             value = encoded(old.kind.resource, new)
         if dry_run:
             return Stored.of(old.kind, namespace, name, old.revision, value, is_whole=True)
+        await commit.prepare(kind, change, self._reader.fresh)
         if gone:
+            commit.check(change)
             deletion.check_foreign_content(kind, name, self._cache.foreign)
         if gone and not await self._record_deletion(kind, old, change):
             return None
@@ -439,12 +478,18 @@ class Writer:
                 raise errors.invalid_value(kind, name, failure.claim.error) from None
             return None
         try:
+            commit.check(change)
+            at = (namespace, name)
             if gone:
-                revision = await self._storage.delete(old.key, expected=old.revision)
+                delete = self._storage.delete(old.key, expected=old.revision)
+                revision = await self._commit(delete, "update", kind, at, change, value, subresource)
             else:
                 with self._cache.expecting(old.key, value):
-                    life = old.kind.life_seconds
-                    revision = (await self._storage.update(old.key, value, expected=old.revision, ttl=life)).revision
+                    update = self._storage.update(old.key, value, expected=old.revision, ttl=old.kind.life_seconds)
+                    revision = (await self._commit(update, "update", kind, at, change, value, subresource)).revision
+        except ApiError:
+            await self._claims.give_back(taken, new)
+            raise
         except RevisionMismatchError:
             await self._claims.give_back(taken, new)
             return None
@@ -482,25 +527,30 @@ class Writer:
             return Deleted(last, True)
         if options.dry_run:
             return Deleted(Stored.of(old.kind, old.namespace, old.name, old.revision, value, is_whole=True), False)
+        await commit.prepare(kind, change, self._reader.fresh)
         if gone:
+            commit.check(change)  # before the deletion is recorded, too
             deletion.check_foreign_content(kind, old.name, self._cache.foreign)
-        if gone and not await self._record_deletion(kind, old, change):
+        is_marked_now = not old.obj["metadata"].get("deletionTimestamp")
+        if (gone or is_marked_now) and not await self._record_deletion(kind, old, change):
             return None
+        commit.check(change)
         try:
             if gone:
-                revision = await self._storage.delete(old.key, expected=old.revision)
+                delete = self._storage.delete(old.key, expected=old.revision)
+                revision = await self._commit(delete, "delete", kind, (old.namespace, old.name), change)
                 await self._claims.settle(kind, old.obj, None)
                 await self._cache.reach(revision)
                 await self._delete_companions(kind, old, change)
                 return Deleted(last.at(revision), True)
             with self._cache.expecting(old.key, value):
-                life = old.kind.life_seconds
-                entry = await self._storage.update(old.key, value, expected=old.revision, ttl=life)
+                update = self._storage.update(old.key, value, expected=old.revision, ttl=old.kind.life_seconds)
+                entry = await self._commit(update, "delete", kind, (old.namespace, old.name), change, value)
         except RevisionMismatchError:
             return None
         return Deleted(await self._wait_for_cache(kind, old.namespace, old.name, entry.revision, value), False)
 
-    async def delete_unreadable(self, kind: Kind, namespace: str, name: str) -> None:
+    async def delete_unreadable(self, kind: Kind, namespace: str, name: str, change: Change) -> None:
         """Delete an object that cannot be decrypted or decoded, whatever holds it. Raises InvalidError for any other.
 
         Nothing is known of it: finalizers, admission, claims, deletion records and companions are left out.
@@ -510,8 +560,11 @@ class Writer:
             entry = await self._storage.get(key)
             if entry is None or self._cache.stored(entry) is not None:
                 raise errors.not_corrupt(kind, name)
+            await commit.prepare(kind, change, self._reader.fresh)
+            commit.check(change)
             try:
-                revision = await self._storage.delete(key, expected=entry.revision)
+                delete = self._storage.delete(key, expected=entry.revision)
+                revision = await self._commit(delete, "delete", kind, (namespace, name), change)
             except RevisionMismatchError:
                 continue
             log.warning("%s could not be read, and was deleted", key)
@@ -529,7 +582,7 @@ class Writer:
         current = await self._reader.current(kind, old.namespace, old.name)
         if current is None or current.revision != old.revision:
             return False
-        record = row.record(present.obj if present is not None else None, old.obj)
+        record = row.record(present.obj if present is not None else None, old.obj, change.now)
         if record is None:
             return True
         change = Change(_SERVER, change.now)
@@ -543,7 +596,11 @@ class Writer:
         return True
 
     async def _delete_companions(self, kind: Kind, gone: Stored, change: Change) -> None:
-        """Delete the objects that go with a deleted one. A failure is logged and not reported: the object itself was deleted."""
+        """Delete the objects that go with a deleted one. A failure is logged and not reported: the object itself was deleted.
+
+        Deleting the object was the effect that the credential was judged for.
+        """
+        change = replace(change, gate=None, writer=APISERVER)
         for plural in kind.cascade_plurals:
             try:
                 await self.delete(self._cache.kinds[plural].kind, gone.namespace, gone.name, DeleteOptions(), change)

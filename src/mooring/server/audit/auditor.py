@@ -11,16 +11,25 @@ Rules kept here:
   object that is sent to another path is left out there, too.
 * A body that is too large or cannot be parsed is left out, and an annotation says so. `mooring.server.audit.truncate` bounds the
   rest.
+* Each write of the server itself (controllers, first boot, background work) leaves one record, with the part of the server as user
+  agent and no source address. The policy decides on it as on a request of system:apiserver. Without a policy the renewals of Leases
+  are left out: one every few seconds would displace the records of clients.
+* With mode `blocking-strict` a request begins with a record, without a policy too, and is refused when that is not stored. Health
+  checks are answered, because they say what is wrong.
 * Records of refused and of anonymous requests are marked for `AuditLog`, so that they do not displace others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import msgspec
 
 from mooring.api.kinds import by_resource
 from mooring.apimachinery.auditpolicy import (
     METADATA,
+    NOTHING,
     PANIC,
     REQUEST_RECEIVED,
     RESPONSE_COMPLETE,
@@ -37,15 +46,22 @@ from mooring.apimachinery.codec.yaml import decode_yaml
 from mooring.apimachinery.metav1 import DELETE_OPTIONS, STATUS, list_of
 from mooring.apimachinery.requestinfo import RequestInfo
 from mooring.apimachinery.schema import Message, Obj
+from mooring.apimachinery.status import status_of
+from mooring.apimachinery.uid import uuid4
 from mooring.clock import Clock
-from mooring.errors import BadRequestError, MooringError
+from mooring.errors import BadRequestError, InternalServerError, MooringError
 from mooring.identity import ANONYMOUS
+from mooring.registry.write.serverwrites import ServerWrite
 from mooring.server.audit.event import audit_event
 from mooring.server.audit.logfile import AuditLog
 from mooring.server.audit.truncate import MAX_OBJECT, OMITTED
 from mooring.server.requestcontext import Context
 from mooring.server.transport.http import Body, Request, Response, in_pieces
+from mooring.settings.audit import AuditMode
 
+HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
+_FROM_ARRIVAL = Decision(Level.METADATA, frozenset((RESPONSE_STARTED,)))
+"""Decision without a policy for mode `blocking-strict`: two records for each request."""
 _REFUSAL_CODES = frozenset((401, 403, 429))
 _ANONYMOUS = frozenset(("", ANONYMOUS))
 _RESOURCES_WITH_SECRETS = frozenset(
@@ -56,23 +72,56 @@ _RESOURCES_WITH_SECRETS = frozenset(
     )
 )
 _KINDS_WITH_SECRETS = frozenset(("Secret", "SecretList", "TokenReview", "TokenRequest"))
+_SECRETS_OMITTED = "bodies of this kind hold secrets"
+_LEASES = "coordination.k8s.io", "leases"
+_CODES = {"create": 201, "update": 200, "delete": 200}
+"""Status of a write of the server itself, as a request for it would get."""
+_decode = msgspec.json.Decoder().decode
 
 
 class Auditor:
-    """Recorder of the requests of one server process."""
+    """Recorder of the requests of one server process, and of what it writes itself."""
 
-    def __init__(self, log: AuditLog, policy: AuditPolicy | None, clock: Clock) -> None:
+    def __init__(
+        self, log: AuditLog, policy: AuditPolicy | None, clock: Clock, entropy: Callable[[int], bytes]
+    ) -> None:
+        """`entropy`: from which the ids of records without a request are made."""
+        self._entropy = entropy
         self._log = log
         self._policy = policy if log.enabled else None
         self._clock = clock
-        self.on_arrival = self._policy is not None
-        """True when `received` must be called."""
+        self.blocks = log.enabled and log.mode is not AuditMode.BATCH
+        """True when a response waits for its records."""
+        self._is_strict = log.enabled and log.mode is AuditMode.BLOCKING_STRICT
+        self._unruled = _FROM_ARRIVAL if self._is_strict else METADATA
+        """Decision without a policy."""
+        self.on_arrival = self._policy is not None or self._is_strict
+        """True when `received` and `started` must be called."""
+        self.keeps_bodies = self._policy is not None
+        """True when the body of a request may be kept."""
+        self.rejected = 0
+        """Requests that were refused because they could not be recorded."""
 
     def received(self, context: Context) -> None:
         """Record stage RequestReceived, if the policy keeps it."""
         decision = self._decide(context)
         if decision.keeps(REQUEST_RECEIVED):
             self._record(context, decision, REQUEST_RECEIVED, 0, "")
+
+    async def stored(self) -> None:
+        """Wait until the records so far are in the file, or could not be written."""
+        await self._log.stored()
+
+    async def confirm(self, context: Context) -> None:
+        """Wait until the record that `received` made is in the file, if it made one.
+
+        Raises InternalServerError in mode `blocking-strict` when it cannot be, as kube-apiserver refuses the request then.
+        """
+        if not self._decide(context).keeps(REQUEST_RECEIVED):
+            return
+        if not await self._log.stored() and self._is_strict and context.info.path not in HEALTH_PATHS:
+            self.rejected += 1
+            raise InternalServerError("failed to store audit event")
 
     def started(self, context: Context, status: int) -> None:
         """Record stage ResponseStarted of a watch, if the policy keeps it."""
@@ -87,13 +136,64 @@ class Auditor:
         if not self._log.enabled:
             return
         stage = PANIC if panic else RESPONSE_COMPLETE
-        decision = METADATA if self._policy is None else self._decide(context)
-        if decision is METADATA or decision.keeps(stage):
+        decision = self._decide(context)
+        if decision.keeps(stage):
             self._record(context, decision, stage, status, reason, response)
+
+    def written(self, write: ServerWrite) -> None:
+        """Record a write of the server itself. The pipeline records those of clients."""
+        if not self._log.enabled:
+            return
+        resource = write.kind.resource
+        info = RequestInfo(
+            verb=write.verb,
+            is_resource=True,
+            path=resource.path(write.namespace, "" if write.verb == "create" else write.name, write.subresource),
+            group=resource.group,
+            version=resource.version,
+            resource=resource.plural,
+            subresource=write.subresource,
+            namespace=write.namespace,
+            name=write.name,
+        )
+        decision = self._decide_server(write, info)
+        if not decision.keeps(RESPONSE_COMPLETE):
+            return
+        code, reason = _CODES[write.verb], ""
+        if write.failure is not None:
+            code, status = status_of(write.failure)
+            reason = status["reason"]
+        level, annotations = decision.level, {}
+        if level > Level.METADATA and (info.group, info.resource, info.subresource) in _RESOURCES_WITH_SECRETS:
+            level, annotations = Level.METADATA, {OMITTED: _SECRETS_OMITTED}
+        event = audit_event(
+            audit_id=uuid4(self._entropy),
+            uri=info.path,
+            verb=info.verb,
+            user=write.change.user,
+            source=write.change.source,
+            user_agent=f"mooring/{write.change.writer}",
+            object_ref=_reference(info, ""),
+            code=code,
+            reason=reason,
+            received=write.change.now,
+            completed=self._clock.now(),
+            annotations=annotations,
+            level=level.text,
+        )
+        if level > Level.METADATA and write.raw:
+            _add_stored(event, write, decision)
+        self._log.record(event)
+
+    def _decide_server(self, write: ServerWrite, info: RequestInfo) -> Decision:
+        if self._policy is not None:
+            return self._policy.decide(write.change.user, info)
+        is_renewal = write.verb == "update" and (info.group, info.resource) == _LEASES
+        return NOTHING if is_renewal else METADATA
 
     def _decide(self, context: Context) -> Decision:
         if self._policy is None:
-            return METADATA
+            return self._unruled
         if context.audit is None:
             context.audit = self._policy.decide(context.impersonator or context.user, context.info)
         return context.audit
@@ -110,12 +210,12 @@ class Auditor:
         request, info = context.request, context.info
         level = decision.level
         annotations = context.annotations
-        plain = decision is METADATA or level is Level.METADATA  # the common case, without bodies
+        plain = level is Level.METADATA  # the common case, without bodies
         if not plain and (
             context.confidential or (info.group, info.resource, info.subresource) in _RESOURCES_WITH_SECRETS
         ):
             level, plain = Level.METADATA, True
-            annotations = {**annotations, OMITTED: "bodies of this kind hold secrets"}
+            annotations = {**annotations, OMITTED: _SECRETS_OMITTED}
         event = audit_event(
             audit_id=context.audit_id,
             uri=request.uri,
@@ -141,8 +241,8 @@ class Auditor:
                 omitted.append(_add_body(event, "responseObject", decision, response.body, media, info))
             if any(omitted):
                 event["annotations"] = {**annotations, OMITTED: ", ".join(filter(None, omitted))}
-        user = context.impersonator or context.user
-        self._log.record(event, refused=status in _REFUSAL_CODES or user.username in _ANONYMOUS)
+        anonymous = (context.impersonator or context.user).username in _ANONYMOUS
+        self._log.record(event, refused=anonymous or status in _REFUSAL_CODES, anonymous=anonymous)
 
 
 def _reference(info: RequestInfo, created: str) -> dict[str, str]:
@@ -158,6 +258,21 @@ def _reference(info: RequestInfo, created: str) -> dict[str, str]:
     if info.subresource:
         reference["subresource"] = info.subresource
     return reference
+
+
+def _add_stored(event: Obj, write: ServerWrite, decision: Decision) -> None:
+    """Add the object of a server's write: what was sent, and what the store has now. A delete sent no object."""
+    if len(write.raw) > MAX_OBJECT:
+        event["annotations"] = {**event["annotations"], OMITTED: "the object is too large"}
+        return
+    stored = _decode(write.raw)
+    if decision.omit_managed_fields:
+        _drop_managed_fields(stored)
+    if write.verb != "delete":
+        event["requestObject"] = stored
+    if decision.level is Level.REQUEST_RESPONSE and write.failure is None:
+        metadata = {**stored["metadata"], "resourceVersion": str(write.revision)}
+        event["responseObject"] = {**stored, "metadata": metadata}
 
 
 def _request_type(request: Request) -> str:

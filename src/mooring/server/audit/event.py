@@ -50,7 +50,7 @@ def audit_event(
     level: str = "Metadata",
     stage: str = "ResponseComplete",
 ) -> dict[str, Any]:
-    """Return one event. `code` is 0 before the reply."""
+    """Return one event. `code` is 0 before the reply, `source` is "" for a write of the server itself."""
     event: dict[str, Any] = {
         "kind": "Event",
         "apiVersion": "audit.k8s.io/v1",
@@ -60,7 +60,7 @@ def audit_event(
         "requestURI": uri,
         "verb": verb,
         "user": user_record(user) if user is not None else {},
-        "sourceIPs": [source],
+        "sourceIPs": [source] if source else [],
         "userAgent": user_agent,
         "requestReceivedTimestamp": _time(received),
         "stageTimestamp": _time(completed),

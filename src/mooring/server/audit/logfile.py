@@ -1,46 +1,42 @@
 """Write audit records as JSON lines to a file that is rotated (docs/protocol/audit.md).
 
 Rules kept here:
-* Writing never delays a request: lines are collected, and a thread writes them together. When the disk is too slow, the oldest
-  waiting lines are dropped and counted, and the operator sees that in the log and the metrics.
-* The file has mode 0600 and is rotated by size, so that it never fills the disk. Old files are removed by number and by age.
+* Lines are collected, and a thread writes them together. With mode `batch` no request waits for that. With `blocking` a response
+  waits until its record was written, or could not be. With `blocking-strict` a request whose arrival cannot be recorded is refused.
+* A line that could not be written waits and is written later, in order. Beyond a bound the oldest waiting lines are dropped and
+  counted. The operator sees both in the log, the health checks and the metrics.
+* The file is rotated and follows its path (`mooring.server.audit.rotatedfile`).
 * Refused and anonymous requests may use a quarter of each file. More of their records go to `audit-refused.log` beside it until
   the file is rotated, so that they never displace records of other requests, and no record is left out. That file is rotated at
   the same size and kept once.
-* A path that is not a regular file is never rotated, and receives all records.
-* A file has one writer, which locks it: two would rotate it twice. The second server of a data directory writes `audit-<port>.log`.
-* The workers of one server are one writer. Each appends its lines together, under a lock, to the file that has the name at that
-  moment: one of them rotates it, and the others follow at their next lines.
-* A line that a killed process left incomplete is ended at the next start, or before the next lines of another worker, so that it
-  costs one record, not two.
+* A path that is not a regular file receives all records.
 """
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
-import os
-import stat
-import sys
 from collections import deque
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from datetime import datetime, timedelta
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from mooring.client.files import check_owner
 from mooring.errors import ConfigError
-from mooring.server.audit.truncate import encode_record
+from mooring.server.audit.rotatedfile import Calls, RotatedFile
+from mooring.server.audit.truncate import MAX_ANONYMOUS, MAX_RECORD, encode_record
 from mooring.server.hostshare.share import ALONE, HostShare, Shared
+from mooring.settings.audit import AuditMode
 
 log = logging.getLogger("mooring.audit")
 
 FLUSH_SECONDS = 0.2
-"""Longest wait of a line. A crash may lose this much of the audit log, as with kube-apiserver's batch mode."""
+"""Longest wait of a line with mode batch. A crash may lose this much of the audit log, as with kube-apiserver's batch mode."""
+BATCH_BYTES = 1 << 20
+"""Bytes of lines that are written together. Joining them takes about 1 ms of the event loop."""
 MAX_WAITING = 50_000
-"""Lines that may wait, about 25 MB. More means that the disk is too slow."""
+"""Lines that may wait, about 25 MB. More means that the disk is too slow, or takes none."""
 MAX_WAITING_BYTES = 64 << 20
 """Bytes of lines that may wait, for records with bodies."""
 MAX_BYTES = 100 << 20
@@ -51,6 +47,20 @@ KEEP_REFUSED = 1
 """Rotated files of refused requests that are kept: with the current one they bound what a flood of requests writes."""
 REFUSED_SHARE = 4
 """Refused and anonymous requests may use one part in so many of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiter:
+    """One request that waits until its records are in the file."""
+
+    number: int
+    """Number of its last record."""
+    dropped_before: int
+    future: asyncio.Future[bool]
+
+    def answer(self, *, is_stored: bool) -> None:
+        if not self.future.done():
+            self.future.set_result(is_stored)
 
 
 class AuditLog:
@@ -72,33 +82,41 @@ class AuditLog:
         lazy: bool = False,
         share: HostShare = ALONE,
         role: Shared = Shared.AUDIT_LOG,
+        mode: AuditMode = AuditMode.BATCH,
+        calls: Calls | None = None,
     ) -> None:
         self._path = path
-        self._configured_path = path
         self._share = share
-        self._shared = share.file(role)
-        """Lock and name that the workers have in common; None for a process that is alone."""
-        self._turn: AbstractContextManager[None] = nullcontext() if self._shared is None else self._shared.lock
-        """Held while the file is opened or written."""
+        self.mode = mode
+        self._file = RotatedFile(
+            path,
+            suffix=suffix,
+            max_bytes=max_bytes,
+            keep=keep,
+            max_age=max_age,
+            now=now,
+            shared=share.file(role),
+            calls=calls,
+        )
         self._suffix = suffix
         self._max_bytes = max_bytes
-        self._keep = keep
-        self._max_age = timedelta(days=max_age)
+        self._max_age = max_age
         self._now = now
+        self._calls = calls
         self._lazy = lazy
-        self._rotated = True
-        """True for a regular file, which is rotated."""
-        self._rotations = 0
-        self._counted_rotations = 0
+        self._counted_generation = 0
         self._refused_bytes = 0
         self._refused: AuditLog | None = None
         self._lines: deque[bytes] = deque()
         self._waiting = 0
-        self._size = 0
-        self._file: Any = None
+        self._appended = 0
+        self._wake = asyncio.Event()
+        self._waiters: deque[_Waiter] = deque()
         self._flusher: asyncio.Task[None] | None = None
-        self._writing: asyncio.Future[None] | None = None
+        self._writing: tuple[list[bytes], asyncio.Future[int]] | None = None
+        """Lines that a thread writes, and the future of how many it wrote."""
         self._reported = 0
+        self._is_slow = False
         self.written = 0
         self.dropped = 0
 
@@ -112,14 +130,19 @@ class AuditLog:
         """False only when the writing task ended without `stop`."""
         return self._flusher is None or not self._flusher.done()
 
+    @property
+    def problem(self) -> str:
+        """What keeps records from where they belong; "" while all are written."""
+        refused = "" if self._refused is None else self._refused.problem
+        return self._file.problem or ("the disk is too slow" if self._is_slow else refused)
+
     def start(self) -> None:
         """Open the file and start writing. Raises ConfigError when the file cannot be opened."""
         if not self.enabled:
             return
         try:
             if not self._lazy:
-                with self._turn:
-                    self._open_free()
+                self._file.open()
         except OSError as error:
             raise ConfigError(
                 f"audit-log-path: {self._path} cannot be written: {(error.strerror or str(error)).lower()}; "
@@ -127,70 +150,40 @@ class AuditLog:
             ) from error
         self._flusher = asyncio.get_running_loop().create_task(self._run(), name="audit")
 
-    def _open_free(self) -> None:
-        """Open the file, or the one with the suffix when another server writes it.
-
-        The first of several workers proves that no other server has the file, by locking it alone, and decides the name for all.
-        """
-        shared = self._shared
-        decision = None if shared is None else shared.decision(self._configured_path)
-        if decision is not None:
-            if decision:
-                self._add_suffix()
-            self._open(fcntl.LOCK_SH)
-            return
-        self._open_first()
-        if shared is not None:
-            shared.decide(self._configured_path, int(self._path != self._configured_path))
-            if self._rotated:
-                fcntl.flock(self._file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
-
-    def _open_first(self) -> None:
-        try:
-            self._open(fcntl.LOCK_EX)
-        except BlockingIOError:
-            taken = self._path
-            self._add_suffix()
-            log.warning("another process writes %s; audit records of this process go to %s", taken, self._path)
-            self._open(fcntl.LOCK_EX)
-
-    def _add_suffix(self) -> None:
-        path = Path(self._configured_path)
-        self._path = str(path.with_name(f"{path.stem}{self._suffix}{path.suffix}"))
-
     async def stop(self) -> None:
-        """Write what is left and close."""
+        """Write what is left and close. What cannot be written is counted as lost."""
         if self._flusher is not None:
             self._flusher.cancel()
             await asyncio.gather(self._flusher, return_exceptions=True)
             self._flusher = None
         if self._writing is not None:  # a thread cannot be cancelled, and two writers would mix their lines
-            await asyncio.wait((self._writing,))
-            self._writing = None
+            await asyncio.wait((self._writing[1],))
+            self._settle()
         if self._refused is not None:
             await self._refused.stop()
-        if self.enabled and (self._file is not None or self._lazy):
+        if self.enabled:
             self.flush()
-        if self._file is not None and self._path != "-":
-            self._file.close()
-        self._file = None
+            while self._lines:
+                self._drop_oldest()
+            self._report_lost()
+        self._file.close()
 
     @property
     def lost(self) -> int:
         """Number of records lost, of this file and of the one for refused requests."""
         return self.dropped + (self._refused.dropped if self._refused is not None else 0)
 
-    def record(self, event: dict[str, Any], *, refused: bool = False) -> None:
-        """Add a record. `refused`: its request was refused, or anonymous."""
-        line = encode_record(event)
-        if refused and self._rotated and self._is_over_share(len(line)):
+    def record(self, event: dict[str, Any], *, refused: bool = False, anonymous: bool = False) -> None:
+        """Add a record. `refused`: its request was refused, or anonymous. `anonymous`: its client was not authenticated."""
+        line = encode_record(event, MAX_ANONYMOUS if anonymous else MAX_RECORD)
+        if refused and self._file.is_regular and self._is_over_share(len(line)):
             self._overflow().append(line)
         else:
             self.append(line)
 
     def _is_over_share(self, size: int) -> bool:
-        if self._counted_rotations != self._rotations:
-            self._counted_rotations, self._refused_bytes = self._rotations, 0
+        if self._counted_generation != self._file.generation:
+            self._counted_generation, self._refused_bytes = self._file.generation, 0
         over = (self._refused_bytes + size) * REFUSED_SHARE * self._share.workers > self._max_bytes
         if not over:
             self._refused_bytes += size
@@ -198,7 +191,7 @@ class AuditLog:
 
     def _overflow(self) -> AuditLog:
         if self._refused is None:
-            path = Path(self._path)
+            path = Path(self._file.path)
             beside = path.with_name(f"{path.stem}-refused{path.suffix}")
             log.warning(
                 "records of refused and anonymous requests fill their part of %s; further ones go to %s until it is rotated",
@@ -210,11 +203,13 @@ class AuditLog:
                 suffix=self._suffix,
                 max_bytes=self._max_bytes,
                 keep=KEEP_REFUSED,
-                max_age=self._max_age.days,
+                max_age=self._max_age,
                 now=self._now,
                 lazy=True,
                 share=self._share,
                 role=Shared.REFUSED_AUDIT_LOG,
+                mode=self.mode,
+                calls=self._calls,
             )
             self._refused.start()
         return self._refused
@@ -223,122 +218,114 @@ class AuditLog:
         """Queue an encoded record; drop the oldest when too much waits."""
         self._lines.append(line)
         self._waiting += len(line)
+        self._appended += 1
+        if self.mode is not AuditMode.BATCH:
+            self._wake.set()
+        self._bound()
+
+    def _bound(self) -> None:
         while len(self._lines) > MAX_WAITING or self._waiting > MAX_WAITING_BYTES:
-            self._waiting -= len(self._lines.popleft())
-            self.dropped += 1
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        self._waiting -= len(self._lines.popleft())
+        self.dropped += 1
+
+    async def stored(self) -> bool:
+        """Wait until the records that were added so far are in the file. Return False when one could not be written now.
+
+        Not for mode `batch`, in which nothing waits.
+        """
+        is_stored = True
+        if self._lines or self._writing is not None:
+            if self._flusher is None or self._flusher.done():
+                return False
+            waiter = _Waiter(self._appended, self.dropped, asyncio.get_running_loop().create_future())
+            self._waiters.append(waiter)
+            is_stored = await waiter.future
+        return is_stored and (self._refused is None or await self._refused.stored())
 
     def flush(self) -> None:
         """Write the waiting lines now, in the calling thread."""
-        self._write(self._take())
+        while self._lines:
+            lines = self._take()
+            if not self._settle_lines(lines, self._file.write(lines)):
+                break
 
     async def _run(self) -> None:
+        try:
+            while True:
+                if self.mode is AuditMode.BATCH:
+                    await asyncio.sleep(FLUSH_SECONDS)
+                else:
+                    await self._wake_or_retry()
+                    self._wake.clear()
+                await self._write_waiting()
+                self._report_lost()
+        finally:
+            self._answer_waiters()
+
+    async def _wake_or_retry(self) -> None:
+        """Wait for a record; while lines wait that could not be written, no longer than for the next try."""
+        try:
+            async with asyncio.timeout(FLUSH_SECONDS if self._lines else None):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _write_waiting(self) -> None:
         loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(FLUSH_SECONDS)
-            if self._lines:
-                self._writing = loop.run_in_executor(None, self._write, self._take())
-                await asyncio.shield(self._writing)
-            if self.dropped != self._reported:
-                log.error("%d audit records were lost: the disk is too slow", self.dropped - self._reported)
-                self._reported = self.dropped
+        while self._lines:
+            lines = self._take()
+            writing = loop.run_in_executor(None, self._file.write, lines)
+            self._writing = lines, writing
+            await asyncio.shield(writing)
+            if not self._settle():
+                return
 
-    def _take(self) -> bytes:
-        lines = list(self._lines)
-        self._lines.clear()
-        self._waiting = 0
-        return b"".join(line + b"\n" for line in lines)
+    def _settle(self) -> bool:
+        """Count what the thread has written, and return whether it was all."""
+        assert self._writing is not None  # set by the only task that writes
+        lines, writing = self._writing
+        self._writing = None
+        return self._settle_lines(lines, writing.result())
 
-    def _open(self, lock: int) -> None:
-        if self._path == "-":
-            self._file = sys.stdout.buffer
-            self._rotated = False
-            return
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-        descriptor = os.open(self._path, flags, 0o600)  # fail on a named pipe without a reader instead of waiting
-        try:
-            found = os.fstat(descriptor)
-            self._rotated = is_file = stat.S_ISREG(found.st_mode)
-            if is_file:
-                check_owner(Path(self._path), found)
-                fcntl.flock(descriptor, lock | fcntl.LOCK_NB)
-            os.set_blocking(descriptor, True)
-        except (OSError, ConfigError):
-            os.close(descriptor)
-            raise
-        self._file = os.fdopen(descriptor, "ab", buffering=0)
-        self._size = os.fstat(descriptor).st_size
-        if self._size and is_file and not _ends_a_line(self._path):
-            self._size += self._file.write(b"\n")
+    def _settle_lines(self, lines: Sequence[bytes], written: int) -> bool:
+        """Count what was written of `lines`, let the others wait again, and answer those who waited."""
+        self.written += written
+        is_done = written == len(lines)
+        if not is_done:
+            left = lines[written:]
+            self._lines.extendleft(reversed(left))
+            self._waiting += sum(map(len, left))
+            self._bound()
+        settled = self._appended - len(self._lines)
+        while self._waiters and self._waiters[0].number <= settled:
+            waiter = self._waiters.popleft()
+            waiter.answer(is_stored=waiter.dropped_before == self.dropped)
+        if not is_done:
+            self._answer_waiters()
+        return is_done
 
-    def _write(self, data: bytes) -> None:
-        if not data:
-            return
-        with self._turn:
-            self._write_lines(data)
+    def _answer_waiters(self) -> None:
+        """Tell those who wait that their records are not in the file."""
+        while self._waiters:
+            self._waiters.popleft().answer(is_stored=False)
 
-    def _write_lines(self, data: bytes) -> None:
-        left = memoryview(data)
-        try:
-            if self._file is None:
-                self._open_free()
-            elif self._shared is not None and self._rotated:
-                self._follow_other_workers()
-            is_full = self._rotated and self._size + len(data) > self._max_bytes and self._size
-            if is_full and (self._shared is None or self._shared.lock.is_held):
-                self._rotate()
-            while left:
-                done = self._file.write(left)
-                self._size += done
-                left = left[done:]
-            self._file.flush()
-        except (OSError, ConfigError) as error:
-            lost = bytes(left).count(b"\n")
-            self.dropped += lost
-            self._reported += lost
-            why = error.strerror if isinstance(error, OSError) else error
-            log.error("%d audit records could not be written to %s: %s", lost, self._path, why)
-        self.written += data.count(b"\n") - bytes(left).count(b"\n")
+    def _report_lost(self) -> None:
+        lost = self.dropped - self._reported
+        self._is_slow = lost > 0 and not self._file.problem
+        if lost:
+            log.error("%d audit records were lost: %s", lost, self._file.problem or "the disk is too slow")
+            self._reported = self.dropped
 
-    def _follow_other_workers(self) -> None:
-        """Use the file that has the name now, and end the line that a killed worker left incomplete."""
-        found = os.fstat(self._file.fileno())
-        try:
-            is_named = os.path.samestat(found, Path(self._path).stat())
-        except FileNotFoundError:
-            is_named = False
-        if not is_named:
-            former = self._file
-            self._open(fcntl.LOCK_SH)
-            self._rotations += 1
-            former.close()
-            return
-        self._size = found.st_size
-        if self._size and not _ends_a_line(self._path):
-            self._size += self._file.write(b"\n")
-
-    def _rotate(self) -> None:
-        """Rename the file, then open a new one. When either fails, the open file stays in use."""
-        path = Path(self._path)
-        oldest = self._now() - self._max_age if self._now is not None and self._max_age else None
-        for number in range(self._keep, 0, -1):
-            older = path.with_name(f"{path.name}.{number}")
-            if not older.exists():
-                continue
-            if oldest is not None and older.stat().st_mtime < oldest.timestamp():
-                older.unlink()
-            elif number < self._keep:
-                older.replace(path.with_name(f"{path.name}.{number + 1}"))
-        path.replace(path.with_name(f"{path.name}.1"))
-        full = self._file
-        self._open(fcntl.LOCK_EX if self._shared is None else fcntl.LOCK_SH)
-        self._rotations += 1
-        full.close()
-
-
-def _ends_a_line(path: str) -> bool:
-    try:
-        with Path(path).open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) == b"\n"
-    except OSError:
-        return True  # the file may be writable and not readable
+    def _take(self) -> list[bytes]:
+        """Take lines of one write off the queue."""
+        lines: list[bytes] = []
+        size = 0
+        while self._lines and (not lines or size + len(self._lines[0]) < BATCH_BYTES):
+            line = self._lines.popleft()
+            lines.append(line)
+            size += len(line)
+        self._waiting -= size
+        return lines

@@ -4,6 +4,7 @@ Rules kept here:
 * The bound is on the encoded record, because 60 kB of the byte 0xFF in a path would become 180 kB of JSON.
 * A record is at most `MAX_RECORD` without its bodies. In a larger one every long string and list is cut, to shorter limits each
   round until it fits: names, groups, extra, URI, User-Agent, annotations, and any field added later.
+* A record of a client that was not authenticated is at most `MAX_ANONYMOUS` without its bodies: everything in it is that client's.
 * Each cut is marked in place with the amount that is missing, and the record has kube-apiserver's annotation
   `audit.k8s.io/truncated: "true"`.
 * A body is at most `MAX_OBJECT` as encoded here. A larger one is left out, and an annotation says so.
@@ -18,23 +19,27 @@ import msgspec
 
 MAX_RECORD = 16 << 10
 """Bytes of a record without bodies: five hundred group names fit, a header of 60 kB does not."""
+MAX_ANONYMOUS = 2 << 10
+"""Bytes of a record of an unauthenticated client: 64 kB of headers must not buy eight times an ordinary record."""
 MAX_OBJECT = 1 << 20
 """Bytes of a body in a record: every object fits that fits into Kubernetes' store; long lists do not."""
 TRUNCATED = "audit.k8s.io/truncated"
 OMITTED = "audit.mooring.dev/omitted"
 BODIES = ("requestObject", "responseObject")
-_LIMITS = (4096, 1024, 256, 64, 16)
+_LIMITS = (4096, 1024, 256, 64, 16, 8)
 """Characters kept of a string, tried in turn. Lists and maps keep an eighth as many members."""
+_WHOLE = frozenset(("kind", "apiVersion", "level", "auditID", "stage"))
+"""Fields that are never cut: the server bounds them, and the id finds the record."""
 _FIELDS = 8
 """Members that a map always keeps: no part of a record has more fields."""
 
 _encode = msgspec.json.Encoder().encode
 
 
-def encode_record(event: dict[str, Any]) -> bytes:
-    """Return the record as one line of JSON within its bounds; `event` may be changed."""
+def encode_record(event: dict[str, Any], limit: int = MAX_RECORD) -> bytes:
+    """Return the record as one line of JSON of `limit` bytes and its bodies; `event` may be changed."""
     line = _encode(event)
-    if len(line) <= MAX_RECORD:
+    if len(line) <= limit:
         return line
     bodies = {name: msgspec.Raw(_encode(event.pop(name))) for name in BODIES if name in event}
     large = [name for name, body in bodies.items() if len(body) > MAX_OBJECT]
@@ -43,18 +48,18 @@ def encode_record(event: dict[str, Any]) -> bytes:
         omitted = [*([known] if known else []), *(f"{name} is too large" for name in large)]
         event["annotations"] = {**event["annotations"], OMITTED: ", ".join(omitted)}
     rest = _encode(event)
-    if len(rest) > MAX_RECORD:
-        event = _truncate(event)
+    if len(rest) > limit:
+        event = _truncate(event, limit)
     kept = {name: body for name, body in bodies.items() if name not in large}
     return _encode({**event, **kept}) if kept else _encode(event)
 
 
-def _truncate(event: dict[str, Any]) -> dict[str, Any]:
-    for limit in _LIMITS:
-        annotations = _cut(event["annotations"], limit)
-        found = {name: _cut(value, limit) for name, value in event.items()}
+def _truncate(event: dict[str, Any], limit: int) -> dict[str, Any]:
+    for kept in _LIMITS:
+        annotations = _cut(event["annotations"], kept)
+        found = {name: value if name in _WHOLE else _cut(value, kept) for name, value in event.items()}
         found["annotations"] = {**annotations, TRUNCATED: "true"}
-        if len(_encode(found)) <= MAX_RECORD:
+        if len(_encode(found)) <= limit:
             return found
     raise AssertionError("unreachable: the fields of a record are few, and the last limit is small")
 

@@ -17,6 +17,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from typing import TypeVar
 
 from mooring.authn.chain import Found, Pending
@@ -87,6 +88,10 @@ class SecondStage:
         except StopIteration as done:
             result: R = done.value
             return result
+
+    def now(self) -> datetime:
+        """Return the time at which a chain that begins now judges."""
+        return self._clock.now()
 
     async def close(self) -> None:
         """Cancel the work that is under way."""

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from prometheus_client import Counter
 
 from mooring.api.authentication.userinfo import user_info
+from mooring.api.view import Views
 from mooring.apimachinery.codec.json import decode_json, encode_json
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.uid import uuid4
@@ -40,6 +41,7 @@ from mooring.pki.x509.authority import serial_number
 from mooring.pki.x509.clusterca import ClusterCa
 from mooring.pki.x509.requests import parse_request
 from mooring.server.endpoints.notfound import not_found
+from mooring.server.endpoints.unsettled import refuse_unsettled
 from mooring.server.requestcontext import Context
 from mooring.server.response.render import content_type
 from mooring.server.transport.http import Response
@@ -61,6 +63,7 @@ class Logins:
     is_authority_trusted: Callable[[], bool]
     """Returns whether this server accepts client certificates of the CA that issues now."""
     keys: TokenKeys
+    views: Views
     audiences: Sequence[str]
     entropy: Callable[[int], bytes]
     count: Callable[[str], Counter]
@@ -73,8 +76,11 @@ async def login(context: Context, logins: Logins) -> Response:
         return not_found()
     count = logins.count
     try:
+        refuse_unsettled(logins.views)
         user = _exchanged_user(context, logins)
         request_pem = _certificate_request(await context.request.body())
+        await context.confirm()  # no `await` from here to the signature
+        refuse_unsettled(logins.views)
         answer = _certificate(context, logins, user, request_pem) if request_pem else _token(context, logins, user)
     except ApiError:
         count("refused").inc()

@@ -47,8 +47,9 @@ Answer = Callable[[Context, Reviewers, Obj], Awaitable[Obj]]
 
 
 async def _review_token(context: Context, reviewers: Reviewers, review: Obj) -> Obj:
+    now = reviewers.second_stage.now()  # the body, and with it the token, may have come long after the headers
     reviewed = await reviewers.second_stage.run(
-        review_token(review, reviewers.authenticators, reviewers.registry.views, context.received, reviewers.audiences)
+        review_token(review, reviewers.authenticators, reviewers.registry.views, now, reviewers.audiences)
     )
     if reviewed.outcome.refusals and reviewed.outcome.user is None:
         context.annotations["authentication.mooring.dev/reviewed"] = "; ".join(

@@ -22,6 +22,7 @@ from mooring.errors import InvalidError, MethodNotAllowedError
 from mooring.pki.jwt.token import TokenKeys
 from mooring.registry.admission.request import AdmissionRequest
 from mooring.registry.store import Registry
+from mooring.server.endpoints.unsettled import refuse_unsettled
 from mooring.server.requestcontext import Context
 from mooring.server.resources.handlers import read_object
 from mooring.server.response.render import object_response
@@ -49,6 +50,7 @@ async def service_account_token(context: Context, issuing: TokenRequests) -> Res
     info = context.info
     if info.verb != "create":
         raise MethodNotAllowedError()
+    refuse_unsettled(issuing.registry.views)
     options = parse_write_options(context.request.query)
     request = await read_object(
         context, issuing.registry.long_work, TOKEN_REQUEST, "TokenRequest", "authentication.k8s.io/v1", options
@@ -56,6 +58,8 @@ async def service_account_token(context: Context, issuing: TokenRequests) -> Res
     tokenrequest.default(request)
     if errors := tokenrequest.validate(request):
         raise InvalidError.of("authentication.k8s.io", "TokenRequest", "", errors)
+    await context.confirm()  # no `await` from here on: admission, binding and signature see the same views
+    refuse_unsettled(issuing.registry.views)
     issuing.registry.admit(
         AdmissionRequest(
             operation="CREATE",

@@ -296,7 +296,7 @@ class Resources:
             refusal = ForbiddenError.of(info.group, info.resource, info.name, why)
             context.why = refusal.message
             raise refusal
-        await self._registry.delete_unreadable(kind, info.namespace, info.name)
+        await self._registry.delete_unreadable(kind, info.namespace, info.name, self._change(context))
         status = success_status(Details(name=info.name, kind=kind.resource.kind))
         return object_response(context.request, {**status, "code": 200}, STATUS)
 
@@ -340,7 +340,15 @@ class Resources:
         )
 
     def _change(self, context: Context) -> Change:
-        return Change(context.user, context.received, context.warnings, context.request.connection.address)
+        return Change(
+            context.user,
+            context.received,
+            context.warnings,
+            context.request.connection.address,
+            certificate=context.outcome.certificate,
+            gate=context.standing,
+            writer="",  # the record of the request covers it
+        )
 
 
 @lru_cache(maxsize=1024)

@@ -42,10 +42,30 @@ def handshake_error(request: Request, *, needs_origin: bool = True) -> Response 
         return response
     if needs_origin and not is_valid_origin(request.header(b"origin")):
         return error_response(ForbiddenError("the WebSocket handshake has no Origin that is a URI"), request)
+    if _is_of_another_site(request):
+        message = (
+            "the Origin of the WebSocket handshake is another site, and the request has no credential but a client certificate or "
+            "one that browsers send by themselves: send a token"
+        )
+        return error_response(ForbiddenError(message), request)
     if not all(name.isascii() and name.isprintable() for name in _subprotocols(request)):
         message = "a subprotocol of the WebSocket handshake is not printable ASCII (RFC 6455 4.1)"
         return error_response(BadRequestError(message), request)
     return None
+
+
+def _is_of_another_site(request: Request) -> bool:
+    """Return whether a page of another site may have opened the WebSocket with a credential that it does not know.
+
+    Browsers send the origin of the page. They present a certificate, a password or a Kerberos ticket to every site that asks, and
+    never a bearer token. A page of `http:` may come from the network: the server has none.
+    """
+    origins, scheme = request.header_values(b"origin"), request.header(b"authorization").partition(" ")[0].lower()
+    if not origins or scheme == "bearer" or not (scheme or request.connection.chain):
+        return False
+    if len(_subprotocols(request)) < len(subprotocols(request.header_values(PROTOCOL.encode()))):
+        return False  # one of them carries a token
+    return [origin.lower() for origin in origins] != [f"https://{request.header(b'host').lower()}"]
 
 
 def _subprotocols(request: Request) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,6 +34,9 @@ BODY_SECONDS = 60.0
 """kube-apiserver's default request timeout."""
 IDLE_SECONDS = 120
 """Go clients drop idle connections after 90 s. A server that closes later avoids a race with a reused connection."""
+KEPT_SECONDS = 2.0
+"""Time for which a connection must have been silent before the server closes it while it stops. A client in the middle of its work
+sends its next request earlier, and reads in the reply that the connection ends."""
 LINGER_SECONDS = 0.5
 """Time from the last reply until the connection is cut, as in Go's server: a client that is still sending can read the reply."""
 
@@ -150,6 +154,16 @@ class Request:
         if name not in self._first:
             return []
         return [header_text(value) for key, value in self._headers if key == name]
+
+    def header_reader(self) -> Callable[[str], Sequence[str]]:
+        """Return a function like `header_values` that goes on reading these headers when the request gets others."""
+        sent, first = self._headers, self._first
+
+        def values(name: str) -> Sequence[str]:
+            key = name.encode()
+            return [header_text(value) for other, value in sent if other == key] if key in first else ()
+
+        return values
 
     def close(self) -> None:
         """End the exchange. Idempotent."""
@@ -278,8 +292,30 @@ def read_target(target: bytes) -> Target | None:
     return unquote(path) if "%" in path else path, url.query or b""
 
 
+_HOST = re.compile(rb"[A-Za-z0-9!$%&'()*+,\-.:;=\[\]_~]*")
+"""Octets that Go's server accepts in a Host (net/http, ValidHostHeader): no slash and no user."""
+
+
+def is_host(value: bytes) -> bool:
+    """Return whether a Host header, or `:authority`, is one. Another one would be read in several ways."""
+    return _HOST.fullmatch(value) is not None
+
+
+def is_known_encoding(headers: Sequence[Header]) -> bool:
+    """Return whether Transfer-Encoding, if there is one, is `chunked` alone, as in Go; no other coding is decoded."""
+    return all(value.lower() == b"chunked" for name, value in headers if name == b"transfer-encoding")
+
+
+def header_bytes(headers: Sequence[Header]) -> int:
+    """Return the size of a header block, however it arrived."""
+    return sum(len(name) + len(value) + 4 for name, value in headers)
+
+
 class HttpConnection(Protocol):
     """An open connection of either HTTP version."""
+
+    def leave(self) -> None:
+        """Ask the client to use another connection. Requests that it sends before it knows are served."""
 
     def shutdown(self) -> None:
         """Accept no more requests; close once the accepted ones are answered."""
@@ -294,6 +330,14 @@ class Application:
         self.connections: set[HttpConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         """One task for each request that is being answered."""
+        self.is_leaving = False
+        """True once clients are asked to use other connections."""
+
+    def leave(self) -> None:
+        """Ask every client to use another connection, those that are about to connect too."""
+        self.is_leaving = True
+        for connection in tuple(self.connections):
+            connection.leave()
 
     async def drain(self, seconds: float) -> None:
         """Let every connection answer its requests and close. Return when all have, or after `seconds`."""

@@ -2,22 +2,26 @@
 
 Rules kept here:
 * Connections, in all and of one source, and the memory held for them (`mooring.server.transport.heldbytes`) are bounded, for the
-  host and, as far as open files are concerned, for each worker.
+  host and, as far as open files are concerned, for each worker. File descriptors are kept for everything else.
+* A connection beyond the limits is answered with a TLS alert and counted. The log says what is used up, not for each connection.
 * Every few seconds connections for which bytes wait are checked, and stalled readers are cut off.
-* A drain stops accepting, lets new connections send their first request and running requests finish, waits until clients have
-  taken the replies, then cuts the rest.
+* A drain stops accepting, lets new connections send their first request, busy ones their next, and running requests finish, waits
+  until clients have taken the replies, then cuts the rest.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 import socket
 from collections.abc import Callable, Sequence
 
 from OpenSSL import SSL
 
+from mooring.clock import SystemClock
 from mooring.server.hostshare.share import ALONE, Counted, HostShare
+from mooring.server.reminders import Reminders
 from mooring.server.transport.heldbytes import HeldBytes, Source
 from mooring.server.transport.progress import CHECK_SECONDS
 from mooring.server.transport.sharedlistener import SharedListener
@@ -27,11 +31,17 @@ MAX_CONNECTIONS = 20_000
 """Each takes 45 to 50 kB while a watch runs on it (docs/adr/0017), together at most 1 GB. Fewer where the limit of open files is
 lower."""
 SPARE_FILES = 128
-"""File descriptors reserved for the database, logs and files."""
+"""File descriptors reserved for the database, logs and files; half of all where fewer than twice as many may be open."""
+FEW_CONNECTIONS = 512
+"""Below this many connections the operator is told at the start that the limit of open files is low."""
 BACKLOG = 1024
 """Connections that the kernel may queue before they are accepted."""
 FLUSH_CHECK_SECONDS = 0.01
 """Time between checks of the connections, while the server stops."""
+
+RAISE_LIMIT = "raise it with ulimit -n, or LimitNOFILE of the unit"
+
+log = logging.getLogger("mooring.server")
 
 
 def affordable_connections() -> int:
@@ -43,7 +53,10 @@ def affordable_connections() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
         soft = limit
     allowed = wanted if soft == resource.RLIM_INFINITY else soft
-    return max(SPARE_FILES, min(MAX_CONNECTIONS, allowed - SPARE_FILES))
+    connections = max(1, min(MAX_CONNECTIONS, allowed - min(SPARE_FILES, allowed // 2)))
+    if connections < FEW_CONNECTIONS:
+        log.warning("the limit of open files, %d, allows %d connections; %s", allowed, connections, RAISE_LIMIT)
+    return connections
 
 
 class Listener:
@@ -65,6 +78,7 @@ class Listener:
         self.max_connections = max_connections
         self.connections: dict[TlsProtocol, Source] = {}
         self.refused = 0
+        self._reminders = Reminders(SystemClock().monotonic)
         self.failed_handshakes = 0
         self.held_bytes = HeldBytes(share=share)
         self._share = share
@@ -90,10 +104,13 @@ class Listener:
     def start_shared(self, sockets: Sequence[socket.socket]) -> int:
         """Accept from sockets that other workers share, and return their port."""
         self.loop = asyncio.get_running_loop()
-        shared = SharedListener(sockets, lambda: TlsProtocol(self), self._share)
+        shared = SharedListener(sockets, lambda: TlsProtocol(self), self._share, self._count_unaccepted)
         shared.start()
         self._server = self._shared = shared
         return int(sockets[0].getsockname()[1])
+
+    def _count_unaccepted(self) -> None:
+        self.refused += 1
 
     def protocol_for(self, tls: SSL.Connection) -> ApplicationProtocol:
         """Return a protocol of the kind that the handshake negotiated."""
@@ -107,17 +124,33 @@ class Listener:
         source = self.held_bytes.source(network)
         of_source = 0 if source is None else len(source.holders)
         if len(self.connections) >= self.max_connections or of_source >= max(1, self.max_connections // 2):
-            self.refused += 1
+            self.refuse()
             return False
         admitted = self.held_bytes.admit(network, protocol)
         if self._everywhere is not None:
             if self._everywhere.total >= self._most_everywhere or admitted.everywhere > self._most_everywhere // 2:
                 self.held_bytes.dismiss(admitted, protocol)
-                self.refused += 1
+                self.refuse()
                 return False
             self._everywhere.set(len(self.connections) + 1)
         self.connections[protocol] = admitted
         return True
+
+    def refuse(self) -> None:
+        """Count a connection that is refused, and say what is used up: all connections, or the part of a source."""
+        self.refused += 1
+        is_full = len(self.connections) >= self.max_connections or (
+            self._everywhere is not None and self._everywhere.total >= self._most_everywhere
+        )
+        if self._reminders.is_due("refused", "full" if is_full else "source"):
+            log.error(
+                "connections are refused, %d so far: %s",
+                self.refused,
+                f"all {self.max_connections} of this process, or {self._most_everywhere} of this host, are taken; if that is the "
+                f"limit of open files, {RAISE_LIMIT}"
+                if is_full
+                else "one address has half of them",
+            )
 
     def dismiss(self, protocol: TlsProtocol) -> None:
         """Remove a connection that ended. Idempotent."""
@@ -155,7 +188,10 @@ class Listener:
             self._server = None
 
     async def wait_until_requested(self, seconds: float) -> None:
-        """Wait until the requests of new connections have arrived, at most `seconds`: they were accepted and would be lost."""
+        """Wait until no request is under way to this server as far as it can know, at most `seconds`: it would be lost.
+
+        New connections send their first one, and kept ones may send another until the client knows that they end.
+        """
         deadline = self.loop.time() + seconds
         while self.loop.time() < deadline and self._expected():  # noqa: ASYNC110 - a connection has no event for its request
             await asyncio.sleep(FLUSH_CHECK_SECONDS)

@@ -4,6 +4,8 @@ Rules kept here:
 * The numbers of connections of all workers are in shared memory (`mooring.server.hostshare`). A worker that has more than another
   waits a moment before it accepts, so that the other one is faster. It then accepts, whether the other one did or not:
   one that is busy or stopped delays a new connection by no more than `YIELD_SECONDS`.
+* One descriptor is kept for the time when there is no other: with it connections are accepted and closed at once, so that their
+  clients do not wait.
 * Few connections are accepted in a turn of the loop, so that a burst is shared out.
 """
 
@@ -12,10 +14,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from mooring.server.hostshare.share import Counted, HostShare
+from mooring.server.reminders import Reminders
 
 log = logging.getLogger("mooring.server")
 
@@ -27,6 +32,8 @@ SLACK_PART = 8
 """A worker may have one part in so many more than another before it yields: nothing of few connections, a little of many."""
 PAUSE_SECONDS = 1.0
 """Time without accepting after the process or the system ran out of descriptors or memory."""
+TURNED_AWAY = 256
+"""Connections that are closed in a turn without descriptors: each takes some 20 µs."""
 _OUT_OF_MEANS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -38,8 +45,12 @@ class SharedListener:
         sockets: Sequence[socket.socket],
         make_protocol: Callable[[], asyncio.Protocol],
         share: HostShare,
+        refused: Callable[[], None] = lambda: None,
     ) -> None:
-        """`make_protocol` makes a protocol that counts its connection in `Counted.CONNECTIONS` of `share`."""
+        """`make_protocol` makes a protocol that counts its connection in `Counted.CONNECTIONS` of `share`.
+
+        `refused` is called for each connection that was closed because no descriptor is left.
+        """
         assert share.memory is not None
         self._loop = asyncio.get_running_loop()
         self.sockets = tuple(sockets)
@@ -49,9 +60,13 @@ class SharedListener:
         self._connecting: set[asyncio.Task[object]] = set()
         self._resting: asyncio.TimerHandle | None = None
         self._closed = False
+        self._refused = refused
+        self._reserve: int | None = None
+        self._reminders = Reminders(self._loop.time)
 
     def start(self) -> None:
         """Begin to accept."""
+        self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._publish()
         for one in self.sockets:
             self._loop.add_reader(one.fileno(), self._readable, one)
@@ -64,6 +79,8 @@ class SharedListener:
         self._accepting[self._worker] = 0
         if self._resting is not None:
             self._resting.cancel()
+        if self._reserve is not None:
+            os.close(self._reserve)
         for one in self.sockets:
             self._loop.remove_reader(one.fileno())
             one.close()  # the descriptor of this process; the supervisor and the other workers have theirs
@@ -108,7 +125,10 @@ class SharedListener:
                 return
             except OSError as error:
                 if error.errno in _OUT_OF_MEANS:
-                    log.error("connections cannot be accepted: %s", (error.strerror or str(error)).lower())
+                    reason = (error.strerror or str(error)).lower()
+                    if self._reminders.is_due("accept", reason):
+                        log.error("connections cannot be accepted, and are closed: %s", reason)
+                    self._turn_away(listening)
                     if self._resting is None:
                         self._rest(PAUSE_SECONDS)
                 return
@@ -117,6 +137,19 @@ class SharedListener:
             self._connecting.add(task)
             task.add_done_callback(self._connected)
         self._publish()
+
+    def _turn_away(self, listening: socket.socket) -> None:
+        """Accept the connections that wait with the descriptor that is kept, and close each at once."""
+        if self._reserve is not None:
+            os.close(self._reserve)
+            self._reserve = None
+        with suppress(OSError):  # none waits any more, or another thread took the descriptor
+            for _ in range(TURNED_AWAY):
+                accepted, _ = listening.accept()
+                accepted.close()
+                self._refused()
+        with suppress(OSError):
+            self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _connected(self, task: asyncio.Task[object]) -> None:
         self._connecting.discard(task)

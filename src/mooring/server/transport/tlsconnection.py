@@ -34,6 +34,8 @@ HANDSHAKE_SECONDS = 10.0
 """Time for a TLS handshake, of the order of Go's net/http and nginx's ssl_handshake_timeout."""
 SPEAK_TLS = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
 """Reply to plain HTTP on a TLS port, as Go's net/http writes it."""
+REFUSAL = b"\x15\x03\x01\x00\x02\x02\x50"
+"""Fatal alert internal_error (RFC 8446 6), for a connection beyond the limits: the client sees that a server is there."""
 _HTTP_REQUEST = "http request"
 """Part of OpenSSL's error for a handshake that begins with an HTTP method."""
 RECORD = 16_384
@@ -212,7 +214,8 @@ class TlsProtocol(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.connection = Connection(str(peer[0]) if peer else "")
         if not self._listener.admit(self):
-            self.tcp.abort()
+            self.tcp.write(REFUSAL)
+            self.tcp.close()
             return
         self._tls = SSL.Connection(self.context, None)
         self._tls.set_accept_state()

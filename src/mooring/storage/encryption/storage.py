@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from mooring.storage.contract import (
     Change,
+    Counters,
     Entry,
     KeyExistsError,
     Page,
@@ -104,6 +105,15 @@ class EncryptedStorage:
         self.claim_compaction = inner.claim_compaction
         self.compact = inner.compact
         self.advance = inner.advance
+        self.verify = inner.verify
+
+    @property
+    def failed(self) -> asyncio.Event:
+        return self.inner.failed
+
+    @property
+    def counters(self) -> Counters:
+        return self.inner.counters
 
     @property
     def problem(self) -> str:
@@ -154,6 +164,8 @@ class EncryptedStorage:
 
     async def _opened(self, entry: Entry) -> Entry:
         """Return the entry with its plain value, or an UnreadableEntry."""
+        if isinstance(entry, UnreadableEntry):  # its bytes have changed in the store
+            return entry
         if not self.providers.encrypts and not entry.value.startswith(ENCRYPTED):
             return entry
         resource = self.resource_of(entry.key)
@@ -247,7 +259,7 @@ class EncryptedStorage:
         if resource is None or not self.providers.is_configured(resource):
             return False
         entry = await self.inner.get(key)
-        if entry is None:
+        if entry is None or isinstance(entry, UnreadableEntry):
             return False
         try:
             return (await self._plain(resource, entry))[1]
@@ -270,6 +282,9 @@ class EncryptedStorage:
         while more:
             page = await self.inner.range(f"{prefix}/", after=after, limit=USAGE_PAGE, counted=False)
             for entry in page.entries:
+                if isinstance(entry, UnreadableEntry):
+                    unreadable += 1
+                    continue
                 values[written_by(entry.value)] += 1
                 try:
                     stale += (await self._plain(resource, entry))[1]

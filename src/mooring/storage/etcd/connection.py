@@ -5,6 +5,7 @@ Rules kept here:
   end with it.
 * A read is repeated on the next member until its time is over. A write is repeated only when etcd has certainly not received it, or
   has refused it before proposing it. Else the write raises `UnknownOutcomeError`.
+* The time of a read or write includes all its attempts. An operation of several calls passes its end to each.
 * Every request demands that the member knows a leader (`hasleader`), so that a member cut off from its cluster refuses at once
   instead of letting requests run into their deadline.
 * Files of certificates and of the password are read anew when they change; the channels are replaced then.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,13 +35,15 @@ from mooring.storage.etcd import messages
 ATTEMPT_SECONDS = 2.0
 """Deadline of one attempt of a small read: a member that hangs is left after it. etcd answers in milliseconds."""
 READ_SECONDS = 6.0
-"""Time in which a read is repeated on other members: an election takes 1–2 s with etcd's defaults."""
+"""Time of a read with all its attempts: an election takes 1–2 s with etcd's defaults."""
 WRITE_SECONDS = 6.0
-"""Time of a write, with the wait for a leader; etcd itself gives up after 7 s."""
+"""Deadline of one attempt of a write, with the wait for a leader; etcd itself gives up after 7 s."""
+OUTCOME_SECONDS = 10.0
+"""Time of a write with its lease, and with the second look at an unknown outcome."""
 LARGE_READ_SECONDS = 10.0
-"""Deadline of one attempt of a read of many entries."""
+"""Time of a read of many entries with all its attempts."""
 RETRY_SECONDS = 0.1
-"""Pause before an attempt when every member has failed in turn."""
+"""Pause before an attempt when every member has failed in turn. Less time than this is too little for an attempt."""
 OLDEST_VERSION = (3, 4)
 """Oldest version that has what the driver uses: watch ids of the client's choice, and fragments."""
 
@@ -79,6 +83,11 @@ _LEFT = "the member was left"
 _TOKEN_EXPIRED = ("invalid auth token", "revision of auth store is old")
 
 log = logging.getLogger(__name__)
+
+
+def deadline(seconds: float) -> float:
+    """Return the time of the loop's clock after so many seconds."""
+    return asyncio.get_running_loop().time() + seconds
 
 
 def _in_words(error: grpc.aio.AioRpcError) -> str:
@@ -292,26 +301,36 @@ class Connection:
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
-    async def call(self, method: str, request: Any, attempt: float = ATTEMPT_SECONDS) -> Any:
-        """Carry out a read, on other members when one fails. Raises StorageError."""
-        return await self._call(method, request, READ_SECONDS, attempt, repeatable=True)
+    async def call(self, method: str, request: Any, *, end: float = math.inf) -> Any:
+        """Carry out a read, on other members when one fails, until `end` of the loop's clock at the latest. Raises StorageError."""
+        return await self._call(method, request, min(end, deadline(READ_SECONDS)), ATTEMPT_SECONDS, repeatable=True)
 
-    async def write(self, request: Any) -> Any:
-        """Carry out a transaction. Raises StorageError when it is certainly not done, else UnknownOutcomeError."""
-        return await self._call(messages.TXN, request, WRITE_SECONDS, WRITE_SECONDS, repeatable=False)
+    async def call_large(self, method: str, request: Any) -> Any:
+        """Carry out a read of many entries like `call`. An attempt may take all of the time. Raises StorageError."""
+        return await self._call(method, request, deadline(LARGE_READ_SECONDS), LARGE_READ_SECONDS, repeatable=True)
 
-    async def _call(self, method: str, request: Any, seconds: float, attempt: float, *, repeatable: bool) -> Any:
-        endpoint = self.endpoint
-        call = endpoint.calls[method](request, timeout=attempt, metadata=self.metadata)
-        try:
-            return await call
-        except grpc.aio.AioRpcError as error:
-            failure = error
-        except asyncio.CancelledError:
-            failure = self._cut_off(call)
-        end = asyncio.get_running_loop().time() + seconds  # of the repetitions
-        failures = 1
+    async def write(self, request: Any, *, end: float = math.inf) -> Any:
+        """Carry out a transaction until `end` of the loop's clock at the latest.
+
+        Raises StorageError when it is certainly not done, else UnknownOutcomeError.
+        """
+        end = min(end, deadline(WRITE_SECONDS))
+        return await self._call(messages.TXN, request, end, WRITE_SECONDS, repeatable=False)
+
+    async def _call(self, method: str, request: Any, end: float, attempt: float, *, repeatable: bool) -> Any:
+        now = asyncio.get_running_loop().time
+        failures = 0
         while True:
+            endpoint = self.endpoint
+            left = max(end - now(), RETRY_SECONDS)
+            call = endpoint.calls[method](request, timeout=min(attempt, left), metadata=self.metadata)
+            try:
+                return await call
+            except grpc.aio.AioRpcError as error:
+                failure = error
+            except asyncio.CancelledError:
+                failure = self._cut_off(call)
+            failures += 1
             details = failure.details() or ""
             if any(part in details for part in _TOKEN_EXPIRED):
                 if not self._settings.etcd_username or failures > 2 * len(self._endpoints):
@@ -325,20 +344,10 @@ class Connection:
                     raise UnknownOutcomeError(
                         f"etcd at {endpoint.url}: {_in_words(failure)}; the write may or may not be stored"
                     ) from None
-                if asyncio.get_running_loop().time() >= end:
+                if now() + RETRY_SECONDS >= end:
                     raise self._unreachable(endpoint, failure) from None
                 if failures % len(self._endpoints) == 0:
                     await asyncio.sleep(RETRY_SECONDS)
-            failures += 1
-            endpoint = self.endpoint
-            left = max(end - asyncio.get_running_loop().time(), 0.1)
-            call = endpoint.calls[method](request, timeout=min(attempt, left), metadata=self.metadata)
-            try:
-                return await call
-            except grpc.aio.AioRpcError as error:
-                failure = error
-            except asyncio.CancelledError:
-                failure = self._cut_off(call)
 
     @staticmethod
     def _cut_off(call: Any) -> grpc.aio.AioRpcError:

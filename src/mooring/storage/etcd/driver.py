@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from mooring.settings.storage import StorageSettings
 from mooring.storage.contract import (
     Change,
     CompactedError,
+    Counters,
     Entry,
     FutureRevisionError,
     KeyExistsError,
@@ -34,16 +36,20 @@ from mooring.storage.contract import (
 )
 from mooring.storage.etcd import messages
 from mooring.storage.etcd.connection import (
-    ATTEMPT_SECONDS,
-    LARGE_READ_SECONDS,
+    OUTCOME_SECONDS,
+    READ_SECONDS,
     REMEDIES,
+    RETRY_SECONDS,
     Connection,
     RefusedError,
+    deadline,
 )
 from mooring.storage.etcd.keyspace import Keyspace
 from mooring.storage.etcd.leases import Leases
 from mooring.storage.etcd.watching import CompactedAtError, Watcher, WatchStream
 from mooring.storage.keys import check_key
+from mooring.storage.keyspace import RESTORES
+from mooring.storage.restores import Restore, with_record
 
 HEARTBEAT_SECONDS = 2.0
 """Seconds between two looks at etcd while nobody reads: a member that hangs is left, and a restore is noticed."""
@@ -91,6 +97,8 @@ class EtcdStorage:
         self._restored = asyncio.Lock()
         self.problem = ""
         self.alarm = ""
+        self.failed = asyncio.Event()
+        self.counters = Counters()
 
     # ---- opening and closing
 
@@ -169,7 +177,13 @@ class EtcdStorage:
         self._askers.append(waiter)
         if self._asking is None:
             self._asking = asyncio.get_running_loop().create_task(self._ask_revision())
-        return await waiter
+        try:
+            async with asyncio.timeout(
+                READ_SECONDS
+            ):  # also the time of a caller that came during a round trip that fails
+                return await waiter
+        except TimeoutError:
+            raise StorageError("etcd cannot be reached: it does not answer") from None
 
     async def _ask_revision(self) -> None:
         """Answer all callers of `revision`, in round trips that begin after their calls."""
@@ -220,6 +234,11 @@ class EtcdStorage:
             "etcd was restored from a snapshot, or is another cluster: writes after the snapshot are lost; reading everything anew"
         )
         shown = self._newest + self._offset
+        saved = int(response.header.revision) + (int(response.kvs[0].value) if response.kvs else 0)
+        self._stream.fail_all(CompactedError(shown))  # before the record, whose revision is below those that were shown
+        if saved < shown:
+            await self._record_restore(Restore(saved, shown))  # first: after a failure the next look does all again
+            response = await self._connection.call(messages.RANGE, messages.RangeRequest(key=self._keys.offset_key))
         for _ in range(10):
             header, kvs = response.header, response.kvs
             written = kvs[0].mod_revision if kvs else 0
@@ -235,6 +254,17 @@ class EtcdStorage:
             await self._connection.call(messages.TXN, _put_if(self._keys.offset_key, written, value))
             response = await self._connection.call(messages.RANGE, messages.RangeRequest(key=self._keys.offset_key))
         self._leases = Leases(self._connection, self._clock)
+
+    async def _record_restore(self, restore: Restore) -> None:
+        """Add the record. Raises StorageError when another server writes one. Nothing here may ask for the revision."""
+        key = self._keys.encode(RESTORES)
+        response = await self._connection.call(messages.RANGE, messages.RangeRequest(key=key))
+        value, written = (response.kvs[0].value, response.kvs[0].mod_revision) if response.kvs else (None, 0)
+        wanted = with_record(value, restore)
+        if wanted != value:
+            answer = await self._connection.call(messages.TXN, _put_if(key, written, wanted))
+            if not answer.succeeded:
+                raise StorageError("another server records the restore of etcd at the same time")
 
     async def advance(self, revision: int) -> None:
         newest = await self.revision()
@@ -271,6 +301,9 @@ class EtcdStorage:
             return error.revision
         finally:
             self._stream.unsubscribe(number)
+
+    async def verify(self) -> None:
+        self._check_open()  # etcd has checksums of its own
 
     async def claim_compaction(self, revision: int) -> bool:
         self._check_open()
@@ -330,17 +363,22 @@ class EtcdStorage:
                 return Page(tuple(entries), revision, more=True, remaining=remaining)
             start = response.kvs[-1].key + b"\0"
 
-    async def _range(self, start: bytes, end: bytes, limit: int, revision: int) -> Any:
-        """Read entries now, or at a revision that is shown. Raises CompactedError, FutureRevisionError."""
+    async def _range(self, start: bytes, stop: bytes, limit: int, revision: int, end: float = math.inf) -> Any:
+        """Read entries now, or at a revision that is shown, until `end` of the loop's clock at the latest.
+
+        Raises CompactedError, FutureRevisionError.
+        """
         self._check_open()
         at = revision - self._offset if revision else 0
         if revision and at < 1:
             raise CompactedError(await self.compacted())
-        request = messages.RangeRequest(key=start, range_end=end, limit=limit, revision=at)
-        attempt = LARGE_READ_SECONDS if end else ATTEMPT_SECONDS
+        request = messages.RangeRequest(key=start, range_end=stop, limit=limit, revision=at)
         before = self._newest
         try:
-            response = await self._connection.call(messages.RANGE, request, attempt=attempt)
+            if stop:
+                response = await self._connection.call_large(messages.RANGE, request)
+            else:
+                response = await self._connection.call(messages.RANGE, request, end=end)
             await self._note(before, response)
             return response
         except RefusedError as error:
@@ -365,9 +403,10 @@ class EtcdStorage:
 
     async def create(self, key: str, value: bytes, *, ttl: int = 0) -> Entry:
         name = self._checked(key)
-        response = await self._write(name, 0, value, ttl)
+        end = deadline(OUTCOME_SECONDS)
+        response = await self._write(name, 0, value, ttl, end)
         if response is None:
-            return await self._look_up(key, value)
+            return await self._look_up(key, value, end)
         if response.succeeded:
             revision = response.header.revision + self._offset
             return Entry(key, value, revision, revision)
@@ -381,9 +420,10 @@ class EtcdStorage:
         at = expected - self._offset
         if at < 1:
             raise RevisionMismatchError(await self.get(key))
-        response = await self._write(name, at, value, ttl)
+        end = deadline(OUTCOME_SECONDS)
+        response = await self._write(name, at, value, ttl, end)
         if response is None:
-            response = await self._write_again(name, at, value, ttl)
+            response = await self._write_again(name, at, value, ttl, end)
             if not response.succeeded:
                 current = self._current(response)
                 if current is not None and current.value == value and current.revision > expected:
@@ -401,9 +441,10 @@ class EtcdStorage:
         at = expected - self._offset
         if at < 1:
             raise RevisionMismatchError(await self.get(key))
-        response = await self._write(name, at, None, 0)
+        end = deadline(OUTCOME_SECONDS)
+        response = await self._write(name, at, None, 0, end)
         if response is None:
-            response = await self._write_again(name, at, None, 0)
+            response = await self._write_again(name, at, None, 0, end)
             if not response.succeeded:
                 raise UnknownOutcomeError(
                     "the connection to etcd was lost during the write, and the key has changed since"
@@ -417,16 +458,19 @@ class EtcdStorage:
         self._check_open()
         return self._keys.encode(key)
 
-    async def _write(self, name: bytes, at: int, value: bytes | None, ttl: int) -> Any:
-        """Write a key that is at revision `at` of etcd (0: absent); None deletes it. Return None for an unknown outcome."""
+    async def _write(self, name: bytes, at: int, value: bytes | None, ttl: int, end: float) -> Any:
+        """Write a key that is at revision `at` of etcd (0: absent); None deletes it. Return None for an unknown outcome.
+
+        `end`: time of the loop's clock at which the operation has had its time.
+        """
         self._writes += 1
         self._idle.clear()
         try:
             for _ in range(2):
-                lease = await self._leases.lease(ttl)
+                lease = await self._leases.lease(ttl, end)
                 before = self._newest
                 try:
-                    response = await self._connection.write(_transaction(name, at, value, lease))
+                    response = await self._connection.write(_transaction(name, at, value, lease), end=end)
                     await self._note(before, response)
                     return response
                 except RefusedError as error:
@@ -442,17 +486,21 @@ class EtcdStorage:
             if not self._writes:
                 self._idle.set()
 
-    async def _write_again(self, name: bytes, at: int, value: bytes | None, ttl: int) -> Any:
+    async def _write_again(self, name: bytes, at: int, value: bytes | None, ttl: int, end: float) -> Any:
         """Send a write of unknown outcome again: of the two, one at most is carried out. Raises UnknownOutcomeError."""
-        response = await self._write(name, at, value, ttl)
+        response = None
+        if deadline(RETRY_SECONDS) < end:
+            with contextlib.suppress(StorageError):  # the second may be refused, and the first be stored
+                response = await self._write(name, at, value, ttl, end)
         if response is None:
             raise UnknownOutcomeError("the connection to etcd was lost during a write; it may or may not be stored")
         return response
 
-    async def _look_up(self, key: str, value: bytes) -> Entry:
+    async def _look_up(self, key: str, value: bytes, end: float) -> Entry:
         """Return the entry that a creation of unknown outcome has made. Raises UnknownOutcomeError."""
         with contextlib.suppress(StorageError):
-            found = await self.get(key)
+            response = await self._range(self._keys.encode(key), b"", 1, 0, end)
+            found = self._entry(response.kvs[0]) if response.kvs else None
             if found is not None and found.value == value and found.created == found.revision:
                 return found
         raise UnknownOutcomeError("the connection to etcd was lost during a write; it may or may not be stored")

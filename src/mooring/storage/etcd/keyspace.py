@@ -7,7 +7,10 @@ clusters with different prefixes share no key.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mooring.errors import StorageError
+from mooring.settings.storage import StorageSettings
 
 DEFAULT_PREFIX = "/registry"
 _ROOT = "/registry/"
@@ -48,6 +51,11 @@ class Keyspace:
         if after and after >= prefix:
             start = self.encode(after) + b"\0"
         return start or b"\0", end
+
+
+def name_in_engine(settings: StorageSettings) -> Callable[[str], bytes]:
+    """Return a function from storage keys to their names in the engine of `settings`, which encryption at rest authenticates."""
+    return Keyspace(settings.etcd_prefix).encode if settings.storage_url.startswith("etcd:") else str.encode
 
 
 def _end_of(prefix: bytes) -> bytes:

@@ -7,10 +7,15 @@ Rules kept here:
 * `application_id` identifies a Mooring database and `user_version` its schema. The file of another program or of a newer Mooring is
   refused before anything in it is changed; an older schema is migrated in one transaction.
 * A commit is on the disk before it returns: WAL with `synchronous=FULL` (https://www.sqlite.org/pragma.html#pragma_synchronous).
+* What a start recovers from the write-ahead log is copied into the database, and is on the disk, before anything of it is used: a
+  failed fsync may have left it in memory alone (docs/adr/0074).
+* A file whose write-ahead log was deleted while it is open is not opened again: SQLite would go on in an empty log where the
+  old one ended, and copy zeros from it into the database.
 * `explain` alone turns errors of SQLite into StorageError: a sentence with the path and a remedy, without key or value.
 
 The log keeps every revision: `prior` is the revision of the write before to the same key (0: none), so a past state is
 found by walking back from `live` without an index. A row without a value is a deletion.
+`mooring.storage.sqlite.record` says what `checksum` is.
 """
 
 from __future__ import annotations
@@ -19,14 +24,18 @@ import contextlib
 import os
 import sqlite3
 import stat
+import struct
 import time
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from mooring.errors import StorageError
+from mooring.storage.sqlite.record import checksum
 
 APPLICATION_ID = 0x4D6F6F72  # "Moor"
 
+_CHECKSUM = "mooring_checksum(log.revision, CAST(log.key AS BLOB), log.created, log.prior, log.value)"
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         "CREATE TABLE log (revision INTEGER PRIMARY KEY, key TEXT NOT NULL, created INTEGER NOT NULL,"
@@ -35,8 +44,22 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE progress (name TEXT PRIMARY KEY, revision INTEGER NOT NULL) WITHOUT ROWID",
         "INSERT INTO progress VALUES ('compacted', 1), ('swept', 1)",
     ),
+    (
+        "ALTER TABLE log ADD COLUMN checksum INTEGER",
+        "ALTER TABLE live ADD COLUMN checksum INTEGER",
+        f"UPDATE log SET checksum = {_CHECKSUM}",  # noqa: S608 - constants only
+        "UPDATE live SET checksum = (SELECT checksum FROM log WHERE log.revision = live.revision)",
+        # empty, unless a process of schema 1 goes on writing to the file
+        "CREATE INDEX unverified ON log (revision) WHERE checksum IS NULL",
+    ),
 )
 """Statements of row n migrate schema n to schema n + 1. Rows are only added."""
+ADD_CHECKSUMS = (
+    f"UPDATE live SET checksum = (SELECT {_CHECKSUM} FROM log WHERE log.revision = live.revision)"  # noqa: S608 - constants only
+    " WHERE key IN (SELECT key FROM log WHERE checksum IS NULL)",
+    f"UPDATE log SET checksum = {_CHECKSUM} WHERE checksum IS NULL",  # noqa: S608 - constants only
+)
+"""Statements that give a checksum to what a process of schema 1 wrote after the migration."""
 
 BUSY_SECONDS = 5.0
 """Seconds that a write waits for another process's commit. A commit takes milliseconds; beyond this the write fails."""
@@ -55,7 +78,16 @@ KEPT_WAL_BYTES = 64 * 1024 * 1024
 
 
 def create_file(path: Path) -> None:
-    """Create an empty database file that only its owner can read, or narrow the mode of an existing one."""
+    """Create an empty database file that only its owner can read, or narrow the mode of an existing one.
+
+    Raises StorageError when the file is missing beside its write-ahead log, which would be the log of another database then.
+    """
+    log = Path(f"{path}-wal")
+    if os.path.lexists(log) and not os.path.lexists(path):
+        raise StorageError(
+            f"{path} is missing beside {log}, and writes that were acknowledged may be in the log: put the database back; if it is "
+            "lost, move the log away and restore a snapshot"
+        )
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
@@ -99,8 +131,36 @@ def _narrow(path: Path) -> None:
                     raise StorageError(text) from error
 
 
+def refuse_missing_log(path: Path) -> None:
+    """Raise StorageError when processes use the index of the write-ahead log (`-shm`), and the log is not there.
+
+    The index goes on counting the frames of the old log. One that no process uses was left by a killed one; SQLite makes it again.
+    """
+    log, index = Path(f"{path}-wal"), Path(f"{path}-shm")
+    # The log is looked at twice: another process may open the file in between.
+    if not os.path.lexists(log) and _is_locked(index) and not os.path.lexists(log):
+        raise StorageError(
+            f"{log} is missing beside {index}, and writes that were acknowledged may be in it: put it back; if it is lost, stop"
+            f" the server, which may save them, and else restore a snapshot, or move {index.name} away to go on without them"
+        )
+
+
+def _is_locked(path: Path) -> bool:
+    """Return whether a process has a lock on a file. Nothing is opened: closing it would drop locks of this process."""
+    try:
+        inode = str(path.stat().st_ino)
+    except FileNotFoundError:
+        return False
+    try:
+        locks = Path("/proc/locks").read_text()
+    except OSError:
+        return True  # what cannot be read is no
+    return any(line.split()[-3].rpartition(":")[2] == inode for line in locks.splitlines() if line.count(":") > 2)
+
+
 def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    """Return a connection in autocommit mode, which one thread at a time may use."""
+    """Return a connection in autocommit mode, which one thread at a time may use. Raises sqlite3.Error or StorageError."""
+    refuse_missing_log(path)
     connection = sqlite3.connect(
         f"file:{quote(str(path))}?mode=rw",
         uri=True,
@@ -145,12 +205,15 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
         raise StorageError(
             f"the database file {path} is on a file system without shared memory: put it on a local disk"
         )
+    connection.create_function("mooring_checksum", 5, _checksum_or_null, deterministic=True)
     connection.execute("BEGIN IMMEDIATE")
     try:
         version = _refuse_foreign(connection, path)
         for migration in MIGRATIONS[version:]:
             for statement in migration:
                 connection.execute(statement)
+        for statement in ADD_CHECKSUMS:
+            connection.execute(statement)
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
         # Written even when nothing changed: opening proves that a commit succeeds.
         connection.execute(f"PRAGMA user_version={len(MIGRATIONS)}")
@@ -160,6 +223,23 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+    checkpoint(connection)
+
+
+def _checksum_or_null(*columns: Any) -> int | None:
+    """Return the checksum of a record, None for columns of another type: a record that was damaged before it had one."""
+    try:
+        return checksum(*columns)
+    except (struct.error, TypeError):
+        return None
+
+
+def checkpoint(connection: sqlite3.Connection) -> None:
+    """Copy the write-ahead log into the database as far as others read no older state, and wait for the disk. Raises sqlite3.Error.
+
+    What could not be written to the disk before is written again.
+    """
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
 
 def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> int:
@@ -196,21 +276,39 @@ def is_busy(error: sqlite3.Error) -> bool:
     return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
+def stored_nothing(error: sqlite3.Error) -> bool:
+    """Return whether a COMMIT that failed like this has certainly stored nothing: its last page, which has the mark of the commit,
+    was not written. After any other error, as that of an fsync, the mark may be on the disk."""
+    return (
+        is_busy(error)
+        or _code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY)
+        or _extended_code(error) == sqlite3.SQLITE_IOERR_WRITE
+    )
+
+
+def _extended_code(error: Exception) -> int:
+    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    return code
+
+
 def _code(error: Exception) -> int:
-    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # the low byte is the primary code
+    return _extended_code(error) & 0xFF  # the low byte is the primary code
 
 
-_DAMAGED = "is damaged or not an SQLite database: restore it from a backup, or move it away to start afresh"
+_READ_AGAIN = "check the disk and the log of the kernel, and start the server again, which reads it again"
+_VERIFY = "if that does not help, `mooring store verify` says what is damaged: restore the last snapshot"
 _READ_ONLY = "is read-only: make the file, its directory and its file system writable and retry"
 _UNREACHABLE = "cannot be opened: check that its directory exists and that this user may read and write both"
+_READ_ERRORS = (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS)
 _MEANINGS = {
     sqlite3.SQLITE_FULL: "cannot be written: the disk is full; free some space and retry",
     sqlite3.SQLITE_READONLY: _READ_ONLY,
     sqlite3.SQLITE_IOERR: "cannot be read or written: the disk reports an error; check the disk, its quota and the file size limit",
     sqlite3.SQLITE_BUSY: f"is locked by another process for more than {BUSY_SECONDS:.0f} s; see which one holds it and retry",
     sqlite3.SQLITE_LOCKED: "is locked by another connection; retry",
-    sqlite3.SQLITE_CORRUPT: _DAMAGED,
-    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    # SQLite gives this code to errors of the disk, too (SQLITE_IOERR_CORRUPTFS)
+    sqlite3.SQLITE_CORRUPT: f"could not be read: the disk reported an error, or bytes have changed; {_READ_AGAIN}; {_VERIFY}",
+    sqlite3.SQLITE_NOTADB: f"does not begin as an SQLite database does: is it the right file? Else {_READ_AGAIN}; {_VERIFY}",
     sqlite3.SQLITE_CANTOPEN: _UNREACHABLE,
     sqlite3.SQLITE_PERM: _UNREACHABLE,
     sqlite3.SQLITE_TOOBIG: "cannot hold a value that large",
@@ -221,4 +319,7 @@ _MEANINGS = {
 def explain(error: Exception, path: Path) -> StorageError:
     """Return the error for the operator. SQLite's own text is left out: its code is as precise and never quotes a value."""
     name = getattr(error, "sqlite_errorname", type(error).__name__)
-    return StorageError(f"the database file {path} {_MEANINGS.get(_code(error), 'failed')} ({name})")
+    meaning = _MEANINGS.get(_code(error), "failed")
+    if _extended_code(error) in _READ_ERRORS:
+        meaning = f"could not be read: the disk reported an error; {_READ_AGAIN}"
+    return StorageError(f"the database file {path} {meaning} ({name})")

@@ -8,6 +8,12 @@ Rules kept here:
   the write lock would have to wait for the interpreter lock, and all processes for the thread.
 * A committed group is delivered to watches first and acknowledged to the writers then, in one callback.
 * A failed group fails all of its writes. The connection is then replaced before the next group.
+* A COMMIT that may be stored although it failed, as after an fsync that failed, ends the use of the file by this process: its group
+  has an unknown outcome, later writes are refused, and `failed` is set (docs/adr/0074).
+* The paths of the open files are compared with the files before each group, and every LOOK_SECONDS. Writes are refused while they
+  differ: they would be lost with this process.
+* SQLite does not report the failure of its own checkpoints. One is made every CHECKPOINT_SECONDS, whose failure is in the log, in
+  `alarm` and in `counters`.
 * Reads run on the loop thread. A point read or a read of the revision takes 3–6 µs, a tenth of a thread hop. Ranges and long parts
   of the log run in slices of less than 1 ms, in one snapshot, with other work in between. On a thread, SQLite releases the
   interpreter lock at every row, and beside a busy loop gets it back only after milliseconds.
@@ -23,6 +29,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sqlite3
 import threading
 from collections import deque
@@ -32,14 +39,24 @@ from pathlib import Path
 from typing import TypeVar
 
 from mooring.clock import Clock
-from mooring.errors import StorageError
+from mooring.errors import StorageError, UnknownOutcomeError
 from mooring.storage.commitsignal import CommitSignal
-from mooring.storage.contract import Change, Entry, FutureRevisionError, KeyExistsError, Page, RevisionMismatchError
+from mooring.storage.contract import (
+    Change,
+    Counters,
+    Entry,
+    FutureRevisionError,
+    KeyExistsError,
+    Page,
+    RevisionMismatchError,
+)
 from mooring.storage.feed import INLINE_CHANGES, Feed
 from mooring.storage.keys import check_key
 from mooring.storage.sqlite import database
+from mooring.storage.sqlite.openfiles import OpenFiles
 from mooring.storage.sqlite.reader import Reader
-from mooring.storage.sqlite.writer import Operation, Writer
+from mooring.storage.sqlite.verification import Verification
+from mooring.storage.sqlite.writer import CommitError, Operation, Writer
 
 POLL_SECONDS = 0.01
 """Seconds between two reads of the revision for watches of other processes' writes. One read costs 3 µs."""
@@ -65,7 +82,13 @@ s)."""
 YIELD_SECONDS = 0.0005
 """Seconds for which the loop thread yields at most; it continues as soon as the commit is done."""
 
+LOOK_SECONDS = 2.0
+"""Seconds between two looks at the paths of the open files."""
+CHECKPOINT_LOOKS = 15
+"""Looks between two checkpoints: half a minute, of whose writes some pages are copied and waited for."""
+
 _CLOSED = "the store is closed"
+log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
@@ -82,7 +105,7 @@ class _Write:
         self.value = value
         self.expected = expected
         self.done = done
-        self.outcome: Change | StorageError
+        self.outcome: Change | StorageError | None = None
         """Result or error; set before the write is acknowledged."""
 
 
@@ -100,9 +123,10 @@ class _Compaction:
 class _Connections:
     """Connections between `open` and `close`."""
 
-    def __init__(self, loop_reader: Reader, scanner: Reader, writer: Writer) -> None:
+    def __init__(self, loop_reader: Reader, scanner: Reader, writer: Writer, files: OpenFiles) -> None:
         self.loop_reader = loop_reader
         self.scanner = scanner
+        self.files = files
         self.writer: Writer | None = writer
         """None from a failure until the next write."""
 
@@ -110,14 +134,25 @@ class _Connections:
 class SqliteStorage:
     """Implements `contract.Storage` on one SQLite file."""
 
-    problem = ""
-    alarm = ""
-
     def __init__(self, path: Path, clock: Clock, commits: CommitSignal | None = None) -> None:
         """`commits`: signals between the processes of one server."""
+        self.failed = asyncio.Event()
+        self.counters = Counters()
         self._path = path
         self._clock = clock
         self._commits = commits
+        self._failure = ""
+        """Reason why the file is not used any more."""
+        self._gone = ""
+        """Message about a file that is not in its place."""
+        self._unchecked = ""
+        """Message of the last checkpoint, when it failed."""
+        self._damage = ""
+        """Message about damage that `verify` has found."""
+        self._verification: Verification | None = None
+        self._checkpoint_at = 0
+        """Newest revision at the last checkpoint."""
+        self._checkpoint_due = False
         self._open: _Connections | None = None
         self._closing = False
         self._feed = Feed(self, 1)
@@ -132,6 +167,14 @@ class SqliteStorage:
         self._scanning = asyncio.Lock()
         self._thread: ThreadPoolExecutor
 
+    @property
+    def problem(self) -> str:
+        return self._failure or self._gone
+
+    @property
+    def alarm(self) -> str:
+        return "; ".join(filter(None, (self._unchecked, self._damage)))
+
     # ---- opening and closing
 
     async def open(self) -> None:
@@ -144,10 +187,13 @@ class SqliteStorage:
             self._thread.shutdown(wait=False)
             raise
         self._closing = False
+        self._failure = self._gone = self._unchecked = self._damage = ""
+        self.failed.clear()
+        self._verification = None
         self._work = asyncio.Event()
         self._scanning = asyncio.Lock()
         self._feed = Feed(self, self._open.loop_reader.newest())
-        self._tasks = (asyncio.create_task(self._write_all()), asyncio.create_task(self._poll()))
+        self._tasks = tuple(asyncio.create_task(work) for work in (self._write_all(), self._poll(), self._look()))
         if self._commits is not None:
             self._commits.follow(self._follow_commit)
 
@@ -158,9 +204,9 @@ class SqliteStorage:
             made.append(database.connect(self._path, read_only=False))
             database.prepare(made[0], self._path)
             made += [database.connect(self._path, read_only=True) for _ in range(2)]
-            opened = _Connections(Reader(made[1]), Reader(made[2]), Writer(made[0]))
-            opened.loop_reader.check()
-            return opened
+            loop_reader, scanner = Reader(made[1]), Reader(made[2])
+            loop_reader.check()
+            return _Connections(loop_reader, scanner, Writer(made[0]), OpenFiles(self._path))
         except BaseException:
             for connection in made:
                 connection.close()
@@ -171,9 +217,10 @@ class SqliteStorage:
             return
         self._closing = True
         self._work.set()
-        writing, polling = self._tasks
+        writing, *others = self._tasks
         await writing
-        polling.cancel()
+        for task in others:
+            task.cancel()
         if self._commits is not None:
             self._commits.unfollow()
         self._feed.close()
@@ -210,13 +257,50 @@ class SqliteStorage:
         timers = [loop.call_later(YIELD_AFTER_SECONDS, yield_to_thread, YIELD_AFTER_SECONDS)]
         try:
             return await loop.run_in_executor(self._thread, run)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, CommitError) as error:
             raise self._storage_error(error) from error
         finally:
             timers[-1].cancel()
 
     def _storage_error(self, error: Exception) -> StorageError:
+        if isinstance(error, CommitError):
+            return self._fail(error.cause)
+        if isinstance(error, UnknownOutcomeError):
+            return UnknownOutcomeError(*error.args)
         return StorageError(*error.args) if isinstance(error, StorageError) else database.explain(error, self._path)
+
+    def _fail(self, cause: sqlite3.Error) -> UnknownOutcomeError:
+        """Use the file no more, after a COMMIT whose outcome is unknown. Return the error of its writes."""
+        name = getattr(cause, "sqlite_errorname", type(cause).__name__)
+        text = f"a commit to the database file {self._path} failed ({name}), and may be stored nevertheless"
+        if not self._failure:
+            self._failure = f"{text}: this process ends; check the disk and the log of the kernel, and start it again"
+            log.critical("%s", self._failure)
+            self.failed.set()
+        return UnknownOutcomeError(text)
+
+    def _refuse_problem(self) -> None:
+        """Raise StorageError when nothing may be written now."""
+        self._look_at_files()
+        if self.problem:
+            raise StorageError(self.problem)
+
+    def _look_at_files(self) -> None:
+        opened = self._open
+        if opened is None or self._failure:
+            return
+        gone = opened.files.gone()
+        if bool(gone) == bool(self._gone):
+            return
+        self._gone = gone and (
+            f"the file {gone} was deleted, replaced or cut while it is open: writes are refused, because they would be lost; put "
+            "back the file that was there, or stop the server and restore a snapshot"
+        )
+        log.log(
+            logging.CRITICAL if gone else logging.INFO,
+            "%s",
+            self._gone or f"the files of {self._path} are in their places",
+        )
 
     def _read(self, function: Callable[[], _T]) -> _T:
         try:
@@ -260,6 +344,35 @@ class SqliteStorage:
     async def compacted(self) -> int:
         return self._read(self._connections().loop_reader.compacted)
 
+    async def verify(self) -> None:
+        async with self._scanning:
+            scanner = self._connections().scanner
+            found, self._verification = self._verification or scanner.verification(), None
+            before = found.records
+            try:
+                self._read(found.advance)
+            except StorageError as error:
+                self._set_damage(str(error), found)  # the next pass begins at the first record
+                return
+            self.counters.verified += found.records - before
+            if not found.ended:
+                self._verification = found
+            if found.ended or found.damaged > self.counters.damaged:
+                self._set_damage("", found)
+
+    def _set_damage(self, message: str, found: Verification) -> None:
+        self.counters.damaged = found.damaged + bool(message)
+        if found.damaged and not message:
+            message = (
+                f"records of the database file {self._path} have changed on the disk (damaged: {found.damaged}): `mooring store"
+                " verify` names them; delete them, or restore a snapshot"
+            )
+        if message and not self._damage:
+            log.error("%s", message)
+        elif self._damage and not message:
+            log.info("every record of %s is whole again", self._path)
+        self._damage = message
+
     # ---- watching
 
     def watch(self, prefix: str, *, after: int) -> AsyncIterator[tuple[Change, ...]]:
@@ -285,6 +398,17 @@ class SqliteStorage:
             await self._clock.sleep(POLL_SECONDS if self._commits is None else SIGNALLED_POLL_SECONDS)
             if self._feed.watched:
                 self._tail()
+
+    async def _look(self) -> None:
+        """Look at the files, and let checkpoints be made, until cancelled."""
+        looks = 0
+        while True:
+            await self._clock.sleep(LOOK_SECONDS)
+            self._look_at_files()
+            looks += 1
+            if looks % CHECKPOINT_LOOKS == 0 and (self._unchecked or self._feed.revision != self._checkpoint_at):
+                self._checkpoint_due = True
+                self._work.set()
 
     def _follow_commit(self) -> None:
         """Feed what another worker has committed. Its write lock is free for a moment."""
@@ -336,6 +460,7 @@ class SqliteStorage:
 
     async def _compact(self, compaction: _Compaction) -> None:
         self._connections()
+        self._refuse_problem()
         self._compactions.append(compaction)
         self._work.set()
         await compaction.done
@@ -343,6 +468,8 @@ class SqliteStorage:
     def _submit(self, operation: Operation, key: str, value: bytes, expected: int) -> asyncio.Future[Change]:
         self._connections()
         check_key(key)
+        if self.problem:
+            self._refuse_problem()
         if len(self._waiting) >= WAITING_WRITES:
             raise StorageError(
                 f"{WAITING_WRITES} writes wait for the disk of {self._path} already: it is too slow; retry later"
@@ -359,7 +486,9 @@ class SqliteStorage:
                 await self._write_group()
             if self._compactions and not self._closing:
                 await self._sweep()  # one bounded step, alternating with the writes
-            if not self._waiting and not self._compactions:
+            if self._checkpoint_due and not self._closing:
+                await self._checkpoint()
+            if not self._waiting and not self._compactions and not self._checkpoint_due:
                 self._work.clear()
                 if not self._closing:
                     await self._work.wait()
@@ -400,6 +529,7 @@ class SqliteStorage:
         try:
             writer = await self._writer()
             await self._begin(writer)
+            self._refuse_problem()  # the paths name the files that were opened, also after waiting
             group = self._next_group()  # with the writes that came while another process wrote
             for write in group:
                 try:
@@ -416,7 +546,10 @@ class SqliteStorage:
             await self._drop_writer()
             group = group or self._next_group()
             for write in group:
-                write.outcome = self._storage_error(error)
+                failed = self._storage_error(error)
+                if isinstance(failed, UnknownOutcomeError) and isinstance(write.outcome, StorageError):
+                    failed = StorageError(*failed.args)  # it was refused in the transaction: nothing of it is stored
+                write.outcome = failed
         self._acknowledge(group)
 
     def _acknowledge(self, group: list[_Write]) -> None:
@@ -430,6 +563,7 @@ class SqliteStorage:
             if isinstance(write.outcome, Change):
                 write.done.set_result(write.outcome)
             else:
+                assert write.outcome is not None  # set by `_write_group`
                 write.done.set_exception(write.outcome)
 
     async def _sweep(self) -> None:
@@ -437,6 +571,7 @@ class SqliteStorage:
         revision, done = compaction.revision, compaction.done
         more = False
         try:
+            self._refuse_problem()
             writer = await self._writer()
             if compaction.advances:
                 self._feed_until(await self._run_on_thread(lambda: writer.advance(revision)))
@@ -456,10 +591,31 @@ class SqliteStorage:
             if not done.done():
                 done.set_result(None)
 
+    async def _checkpoint(self) -> None:
+        """Copy the write-ahead log into the database. A failure loses nothing, but the log grows until one succeeds."""
+        self._checkpoint_due = False
+        self._checkpoint_at = self._feed.revision
+        problem = ""
+        try:
+            self._refuse_problem()
+            writer = await self._writer()
+            await self._run_on_thread(writer.checkpoint)
+        except StorageError as error:
+            if self.problem:
+                return
+            self.counters.checkpoint_failures += 1
+            problem = (
+                f"the write-ahead log could not be copied into the database; nothing is lost, but it grows: {error}"
+            )
+        if bool(problem) != bool(self._unchecked):
+            log.log(logging.ERROR if problem else logging.INFO, "%s", problem or "the write-ahead log was copied again")
+        self._unchecked = problem
+
     async def _writer(self) -> Writer:
         opened = self._open
         assert opened is not None  # the writing task ends before the connections do
         if opened.writer is None:
+            self._refuse_problem()  # a connection opens what the path names
             opened.writer = await self._run_on_thread(lambda: Writer(database.connect(self._path, read_only=False)))
         return opened.writer
 

@@ -1,7 +1,8 @@
 """Synchronous reads of one SQLite database through one connection.
 
 Rules kept here: the result of one call comes from one snapshot, and the check that a revision is not compacted is made in the same
-snapshot. `newest` costs one look at shared memory when no process has written.
+snapshot. `newest` costs one look at shared memory when no process has written. Every record that is read is verified
+(`mooring.storage.sqlite.record`).
 """
 
 from __future__ import annotations
@@ -13,32 +14,34 @@ from contextlib import contextmanager
 from mooring.storage.contract import Change, CompactedError, Entry, FutureRevisionError, Page
 from mooring.storage.keys import end_of_prefix
 from mooring.storage.sqlite.database import NEWEST
+from mooring.storage.sqlite.record import COLUMNS, entry_of, is_sound
+from mooring.storage.sqlite.verification import Verification
 
 SLICE_ENTRIES = 128
 SLICE_BYTES = 512 * 1024
 """Bytes of values in one slice of a range, about 0.4 ms of the loop thread."""
 
 _COMPACTED = "SELECT revision FROM progress WHERE name = 'compacted'"
-_GET = (
-    "SELECT live.key, log.value, log.revision, log.created FROM live JOIN log ON log.revision = live.revision"
-    " WHERE live.key = ? AND NOT live.deleted"
-)
+_GET = f"SELECT {COLUMNS} FROM live LEFT JOIN log ON log.revision = live.revision WHERE live.key = ?"  # noqa: S608 - constants only
 _WITHIN = "live.key >= :start AND live.key < :end"
-_NOW = f"FROM live JOIN log ON log.revision = live.revision WHERE {_WITHIN} AND NOT live.deleted"
-# The state at :revision: from each key's newest write, walk back over `prior` to the first write that is not newer.
-_AT = """FROM live JOIN log ON log.revision = CASE WHEN live.revision <= :revision THEN live.revision ELSE (
+# A key is left out when its newest record is a deletion. Without a record it is not: it is damaged.
+_NOW = (
+    f"FROM live LEFT JOIN log ON log.revision = live.revision WHERE {_WITHIN}"
+    " AND (NOT live.deleted OR log.value IS NOT NULL OR log.revision IS NULL)"
+)
+# The state at :revision: from each key's newest write, walk back over `prior` to the first write that is not newer. A write that
+# the walk finds, and that is not there, may be a deletion that was swept. A walk that finds none meets a damaged record.
+_FOUND = """CASE WHEN live.revision <= :revision THEN live.revision ELSE (
         WITH RECURSIVE chain(revision) AS (
             SELECT live.revision UNION ALL
             SELECT log.prior FROM chain JOIN log ON log.revision = chain.revision WHERE chain.revision > :revision)
         SELECT revision FROM chain WHERE revision <= :revision LIMIT 1
-    ) END WHERE live.key >= :start AND live.key < :end AND log.value IS NOT NULL"""
-_RANGE, _RANGE_AT = (
-    f"SELECT live.key, log.value, log.revision, log.created {state} ORDER BY live.key LIMIT :limit"
-    for state in (_NOW, _AT)
-)
-_COUNT = f"SELECT count(*) FROM live WHERE {_WITHIN} AND NOT live.deleted"  # noqa: S608 - constants only
-_COUNT_AT = f"SELECT count(*) {_AT}"
-_CHANGES = "SELECT key, revision, created, value FROM log WHERE revision > ? ORDER BY revision LIMIT ?"
+    ) END"""
+_AT = f"""FROM live LEFT JOIN log ON log.revision = {_FOUND} WHERE {_WITHIN} AND (log.value IS NOT NULL
+    OR (log.revision IS NULL AND (live.revision <= :revision OR {_FOUND} IS NULL)))"""
+_RANGE, _RANGE_AT = (f"SELECT {COLUMNS} {state} ORDER BY live.key LIMIT :limit" for state in (_NOW, _AT))
+_COUNT, _COUNT_AT = (f"SELECT count(*) {state}" for state in (_NOW, _AT))
+_CHANGES = "SELECT revision, key, created, prior, value, checksum FROM log WHERE revision > ? ORDER BY revision LIMIT ?"
 _BEYOND_TEXT = b""
 """Greater than every key: SQLite orders a BLOB after all TEXT."""
 
@@ -47,6 +50,7 @@ class Reader:
     """Reads through a connection that it owns; used by one thread at a time."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
+        connection.text_factory = bytes
         self._connection = connection
         self._cursor = connection.cursor()
         self._execute = self._cursor.execute
@@ -61,6 +65,10 @@ class Reader:
         self.newest()
         self.compacted()
         self.get("/")
+
+    def verification(self) -> Verification:
+        """Return a new pass over the database, whose slices are read between the calls of this reader."""
+        return Verification(self._connection)
 
     def newest(self) -> int:
         """Return the newest revision that any process committed."""
@@ -77,7 +85,7 @@ class Reader:
 
     def get(self, key: str) -> Entry | None:
         row = self._execute(_GET, (key,)).fetchone()
-        return None if row is None else Entry(*row)
+        return None if row is None else entry_of(row)
 
     def get_at(self, key: str, revision: int) -> Entry | None:
         """Return the entry as it was at `revision`."""
@@ -116,8 +124,11 @@ class Reader:
             entries: list[Entry] = []
             size = 0
             for row in self._execute(_RANGE if current else _RANGE_AT, bounds):
-                entries.append(Entry(*row))
-                size += len(row[1])
+                entry = entry_of(row)
+                if entry is None:
+                    continue  # a deletion by a row of `live` that says otherwise: see `_NOW`
+                entries.append(entry)
+                size += len(entry.value)
                 if len(entries) % SLICE_ENTRIES == 0 or size >= SLICE_BYTES:
                     size = 0
                     yield None
@@ -131,13 +142,20 @@ class Reader:
             yield Page(tuple(entries), at, more=True, remaining=remaining)
 
     def changes(self, after: int, limit: int, limit_bytes: int) -> Sequence[Change]:
-        """Return the changes after `after` in order: at most `limit`, and no more once `limit_bytes` of values are read."""
+        """Return the changes after `after` in order: at most `limit`, and no more once `limit_bytes` of values are read.
+
+        Raises CompactedError when a record was compacted or is damaged.
+        """
         changes: list[Change] = []
         with self._snapshot():
             oldest = self.compacted()
             if after < oldest:
                 raise CompactedError(oldest)
-            for key, revision, created, value in self._execute(_CHANGES, (after, limit)):
+            for row in self._execute(_CHANGES, (after, limit)):
+                if not is_sound(*row):
+                    raise CompactedError(row[0])
+                revision, name, created, _, value, _ = row
+                key = name.decode()
                 changes.append(Change(key, revision, None if value is None else Entry(key, value, revision, created)))
                 limit_bytes -= len(value or b"")
                 if limit_bytes <= 0:

@@ -3,6 +3,7 @@
 Rules kept here:
 * A transaction takes the write lock at its start, so revisions follow the order of commits of all processes, and the entry
   that a write was compared with cannot change before the commit.
+* A record whose bytes have changed counts as present, at the revision that its key has: it can be replaced and deleted.
 * Every write in a transaction has its own outcome; a refused write changes nothing and does not affect the others.
 * An advance is a row without key and value at the new revision, which is then the oldest that can be read. The log after it has no
   gap.
@@ -17,19 +18,18 @@ import time
 from enum import Enum
 
 from mooring.storage.contract import Change, Entry, FutureRevisionError, KeyExistsError, RevisionMismatchError
-from mooring.storage.sqlite.database import BUSY_SECONDS, NEWEST, is_busy
+from mooring.storage.sqlite.database import BUSY_SECONDS, NEWEST, checkpoint, is_busy, stored_nothing
+from mooring.storage.sqlite.record import COLUMNS, checksum, entry_of
 
 SWEEP_REVISIONS = 1000
 """Revisions in one transaction of compaction: a few milliseconds, a short delay for a waiting write."""
 BUSY_PAUSE = 0.0005
 """Seconds between two tries for the write lock: the group of another process takes about that long."""
 
-_CURRENT = (
-    "SELECT log.value, live.revision, log.created FROM live JOIN log ON log.revision = live.revision WHERE live.key = ?"
-)
-_APPEND = "INSERT INTO log (revision, key, created, prior, value) VALUES (?, ?, ?, ?, ?)"
-_LIVE_FIRST = "INSERT INTO live (revision, deleted, key) VALUES (?, ?, ?)"
-_LIVE_AGAIN = "UPDATE live SET revision = ?, deleted = ? WHERE key = ?"
+_CURRENT = f"SELECT {COLUMNS} FROM live LEFT JOIN log ON log.revision = live.revision WHERE live.key = ?"  # noqa: S608 - constants only
+_APPEND = "INSERT INTO log (revision, key, created, prior, value, checksum) VALUES (?, ?, ?, ?, ?, ?)"
+_LIVE_FIRST = "INSERT INTO live (revision, deleted, checksum, key) VALUES (?, ?, ?, ?)"
+_LIVE_AGAIN = "UPDATE live SET revision = ?, deleted = ?, checksum = ? WHERE key = ?"
 
 _PROGRESS = "SELECT revision FROM progress WHERE name = ?"
 _SET_PROGRESS = "UPDATE progress SET revision = ? WHERE name = ?"
@@ -54,10 +54,19 @@ class Operation(Enum):
     DELETE = "delete"
 
 
+class CommitError(Exception):
+    """A COMMIT whose outcome is unknown: the transaction may be there when the file is opened again."""
+
+    def __init__(self, cause: sqlite3.Error) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
 class Writer:
     """Writes through a connection that it owns; used by one thread at a time."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
+        connection.text_factory = bytes
         self._connection = connection
         self._execute = connection.cursor().execute
         self._revision = 1
@@ -92,7 +101,7 @@ class Writer:
     def apply(self, operation: Operation, key: str, value: bytes, expected: int) -> Change:
         """Carry out one write within the transaction. After KeyExistsError or RevisionMismatchError nothing has changed."""
         row = self._execute(_CURRENT, (key,)).fetchone()
-        current = None if row is None or row[0] is None else Entry(key, *row)
+        current = None if row is None else entry_of(row)
         if operation is Operation.CREATE:
             if current is not None:
                 raise KeyExistsError(current)
@@ -101,13 +110,30 @@ class Writer:
         revision = self._revision + 1
         deleted = operation is Operation.DELETE
         created = current.created if current is not None else revision
-        self._execute(_APPEND, (revision, key, created, row[1] if row else 0, None if deleted else value))
-        self._execute(_LIVE_AGAIN if row else _LIVE_FIRST, (revision, deleted, key))
+        prior = row[1] if row and isinstance(row[1], int) else 0
+        written = self._append(revision, key, created, prior, None if deleted else value)
+        self._execute(_LIVE_AGAIN if row else _LIVE_FIRST, (revision, deleted, written, key))
         self._revision = revision
         return Change(key, revision, None if deleted else Entry(key, value, revision, created))
 
+    def _append(self, revision: int, key: str, created: int, prior: int, value: bytes | None) -> int:
+        """Append a record to the log. Return its checksum."""
+        written = checksum(revision, key.encode(), created, prior, value)
+        self._execute(_APPEND, (revision, key, created, prior, value, written))
+        return written
+
     def commit(self) -> None:
-        self._execute("COMMIT")
+        """Commit. Raises CommitError when the transaction may be stored nevertheless."""
+        try:
+            self._execute("COMMIT")
+        except sqlite3.Error as error:
+            if stored_nothing(error):
+                raise
+            raise CommitError(error) from error
+
+    def checkpoint(self) -> None:
+        """Copy the write-ahead log into the database. SQLite does so itself, after commits, and reports no error of it."""
+        checkpoint(self._connection)
 
     def rollback(self) -> None:
         if self._connection.in_transaction:
@@ -152,7 +178,7 @@ class Writer:
         self.begin()
         try:
             if revision > self._revision:
-                self._execute(_APPEND, (revision, "", revision, 0, None))
+                self._append(revision, "", revision, 0, None)
                 self._execute(_SET_PROGRESS, (revision, "compacted"))
                 self._revision = revision
             self.commit()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from mooring.errors import PeerError
+from mooring.trust.auditid import explained_by
 
 
 class DiscoveryError(PeerError):
@@ -89,20 +90,22 @@ class NotKubernetesError(DiscoveryError):
 class UnauthorizedAnswerError(DiscoveryError):
     code = "unauthorized"
 
-    def __init__(self, step: str) -> None:
+    def __init__(self, step: str, audit_id: str = "") -> None:
         super().__init__(
             f"{step}: the server answered 401 Unauthorized: it does not accept anonymous requests; "
             "enable anonymous authentication there, or join with --discovery-file and --allow-discovery-credentials"
+            + explained_by(audit_id)
         )
 
 
 class ForbiddenAnswerError(DiscoveryError):
     code = "forbidden"
 
-    def __init__(self, step: str) -> None:
+    def __init__(self, step: str, audit_id: str = "") -> None:
         super().__init__(
             f"{step}: the server answered 403 Forbidden: anonymous access to the cluster-info ConfigMap is disabled; "
             "bind the role kubeadm:bootstrap-signer-clusterinfo to system:anonymous, or join with --discovery-file"
+            + explained_by(audit_id)
         )
 
 

@@ -70,9 +70,9 @@ def read_cluster_info(step: str, reply: HttpResponse | HttpFailure) -> Mapping[s
         if obj.get("kind") != "Status":
             raise errors.NotKubernetesError(step, f"status {reply.status} without a Kubernetes Status")
         if reply.status == 401:
-            raise errors.UnauthorizedAnswerError(step)
+            raise errors.UnauthorizedAnswerError(step, reply.headers.get("audit-id", ""))
         if reply.status == 403:
-            raise errors.ForbiddenAnswerError(step)
+            raise errors.ForbiddenAnswerError(step, reply.headers.get("audit-id", ""))
         if reply.status == 404:
             raise errors.ClusterInfoMissingError(step)
         raise errors.RefusedAnswerError(step, reply.status)

@@ -8,9 +8,10 @@ Rules kept here (docs/protocol/k3s.md#join-of-an-agent):
 * Without a hash the machine's roots decide. Where they do not verify the server, its CA is trusted on first use, with a warning.
 * A request carries one credential: the client certificate of this machine while there is one, else the token. After 401 it is sent
   once more with the token. A server that then accepts it has ended the membership of the certificate, which is offered no more.
-* 403 to a request with a node's name means that the server rejects the node password, and is final. 401 and 403 to the credential
-  are final after REFUSED_ROUNDS, because a server that has just started may refuse valid credentials. 429, 5xx and missing
-  responses are repeated, 5 to 10 seconds apart, for as long as the polling allows. Each server is asked in turn.
+* 403 to a request with a node's name is final, and the error repeats the server's reason. 401 and 403 to the credential are final
+  at once from a Mooring server, which says what it is at `/version`. From another server they are final after REFUSED_ROUNDS,
+  because one that has just started may refuse valid credentials. 429, 5xx and missing responses are repeated, 5 to 10 seconds
+  apart, for as long as the polling allows. Each server is asked in turn.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from mooring.trust.discovery.errors import DiscoveryError, RefusedAnswerError
 from mooring.trust.discovery.fetch import connection_error
 from mooring.trust.discovery.notices import DiscoveryExchange, Notice
 from mooring.trust.discovery.polling import Polling, Rounds
+from mooring.trust.gitversion import is_mooring_response
 from mooring.trust.httpexchange import (
     CERTIFICATE,
     NOT_TLS,
@@ -59,6 +61,7 @@ from mooring.trust.k3s.refusals import (
     CertificateAloneRefusedError,
     CredentialRefusedError,
     KnownCaError,
+    NodePasswordRefusedError,
     NodeRefusedError,
     NotASupervisorError,
     RequestRefusedError,
@@ -78,8 +81,12 @@ JOIN_POLLING = Polling(interval=7.5, jitter=1 / 3)
 """k3s's pause of 5 seconds with a jitter factor of 1.0: 5 to 10 seconds. The total is that of kubeadm's discovery."""
 REFUSED_ROUNDS = 4
 """Rounds in which credentials may be refused, 15 to 30 seconds. A server may limit an address after 20 refusals."""
-MAX_DETAIL = 300
-"""Characters of a server's message that an error repeats."""
+MAX_DETAIL = 600
+"""Characters of a server's message that an error repeats: reason and remedy of a certificate request that was denied."""
+WRONG_PASSWORD = ("unable to verify password for node", "unable to verify hash for node")
+"""Starts of the message with which k3s and Mooring reject a node password: that of today, and that of older servers."""
+FORBIDDEN = "forbidden"
+"""Message to a credential that may not use the path, which says nothing about a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +285,8 @@ class Supervisor:
             wait = rounds.next_wait()
             if wait is None or refused == REFUSED_ROUNDS or isinstance(last, NotASupervisorError):
                 raise last
+            if refused == 1 and (yield from self._is_mooring(self.urls[-1])):
+                raise last
             yield rounds.report(last)
             yield wait
 
@@ -303,6 +312,11 @@ class Supervisor:
                 self.certificate, self.is_certificate_refused = None, True
             return reply.body
         raise self._refusal(step, reply, certificate, node)
+
+    def _is_mooring(self, url: str) -> DiscoveryExchange[bool]:
+        """Return True when the server at `url`, which has refused a credential, says to anonymous requests that it is Mooring."""
+        reply = yield from send(HttpRequest(self.trust, url=f"{url}/version"))
+        return isinstance(reply, HttpResponse) and reply.status == 200 and is_mooring_response(reply.body)
 
     def _is_certificate_refused_by(self, reply: HttpResponse | HttpFailure) -> bool:
         """Return True for 401, and when the handshake ended: a proxy may refuse a client certificate of a CA that was replaced."""
@@ -339,22 +353,31 @@ class Supervisor:
     def _refusal(
         self, step: str, reply: HttpResponse, certificate: User | None, node: NodeIdentity | None
     ) -> DiscoveryError:
-        detail = self._detail(reply.body, node)
+        said = self._repeated(reply.body, node)
+        audit_id = self._repeated(reply.headers.get("audit-id", "").encode(), node)
+        detail = f" ({said})" if said else ""
         if reply.status == 400:
             return RequestRefusedError(step, detail)
-        if reply.status == 403 and node is not None:
-            return NodeRefusedError(step, node.name, node.password_file, detail)
+        if reply.status == 403 and node is not None and said != FORBIDDEN:
+            if said.startswith(WRONG_PASSWORD):
+                return NodePasswordRefusedError(step, node.name, said, node.password_file, audit_id)
+            return NodeRefusedError(step, node.name, said, audit_id)
         if reply.status in (401, 403):
             if certificate is not None:
-                return CertificateAloneRefusedError(step, reply.status, detail)
+                return CertificateAloneRefusedError(step, reply.status, detail, audit_id)
             token = self._token
             id_of_token = f' "{token.bootstrap.id}"' if token is not None and token.bootstrap is not None else ""
             return CredentialRefusedError(
-                step, reply.status, f"the token{id_of_token}: it is unknown, has expired, or was deleted", detail
+                step,
+                reply.status,
+                f"the token{id_of_token}: it is unknown, has expired, was deleted or revoked, its secret is wrong, or it is not "
+                "for the network of this machine, or not for agents",
+                detail,
+                audit_id,
             )
         return _refusal_without_credential(step, reply.status)
 
-    def _detail(self, body: bytes, node: NodeIdentity | None) -> str:
+    def _repeated(self, body: bytes, node: NodeIdentity | None) -> str:
         """Return what the server says, in one line; "" when it says nothing, or repeats a secret of this machine."""
         text = body[: 8 * MAX_DETAIL].decode("utf-8", "replace")
         try:
@@ -370,4 +393,4 @@ class Supervisor:
             known += [one for one in (self._token.password, bootstrap and bootstrap.secret) if one]
         if not text or any(one.reveal().decode("utf-8", "replace") in body.decode("utf-8", "replace") for one in known):
             return ""
-        return f" ({text})"
+        return text

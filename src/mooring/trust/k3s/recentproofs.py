@@ -36,6 +36,10 @@ class RecentProofs:
         while len(self._proofs) > MAX_PROOFS or next(iter(self._proofs.values()))[0] <= now:
             del self._proofs[next(iter(self._proofs))]
 
+    def has(self, uid: str, now: float) -> bool:
+        """Return whether some password was proven for the Secret a moment ago."""
+        return now < self._proofs.get(uid, (0.0, b""))[0]
+
     def take(self, uid: str, password: Secret, now: float) -> bool:
         """Return whether `password` was proven a moment ago, and forget it if so."""
         until, mac = self._proofs.get(uid, (0.0, b""))

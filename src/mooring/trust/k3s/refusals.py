@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from mooring.trust.auditid import explained_by
 from mooring.trust.discovery.errors import DiscoveryError
 
 
@@ -75,8 +76,10 @@ class CredentialRefusedError(DiscoveryError):
 
     code = "credential-refused"
 
-    def __init__(self, step: str, status: int, credential: str, detail: str) -> None:
-        super().__init__(f"{step}: the server answered {status}: it does not accept {credential}{detail}")
+    def __init__(self, step: str, status: int, credential: str, detail: str, audit_id: str = "") -> None:
+        super().__init__(
+            f"{step}: the server answered {status}: it does not accept {credential}{detail}{explained_by(audit_id)}"
+        )
 
 
 class CertificateAloneRefusedError(CredentialRefusedError):
@@ -84,27 +87,44 @@ class CertificateAloneRefusedError(CredentialRefusedError):
 
     code = "certificate-refused"
 
-    def __init__(self, step: str, status: int, detail: str) -> None:
+    def __init__(self, step: str, status: int, detail: str, audit_id: str = "") -> None:
         super().__init__(
             step,
             status,
             "the certificate of this machine",
             f"{detail}: the Node was deleted, the certificate was revoked, or the server no longer trusts its CA; give a valid "
             "token to join again (--token-file, --token or K3S_TOKEN)",
+            audit_id,
         )
 
 
 class NodeRefusedError(DiscoveryError):
-    """403 to a request that names a node and its password."""
+    """403 to a request that names a node, with the reason that the server gives; "" when it gives none."""
 
     code = "node-refused"
     final = True
 
-    def __init__(self, step: str, node_name: str, password_file: str, detail: str) -> None:
+    def __init__(self, step: str, node_name: str, reason: str, audit_id: str = "") -> None:
+        given = reason or (
+            "it gives no reason; the node password is wrong, or the name belongs to another machine, or the token is not for "
+            "this node name, or for no further machine"
+        )
+        super().__init__(f'{step}: the server answered 403 for the node "{node_name}": {given}{explained_by(audit_id)}')
+
+
+class NodePasswordRefusedError(NodeRefusedError):
+    """403 because the node password is not the one that the server keeps for the name."""
+
+    code = "node-password-refused"
+
+    def __init__(self, step: str, node_name: str, reason: str, password_file: str, audit_id: str = "") -> None:
         super().__init__(
-            f'{step}: the server answered 403 for the node "{node_name}"{detail}: the node password was rejected, because another '
-            f"machine has this name or {password_file} is not the file with which this machine joined; choose another name with "
-            f"--node-name or --with-node-id, or if the machine was reinstalled, run `kubectl delete node {node_name}`"
+            step,
+            node_name,
+            f"{reason}: another machine has this name, or {password_file} is not the file with which this machine joined; choose "
+            "another name with --node-name or --with-node-id. Only where the Node is that of this machine, which was installed "
+            f"again: run `kubectl delete node {node_name}`",
+            audit_id,
         )
 
 

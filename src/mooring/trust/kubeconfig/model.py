@@ -193,8 +193,12 @@ def address_entries(cluster: Cluster, others: Iterable[str]) -> tuple[Cluster, .
     return (cluster, *(Cluster(address_of(server), server, cluster.ca_pem) for server in others))
 
 
+CLUSTER_NAME = "kubernetes"
+"""Name of the cluster in admin.conf, as kubeadm writes it."""
+
+
 def user_kubeconfig(
-    server: str, ca_pem: bytes, user: User, cluster_name: str = "kubernetes", *, others: Iterable[str] = ()
+    server: str, ca_pem: bytes, user: User, cluster_name: str = CLUSTER_NAME, *, others: Iterable[str] = ()
 ) -> Kubeconfig:
     """Return one cluster, one user and the context `<user>@<cluster>`, as in admin.conf."""
     context = Context(f"{user.name}@{cluster_name}", cluster_name, user.name)

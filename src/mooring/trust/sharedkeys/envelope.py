@@ -1,6 +1,7 @@
 """Sealed keys: the form in which the keys of a cluster stand in the store.
 
     {"version": 2, "cluster": UUID, "generation": N, "fingerprint": HEX, "authorities": [PIN, …],
+     "names": [FILE, …],
      "sealed": {"nonce": …, "data": …},
      "wraps": [{"id": HEX, "n": N, "r": R, "p": P, "salt": …, "nonce": …, "key": …, "created": SECONDS, "until": SECONDS}, …]}
 
@@ -15,7 +16,8 @@ Rules kept here:
 * The tokens stand in the sealed part as well, in the order of their wraps: a server that opens the row with a former token learns
   the present one.
 * Version 1 has no times, and no tokens in the sealed part. It is read, and written back as it was until a token changes.
-* A row without `sealed` claims the store for one CA, whose keys are in the data directory of one server alone.
+* A row without `sealed` claims the store for one CA, whose keys are in the data directory of one server alone. `names` are the
+  files of these keys, so that a start notices when one is missing.
 * Every change of the keys counts `generation` up. The nonce is random: one data key serves for fewer than 2³² generations.
 """
 
@@ -32,7 +34,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.sharedkeys.keyset import KeySet
+from mooring.trust.sharedkeys.keyset import NAMES, KeySet
 
 KEY = "/mooring/bootstrap/keys"
 """Key of the row. It is outside of /registry, which the API serves."""
@@ -105,6 +107,8 @@ class Row:
     data: bytes = b""
     wraps: tuple[Wrap, ...] = ()
     version: int = VERSION
+    names: tuple[str, ...] = ()
+    """Files of the keys of a claim; empty for sealed keys, and for a claim from before they were recorded."""
 
     @property
     def is_sealed(self) -> bool:
@@ -114,7 +118,8 @@ class Row:
 
 def claim(cluster: str, keys: KeySet, generation: int = 1) -> Row:
     """Return a row that names the CA of a cluster and holds no keys."""
-    return Row(cluster, generation, keys.fingerprint, keys.authorities[:MAX_AUTHORITIES])
+    names = tuple(name for name in NAMES if name in keys.files)
+    return Row(cluster, generation, keys.fingerprint, keys.authorities[:MAX_AUTHORITIES], names=names)
 
 
 def seal(claimed: Row, keys: KeySet, terms: Sequence[TokenTerm], entropy: Entropy) -> tuple[Row, Secret]:
@@ -139,7 +144,7 @@ def reseal(row: Row, keys: KeySet, data_key: Secret, entropy: Entropy, after: in
 
 
 def _sealed(row: Row, keys: KeySet, terms: Sequence[TokenTerm], data_key: Secret, entropy: Entropy) -> Row:
-    named = replace(claim(row.cluster, keys, row.generation + 1), wraps=row.wraps, version=row.version)
+    named = replace(claim(row.cluster, keys, row.generation + 1), wraps=row.wraps, version=row.version, names=())
     nonce = entropy(_NONCE_BYTES)
     files = {name: one.reveal() for name, one in keys.files.items()}
     tokens = [_TermMessage(one.token.reveal(), one.created, one.until) for one in terms]
@@ -234,6 +239,7 @@ class _RowMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
     authorities: list[str]
     sealed: _SealedMessage | None = None
     wraps: list[_WrapMessage] = []
+    names: list[str] = []
 
 
 def encode(row: Row) -> bytes:
@@ -244,7 +250,8 @@ def encode(row: Row) -> bytes:
     ]
     sealed = _SealedMessage(row.nonce, row.data) if row.is_sealed else None
     authorities = list(row.authorities)
-    message = _RowMessage(row.version, row.cluster, row.generation, row.fingerprint, authorities, sealed, wraps)
+    names = list(row.names)
+    message = _RowMessage(row.version, row.cluster, row.generation, row.fingerprint, authorities, sealed, wraps, names)
     return msgspec.json.encode(message)
 
 
@@ -275,6 +282,7 @@ def decode(value: bytes) -> Row:
         sealed.data,
         wraps,
         version,
+        tuple(message.names),
     )
     if not _is_within_bounds(row):
         raise DamagedKeysError(problem)
@@ -292,6 +300,8 @@ def _is_within_bounds(row: Row) -> bool:
         and 0 < len(row.authorities) <= MAX_AUTHORITIES
         and len(row.wraps) <= MAX_WRAPS
         and row.is_sealed == bool(row.wraps)
+        and set(row.names) <= set(NAMES)
+        and not (row.is_sealed and row.names)
         and (not row.is_sealed or len(row.nonce) == _NONCE_BYTES)
         and all(_is_affordable(one) for one in row.wraps)
         and (row.version != _WITHOUT_TOKENS or not any(map(any, _times(row))))

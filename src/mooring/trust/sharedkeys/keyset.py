@@ -24,15 +24,17 @@ from mooring.secret import Secret
 from mooring.trust.discovery.pins import pin_of
 
 CA, CA_KEY = "ca.crt", "ca.key"
-CROSS_SIGNED, RETIRED = "cross-signed.crt", "retired-ca.crt"
+TOKEN_KEY, LINEAGE_KEY = "sa.key", "lineage.key"
+CROSS_SIGNED, RETIRED, DISTRUSTED = "cross-signed.crt", "retired-ca.crt", "distrusted-ca.crt"
 NAMES = (
     CA,
     CA_KEY,
     CROSS_SIGNED,
     RETIRED,
-    "sa.key",
+    DISTRUSTED,
+    TOKEN_KEY,
     "sa.pub",
-    "lineage.key",
+    LINEAGE_KEY,
     "lineage.pub",
     "rollover/old.key",
     "rollover/old.crt",
@@ -64,7 +66,9 @@ class KeySet:
         if missing := [name for name in (CA, CA_KEY) if name not in files]:
             raise ConfigError(f"{missing[0]} is missing")
         present = {name: files[name].reveal() for name in NAMES if name in files}
-        bundles = {name: _certificates(name, present.get(name, b"")) for name in (CA, CROSS_SIGNED, RETIRED)}
+        bundles = {
+            name: _certificates(name, present.get(name, b"")) for name in (CA, CROSS_SIGNED, RETIRED, DISTRUSTED)
+        }
         digest = hashlib.sha256()
         for name, data in present.items():
             public = _public_half(name, data) if name.endswith(".key") else data
@@ -89,7 +93,9 @@ def are_related(one: Iterable[str], other: Iterable[str]) -> bool:
 
 def _certificates(name: str, data: bytes) -> tuple[x509.Certificate, ...]:
     try:
-        return certificates(data) if data else ()
+        found = certificates(data) if data else ()
+        _pins(found)  # raises for a key that cannot be read, while the name of the file is known
+        return found
     except MooringError as error:
         raise ConfigError(f"{name}: {error}") from None
 

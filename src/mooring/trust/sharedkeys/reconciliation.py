@@ -2,7 +2,9 @@
 
 Rules kept here:
 * A CA in a data directory is replaced only by a later CA of the same cluster. A server with a CA of its own is refused, and the
-  error names both.
+  error names both. Files that are not those which agreed with the row are of the cluster only when one of their CAs is.
+* The keys of a cluster are made once. Where the store has a cluster, a missing key is taken from the sealed row, or the start is
+  refused.
 * The first row wins. Of several servers that start at once on an empty store, one stores its keys, and the others take them.
 * The store wins over a data directory that is behind it. A data directory wins over a store that was restored from an earlier
   backup.
@@ -12,12 +14,17 @@ Rules kept here:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from mooring.errors import ConfigError
 from mooring.trust.sharedkeys.envelope import Row
-from mooring.trust.sharedkeys.keyset import are_related
+from mooring.trust.sharedkeys.keyset import CA, CA_KEY, LINEAGE_KEY, TOKEN_KEY, are_related
+
+MADE_ONCE = (CA, CA_KEY, TOKEN_KEY, LINEAGE_KEY)
+"""Files that cannot be made again: machines, tokens and the lineage depend on them. The `.pub` files are made from the keys."""
+NEW_KEYS_FLAG = "--new-cluster-keys"
 
 
 class Action(Enum):
@@ -36,6 +43,8 @@ class Agreed:
     cluster: str = ""
     generation: int = 0
     fingerprint: str = ""
+    authorities: tuple[str, ...] = ()
+    """CAs of the row; empty when the data directory recorded it before they were kept."""
 
 
 NEVER = Agreed()
@@ -51,6 +60,22 @@ class OnDisk:
     authorities: tuple[str, ...] = ()
     fingerprint: str = ""
     agreed: Agreed = NEVER
+    missing: tuple[str, ...] = ()
+    """Files of MADE_ONCE that are not there."""
+    lost: tuple[str, ...] = ()
+    """Those of them that were there when the data directory last agreed with a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCluster:
+    """Cluster in a store without a row: another program, or an earlier version, filled it."""
+
+    authorities: tuple[str, ...] = ()
+    """Pins of the CAs that its objects name; empty when none does."""
+
+
+class MissingKeysError(ConfigError):
+    """Keys of the cluster in the store are not in the data directory."""
 
 
 def next_action(disk: OnDisk, row: Row | None) -> Action:
@@ -63,7 +88,8 @@ def next_action(disk: OnDisk, row: Row | None) -> Action:
             raise ConfigError(
                 f"this store belongs to the cluster of the CA {row.authorities[0]}, whose keys are in the data directory of its "
                 "first server alone: start that one with --server-token-file, which seals them in the store, then this one with "
-                "the same token"
+                f"the same token. If this is the first server, copy its pki/ back to {disk.place} from a backup; "
+                f"mooring init {NEW_KEYS_FLAG} makes new keys"
             )
         return Action.SEAL
     if not disk.authorities:
@@ -71,6 +97,13 @@ def next_action(disk: OnDisk, row: Row | None) -> Action:
     if disk.fingerprint == row.fingerprint:
         return Action.KEEP
     is_same_cluster, agreed = disk.agreed.cluster == row.cluster, disk.agreed.generation
+    if disk.lost and is_same_cluster and agreed > row.generation:
+        raise MissingKeysError(
+            f"{', '.join(disk.lost)} missing in {disk.place}, and the store has older keys, because it was restored from an "
+            "earlier backup: copy pki/ from another server or a backup, or move pki/ away to take the older keys"
+        )
+    if disk.lost:
+        return Action.TAKE
     if not is_same_cluster or not disk.fingerprint or agreed < row.generation:
         return Action.TAKE
     if agreed == row.generation and row.authorities[0] not in disk.authorities:
@@ -83,9 +116,63 @@ def next_action(disk: OnDisk, row: Row | None) -> Action:
 
 def check_cluster(disk: OnDisk, row: Row) -> None:
     """Raise ConfigError when the CA of a data directory is of another cluster than the row."""
-    if not disk.authorities or disk.agreed.cluster == row.cluster or are_related(disk.authorities, row.authorities):
+    if not disk.authorities or are_related(disk.authorities, row.authorities) or _has_agreed(disk, row.cluster):
         return
     raise ConfigError(
         f"the CA in {disk.place} is {disk.authorities[0]}, and the CA of the cluster in this store is {row.authorities[0]}: give "
         "the store of its own cluster, or, if this server is to join the other one, a new data directory (--data-dir)"
+    )
+
+
+def _has_agreed(disk: OnDisk, cluster: str) -> bool:
+    """Return whether the files are those with which the data directory agreed with a row of the cluster."""
+    agreed = disk.agreed
+    return agreed.cluster == cluster and (
+        disk.fingerprint == agreed.fingerprint or are_related(disk.authorities, agreed.authorities)
+    )
+
+
+def missing_keys(
+    disk: OnDisk, row: Row | None, stored: StoredCluster | None, unused: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Return the files of MADE_ONCE that the cluster in the store has, and the data directory has not.
+
+    `stored`: the cluster in a store without a row; None for an empty store. `unused`: files in place of which flags name others.
+    """
+    if row is not None:
+        wanted = row.names or MADE_ONCE
+    elif stored is not None:
+        wanted = (CA, CA_KEY, TOKEN_KEY)  # another program keeps no lineage
+    else:
+        return ()
+    return tuple(name for name in disk.missing if name in wanted and name not in unused)
+
+
+def check_complete(disk: OnDisk, row: Row | None, stored: StoredCluster | None, unused: Sequence[str] = ()) -> None:
+    """Raise MissingKeysError when keys of the cluster in the store are missing, which no start makes again."""
+    if missing := missing_keys(disk, row, stored, unused):
+        known = row.authorities if row is not None else stored.authorities if stored is not None else ()
+        whose = f"the cluster of the CA {known[0]}, which the store holds," if known else "the cluster in the store"
+        raise MissingKeysError(_missing(disk.place, missing, whose))
+
+
+def check_adoptable(disk: OnDisk, stored: StoredCluster, client_cas: Sequence[str] = ()) -> None:
+    """Raise ConfigError when the objects of a store without a row name CAs, and none of them is known here.
+
+    `client_cas`: further CAs that verify clients of this server.
+    """
+    if not stored.authorities or are_related((*disk.authorities, *client_cas), stored.authorities):
+        return
+    raise ConfigError(
+        f"the CA in {disk.place} is {disk.authorities[0]}, and the objects in this store are of a cluster with the CA "
+        f"{stored.authorities[0]}: copy the pki/ of that cluster there, or give the store of its own cluster. To go on with other "
+        f"keys, run mooring init {NEW_KEYS_FLAG} once: every machine then joins again"
+    )
+
+
+def _missing(place: str, names: Sequence[str], whose: str) -> str:
+    return (
+        f"{', '.join(names)} of {whose} {'is' if len(names) == 1 else 'are'} missing in {place}, and no other key can replace "
+        f"{'it' if len(names) == 1 else 'them'}: mount the volume that has pki/, or copy pki/ from a backup or another server. "
+        f"To make new keys, run mooring init {NEW_KEYS_FLAG} once, which locks out what depends on the old ones"
     )

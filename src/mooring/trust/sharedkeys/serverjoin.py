@@ -90,8 +90,11 @@ class ServerBootstrap:
     configuration: Mapping[str, Any]
 
 
-def parse_server_token(text: str | bytes) -> K3sToken:
-    """Return a server token with a hash, for user `server`. Raises ConfigError, which does not repeat it."""
+def parse_server_token(text: str | bytes, least: int = servertoken.MIN_SECRET) -> K3sToken:
+    """Return a server token with a hash, for user `server`. Raises ConfigError, which does not repeat it.
+
+    `least`: characters that its password must have.
+    """
     try:
         token = parse_token(text.strip())
     except TokenFormatError as error:
@@ -105,7 +108,7 @@ def parse_server_token(text: str | bytes) -> K3sToken:
     if token.username not in ("", SERVER):
         raise ConfigError("the server token must end with ::server:<secret>")
     assert token.password is not None  # every token without a bootstrap token has one
-    servertoken.parse_token(token.password.reveal())
+    servertoken.parse_token(token.password.reveal(), least)
     if not token.ca_hash:
         raise ConfigError(
             "this server token has no hash of the CA, without which anybody on the way could take it: give the whole token "

@@ -7,7 +7,7 @@ Rules kept here:
 * A bootstrap token is refused: it is made to be given away, and lives a day.
 * A password that begins with `K10` is refused, because k3s and Mooring read it as the whole form.
 * A token that is made here has 128 random bits. One that a person chose has MIN_SECRET characters at least; scrypt makes guesses of
-  it expensive (`envelope`).
+  it expensive (`envelope`). A cluster that comes from k3s may have a shorter one: `--allow-short-tokens` accepts it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from mooring.trust.k3s import token as k3s
 
 MIN_SECRET, MAX_SECRET = 16, 512
 """Characters. Whoever finds the secret has the key of the CA: 16 typed characters are the least that withstands guesses."""
+ANY_LENGTH = 1
+"""Least number of characters where another place judges the length, or `--allow-short-tokens` accepts what k3s does."""
 _RANDOM_BYTES = 16
 _PRINTABLE = re.compile(rb"[\x21-\x7e]+")
 
@@ -30,8 +32,11 @@ def generate_token(entropy: Callable[[int], bytes]) -> Secret:
     return Secret(entropy(_RANDOM_BYTES).hex())
 
 
-def parse_token(data: bytes) -> Secret:
-    """Return the password of a server token, as a file holds it. Raises ConfigError, which does not repeat it."""
+def parse_token(data: bytes, least: int = MIN_SECRET) -> Secret:
+    """Return the password of a server token, as a file holds it. Raises ConfigError, which does not repeat it.
+
+    `least`: characters that it must have.
+    """
     text = data.strip()
     try:
         token = k3s.parse_token(text)
@@ -47,11 +52,26 @@ def parse_token(data: bytes) -> Secret:
     if token.username not in ("", k3s.SERVER):
         raise ConfigError("the server token must end with ::server:<password>, or be the password alone")
     password = token.password or Secret(b"")
-    if not MIN_SECRET <= len(password.reveal()) <= MAX_SECRET or _PRINTABLE.fullmatch(password.reveal()) is None:
+    if not password or len(password.reveal()) > MAX_SECRET or _PRINTABLE.fullmatch(password.reveal()) is None:
         raise ConfigError(
-            f"a server token is one line of {MIN_SECRET} to {MAX_SECRET} printable ASCII characters without spaces"
+            f"a server token is one line of {least} to {MAX_SECRET} printable ASCII characters without spaces"
         )
+    check_length(password, "a server token", least)
     return password
+
+
+def is_short(token: Secret) -> bool:
+    """Return true for a token that `--allow-short-tokens` alone accepts."""
+    return len(token.reveal()) < MIN_SECRET
+
+
+def check_length(token: Secret, what: str, least: int = MIN_SECRET) -> None:
+    """Raise ConfigError for a token of fewer than `least` characters. `what` names it in the error."""
+    if len(token.reveal()) < least:
+        raise ConfigError(
+            f"{what} is one line of {least} to {MAX_SECRET} printable ASCII characters without spaces; --allow-short-tokens "
+            "accepts a shorter one, as k3s does"
+        )
 
 
 def _malformed(text: bytes, error: k3s.TokenFormatError) -> str:

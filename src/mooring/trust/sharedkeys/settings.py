@@ -8,9 +8,9 @@ from typing import ClassVar
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import TEXT
+from mooring.settings.kinds import BOOLEAN, TEXT
 from mooring.trust.httpsurl import https_url_problem
-from mooring.trust.sharedkeys.servertoken import parse_token
+from mooring.trust.sharedkeys.servertoken import ANY_LENGTH, MIN_SECRET, check_length, parse_token
 
 STORE, FILES = "store", "files"
 """Places of the shared keys: sealed in the store, or in files that an operator copies."""
@@ -30,7 +30,7 @@ def _server(text: str, key: str) -> str:
 
 def _token(text: str, key: str) -> Secret | None:
     try:
-        return parse_token(text.encode("utf-8", "surrogateescape")) if text else None
+        return parse_token(text.encode("utf-8", "surrogateescape"), ANY_LENGTH) if text else None
     except ConfigError as error:
         raise ConfigError(f"{key}: {error}") from None
 
@@ -72,7 +72,21 @@ class SharedKeysSettings(Settings):
         parse=_token,
     )
 
+    allow_short_tokens: bool = setting(
+        BOOLEAN,
+        default=False,
+        meaning="Accept a server token and an agent token of fewer than 16 characters, as k3s does, with a warning. A guess of "
+        "the server token opens the keys of the cluster: replace it by `mooring token rotate`.",
+    )
+
+    @property
+    def least_token_length(self) -> int:
+        """Characters that a server token or an agent token must have."""
+        return ANY_LENGTH if self.allow_short_tokens else MIN_SECRET
+
     def __post_init__(self) -> None:
-        """Raise ConfigError for two tokens."""
+        """Raise ConfigError for two tokens, and for one that is too short."""
+        if self.server_token is not None:
+            check_length(self.server_token, "server-token: a server token", self.least_token_length)
         if self.server_token_file and self.server_token:
             raise ConfigError("server-token-file: give the file or server-token, not both")

@@ -19,17 +19,31 @@ from mooring.clock import Clock
 @click.option(
     "--force", is_flag=True, help="Do not wait for machines with a certificate of the new CA: they have to join again."
 )
+@click.option(
+    "--compromised",
+    is_flag=True,
+    help="The key of the new CA is in other hands: neither CA vouches for the other any more.",
+)
 @request.wait_option
 @output_option("text", "name", "json", "yaml")
 @kubeconfig_option
 @cluster.timeout_option
-def abort(force: bool, wait: timedelta, output: str, kubeconfig: str, context_name: str, timeout: timedelta) -> None:
+def abort(
+    force: bool,
+    compromised: bool,
+    wait: timedelta,
+    output: str,
+    kubeconfig: str,
+    context_name: str,
+    timeout: timedelta,
+) -> None:
     """Go back to the old CA. This is possible until the old CA is retired.
 
     The new CA stays trusted until machines have replaced the certificates that it issued.
     """
 
     async def work(client: ClusterClient, clock: Clock) -> Obj:
-        return await request.ask(client, await request.read(client, clock, timeout), ABORTED, force=force)
+        rollover = await request.read(client, clock, timeout)
+        return await request.ask(client, rollover, ABORTED, force=force, compromised=compromised)
 
     request.run(kubeconfig, context_name, output, work, wait)

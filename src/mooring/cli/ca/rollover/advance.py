@@ -24,11 +24,24 @@ from mooring.errors import ConfigError
 
 @click.command("advance")
 @click.option("--force", is_flag=True, help="Do not wait for machines that are behind: they have to join again.")
+@click.option(
+    "--compromised",
+    is_flag=True,
+    help="The key of the old CA turned out to be in other hands: neither CA vouches for the other any more.",
+)
 @request.wait_option
 @output_option("text", "name", "json", "yaml")
 @kubeconfig_option
 @cluster.timeout_option
-def advance(force: bool, wait: timedelta, output: str, kubeconfig: str, context_name: str, timeout: timedelta) -> None:
+def advance(
+    force: bool,
+    compromised: bool,
+    wait: timedelta,
+    output: str,
+    kubeconfig: str,
+    context_name: str,
+    timeout: timedelta,
+) -> None:
     """Go on to the next phase: IssueNew, Drain, Retired.
 
     Retired is refused while machines would be locked out. They are named with the reason.
@@ -42,7 +55,7 @@ def advance(force: bool, wait: timedelta, output: str, kubeconfig: str, context_
             raise ConfigError(f"there is no next phase: the rollover {state}; see mooring ca rollover status")
         if phase == RETIRED:
             _check_machines(rollover, force)
-        return await request.ask(client, rollover, phase, force=force)
+        return await request.ask(client, rollover, phase, force=force, compromised=compromised)
 
     request.run(kubeconfig, context_name, output, work, wait)
 

@@ -20,6 +20,7 @@ from mooring.cli.options.flags import DURATION
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
+from mooring.client.serverversion import check_is_mooring
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError, NotFoundError, PeerError
 
@@ -39,19 +40,31 @@ wait_option = click.option(
 Work = Callable[[ClusterClient, Clock], Awaitable[Obj]]
 
 
+async def check_server(client: ClusterClient) -> None:
+    """Raise NotMooringError for another API server, whose CA Mooring did not make."""
+    await check_is_mooring(
+        client,
+        "replaces its own CA. The CA of that cluster belongs to the program that made it, such as kubeadm: replace it as its "
+        "documentation says",
+    )
+
+
 async def read(client: ClusterClient, clock: Clock, limit: timedelta) -> Obj:
-    """Return the rollover. Raises ConfigError when there is none."""
+    """Return the rollover. Raises ConfigError when there is none, NotMooringError for another API server."""
+    await check_server(client)
     try:
         return await cluster.retry(lambda: client.get(PLURAL, SINGLETON), clock, limit)
     except NotFoundError:
         raise ConfigError("no rollover of the CA is under way; begin one with mooring ca rollover start") from None
 
 
-async def ask(client: ClusterClient, rollover: Obj, phase: str, *, force: bool) -> Obj:
+async def ask(client: ClusterClient, rollover: Obj, phase: str, *, force: bool, compromised: bool = False) -> Obj:
     """Ask for a phase of the rollover that was read. Raises ConflictError when it changed meanwhile."""
     spec = {**spec_of(rollover), "phase": phase}
     if force:
         spec["force"] = phase
+    if compromised:
+        spec["compromised"] = True
     return await client.update(PLURAL, {**rollover, "spec": spec})
 
 

@@ -35,6 +35,7 @@ def start(
     """
 
     async def work(client: ClusterClient, clock: Clock) -> Obj:
+        await request.check_server(client)
         try:
             found = await cluster.retry(lambda: client.get(request.PLURAL, SINGLETON), clock, timeout)
         except NotFoundError:

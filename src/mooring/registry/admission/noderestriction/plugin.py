@@ -2,6 +2,8 @@
 
 Rules kept here (docs/protocol/certificate-signing-requests.md#admission, docs/protocol/node-authorization.md#noderestriction), for
 users in the group system:nodes:
+* Every kind: no change of finalizers, on create neither. With one on its Node a machine would decide when its membership ends. An
+  owner that a node adds is its own Node, and does not block its deletion.
 * Node: its own only, and no change of taints or owner references. Of the labels in Kubernetes' own domains it may set only those
   that a kubelet reports about itself, never node-restriction labels.
 * Lease: its own in kube-node-lease only. CSINode: its own only.
@@ -64,6 +66,26 @@ class NodeRestriction:
         check = _CHECKS.get(request.resource)
         if check is not None:
             check(request, node)
+        _metadata(request, node)
+
+
+def _metadata(request: AdmissionRequest, node: str) -> None:
+    """Refuse changes of finalizers, and owners other than the Node itself."""
+    if request.new is None:
+        return
+    new = request.new.get("metadata") or {}
+    old = request.old["metadata"] if request.old is not None else {}
+    if (new.get("finalizers") or []) != (old.get("finalizers") or []):
+        raise request.forbidden(f'node "{node}" is not allowed to modify finalizers')
+    before = old.get("ownerReferences") or []
+    for reference in new.get("ownerReferences") or ():
+        if reference not in before and not _is_own_node(reference, node):
+            raise request.forbidden(f'node "{node}" is not allowed to set an owner other than its own Node')
+
+
+def _is_own_node(reference: Obj, node: str) -> bool:
+    owner = (reference.get("apiVersion"), reference.get("kind"), reference.get("name"))
+    return owner == ("v1", "Node", node) and not reference.get("blockOwnerDeletion")
 
 
 def _node(request: AdmissionRequest, node: str) -> None:
@@ -81,13 +103,13 @@ def _node(request: AdmissionRequest, node: str) -> None:
             else "update configSource to a new non-nil configSource"
         )
         raise request.forbidden(f'node "{node}" is not allowed to {action}')
-    if old is not None:
-        if ((new.get("spec") or {}).get("taints") or []) != ((old.get("spec") or {}).get("taints") or []):
-            raise request.forbidden(f'node "{node}" is not allowed to modify taints')
-        if (new["metadata"].get("ownerReferences") or []) != (old["metadata"].get("ownerReferences") or []):
-            raise request.forbidden(f'node "{node}" is not allowed to modify ownerReferences')
-    before = (old["metadata"].get("labels") or {}) if old is not None else {}
-    refused = forbidden_labels(before, new["metadata"].get("labels") or {})
+    before = old["metadata"].get("ownerReferences") if old is not None else None
+    if (new["metadata"].get("ownerReferences") or []) != (before or []):
+        raise request.forbidden(f'node "{node}" is not allowed to modify ownerReferences')
+    if old is not None and _taints(new) != _taints(old):
+        raise request.forbidden(f'node "{node}" is not allowed to modify taints')
+    labels = (old["metadata"].get("labels") or {}) if old is not None else {}
+    refused = forbidden_labels(labels, new["metadata"].get("labels") or {})
     if refused:
         problem = (
             "is not allowed to modify labels"
@@ -95,6 +117,11 @@ def _node(request: AdmissionRequest, node: str) -> None:
             else f'node "{node}" is not allowed to set the following labels'
         )
         raise request.forbidden(f"{problem}: {', '.join(refused)}")
+
+
+def _taints(node: Obj) -> list[Obj]:
+    taints: list[Obj] = (node.get("spec") or {}).get("taints") or []
+    return taints
 
 
 def forbidden_labels(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:

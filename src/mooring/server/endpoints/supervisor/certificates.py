@@ -3,6 +3,8 @@
 Rules kept here (docs/protocol/k3s.md#certificates, docs/adr/0052-certificates-of-k3s-agents.md):
 * The request of the machine is verified with its own key, and nothing but this key is used. What is no such request is 400. There
   is no key of the server that a client without a request would get.
+* The certificates of kube-proxy and of k3s's controller, whose users all machines share, are bound to a machine: it offers the
+  client certificate of its kubelet.
 * The two certificates of a kubelet need the name of a node and its password, as headers. A node asks for itself only, and only
   while its Node exists.
 * The handler writes a CertificateSigningRequest as the user, with what the server states about it, and waits until the controllers
@@ -30,7 +32,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from mooring.api.certificates.conditions import APPROVED, DENIED, FAILED, conditions_of
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
-from mooring.api.mooring.membership import has_ended
+from mooring.api.mooring.membership import has_ended, is_terminating
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.view import Views
 from mooring.apimachinery.names import dns1123_subdomain_errors
@@ -71,6 +73,7 @@ from mooring.pki.x509.supervisorsigners import (
 from mooring.registry.store import Registry
 from mooring.secret import Secret
 from mooring.server.endpoints.supervisor.nodepasswords import NodePasswords
+from mooring.server.endpoints.unsettled import refuse_unsettled
 from mooring.server.requestcontext import Context
 from mooring.server.response.render import content_type
 from mooring.server.transport.http import Request, Response
@@ -128,6 +131,12 @@ class _Wanted:
     attested: Mapping[str, tuple[str, ...]]
 
 
+def refuse_guesses(context: Context, issuing: NodeCertificates) -> None:
+    """Refuse a request of a source that guesses node passwords. Raises TooManyRequestsError."""
+    name = context.request.header(headers.NODE_NAME.encode()).lower()
+    issuing.passwords.refuse_guesses(name, context.request.connection.network)
+
+
 async def certificate(context: Context, issuing: NodeCertificates) -> Response:
     """Answer with the certificate and the CAs behind it, as PEM. Raises ApiError."""
     try:
@@ -145,9 +154,12 @@ async def _issued_chain(context: Context, issuing: NodeCertificates) -> bytes:
     registry = issuing.registry
     if not registry.ready or not await registry.fresh():
         raise ServiceUnavailableError("runtime core not ready")
+    refuse_unsettled(registry.views)
     attested: dict[str, tuple[str, ...]] = {CREDENTIAL: (context.outcome.authenticator,)}
     if node is not None:
         attested |= await _verified_node(context, issuing, node, signer)
+    else:
+        attested[NODE_NAME] = (_machine(context),)
     wanted = _wanted(context.user, signer, request_pem, parsed, attested)
     context.annotations["supervisor.mooring.dev/request"] = context.created = wanted.name
     try:
@@ -157,6 +169,8 @@ async def _issued_chain(context: Context, issuing: NodeCertificates) -> bytes:
         raise ServiceUnavailableError(
             f"the certificate request {wanted.name} was not decided within {WAIT_SECONDS:.0f} s; ask again"
         ) from None
+    await context.confirm()  # the request waited for its decision, or met one of before
+    refuse_unsettled(registry.views)
     (leaf,) = pem.certificates(found)[:1]
     context.annotations[ISSUED_CREDENTIAL_ID] = f"X509SHA256={leaf.fingerprint(SHA256()).hex()}"
     return pem.certificates_pem([leaf, *issuing.chain_for(signer)])
@@ -225,11 +239,12 @@ async def _verified_node(
     context: Context, issuing: NodeCertificates, node: _Node, signer: str
 ) -> dict[str, tuple[str, ...]]:
     """Return what the server states about a node. Raises UnauthorizedError, and what the password raises."""
-    if node.is_own and issuing.registry.views["nodes"].get(node.name) is None:
+    present = issuing.registry.views["nodes"].get(node.name) if node.is_own else None
+    if node.is_own and (present is None or is_terminating(present)):
         context.why = "the Node of this certificate does not exist"
         raise UnauthorizedError(message="unable to verify node identity: join with a valid token")
     uid = await issuing.passwords.verified(
-        node.name, node.password, context.user.username, context.request.connection.network
+        node.name, node.password, context.user.username, context.request.connection.network, context.standing
     )
     stated: dict[str, tuple[str, ...]] = {NODE_NAME: (node.name,)}
     if uid:
@@ -237,6 +252,19 @@ async def _verified_node(
     if signer == K3S_KUBELET_SERVING and node.addresses:
         stated[NODE_IP] = node.addresses
     return stated
+
+
+def _machine(context: Context) -> str:
+    """Return the name of the machine for which a certificate of a shared user is requested. Raises ForbiddenError.
+
+    Agents offer the client certificate of their kubelet from its issue on. A token is shared, and proves no machine.
+    """
+    user = context.user
+    if user.username.startswith(NODE_PREFIX) and NODES in user.groups:
+        return user.username.removeprefix(NODE_PREFIX)
+    raise ForbiddenError(
+        "this certificate is bound to a machine: request the client certificate of the kubelet first, and offer it in this request"
+    )
 
 
 def _wanted(
@@ -280,7 +308,15 @@ async def _create(registry: Registry, context: Context, wanted: _Wanted) -> None
             "usages": list(wanted.usages),
         },
     }
-    change = Change(context.user, context.received, source=context.request.connection.address, attested=wanted.attested)
+    change = Change(
+        context.user,
+        context.received,
+        source=context.request.connection.address,
+        attested=wanted.attested,
+        certificate=context.outcome.certificate,
+        gate=context.standing,
+        writer="supervisor",
+    )
     try:
         await registry.create(_CSRS, "", csr, change, WriteOptions())
     except AlreadyExistsError:
@@ -292,7 +328,8 @@ async def _delete(registry: Registry, csr: Obj, context: Context) -> None:
     metadata = csr["metadata"]
     options = DeleteOptions(uid=metadata["uid"], resource_version=metadata["resourceVersion"])
     try:
-        await registry.delete(_CSRS, "", metadata["name"], options, Change(context.user, context.received))
+        change = Change(context.user, context.received, gate=context.standing, writer="supervisor")
+        await registry.delete(_CSRS, "", metadata["name"], options, change)
     except (ConflictError, NotFoundError):
         await registry.fresh()
 

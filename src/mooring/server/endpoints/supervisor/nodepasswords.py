@@ -23,10 +23,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from mooring.api.kind import Change
+from mooring.api.kind import Change, Gate
 from mooring.api.kinds import BY_PLURAL
+from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.apimachinery.options import WriteOptions
 from mooring.apimachinery.schema import Obj
+from mooring.authn.guesses import GuessLimiter
 from mooring.clock import Clock, rfc3339
 from mooring.controllers.certificates.nameownership import password_objection
 from mooring.controllers.certificates.tokenlimits import join_refusal
@@ -37,8 +39,9 @@ from mooring.errors import (
     MooringError,
     ServiceUnavailableError,
     TooManyRequestsError,
+    UnauthorizedError,
 )
-from mooring.identity import MASTERS, UserInfo
+from mooring.identity import API_SERVER, MASTERS, UserInfo
 from mooring.registry.store import Registry
 from mooring.secret import Secret
 from mooring.trust.k3s.nodepassword import (
@@ -59,6 +62,15 @@ THREADS = 2
 MAX_PER_SOURCE = 8
 """Computations of one source that run or wait: of the ten places for changes two are left to other sources, which wait for less
 than half a second. Machines of a site that start together would otherwise be sent away for five seconds, again and again."""
+WRONG_OF_NAME, WRONG_OF_NAME_PER_SECOND = 5, 0.2
+"""Wrong passwords of one source for one name, and how fast it may give more: a machine that was installed again asks every five to
+ten seconds, and is told each time what to do."""
+WRONG_OF_SOURCE, WRONG_OF_SOURCE_PER_SECOND = 20, 0.5
+"""Wrong passwords of one source for all names. Each costs a tenth of a second of a core; sixteen sources that do nothing else keep
+less than half of the threads busy, and one of the ten places for changes."""
+MAX_PER_NAME = 2
+"""Passwords of one name that are compared at a time: a machine asks one after the other. Sources that guess the password of one
+machine delay this machine, and no other."""
 RETRY_SECONDS = 5.0
 """k3s's interval between attempts to store a password that was let through."""
 MAX_DEFERRED = 64
@@ -66,13 +78,18 @@ MAX_DEFERRED = 64
 MAX_ATTEMPTS = 720
 """Attempts for one password: an hour."""
 
-_USER = UserInfo("system:apiserver", groups=(MASTERS,))
+_GUESSES = "too many wrong passwords of this node, or of your network; ask again in some seconds"
+_USER = UserInfo(API_SERVER, groups=(MASTERS,))
 _SECRETS, _EVENTS = BY_PLURAL["secrets"], BY_PLURAL["events"]
 T = TypeVar("T")
 
 
 class WrongPasswordError(ForbiddenError):
     """The password is not the one that was stored for the name."""
+
+
+class UnreadableNameError(ServiceUnavailableError):
+    """What is recorded about the name cannot be read, so that it may be another machine's. `fail_open` does not let it through."""
 
 
 class NodePasswords:
@@ -96,6 +113,9 @@ class NodePasswords:
         self._threads = ThreadPoolExecutor(max(1, THREADS // workers), thread_name_prefix="node-password")
         self._most = max(1, MAX_PER_SOURCE // workers)
         self._computing: Counter[str] = Counter()
+        self._comparing: Counter[str] = Counter()
+        self._wrong_of_name = GuessLimiter(WRONG_OF_NAME, WRONG_OF_NAME_PER_SECOND)
+        self._wrong_of_source = GuessLimiter(WRONG_OF_SOURCE, WRONG_OF_SOURCE_PER_SECOND)
         self._deferred: dict[str, asyncio.Task[None]] = {}
 
     async def close(self) -> None:
@@ -106,14 +126,15 @@ class NodePasswords:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def verified(self, node: str, password: Secret, username: str, source: str) -> str:
+    async def verified(self, node: str, password: Secret, username: str, source: str, gate: Gate | None = None) -> str:
         """Return the uid of the Secret against which a password was verified; "" for one that `fail_open` lets through.
 
-        `source`: network of the client. Raises ForbiddenError, ServiceUnavailableError, TooManyRequestsError.
+        `source`: network of the client. `gate`: judges the credential of the request when a password is stored.
+        Raises ForbiddenError, ServiceUnavailableError, TooManyRequestsError.
         """
         try:
-            return await self._ensured(node, password, username, source)
-        except (ForbiddenError, TooManyRequestsError):
+            return await self._ensured(node, password, username, source, gate)
+        except (ForbiddenError, TooManyRequestsError, UnauthorizedError, UnreadableNameError):
             raise
         except MooringError as error:
             if not self._fail_open:
@@ -123,11 +144,13 @@ class NodePasswords:
             self._defer(node, password, error)
             return ""
 
-    async def _ensured(self, node: str, password: Secret, username: str, source: str) -> str:
+    async def _ensured(self, node: str, password: Secret, username: str, source: str, gate: Gate | None = None) -> str:
         """Store the first password of a node, or compare a later one. `username`: "" when the user may have the name."""
         secret = self._stored(node)
         if secret is None:
             views = self._registry.views
+            if any(views[plural].problem(node) for plural in (IDENTITIES, "nodes")):
+                raise UnreadableNameError(f"what is recorded about node {node} cannot be read now; ask again later")
             refusal = (
                 (password_objection(node, username, views) or join_refusal(username, node, views)) if username else ""
             )
@@ -135,7 +158,7 @@ class NodePasswords:
                 raise ForbiddenError(refusal)
             hashed = await self._compute(source, partial(hash_password, password, self._entropy(SALT_BYTES)))
             try:
-                change = Change(_USER, self._clock.now())
+                change = Change(_USER, self._clock.now(), gate=gate, writer="node-passwords")
                 stored = await self._registry.create(
                     _SECRETS, NAMESPACE, new_secret(node, hashed), change, WriteOptions()
                 )
@@ -161,16 +184,45 @@ class NodePasswords:
                 f"the Secret {NAMESPACE}/{name} holds no password that can be verified ({error}); delete it, and the next "
                 "password is stored"
             ) from None
-        if not await self._compute(source, partial(hashed.matches, password)):
+        if self._is_guessing(node, source):
+            raise TooManyRequestsError(_GUESSES)
+        if not await self._compare(node, source, partial(hashed.matches, password)):
+            now = self._clock.monotonic()
+            self._wrong_of_name.failed(f"{source} {node}", now)
+            self._wrong_of_source.failed(source, now)
             raise WrongPasswordError(
                 f"unable to verify password for node {node}: it is not the one that was stored first; if the machine was installed "
-                f"again, delete its Node or the Secret {NAMESPACE}/{secret_name(node)}"
+                f"again, delete its Node, or without one its NodeIdentity, or the Secret {NAMESPACE}/{secret_name(node)}"
             )
         self._proofs.add(uid, password, self._clock.monotonic())
         return uid
 
+    def refuse_guesses(self, node: str, source: str) -> None:
+        """Raise TooManyRequestsError for a source whose password would not be computed. For requests that hold nothing yet."""
+        secret = self._stored(node) if self._is_guessing(node, source) else None
+        if secret is not None and not self._proofs.has(str(secret["metadata"]["uid"]), self._clock.monotonic()):
+            raise TooManyRequestsError(_GUESSES)
+
+    def _is_guessing(self, node: str, source: str) -> bool:
+        """Return true for a source whose password is not computed, because too many of its last ones were wrong, or too many
+        passwords of this name are being compared."""
+        if self._comparing[node] >= MAX_PER_NAME:
+            return True
+        now = self._clock.monotonic()
+        return self._wrong_of_name.exhausted(f"{source} {node}", now) or self._wrong_of_source.exhausted(source, now)
+
     def _stored(self, node: str) -> Obj | None:
         return self._registry.views["secrets"].get(secret_name(node), NAMESPACE)
+
+    async def _compare(self, node: str, source: str, work: Callable[[], bool]) -> bool:
+        """Run the comparison with the password of a node. Raises TooManyRequestsError."""
+        self._comparing[node] += 1
+        try:
+            return await self._compute(source, work)
+        finally:
+            self._comparing[node] -= 1
+            if not self._comparing[node]:
+                del self._comparing[node]
 
     async def _compute(self, source: str, work: Callable[[], T]) -> T:
         """Run `work` in a thread. Raises TooManyRequestsError for a source that has enough of them."""
@@ -226,6 +278,7 @@ class NodePasswords:
             "count": 1,
         }
         try:
-            await self._registry.create(_EVENTS, "default", event, Change(_USER, now), WriteOptions())
+            change = Change(_USER, now, writer="node-passwords")
+            await self._registry.create(_EVENTS, "default", event, change, WriteOptions())
         except (ApiError, MooringError) as error:
             log.warning("supervisor: no Event about node %s: %s", node, type(error).__name__)

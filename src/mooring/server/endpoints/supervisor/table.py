@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from mooring.server.endpoints.supervisor.agents import agent_config, apiservers, ca_bundle, ping, readiness
-from mooring.server.endpoints.supervisor.certificates import certificate
+from mooring.server.endpoints.supervisor.certificates import certificate, refuse_guesses
 from mooring.server.endpoints.supervisor.operators import (
     ca_replacement,
     encryption_change,
@@ -52,6 +52,8 @@ class Route(Generic[N]):
     """Returns the parts that `serve` gets."""
     methods: tuple[str, ...] = ("GET", "HEAD")
     max_body: int = MAX_AGENT_BODY
+    screen: Callable[[Context, N], None] | None = None
+    needs_machine: bool = False
 
 
 ROUTES: tuple[Route[Any], ...] = (
@@ -61,10 +63,38 @@ ROUTES: tuple[Route[Any], ...] = (
     Route(paths.CLIENT_CA, Access.AGENT, ca_bundle, lambda services: services.client_ca),
     Route(paths.SERVER_CA, Access.AGENT, ca_bundle, lambda services: services.server_ca),
     Route(paths.APISERVERS, Access.AGENT, apiservers, lambda services: services.apiservers),
-    Route(paths.SERVING_KUBELET, Access.AGENT, certificate, lambda services: services.certificates, _CERTIFICATE),
-    Route(paths.CLIENT_KUBELET, Access.AGENT, certificate, lambda services: services.certificates, _CERTIFICATE),
-    Route(paths.CLIENT_KUBE_PROXY, Access.AGENT, certificate, lambda services: services.certificates, _CERTIFICATE),
-    Route(paths.CLIENT_CONTROLLER, Access.AGENT, certificate, lambda services: services.certificates, _CERTIFICATE),
+    Route(
+        paths.SERVING_KUBELET,
+        Access.AGENT,
+        certificate,
+        lambda services: services.certificates,
+        _CERTIFICATE,
+        screen=refuse_guesses,
+    ),
+    Route(
+        paths.CLIENT_KUBELET,
+        Access.AGENT,
+        certificate,
+        lambda services: services.certificates,
+        _CERTIFICATE,
+        screen=refuse_guesses,
+    ),
+    Route(
+        paths.CLIENT_KUBE_PROXY,
+        Access.AGENT,
+        certificate,
+        lambda services: services.certificates,
+        _CERTIFICATE,
+        needs_machine=True,
+    ),
+    Route(
+        paths.CLIENT_CONTROLLER,
+        Access.AGENT,
+        certificate,
+        lambda services: services.certificates,
+        _CERTIFICATE,
+        needs_machine=True,
+    ),
     Route(paths.READYZ, Access.AGENT, readiness, lambda services: services.ready),
     Route(paths.CONNECT, Access.NODE, connect, lambda services: services.tunnels, methods=("GET",)),
     Route(paths.ENCRYPT_STATUS, Access.SERVER, encryption_state, lambda services: services.encryption),
@@ -79,7 +109,16 @@ ROUTES: tuple[Route[Any], ...] = (
 def routes(services: SupervisorServices) -> Callable[[str], Supervised | None]:
     """Return the function that finds the route of a path."""
     exact = {
-        row.path: Supervised(row.path, row.access, row.methods, _handler(row, services), row.max_body) for row in ROUTES
+        row.path: Supervised(
+            row.path,
+            row.access,
+            row.methods,
+            _handler(row, services),
+            row.max_body,
+            _screen(row, services),
+            row.needs_machine,
+        )
+        for row in ROUTES
     }
 
     def find(path: str) -> Supervised | None:
@@ -90,3 +129,8 @@ def routes(services: SupervisorServices) -> Callable[[str], Supervised | None]:
 
 def _handler(row: Route[Any], services: SupervisorServices) -> Callable[[Context], Awaitable[Response]]:
     return lambda context: row.serve(context, row.needs(services))
+
+
+def _screen(row: Route[Any], services: SupervisorServices) -> Callable[[Context], None] | None:
+    screen = row.screen
+    return None if screen is None else lambda context: screen(context, row.needs(services))

@@ -4,8 +4,10 @@ Rules kept here:
 * Header bytes, unread and discarded body bytes, the time that headers may take, and idle time are bounded.
 * Requests of a connection are answered one after another, in order. Nothing is read while one waits for another.
 * Bytes after a request that asks for an upgrade are kept until the reply is known: after a 101 they belong to the new protocol,
-  after any other reply they are the next request. Such a request may have no body, because httptools would leave the body among
-  these bytes, and it would be read as a request.
+  after any other reply they are the next request. When there are many, the server stops reading. Such a request may have no body,
+  because httptools would leave the body among these bytes, and it would be read as a request.
+* When the server stops, the next reply says that the connection ends, and a client is not cut off in the middle of its work: its
+  connection is closed once it was silent for `KEPT_SECONDS`. No request is lost unless it crosses such a close.
 * Waiting requests and incomplete headers count as memory that the client makes the server hold
   (`mooring.server.transport.heldbytes`).
 * A request sets no timer. The idle timer runs on while requests arrive and is checked when it fires; the header timer is set only
@@ -25,11 +27,15 @@ from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.server.transport.http import (
     HEADER_SECONDS,
     IDLE_SECONDS,
+    KEPT_SECONDS,
     LINGER_SECONDS,
     MAX_HEADER_BYTES,
     MAX_HEADERS,
     Application,
     Header,
+    header_bytes,
+    is_host,
+    is_known_encoding,
     read_target,
 )
 from mooring.server.transport.http1.exchange import Exchange
@@ -58,7 +64,8 @@ class Http1Connection(ApplicationProtocol):
 
     __slots__ = (
         "_after_upgrade", "_application", "_counted", "_discarded", "_drained", "_header_bytes", "_headers", "_idle",
-        "_idle_since", "_in_headers", "_is_paused", "_parser", "_target", "_timer", "exchanges", "loop", "transport", "writer",
+        "_idle_since", "_in_headers", "_is_paused", "_parser", "_refusal", "_target", "_timer", "exchanges", "loop",
+        "transport", "writer",
     )  # fmt: skip
 
     def __init__(self, application: Application) -> None:
@@ -78,6 +85,7 @@ class Http1Connection(ApplicationProtocol):
         self._idle: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._idle_since = 0.0
+        self._refusal = b""
 
     def connection_made(self, transport: TlsTransport) -> None:  # type: ignore[override]  # what the listener gives
         self.transport = transport
@@ -94,15 +102,18 @@ class Http1Connection(ApplicationProtocol):
         if isinstance(self.writer, UpgradedWriter):
             self.writer.received(data)
             return
+        if self._refusal:
+            return  # nothing after a refused request is served
         self._header_bytes += len(data)
         if self._after_upgrade is None:
             self._parse(data)
         else:
             self._after_upgrade += data
+            self.regulate()
         if self._counted or self._header_bytes > SMALL_HEADERS:
             counted, self._counted = self._counted, self._header_bytes
             self.transport.hold(self._counted - counted)
-        if self._header_bytes > MAX_HEADER_BYTES:
+        if self._header_bytes > MAX_HEADER_BYTES and self._after_upgrade is None:
             self._refuse_headers()
         elif self._in_headers and self._timer is None:
             self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
@@ -113,7 +124,7 @@ class Http1Connection(ApplicationProtocol):
         except HttpParserUpgrade as upgrade:
             self._after_upgrade = bytearray(data[upgrade.args[0] :])
         except HttpParserError:
-            self.refuse(b"400 Bad Request")
+            self._refuse_in_turn(b"400 Bad Request")
 
     def on_message_begin(self) -> None:
         self._headers = []
@@ -135,16 +146,18 @@ class Http1Connection(ApplicationProtocol):
         headers, self._headers = self._headers, []
         parser = self._parser
         version: str = parser.get_http_version()
-        if len(headers) > MAX_HEADERS:
+        if len(headers) > MAX_HEADERS or len(self._target) + header_bytes(headers) > MAX_HEADER_BYTES:
             self._refuse_headers()
         elif version not in _VERSIONS:
-            self.refuse(b"505 HTTP Version Not Supported")
+            self._refuse_in_turn(b"505 HTTP Version Not Supported")
+        elif not is_known_encoding(headers):
+            self._refuse_in_turn(b"501 Not Implemented")
         elif not _names_one_host(headers, version) or (parser.should_upgrade() and _has_body(headers)):
-            self.refuse(b"400 Bad Request")
+            self._refuse_in_turn(b"400 Bad Request")
         target = read_target(self._target)
         if target is None:
-            self.refuse(b"400 Bad Request")
-        if target is None or self.transport.is_closing():
+            self._refuse_in_turn(b"400 Bad Request")
+        if target is None or self._refusal or self.transport.is_closing():
             return
         is_last = version == "1.0" or not parser.should_keep_alive()
         exchange = Exchange(self, parser.get_method().decode(), target, headers, is_last)
@@ -161,7 +174,7 @@ class Http1Connection(ApplicationProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._header_bytes = 0
-        if self.exchanges:
+        if self.exchanges and not self._refusal:
             self.exchanges[-1].arrived(body)
             self.regulate()
             return
@@ -172,13 +185,18 @@ class Http1Connection(ApplicationProtocol):
 
     def on_message_complete(self) -> None:
         self._stop_timer()
-        if self.exchanges:
+        if self.exchanges and not self._refusal:
             self.exchanges[-1].ended()
 
     def regulate(self) -> None:
-        """Pause reading while one request waits for another, or while too much of a body is unread; else resume."""
+        """Pause reading while one request waits for another, or while too much of a body or behind an upgrade is unread; else
+        resume."""
         waiting = self.exchanges
-        is_paused = len(waiting) > 1 or (bool(waiting) and waiting[0].unread > MAX_UNREAD)
+        is_paused = (
+            len(waiting) > 1
+            or (bool(waiting) and waiting[0].unread > MAX_UNREAD)
+            or len(self._after_upgrade or b"") > MAX_UNREAD
+        )
         if is_paused != self._is_paused:
             self._is_paused = is_paused
             if is_paused:
@@ -201,6 +219,8 @@ class Http1Connection(ApplicationProtocol):
         self.regulate()
         if self.exchanges:
             self._start(self.exchanges[0])
+        elif self._refusal:
+            self.refuse(self._refusal)
         elif self._after_upgrade is not None:
             self.data_received(self._take_after_upgrade())
 
@@ -218,6 +238,7 @@ class Http1Connection(ApplicationProtocol):
     def _take_after_upgrade(self) -> bytes:
         data, self._after_upgrade = bytes(self._after_upgrade or b""), None
         self._header_bytes = 0
+        self.regulate()
         return data
 
     def upgraded(self, writer: UpgradedWriter) -> None:
@@ -226,7 +247,23 @@ class Http1Connection(ApplicationProtocol):
         writer.received(self._take_after_upgrade())
 
     def _refuse_headers(self) -> None:
-        self.refuse(b"431 Request Header Fields Too Large")
+        self._refuse_in_turn(b"431 Request Header Fields Too Large")
+
+    def _refuse_in_turn(self, status: bytes) -> None:
+        """Refuse what is being received, after the replies to the requests before it (RFC 9112 9.3.2), and serve nothing after it.
+
+        A reply that has begun is cut off instead: it may go on for hours.
+        """
+        self._stop_timer()
+        self._in_headers = False
+        before = self.exchanges
+        if before and not before[-1].is_whole and len(before) > 1:  # its own body is what is refused
+            before[-1].hold(-before[-1].held)
+            del before[-1]
+        if before and before[0].is_whole and not before[0].is_started:
+            self._refusal = self._refusal or status
+        else:
+            self.refuse(status)
 
     def refuse(self, status: bytes) -> None:
         """Reply with an empty body, and close."""
@@ -259,16 +296,31 @@ class Http1Connection(ApplicationProtocol):
         if drained is not None:
             drained.set_result(None)
 
+    @property
+    def is_leaving(self) -> bool:
+        """True when the reply that begins now is the last one: the server stops, and no other request has arrived."""
+        return self._application.is_leaving and len(self.exchanges) == 1
+
+    def leave(self) -> None:
+        """Nothing to send: HTTP/1.1 can tell a client only in a reply."""
+
     def expects_request(self) -> bool:
-        """Return True until the headers of the first request have arrived, and while those of a later one arrive."""
-        return self._timer is not None and not self.transport.is_closing()
+        """Return True until the headers of the first request have arrived, while those of a later one arrive, and after a reply."""
+        if self.transport.is_closing():
+            return False
+        if self._timer is not None:
+            return True
+        return not self.exchanges and self.loop.time() - self._idle_since < KEPT_SECONDS
 
     def shutdown(self) -> None:
-        """Accept no more requests; close once the accepted ones are answered."""
-        if self.exchanges:
-            self.exchanges[-1].is_last = True
-        else:
+        """Accept no more requests; close once the accepted ones are answered.
+
+        A reply that has begun could not say that the connection ends. After it the client has the time of a kept connection.
+        """
+        if not self.exchanges:
             self.transport.close()
+        elif not self.exchanges[-1].is_started:
+            self.exchanges[-1].is_last = True
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -289,9 +341,9 @@ class Http1Connection(ApplicationProtocol):
 
 
 def _names_one_host(headers: list[Header], version: str) -> bool:
-    """Return True for exactly one Host header (RFC 9112 3.2). Servers and proxies could disagree about any other number."""
-    hosts = [name for name, _ in headers].count(b"host")
-    return hosts == 1 or (hosts == 0 and version == "1.0")
+    """Return True for exactly one Host header that is a host (RFC 9112 3.2). Servers and proxies could disagree about any other."""
+    hosts = [value for name, value in headers if name == b"host"]
+    return is_host(hosts[0]) if len(hosts) == 1 else (not hosts and version == "1.0")
 
 
 def _has_body(headers: list[Header]) -> bool:

@@ -61,6 +61,10 @@ class Carrier(Protocol):
     def is_choked(self) -> bool:
         """True while the client is behind."""
 
+    @property
+    def is_leaving(self) -> bool:
+        """True when the next reply is to end the connection, because the server stops."""
+
     async def drained(self) -> None:
         """Return when the client is no longer behind, or is gone."""
 
@@ -81,7 +85,7 @@ class Exchange:
     """One request and its reply."""
 
     __slots__ = (
-        "_carrier", "_held", "_pieces", "_sent_continue", "_wake", "is_last", "is_lost", "is_started", "is_whole", "request",
+        "_carrier", "_pieces", "_sent_continue", "_wake", "held", "is_last", "is_lost", "is_started", "is_whole", "request",
         "task", "unread",
     )  # fmt: skip
 
@@ -100,7 +104,8 @@ class Exchange:
         """Bytes of the body that were received and not read by the handler."""
         self.task: asyncio.Task[None]
         """Task that answers the request, from when it is this request's turn."""
-        self._held = 0
+        self.held = 0
+        """Bytes that count as held memory until the exchange has ended."""
         self._sent_continue = False
         self._pieces: list[bytes] = []
         self._wake: asyncio.Future[None] | None = None
@@ -114,7 +119,7 @@ class Exchange:
 
     def hold(self, octets: int) -> None:
         """Count bytes as held memory until the exchange has ended."""
-        self._held += octets
+        self.held += octets
         self._carrier.transport.hold(octets)
 
     def ended(self) -> None:
@@ -170,8 +175,8 @@ class Exchange:
         finally:
             self.request.close()
             del self.request  # breaks a reference cycle, so that the garbage collector has no work
-            if self._held:
-                carrier.transport.hold(-self._held)
+            if self.held:
+                carrier.transport.hold(-self.held)
             application.tasks.discard(self.task)
             carrier.answered(self)
 
@@ -212,7 +217,8 @@ class Exchange:
         """Send the head of the reply. Return False when the client is gone."""
         if (self._carrier.is_choked or self.is_lost) and not await self._has_room():
             return False
-        self.is_last = self.is_last or self._expects_continue()  # see the last rule of this file
+        # see the last rule of this file
+        self.is_last = self.is_last or self._expects_continue() or self._carrier.is_leaving
         if self.is_last and response.upgrade is None:
             more = (*more, (b"connection", b"close"))
         head = reply_head(response.status, response.headers, *more)

@@ -11,8 +11,10 @@ Rules kept here:
 * One turn of the event loop handles a bounded number of frames of a client and sends it a bounded number of bytes.
 * A body is received as its handler reads it; an unread one fills its window and no more. Data after the reply is refused.
 * After a reply to an anonymous client the connection accepts no more requests, as kube-apiserver's
-  UnauthenticatedHTTP2DOSMitigation has it (docs/protocol/authentication.md#connections). The same happens when the server stops: it
-  sends GOAWAY, and closes the connection once every stream has ended.
+  UnauthenticatedHTTP2DOSMitigation has it (docs/protocol/authentication.md#connections): GOAWAY, and the connection is closed once
+  every stream has ended.
+* When the server stops, a GOAWAY without a last stream comes first, with a PING (RFC 9113 6.8). The client has read both when it
+  acknowledges the PING. Streams that it opened before are served, and the GOAWAY that follows names the last of them.
 
 h2 implements frames, headers and windows; it receives and returns bytes only. `mooring.server.transport.http2.floodguard` bounds
 the work that h2 leaves unbounded.
@@ -27,6 +29,7 @@ from contextlib import suppress
 from h2.errors import ErrorCodes
 from h2.events import (
     DataReceived,
+    PingAckReceived,
     RemoteSettingsChanged,
     RequestReceived,
     StreamEnded,
@@ -73,6 +76,9 @@ CHECK_SECONDS = 10.0
 """Time between two checks of a connection for idleness and incomplete headers."""
 SMALL_FRAMES = 4096
 """Bytes of incomplete frames and header blocks that do not count as held memory."""
+_EVERY_STREAM = 2**31 - 1
+_LEAVING = b"leaving."
+"""Content of the PING behind the first GOAWAY."""
 CLOSE_SECONDS = 5.0
 """Time that a client has to read GOAWAY before the connection is cut."""
 
@@ -119,7 +125,7 @@ class Http2Connection(ApplicationProtocol):
     """One HTTP/2 connection, from the TLS handshake to its end."""
 
     __slots__ = (
-        "_buffered", "_counted", "_guard", "_held", "_is_choked", "_is_leaving", "_is_over", "_is_scheduled",
+        "_buffered", "_counted", "_guard", "_held", "_is_asking", "_is_choked", "_is_leaving", "_is_over", "_is_scheduled",
         "_is_turning", "_loop", "_progress", "_quiet_since", "_ready", "_shared", "_streams", "_taken", "_timer", "h2", "transport",
     )  # fmt: skip
 
@@ -133,6 +139,7 @@ class Http2Connection(ApplicationProtocol):
         self._progress: Progress | None = None
         self._buffered = 0
         self._is_choked = False
+        self._is_asking = False
         self._is_leaving = False
         self._is_over = False
         self._is_scheduled = False
@@ -155,6 +162,8 @@ class Http2Connection(ApplicationProtocol):
         self._timer = self._loop.call_later(CHECK_SECONDS, self._check)
         self._shared.application.connections.add(self)
         self._push()
+        if self._shared.application.is_leaving:
+            self.leave()
 
     # Receiving
 
@@ -216,6 +225,9 @@ class Http2Connection(ApplicationProtocol):
                 case WindowUpdated():
                     if (stream := self._streams.get(event.stream_id)) is not None and stream.waiting:
                         self._ready[event.stream_id] = stream
+                case PingAckReceived():
+                    if self._is_asking and event.ping_data == _LEAVING:
+                        self._leave()
                 case RemoteSettingsChanged():
                     self.h2.bound_tables()
                     self._ready |= {number: stream for number, stream in self._streams.items() if stream.waiting}
@@ -231,7 +243,8 @@ class Http2Connection(ApplicationProtocol):
             self._guard.reset(now)
             return
         stream = self._streams[number] = Stream(self, number)
-        request, refusal = request_of(event.headers, self.transport.connection, stream)
+        is_empty = event.stream_ended is not None
+        request, refusal = request_of(event.headers, self.transport.connection, stream, is_empty=is_empty)
         task = self._loop.create_task(self._serve(stream, request, refusal))
         tasks = self._shared.application.tasks
         tasks.add(task)
@@ -431,6 +444,20 @@ class Http2Connection(ApplicationProtocol):
         self._schedule()
 
     # Closing
+
+    def expects_request(self) -> bool:
+        """Return True while the client may not know that it is to use another connection."""
+        return self._is_asking and not (self._is_leaving or self._is_over)
+
+    def leave(self) -> None:
+        """Ask the client to open no more streams. Those that it opens before it knows are served."""
+        if self._is_asking or self._is_leaving or self._is_over:
+            return
+        self._is_asking = True
+        self._push()
+        self.transport.write(GoAwayFrame(0, last_stream_id=_EVERY_STREAM).serialize())
+        self.h2.ping(_LEAVING)
+        self._push()
 
     def shutdown(self) -> None:
         """Accept no more requests; close once the accepted ones are answered."""

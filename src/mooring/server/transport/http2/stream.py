@@ -20,7 +20,16 @@ from h2.settings import SettingCodes
 from hpack import Decoder, Encoder, HeaderTuple, NeverIndexedHeaderTuple
 from hpack.hpack import encode_integer
 
-from mooring.server.transport.http import MAX_HEADER_BYTES, MAX_HEADERS, Header, Request, Response, read_target
+from mooring.server.transport.http import (
+    MAX_HEADER_BYTES,
+    MAX_HEADERS,
+    Header,
+    Request,
+    Response,
+    header_bytes,
+    is_host,
+    read_target,
+)
 from mooring.server.transport.progress import Progress
 from mooring.server.transport.responsewriter import ResponseWriter
 from mooring.server.transport.tlsconnection import Connection
@@ -320,16 +329,21 @@ class Http2ResponseWriter(ResponseWriter):
         self.send(data)
 
 
-def request_of(sent: Sequence[Header], connection: Connection, stream: Stream) -> tuple[Request, int]:
-    """Return the request, and the status with which it is refused before any handler, or 0."""
+def request_of(
+    sent: Sequence[Header], connection: Connection, stream: Stream, *, is_empty: bool = False
+) -> tuple[Request, int]:
+    """Return the request, and the status with which it is refused before any handler, or 0. `is_empty`: without a body."""
     pseudo = {name: value for name, value in sent if name[:1] == b":"}
     headers = [(name, value) for name, value in sent if name[:1] != b":"]
     if b":authority" in pseudo and not any(name == b"host" for name, _ in headers):
         headers.insert(0, (b"host", pseudo[b":authority"]))
     method, target, refusal = pseudo[b":method"].decode("latin-1"), read_target(pseudo.get(b":path", b"")), 0
-    if target is None or method not in METHODS:
+    hosts = {value for name, value in headers if name == b"host"} | {pseudo.get(b":authority", b"")} - {b""}
+    if target is None or method not in METHODS or len(hosts) > 1 or not all(map(is_host, hosts)):
         refusal = 400
-    if len(headers) > MAX_HEADERS:
+    if is_empty and any(name == b"content-length" and value.strip(b"0") for name, value in headers):
+        refusal = 400  # RFC 9113 8.1.1: the length is not that of the body; h2 compares it with DATA frames only
+    if len(headers) > MAX_HEADERS or header_bytes(headers) > MAX_HEADER_BYTES:
         refusal = 431
     return Request(method, *(target or ("", b"")), headers, connection, stream.receive), refusal
 

@@ -1,0 +1,292 @@
+"""The gate of ends: what a restored store would bring back, which an administrator has to settle first.
+
+Rules kept here:
+* The ConfigMap kube-system/mooring-ends has one entry for each end that waits to be settled: `<kind>.<name>`. While there is one,
+  nothing is issued (`refusal`), and what waits goes on being ended (`ended`): a token that was deleted is refused, and the
+  certificate of a deleted Node.
+* Revocations do not wait. A server that misses one makes it again at once, so that the denylist depends on nothing but itself.
+* An entry goes when the store has its end again, or when it is waived: `withdrawn` returns those that a write removes otherwise.
+* An end that was waived has an entry `waived.<kind>.<name>`, so that another server that remembers it does not ask again.
+* A ConfigMap that cannot be read is not an empty one: nothing is issued, and no token and no certificate of a node counts until it
+  can be (`unknown`). So it is with a kind of which more ends wait than the list holds: an entry `more.<kind>-<server>` says so.
+* `returning` compares ends with a store. An end that the store has, or that does not matter any more, does not come back.
+* The name of a token or of a Node may have been used again: every deleted one of the name counts. A deleted Node also comes back
+  where the store knows neither it nor its end: a name without a record restricts no certificate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from mooring.api.meta.printcolumns import spec_of
+from mooring.api.mooring import certificaterevocation
+from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE_RECORDS
+from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
+from mooring.clock import parse_rfc3339
+from mooring.trust.bootstraptoken import restrictions
+from mooring.trust.bootstraptoken.tokensecret import NAMESPACE as TOKEN_NAMESPACE
+from mooring.trust.bootstraptoken.tokensecret import secret_name
+from mooring.trust.lineage.chain import Checkpoint, record_name
+
+NAMESPACE = "kube-system"
+NAME = "mooring-ends"
+CONFIG_MAPS = "configmaps"
+ROLLOVERS = "certificateauthorityrollovers"
+WAIVED = "waived."
+MAX_PENDING = 1000
+"""Ends that wait at a time: a ConfigMap holds 1 MiB. More follow when these are settled."""
+UNSETTLED_FOR = timedelta(seconds=10)
+"""Time after which a controller that issues looks again whether all is settled."""
+EARLIER, DELETED_AT = "earlier", "deletedAt"
+MAX_EARLIER = 16
+"""Objects of one name that are remembered as deleted, beside the last one."""
+_MAX_KEY = 253
+_SEPARATOR = "."
+
+
+class End(StrEnum):
+    """Kind of an end."""
+
+    REVOCATION = "revocation"
+    """A CertificateRevocation; the value is its spec. It never waits: a server makes it again."""
+    TOKEN = "token"  # noqa: S105 - a kind, not a password
+    """A bootstrap token that was deleted before its end; the value has the uid of its Secret and its `expiry`, and as `earlier` the
+    uids of those that had the id before."""
+    JOINS = "joins"
+    """Joins of a limited token; the value has the uid of its Secret and their number."""
+    NODE = "node"
+    """A Node that was deleted; the value has its uid, as `earlier` the uids of those that had the name before, and `deletedAt`
+    where the deletion ended the membership."""
+    ROLLOVER = "rollover"
+    """A rollover of the CA; the value has its uid, its phase and the number of phases that it had reached."""
+    SERVER_TOKEN = "server-token"  # noqa: S105 - a kind, not a password
+    """A change of the keys that servers share, or of the token that seals them; the value has the generation."""
+    LINEAGE = "lineage"
+    """The record of an issued certificate; the value has the checkpoint of the newest one."""
+    MARK = "mark"
+    """A mark that cannot be read, so that no server knows what had ended; the value has the problem."""
+    MORE = "more"
+    """Further ends of a kind that one server remembers; the value has the `kind`. The server lists them when others are settled."""
+
+
+BY_HAND = frozenset({End.ROLLOVER, End.SERVER_TOKEN, End.LINEAGE, End.MARK, End.MORE})
+"""Ends that no command can apply: a person does what the documentation says, and waives them. MORE goes by itself."""
+
+
+def after_another(value: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the value of a deleted object that remembers those of its name that were deleted before."""
+    if before is None:
+        return dict(value)
+    former = before.get(EARLIER)
+    uids = [
+        before.get("uid"),
+        *(former if isinstance(former, list) else ()),
+    ]  # a file that was edited may have anything
+    earlier = [uid for uid in dict.fromkeys(map(str, filter(None, uids))) if uid != value["uid"]]
+    return {**value, **({EARLIER: earlier[:MAX_EARLIER]} if earlier else {})}
+
+
+Found = Mapping[str, Mapping[str, Any]]
+"""Ends by key."""
+
+
+def key_of(kind: str, name: str) -> str:
+    """Return the key of an end in the ConfigMap. A name that is too long for a key is hashed."""
+    key = f"{kind}{_SEPARATOR}{name}"
+    if len(WAIVED) + len(key) <= _MAX_KEY:
+        return key
+    return f"{kind}{_SEPARATOR}sha256-{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+def pending(config_map: Obj | None) -> dict[str, str]:
+    """Return the entries of ends that wait, by key."""
+    data: Mapping[str, str] = (config_map or {}).get("data") or {}
+    return {key: value for key, value in data.items() if not key.startswith(WAIVED)}
+
+
+def refusal(views: Views) -> str:
+    """Return why nothing is issued now; "" when nothing waits to be settled."""
+    view = views.get(CONFIG_MAPS)
+    if view is None:
+        return ""
+    if view.problem(NAME, NAMESPACE):
+        return f"the ConfigMap {NAMESPACE}/{NAME}, which says what had ended, cannot be read"
+    waiting = len(pending(view.get(NAME, NAMESPACE)))
+    if not waiting:
+        return ""
+    return f"the store is older than what a server remembers, and {waiting} ends wait to be settled: see `mooring ends list`"
+
+
+def unknown(views: Views, kind: End) -> str:
+    """Return why this server cannot say which ends of a kind wait; "" when it can."""
+    view = views.get(CONFIG_MAPS)
+    if view is None:
+        return ""
+    if problem := view.problem(NAME, NAMESPACE):
+        return f"{CONFIG_MAPS}/{NAME} cannot be read: {problem}"
+    if any(key.startswith(f"{End.MORE}{_SEPARATOR}{kind}-") for key in pending(view.get(NAME, NAMESPACE))):
+        return f"more ends of the kind {kind} wait than {CONFIG_MAPS}/{NAME} holds"
+    return ""
+
+
+def more_key(kind: str, server: str) -> str:
+    """Return the key that stands for further ends of a kind, which `server` remembers."""
+    return key_of(End.MORE, f"{kind}-{server}")
+
+
+def is_more(key: str) -> bool:
+    """Return true for the key of an entry that stands for ends which are not listed."""
+    return key.startswith(f"{End.MORE}{_SEPARATOR}")
+
+
+def ended(views: Views, kind: End, name: str) -> Mapping[str, Any] | None:
+    """Return the value of an end that waits to be settled, or None. A value that cannot be read is an empty one."""
+    view = views.get(CONFIG_MAPS)
+    config_map = view.get(NAME, NAMESPACE) if view is not None else None
+    text = ((config_map or {}).get("data") or {}).get(key_of(kind, name))
+    return value_of(text) if text is not None else None
+
+
+def value_of(text: str) -> Mapping[str, Any]:
+    """Return the value of an entry; an empty one for a text that is not a JSON object."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def entry(name: str, value: Mapping[str, Any]) -> str:
+    """Return the text of an entry."""
+    return json.dumps({"name": name, **value}, sort_keys=True)
+
+
+def returning(
+    ends: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    lineage: Checkpoint | None,
+    views: Views,
+    generation: int,
+    now: datetime,
+) -> Iterator[tuple[End, str, Mapping[str, Any]]]:
+    """Yield the remembered ends that the store does not have: kind, name and value.
+
+    `generation`: that of the keys in the store. Raises ValueError and KeyError for values that no mark has.
+    """
+    for name, spec in ends.get(End.REVOCATION, {}).items():
+        if revokes_less(views, name, spec):
+            yield End.REVOCATION, name, spec
+    for name, value in ends.get(End.TOKEN, {}).items():
+        secret = views["secrets"].get(secret_name(name), TOKEN_NAMESPACE)
+        uid = secret["metadata"].get("uid") if secret is not None and not _is_deleted(secret) else None
+        over = value.get("expiry") and parse_rfc3339(str(value["expiry"])) <= now
+        if uid is not None and uid == value["uid"] and not over:
+            yield End.TOKEN, name, {field: part for field, part in value.items() if field != EARLIER}
+        elif uid is not None and uid in value.get(EARLIER, ()):
+            yield End.TOKEN, name, {"uid": uid}
+    for name, value in ends.get(End.JOINS, {}).items():
+        secret = views["secrets"].get(secret_name(name), TOKEN_NAMESPACE)
+        if (
+            secret is not None
+            and secret["metadata"].get("uid") == value["uid"]
+            and joins_of(secret) < int(value["joins"])
+        ):
+            yield End.JOINS, name, value
+    for name, value in ends.get(End.NODE, {}).items():
+        node = views["nodes"].get(name)
+        if node is None and _restricts_no_more(views, name, value):
+            yield End.NODE, name, {"uid": value["uid"]}
+        elif node is not None and not _is_deleted(node):
+            uid = node["metadata"].get("uid")
+            if uid == value["uid"] or uid in value.get(EARLIER, ()):
+                yield End.NODE, name, {"uid": uid}
+    for name, value in ends.get(End.ROLLOVER, {}).items():
+        view = views[ROLLOVERS]
+        rollover = view.get(name)
+        if view.problem(name):
+            continue
+        if (
+            rollover is None
+            or rollover["metadata"].get("uid") != value["uid"]
+            or reached(rollover) < int(value["reached"])
+        ):
+            yield End.ROLLOVER, name, value
+    for name, value in ends.get(End.SERVER_TOKEN, {}).items():
+        if generation < int(value["generation"]):
+            yield End.SERVER_TOKEN, name, value
+    if lineage is not None:
+        records = views[LINEAGE_RECORDS]
+        record, problem = records.get(record_name(lineage.sequence)), records.problem(record_name(lineage.sequence))
+        if not problem and (record is None or record["spec"]["hash"] != lineage.hash):
+            yield End.LINEAGE, "records", {"checkpoint": str(lineage)}
+
+
+def _is_deleted(obj: Obj) -> bool:
+    """Return true for an object that was deleted and that finalizers still hold: it is as good as gone."""
+    return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def _restricts_no_more(views: Views, name: str, value: Mapping[str, Any]) -> bool:
+    """Return true when the store does not know that the membership of a deleted Node has ended. No Node has the name.
+
+    The identity may be from before the Node. It is from after the Node when the name changed hands later.
+    """
+    moment, identities = value.get(DELETED_AT), views[IDENTITIES]
+    if not moment or views["nodes"].problem(name) or identities.problem(name):
+        return False  # what cannot be read is undecided anyway
+    identity = identities.get(name)
+    if identity is None:
+        return True
+    changed = spec_of(identity).get("changedAt")
+    is_later = bool(changed) and parse_rfc3339(str(changed)) > parse_rfc3339(str(moment))
+    return not spec_of(identity).get("nodeUID") and not is_later
+
+
+def withdrawn(before: Mapping[str, str], after: Mapping[str, str], views: Views, now: datetime) -> list[str]:
+    """Return the entries that a write would remove although they are neither waived nor ended by what the store has."""
+    return [
+        key
+        for key, text in before.items()
+        if not key.startswith(WAIVED)
+        and after.get(key) != text
+        and after.get(WAIVED + key) != text
+        and not _is_settled(key.partition(_SEPARATOR)[0], value_of(text), views, now)
+    ]
+
+
+def _is_settled(kind: str, value: Mapping[str, Any], views: Views, now: datetime) -> bool:
+    if kind in BY_HAND or kind not in set(End):
+        return False
+    name = value.get("name")
+    found = {kind: {str(name): {field: part for field, part in value.items() if field != "name"}}}
+    try:
+        return not any(returning(found, None, views, 0, now))
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def revokes_less(views: Views, name: str, spec: Mapping[str, Any]) -> bool:
+    """Return true when the store does not have a revocation, or has it up to an earlier moment."""
+    view = views[certificaterevocation.PLURAL]
+    found = view.get(name)
+    if found is None:
+        return not view.problem(name)  # an entry that cannot be read is there
+    remembered, stored = spec.get("issuedBefore"), spec_of(found).get("issuedBefore")
+    return bool(remembered and stored and parse_rfc3339(stored) < parse_rfc3339(remembered))
+
+
+def joins_of(secret: Obj) -> int:
+    """Return the number of joins that a token has counted."""
+    annotations = secret["metadata"].get("annotations") or {}
+    return len([key for key in annotations.get(restrictions.JOINED_KEYS, "").split(",") if key])
+
+
+def reached(rollover: Obj) -> int:
+    """Return the number of phases that a rollover has reached."""
+    return len((rollover.get("status") or {}).get("transitions") or ())

@@ -1,0 +1,1 @@
+"""`mooring ends`: what a store that was restored would bring back."""

@@ -1,0 +1,1 @@
+"""`mooring store`: the database of a server; one file for each verb."""

@@ -1,0 +1,198 @@
+"""Issuance check `certified-names`: the gate of names for every signer whose certificates can serve.
+
+Rules kept here:
+* It gathers the evidence and calls the gate (`mooring.pki.x509.namegate`). It runs before the approval and before the signature,
+  for kubelets' serving certificates by kubeadm's way and by k3s's, and for every other signer.
+* The names of a certificate are recorded in the NodeIdentity before it is issued. They belong to the machine from then on. Of two
+  machines that claim one address at the same moment, one at least finds the record of the other before the signature.
+* The approval of a person outweighs what is held, and nothing else. Its names are recorded, too.
+* Outside of a Mooring server the source address of a request is not known. The addresses that a Node reports stand for it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from mooring.api.certificates.sourceaddress import source_address_of
+from mooring.api.meta.printcolumns import spec_of
+from mooring.api.mooring.authorizedmachine import PLURAL as MACHINES
+from mooring.api.mooring.authorizedmachine import serving_names_of, used_by
+from mooring.api.mooring.membership import new_identity, with_spec
+from mooring.api.mooring.nodeidentity import MAX_CERTIFIED, certified_names_of
+from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
+from mooring.clock import rfc3339
+from mooring.controllers.actions import Create, Update
+from mooring.controllers.certificates.inventory import MachineIndex
+from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
+from mooring.controllers.certificates.nameevidence import (
+    CONFIG_MAPS,
+    ENDPOINTS,
+    NODES,
+    SERVICES,
+    Holders,
+    Reserved,
+    certified_names,
+    has_passed,
+    node_addresses,
+    own_addresses,
+)
+from mooring.controllers.certificates.signingpolicy import NO_POLICY, SigningPolicy
+from mooring.pki.x509.canonicalnames import IPAddress, Name, canonical
+from mooring.pki.x509.namegate import (
+    SERVES_API,
+    NodeEvidence,
+    Outcome,
+    Refusal,
+    Reservations,
+    judge_node,
+    judge_server,
+)
+from mooring.pki.x509.names import NO_NAMES, AlternativeNames
+from mooring.pki.x509.profiles import BACKDATE, SIGNING_DURATION, ttl
+from mooring.pki.x509.signers import KUBELET_SERVING
+from mooring.pki.x509.supervisorsigners import K3S_KUBELET_SERVING, K3S_LOCAL_NAMES
+from mooring.pki.x509.usages import EXTENDED_USAGES, SERVER_AUTH
+
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+"""Label that kubeadm sets on its control-plane nodes with the rights of an administrator. NodeRestriction lets no node set it."""
+LOCAL_NAMES = {KUBELET_SERVING: NO_NAMES, K3S_KUBELET_SERVING: K3S_LOCAL_NAMES}
+"""Signers of nodes' serving certificates, each with the names of loopback that all of its certificates have."""
+NAME_KINDS = (NODES, IDENTITIES, MACHINES, SERVICES, ENDPOINTS, CONFIG_MAPS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertifiedNames:
+    """The issuance check."""
+
+    server_names: Callable[[], Iterable[str]] = lambda: ()
+    """Returns the names and addresses of the serving certificate of this server."""
+    dns_suffixes: Sequence[str] = ()
+    """Suffixes of DNS names that any node may have."""
+    policy: Callable[[], SigningPolicy] = lambda: NO_POLICY
+    signing_duration: timedelta = SIGNING_DURATION
+    trusts_source_address: bool = False
+    """True when the API server records the address of each requester, as Mooring does."""
+    name: str = "certified-names"
+    watches: tuple[str, ...] = NAME_KINDS
+    _holders: Holders = field(default_factory=Holders, repr=False, compare=False)
+    _reserved: Reserved = field(default_factory=Reserved, repr=False, compare=False)
+    _machines: MachineIndex = field(default_factory=MachineIndex, repr=False, compare=False)
+
+    def check(self, issuance: Issuance, views: Views) -> Finding | None:
+        if not can_serve(issuance.csr["spec"].get("usages") or ()):
+            return None
+        api_servers = {*map(canonical, self.server_names()), *self._reserved.api_servers(views, issuance.now)}
+        local = LOCAL_NAMES.get(issuance.signer_name)
+        if local is None:
+            return self._of_server(issuance, api_servers)
+        evidence = self._evidence(issuance, views, frozenset(api_servers))
+        requested = issuance.request.alternative_names
+        refusal = judge_node(requested, evidence, local)
+        if refusal is not None and (issuance.automatic or refusal.outcome is not Outcome.HOLD):
+            return _objection(refusal)
+        return self._record(issuance, requested, local, views)
+
+    def _of_server(self, issuance: Issuance, api_servers: set[Name]) -> Objection | None:
+        """Return an objection to a certificate of a signer that is not for nodes."""
+        rule = self.policy().rule_for(issuance)
+
+        def allowed(name: Name) -> bool:
+            return rule is not None and rule.names_in_full(name)
+
+        refusal = judge_server(issuance.request.common_name, issuance.request.alternative_names, api_servers, allowed)
+        return None if refusal is None else Objection(refusal.reason, refusal.message, denies=True)
+
+    def _evidence(self, issuance: Issuance, views: Views, api_servers: frozenset[Name]) -> NodeEvidence:
+        name, now = issuance.node_name, issuance.now
+        node = views[NODES].get(name)
+        reported = node_addresses(node) if node is not None else frozenset()
+        if issuance.signer_name == K3S_KUBELET_SERVING:
+            reported |= {*issuance.request.alternative_names.ips}  # the machine states them in this request
+        source = canonical(source_address_of(issuance.csr))
+        return NodeEvidence(
+            node=name,
+            reservations=Reservations(api_servers=api_servers, services=lambda one: self._reserved.service(one, views)),
+            reported=reported,
+            certified=certified_names(views[IDENTITIES].get(name), now),
+            granted=self._granted(name, views),
+            serves_api=_serves_api(node, reported, views),
+            suffixes=self.dns_suffixes,
+            proven=_addresses({source} if self.trusts_source_address else reported),
+            resolved=issuance.resolved,
+            reporters=lambda one: self._holders.reporters(one, name, views, now),
+            holders=lambda one: self._holders.holders(one, name, views, now),
+        )
+
+    def _granted(self, node: str, views: Views) -> frozenset[Name]:
+        """Return the names that an administrator has listed for a machine.
+
+        An entry that asks for a proof counts once the machine has given it.
+        """
+        return frozenset(
+            canonical(text)
+            for entry in self._machines.candidates(node, views[MACHINES])
+            if spec_of(entry).get("nodeName") == node and _is_proven(entry)
+            for text in serving_names_of(entry)
+        )
+
+    def _record(
+        self, issuance: Issuance, requested: AlternativeNames, local: AlternativeNames, views: Views
+    ) -> Preparation | None:
+        """Return the preparation that records the names in the identity; None when they are recorded until the certificate ends."""
+        name = issuance.node_name
+        identity = views[IDENTITIES].get(name)
+        if identity is None and issuance.password:
+            return None  # the check of the name creates the identity; the signer records the names
+        end = issuance.now + ttl(issuance.csr["spec"].get("expirationSeconds"), self.signing_duration)
+        wanted = [
+            text
+            for text in dict.fromkeys((*map(str.lower, requested.dns), *map(str, requested.ips)))
+            if text not in (*local.dns, *map(str, local.ips))
+        ]
+        recorded = certified_names_of(identity) if identity is not None else []
+        until = {one.get("name", ""): one.get("notAfter", "") for one in recorded}
+        if all(text in until and not has_passed(until[text], end) for text in wanted):
+            return None
+        kept = [
+            one
+            for one in recorded
+            if one.get("name") not in wanted and not has_passed(one.get("notAfter"), issuance.now)
+        ]
+        added = [{"name": text, "notAfter": rfc3339(end + BACKDATE)} for text in wanted]
+        names = [*kept[-max(MAX_CERTIFIED - len(added), 0) :], *added][-MAX_CERTIFIED:]
+        if identity is None:
+            return Preparation((Create(IDENTITIES, new_identity(name, certifiedNames=names), must_be_new=True),))
+        return Preparation((Update(IDENTITIES, with_spec(identity, certifiedNames=names)),))
+
+
+def can_serve(usages: Iterable[str]) -> bool:
+    """Return true unless the certificate has purposes, and none of them is that of a server."""
+    purposes = {usage for usage in usages if usage in EXTENDED_USAGES}
+    return not purposes or not purposes.isdisjoint((SERVER_AUTH, "any", "microsoft sgc", "netscape sgc"))
+
+
+def _serves_api(node: Obj | None, reported: frozenset[Name], views: Views) -> frozenset[Name]:
+    """Return the own name of a Node and its addresses of API servers, if an administrator has labelled it as one of them."""
+    labels = (node["metadata"].get("labels") or {}) if node is not None else {}
+    if node is None or (SERVES_API not in labels and CONTROL_PLANE not in labels):
+        return frozenset()
+    return reported & {*own_addresses(views)} | {canonical(node["metadata"]["name"])}
+
+
+def _is_proven(entry: Obj) -> bool:
+    """Return true for an entry that names no key and no code, or whose key or code this machine has proved."""
+    spec, use = spec_of(entry), used_by(entry)
+    asks_for_proof = spec.get("keyFingerprint") or spec.get("codeVerifier")
+    return not asks_for_proof or (use is not None and use.get("nodeName") == spec.get("nodeName"))
+
+
+def _addresses(names: Iterable[Name]) -> frozenset[IPAddress]:
+    return frozenset(one for one in names if not isinstance(one, str))
+
+
+def _objection(refusal: Refusal) -> Objection:
+    return Objection(refusal.reason, refusal.message, refusal.outcome is Outcome.DENY, refusal.unresolved)

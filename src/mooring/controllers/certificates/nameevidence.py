@@ -1,0 +1,238 @@
+"""Evidence about names: which Node, API server or Service has a DNS name or an address.
+
+Rules kept here:
+* A Node has its own name, and reports the names and addresses of its `status.addresses`.
+* An identity has its own name, and those of its unexpired certificates (`spec.certifiedNames`). Others may have such a name once
+  the Node no longer reports it, because machines get new addresses, and once the membership has ended.
+* API servers have the names of their serving certificates. Each server publishes its own in a ConfigMap of kube-system, and those
+  count until the certificate expires, because its key exists until then.
+* What is derived from a view is kept until the view changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from mooring.api.mooring.membership import has_ended
+from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
+from mooring.api.mooring.nodeidentity import certified_names_of
+from mooring.api.view import NamespacedName, View, ViewFollower, Views, readable
+from mooring.apimachinery.schema import Obj
+from mooring.clock import parse_rfc3339, rfc3339
+from mooring.pki.x509.canonicalnames import Name, canonical
+from mooring.trust.discovery import clusterinfo
+from mooring.trust.discovery.jws import KUBECONFIG_KEY
+from mooring.trust.kubeconfig.model import KubeconfigError
+from mooring.trust.kubeconfig.text import parse_kubeconfig
+
+NODES, SERVICES, ENDPOINTS, CONFIG_MAPS = "nodes", "services", "endpoints", "configmaps"
+PUBLISHED_NAMESPACE = "kube-system"
+PUBLISHED_PREFIX = "mooring-serving-names-"
+"""Begin of the names of the ConfigMaps in which servers publish the names of their serving certificates."""
+NAMES_KEY, END_KEY = "names", "notAfter"
+MAX_REPORTED = 256
+"""Addresses of a Node that count. A node writes them, and each change is read."""
+_SERVICE = ("kubernetes", "default")
+
+
+def node_addresses(node: Obj) -> frozenset[Name]:
+    """Return the names and addresses that a Node reports."""
+    listed = ((node.get("status") or {}).get("addresses") or ())[:MAX_REPORTED]
+    return frozenset(canonical(one["address"]) for one in listed if one.get("address"))
+
+
+def serving_names_config_map(server: str, names: Iterable[str], not_after: datetime) -> Obj:
+    """Return the ConfigMap in which a server publishes the names of its serving certificate. `server` is its lasting identity."""
+    digest = hashlib.sha256(server.encode()).hexdigest()[:16]
+    return {
+        "kind": "ConfigMap",
+        "apiVersion": "v1",
+        "metadata": {"name": f"{PUBLISHED_PREFIX}{digest}", "namespace": PUBLISHED_NAMESPACE},
+        "data": {NAMES_KEY: "\n".join(sorted(set(names))), END_KEY: rfc3339(not_after)},
+    }
+
+
+class _Index:
+    """Objects of one kind by the names that they have, kept up to date from their view."""
+
+    __slots__ = ("_by_name", "_follower", "_of", "_plural", "_read")
+
+    def __init__(self, plural: str, read: Callable[[Obj], frozenset[Name]]) -> None:
+        self._plural = plural
+        self._read = read
+        self._follower = ViewFollower()
+        self._by_name: dict[Name, set[NamespacedName]] = {}
+        self._of: dict[NamespacedName, frozenset[Name]] = {}
+
+    def having(self, name: Name, views: Views) -> Collection[NamespacedName]:
+        """Return the objects that have a name. One that cannot be read has the names that were read last, and its own."""
+        view = readable(views[self._plural])
+        changes = self._follower.changes(view)
+        if changes is not None:
+            start_over, changed = changes
+            known = self._of
+            if start_over:
+                self._by_name, self._of = {}, {}
+                for key in view.unreadable():
+                    self._put(key, known.get(key, frozenset()) | {canonical(key[1])})
+            for key, obj in changed:
+                if obj is not None:
+                    self._put(key, self._read(obj))
+                elif view.problem(key[1], key[0]):
+                    self._put(key, known.get(key, frozenset()) | {canonical(key[1])})
+                else:
+                    self._put(key, frozenset())
+        return self._by_name.get(name, frozenset())
+
+    def _put(self, key: NamespacedName, names: frozenset[Name]) -> None:
+        for name in self._of.pop(key, ()):
+            self._by_name[name].discard(key)
+            if not self._by_name[name]:
+                del self._by_name[name]
+        if names:
+            self._of[key] = names
+        for name in names:
+            self._by_name.setdefault(name, set()).add(key)
+
+
+class Holders:
+    """Nodes by name and address."""
+
+    __slots__ = ("_certified", "_reported")
+
+    def __init__(self) -> None:
+        self._reported = _Index(NODES, lambda node: node_addresses(node) | {canonical(node["metadata"]["name"])})
+        self._certified = _Index(IDENTITIES, _names_of_identity)
+
+    def reporters(self, name: Name, node: str, views: Views, now: datetime) -> frozenset[str]:
+        """Return the other nodes that have or report a name, or are certified for it without a Node."""
+        reported = {other for _, other in self._reported.having(name, views)}
+        certified = {other for _, other in self._certified.having(name, views)}
+        alone = {other for other in certified - reported if _has_without_node(name, other, views, now)}
+        return frozenset((reported | alone) - {node})
+
+    def holders(self, name: Name, node: str, views: Views, now: datetime) -> frozenset[str]:
+        """Return those of `reporters` that are certified for a name, or whose own name it is."""
+        return frozenset(
+            other
+            for other in self.reporters(name, node, views, now)
+            if other == name or name in certified_names(views[IDENTITIES].get(other), now)
+        )
+
+
+class Reserved:
+    """Names of API servers and of Services."""
+
+    __slots__ = ("_published", "_services")
+
+    def __init__(self) -> None:
+        self._services = _Index(SERVICES, _names_of_service)
+        self._published: tuple[View | None, int, tuple[tuple[datetime, frozenset[Name]], ...]] = (None, -1, ())
+
+    def service(self, name: Name, views: Views) -> str:
+        """Return the Service that has a name or an address, as namespace/name; "" when none has."""
+        return next((f"{namespace}/{found}" for namespace, found in sorted(self._services.having(name, views))), "")
+
+    def api_servers(self, views: Views, now: datetime) -> frozenset[Name]:
+        """Return the names and addresses under which clients reach API servers, apart from those of loopback and of Services."""
+        found = {canonical(text) for text in _published_hosts(views) if text}
+        for not_after, names in self._server_names(views[CONFIG_MAPS]):
+            if now <= not_after:
+                found |= names
+        return frozenset(name for name in found if not is_loopback(name))
+
+    def _server_names(self, view: View) -> tuple[tuple[datetime, frozenset[Name]], ...]:
+        """Return the names that each server has published, with the end of its certificate."""
+        if self._published[0] is not view or self._published[1] != view.revision:
+            for _, name in view.unreadable(PUBLISHED_NAMESPACE):
+                if name.startswith(PUBLISHED_PREFIX):
+                    view.get(
+                        name, PUBLISHED_NAMESPACE
+                    )  # raises: nothing is certified while the names of a server are unknown
+            found = tuple(
+                _published_names(one)
+                for one in readable(view).list(PUBLISHED_NAMESPACE)
+                if one["metadata"]["name"].startswith(PUBLISHED_PREFIX)
+            )
+            self._published = view, view.revision, found
+        return self._published[2]
+
+
+def is_loopback(name: Name) -> bool:
+    """Return true for an address of loopback, and for `localhost`."""
+    return name == "localhost" if isinstance(name, str) else name.is_loopback
+
+
+def certified_names(identity: Obj | None, now: datetime) -> frozenset[Name]:
+    """Return the names and addresses for which an identity has unexpired certificates."""
+    listed = certified_names_of(identity) if identity is not None else ()
+    return frozenset(
+        canonical(one["name"]) for one in listed if one.get("name") and not has_passed(one.get("notAfter"), now)
+    )
+
+
+def has_passed(text: str | None, now: datetime) -> bool:
+    """Return true for a time before `now`; a text that is not a time never passes."""
+    try:
+        return parse_rfc3339(text or "") < now
+    except ValueError:
+        return False
+
+
+def own_addresses(views: Views) -> Iterator[Name]:
+    """Yield the addresses that API servers have themselves, without those of balancers before them."""
+    endpoints = views[ENDPOINTS].get(*_SERVICE)
+    for subset in (endpoints or {}).get("subsets") or ():
+        yield from (canonical(one["ip"]) for one in subset.get("addresses") or () if one.get("ip"))
+
+
+def _has_without_node(name: Name, node: str, views: Views, now: datetime) -> bool:
+    if views[NODES].get(node) is not None:
+        return False
+    identity = views[IDENTITIES].get(node)
+    return not has_ended(identity, None) and (name == node or name in certified_names(identity, now))
+
+
+def _names_of_identity(identity: Obj) -> frozenset[Name]:
+    certified = (canonical(one["name"]) for one in certified_names_of(identity) if one.get("name"))
+    return frozenset({identity["metadata"]["name"], *certified})
+
+
+def _names_of_service(service: Obj) -> frozenset[Name]:
+    name, namespace = service["metadata"]["name"], service["metadata"].get("namespace", "")
+    spec = service.get("spec") or {}
+    addresses = {*(spec.get("clusterIPs") or ()), spec.get("clusterIP") or ""} - {"", "None"}
+    return frozenset({name, f"{name}.{namespace}", *map(canonical, addresses)})
+
+
+def _published_hosts(views: Views) -> Iterator[str]:
+    service = views[SERVICES].get(*_SERVICE)
+    if service is not None:
+        yield from (service.get("spec") or {}).get("clusterIPs") or ()
+    yield from map(str, own_addresses(views))
+    info = views[CONFIG_MAPS].get(clusterinfo.NAME, clusterinfo.NAMESPACE)
+    if info is not None:
+        yield from published_hosts((info.get("data") or {}).get(KUBECONFIG_KEY, ""))
+
+
+@lru_cache(4)
+def published_hosts(kubeconfig: str) -> Sequence[str]:
+    """Return the hosts of the servers in a kubeconfig; none when it cannot be read."""
+    try:
+        return tuple(urlsplit(one.server).hostname or "" for one in parse_kubeconfig(kubeconfig).clusters)
+    except (KubeconfigError, ValueError):
+        return ()
+
+
+def _published_names(config_map: Obj) -> tuple[datetime, frozenset[Name]]:
+    """Return the names that a server has published, and when its certificate ends. What cannot be read never ends."""
+    data = config_map.get("data") or {}
+    try:
+        end = parse_rfc3339(data.get(END_KEY) or "")
+    except ValueError:
+        end = datetime.max.replace(tzinfo=UTC)
+    return end, frozenset(canonical(text) for text in (data.get(NAMES_KEY) or "").split() if text)

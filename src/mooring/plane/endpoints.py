@@ -1,0 +1,103 @@
+"""Addresses that a data directory has published, and which of them the next start publishes.
+
+Rules kept here (docs/operate.md#the-address-of-the-control-plane):
+* Addresses that a person gave are kept, those of this machine as well, until others are given. They stand in a file of the data
+  directory, which is empty where nobody gave one: then the address of the machine is determined at each start.
+* What was published stays published behind the addresses of this start: kubeconfigs and machines have it. It goes when a person
+  withdraws it. A port that the system chose is used once, and is not kept.
+* A directory of an earlier version has no such file. There, several addresses and those of other machines count as given.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from mooring.client.files import read_limited, write_atomic
+from mooring.errors import ConfigError, MooringError
+from mooring.plane.configuration import ServerConfig
+from mooring.settings.addresses import Endpoint, parse_endpoint
+from mooring.settings.network import NetworkSettings
+from mooring.trust.kubeconfig.model import CLUSTER_NAME, other_addresses
+from mooring.trust.kubeconfig.text import parse_kubeconfig
+
+log = logging.getLogger("mooring.plane")
+
+FILE = "control-plane-endpoint"
+MAX_KEPT = 8
+"""Addresses of earlier starts that are published: a machine that gets another address every day must not collect them all."""
+
+
+def published(data_dir: Path) -> tuple[str, ...]:
+    """Return each `host:port` in the admin.conf of the last start; none before the first."""
+    try:
+        config = parse_kubeconfig(read_limited(data_dir / "admin.conf"))
+        cluster = config.cluster(CLUSTER_NAME) or config.clusters[0]  # `kubectl config` sorts the entries by name
+        found = [urlsplit(entry.server).netloc for entry in (cluster, *other_addresses(config, cluster))]
+    except (MooringError, IndexError, ValueError):
+        return ()
+    return tuple(filter(None, found))
+
+
+def given_before(data_dir: Path, local: Collection[str]) -> tuple[str, ...]:
+    """Return the addresses that a person gave at an earlier start. `local`: addresses of this machine."""
+    path = data_dir / FILE
+    if path.exists():
+        return tuple(read_limited(path).decode("utf-8", "replace").split())
+    before = published(data_dir)
+    return () if len(before) == 1 and urlsplit(f"//{before[0]}").hostname in local else before
+
+
+def with_published(config: ServerConfig, data_dir: Path, *, port_is_chosen: bool) -> ServerConfig:
+    """Return the configuration that also publishes what the last start published.
+
+    `port_is_chosen`: the system chose the port of this start. Raises ConfigError for a withdrawn address that is given.
+    """
+    settings = config[NetworkSettings]
+    withdrawn = [parse_endpoint(text, "withdraw-endpoint", settings.secure_port) for text in settings.withdraw_endpoint]
+    if again := [one for one in config.endpoints if one in withdrawn]:
+        raise ConfigError(
+            f"withdraw-endpoint: {again[0]} is an address of this start; give another with control-plane-endpoint"
+        )
+    if port_is_chosen:
+        return config
+    kept = [one for one in _parsed(published(data_dir)) if one not in (*config.endpoints, *withdrawn)]
+    return replace(config, endpoints=(*config.endpoints, *kept[:MAX_KEPT]))
+
+
+def record(config: ServerConfig, data_dir: Path) -> None:
+    """Remember the addresses that a person gave, and log a change of the first one. Call it before admin.conf is written."""
+    given = config[NetworkSettings].control_plane_endpoint
+    content = "".join(f"{one}\n" for one in given).encode()
+    path = data_dir / FILE
+    if not path.exists() or read_limited(path) != content:
+        write_atomic(path, content)
+    before, now = published(data_dir), str(config.endpoints[0])
+    settings = config[NetworkSettings]
+    for text in settings.withdraw_endpoint:
+        withdrawn = str(parse_endpoint(text, "withdraw-endpoint", settings.secure_port))
+        if withdrawn in before:
+            log.warning("%s is withdrawn: it is published no more", withdrawn)
+        else:
+            log.warning("withdraw-endpoint: %s is not published; leave the flag out", withdrawn)
+    if not before or now == before[0]:
+        return
+    kept = before[0] in map(str, config.endpoints)
+    log.warning(
+        "the published address changes from %s to %s; %s", before[0], now,
+        f"{before[0]} stays published behind it, until --withdraw-endpoint {before[0]} removes it" if kept
+        else f"{before[0]} is published no more",
+    )  # fmt: skip
+
+
+def _parsed(texts: Sequence[str]) -> list[Endpoint]:
+    found = []
+    for text in texts:
+        try:
+            found.append(parse_endpoint(text, "admin.conf", 443))
+        except ConfigError:
+            continue  # an edited admin.conf
+    return found

@@ -1,0 +1,110 @@
+"""What of a server ends some day, for `ExpiryWatch`: its own certificates and CAs, and those of the operator's files."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from cryptography import x509
+
+from mooring.authn.x509.settings import ClientCertificateSettings
+from mooring.client.files import read_limited
+from mooring.pki.pem import certificates
+from mooring.pki.x509.clusterca import ClusterCa
+from mooring.pki.x509.crl import Crl
+from mooring.plane.authentication import Authentication
+from mooring.plane.background.expirywatch import Source
+from mooring.plane.configuration import ServerConfig
+from mooring.plane.serving.pair import ServingPair
+from mooring.plane.signing.authorities import SignerAuthorities
+from mooring.settings.serving import ServingSettings
+from mooring.settings.storage import StorageSettings
+
+_OWN = "this server renews it, and failed to: its log says why"
+
+
+def expiring(
+    config: ServerConfig,
+    ca: ClusterCa,
+    serving: ServingPair,
+    authentication: Authentication,
+    signing: SignerAuthorities,
+) -> dict[str, Source]:
+    """Return the sources of a server, by their names."""
+    of_files = bool(config[ServingSettings].tls_cert_file)
+    found = {
+        "serving-certificate": Source(
+            "the serving certificate of tls-cert-file" if of_files else "the serving certificate",
+            "write its successor and the key to the same files; a running server takes them" if of_files else _OWN,
+            lambda: serving.chain,
+        ),
+        "ca": Source(
+            "the CA of the cluster",
+            "replace it with mooring ca rollover start",
+            lambda: (ca.authority.certificate,),
+            is_ca=True,
+        ),
+        "client-ca": Source(
+            "the last CA that verifies clients",
+            "write its successor to client-ca-file, or replace the CA of the cluster with mooring ca rollover start",
+            lambda: authentication.client_cas.clients,
+            is_ca=True,
+            last_counts=True,
+        ),
+    }
+    if config[ClientCertificateSettings].client_crl_file:
+        found["client-crl"] = Source(
+            "a CRL of client-crl-file",
+            "write the one that its CA has published since to the same file; a running server takes it",
+            lambda: tuple(map(_CrlEnd, authentication.client_cas.crls.crls.values())),
+        )
+    if signing.certificates:
+        found["signer-ca"] = Source(
+            "a CA of a signer",
+            "replace the files of the setting cluster-signing that names it; a running server takes them",
+            lambda: signing.certificates,
+            is_ca=True,
+        )
+    if file := config[StorageSettings].etcd_certfile:
+        found["etcd-client-certificate"] = Source(
+            "the client certificate of etcd-certfile",
+            "write its successor and the key to the same files, and start this server again",
+            lambda: _read(file),
+        )
+    return found
+
+
+def server_label(config: ServerConfig) -> str:
+    """Return what tells this server from others in the name of an Event: a DNS label of its address or host name."""
+    return (
+        re.sub(r"[^a-z0-9]+", "-", (config.advertise_address or socket.gethostname()).lower()).strip("-")[:60]
+        or "server"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _CrlEnd:
+    """A CRL as something that ends."""
+
+    crl: Crl
+
+    @property
+    def not_valid_before_utc(self) -> datetime:
+        return self.crl.this_update
+
+    @property
+    def not_valid_after_utc(self) -> datetime:
+        return self.crl.next_update
+
+    @property
+    def serial_number(self) -> int:
+        return int(self.crl.this_update.timestamp())
+
+
+def _read(file: str) -> Sequence[x509.Certificate]:
+    """Return the certificates of a file. Raises MooringError."""
+    return certificates(read_limited(Path(file)))

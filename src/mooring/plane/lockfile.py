@@ -1,0 +1,33 @@
+"""Open the lock files of a data directory, and explain to the operator why one cannot be opened."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from mooring.errors import ConfigError
+
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_IN_THE_WAY = "something else has that name; move it away"
+_NO_DESCRIPTOR = "raise the limit of open files (ulimit -n, or LimitNOFILE of the unit)"
+_REMEDIES = {
+    errno.EISDIR: _IN_THE_WAY,
+    errno.ELOOP: _IN_THE_WAY,
+    errno.ENXIO: _IN_THE_WAY,
+    errno.EROFS: "mount the file system writable, or choose another directory",
+    errno.EMFILE: _NO_DESCRIPTOR,
+    errno.ENFILE: _NO_DESCRIPTOR,
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space",
+}
+
+
+def open_lock(path: Path) -> int:
+    """Return a descriptor of a lock file, which is created when it is missing. Raises ConfigError."""
+    try:
+        return os.open(path, _FLAGS, 0o600)
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0, "give this user access, or choose another directory")
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f"the lock file {path} cannot be opened: {reason}; {remedy}") from error

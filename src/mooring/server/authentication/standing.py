@@ -1,0 +1,178 @@
+"""The credential of one request, judged again whenever the request takes effect.
+
+Rules kept here (docs/adr/0058-credentials-are-judged-at-the-commit.md):
+* A request waits for its body, for a seat, for a thread, for the store. A verdict from before such a wait is not used after it:
+  the whole chain judges again, at the time of the clock, and must find the same user.
+* Authenticators answer from memory while nothing has changed: those of certificates compare the revisions of the views that they
+  read (`mooring.authn.x509.checks`), those of tokens compare times and look up objects. So a second judgement costs microseconds,
+  and no change can be missed, be it of a view, a file, a CA, a key or the time.
+* `check` never waits, and the caller has no `await` between it and the effect. `confirm` first waits for views as fresh as a
+  linearizable read, for an effect that grants a right.
+* Between two steps of the pipeline nothing is judged again while the revision of the views is that of the last verdict and hardly
+  any time has passed. A request that did not wait pays for the comparison of an integer. The commit always judges.
+* The verdict of a service outside counts for as long as its authenticator remembers it, and at least for SETTLED_FOR, so that no
+  service is asked twice for a request that does not wait. After that the service is asked again. A credential that is good for
+  one use, as those of Kerberos are, cannot be asked about again: its verdict counts for the request.
+* The impersonator's credential is judged, whomever it acts for. A request that fails is answered 401, and the operator sees why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from mooring.authn.authenticator import Authenticator
+from mooring.authn.chain import Outcome, Pending, judge, judge_at_once
+from mooring.authn.credentials import Credentials
+from mooring.authn.guesses import GuessLimiter
+from mooring.authn.reasons import UNDECIDED
+from mooring.clock import Clock
+from mooring.errors import Details, ServiceUnavailableError, UnauthorizedError
+from mooring.identity import UserInfo
+from mooring.registry.store import Registry
+from mooring.registry.write.commit import BEHIND
+from mooring.server.authentication.secondstage import SecondStage
+
+MOMENT = timedelta(milliseconds=50)
+"""Time for which a verdict counts between two steps of the pipeline, while no view has changed. The commit always judges."""
+SETTLED_FOR = timedelta(seconds=10)
+"""Time for which a verdict counts that an authenticator does not remember: longer than a request takes that waits for nothing."""
+RENEWED_AFTER = timedelta(seconds=5)
+"""Age at which such a verdict is renewed before a commit, which is at most `mooring.registry.reader.FRESH_WITHIN` away."""
+_NOTHING = timedelta(0)
+OTHER_USER = "the credential is of another user now"
+
+
+class CredentialGate:
+    """Judges the credentials of all requests of one server."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        second_stage: SecondStage,
+        guesses: GuessLimiter,
+        audiences: Sequence[str],
+        clock: Clock,
+    ) -> None:
+        self.registry = registry
+        self.audiences = audiences
+        self.clock = clock
+        self._second_stage = second_stage
+        self._guesses = guesses
+
+    async def judge(
+        self, credentials: Credentials, authenticators: Sequence[Authenticator], source: str, now: datetime
+    ) -> Outcome:
+        """Run the chain of authenticators. Waits only for deferred verdicts. `source`: network of the client."""
+        chain = judge(credentials, authenticators, self.registry.views, now, self.audiences)
+        if credentials.basic is None:
+            return await self._second_stage.run(chain)
+        return await self._second_stage.run(chain, lambda: self._guesses.exhausted(source, self.clock.monotonic()))
+
+
+class CredentialEndedError(UnauthorizedError):
+    """The credential of a request ended before the request took effect. `outcome`: the verdicts that say why."""
+
+    def __init__(self, outcome: Outcome, message: str) -> None:
+        super().__init__(message=message)
+        self.outcome = outcome
+
+
+class Standing:
+    """The credential of one request. Implements `mooring.api.kind.Gate`."""
+
+    __slots__ = (
+        "_authenticators",
+        "_credentials",
+        "_gate",
+        "_network",
+        "_revision",
+        "_since",
+        "_unauthorized",
+        "_user",
+    )
+
+    def __init__(
+        self,
+        gate: CredentialGate,
+        credentials: Credentials,
+        authenticators: Sequence[Authenticator],
+        user: UserInfo | None,
+        network: str,
+        received: datetime,
+        revision: int,
+        unauthorized: str,
+    ) -> None:
+        """Take over the credential that authenticated `user`. `revision`: that of the views before it was judged.
+
+        `network`: source of the request. `unauthorized`: the message of a refusal.
+        """
+        credentials.dry_run = True  # its use was noted when it was judged first
+        self._gate = gate
+        self._credentials = credentials
+        self._authenticators = authenticators
+        self._unauthorized = unauthorized
+        self._network = network
+        self._user = user
+        self._since = received
+        self._revision = revision
+
+    async def judge_again(self) -> None:
+        """Return when the credential counts after a step of the pipeline. Raises CredentialEndedError."""
+        gate, now = self._gate, self._gate.clock.now()
+        if self._revision != gate.registry.revision or not _NOTHING <= now - self._since < MOMENT:
+            await self._renew(now)
+
+    def check(self) -> None:
+        """Return when the credential counts now. Raises CredentialEndedError."""
+        now = self._gate.clock.now()
+        found = self._judge_at_once(now)
+        if not isinstance(found, Pending):
+            self._settle(found, now)
+        elif not self._is_settled(found, now):
+            raise CredentialEndedError(Outcome(None, why=UNDECIDED), self._unauthorized)
+
+    async def prepare(self) -> None:
+        """Renew a verdict from outside that may be too old for `check`. Raises CredentialEndedError."""
+        now = self._gate.clock.now()
+        if not _NOTHING <= now - self._since < RENEWED_AFTER:
+            await self._renew(now)
+
+    async def confirm(self) -> None:
+        """Return when the credential counts by views as fresh as a linearizable read. The effect follows with no `await`.
+
+        Raises CredentialEndedError, and ServiceUnavailableError while the views lag behind the store.
+        """
+        await self.prepare()
+        if not await self._gate.registry.fresh():
+            raise ServiceUnavailableError(BEHIND, Details(retry_after=1))
+        self.check()
+
+    async def _renew(self, now: datetime) -> None:
+        """Judge the credential. Waits for a service outside only when its verdict is neither remembered nor recent."""
+        revision = self._gate.registry.revision
+        found = self._judge_at_once(now)
+        if isinstance(found, Pending):
+            if found.deferred.key is None or _NOTHING <= now - self._since < RENEWED_AFTER:
+                return
+            found = await self._gate.judge(self._credentials, self._authenticators, self._network, now)
+            now = self._gate.clock.now()
+        self._settle(found, now)
+        self._revision = revision
+
+    def _judge_at_once(self, now: datetime) -> Outcome | Pending:
+        gate = self._gate
+        return judge_at_once(self._credentials, self._authenticators, gate.registry.views, now, gate.audiences)
+
+    def _is_settled(self, pending: Pending, now: datetime) -> bool:
+        """Return true while the last verdict counts, although its authenticator does not remember it."""
+        return pending.deferred.key is None or _NOTHING <= now - self._since < SETTLED_FOR
+
+    def _settle(self, outcome: Outcome, now: datetime) -> None:
+        """Take the verdict of `now`. Raises CredentialEndedError unless it is about the same user."""
+        if outcome.user is None:
+            raise CredentialEndedError(outcome, self._unauthorized)
+        if outcome.user is not self._user and outcome.user != self._user:
+            raise CredentialEndedError(replace(outcome, user=None, why=OTHER_USER), self._unauthorized)
+        self._since = now

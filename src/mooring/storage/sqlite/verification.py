@@ -1,0 +1,157 @@
+"""Verification of a database: every record of the log, and every key, in slices that leave time for other work.
+
+Rules kept here:
+* A pass reads the log in order of the revisions: each record has its checksum, and its key is found at this revision or a later
+  one. It then reads `live` in order of the keys: each key has a sound record.
+* A slice is one snapshot. Writes between two slices do no harm: what they add has later revisions, or is read with its key.
+* Damage of pages that SQLite itself notices ends the pass. `integrity_check`, which reads all pages in one go, is for files that
+  no server waits for.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from mooring.storage.contract import UnreadableEntry
+from mooring.storage.sqlite.record import CHANGED, COLUMNS, MISPLACED, entry_of, is_sound, printed_key
+
+SLICE_RECORDS = 64
+SLICE_BYTES = 256 * 1024
+"""Records, or bytes of values, of one slice: about 0.5 ms."""
+MAX_DAMAGE = 1000
+"""Damaged places that are listed."""
+
+_RECORDS = (
+    "SELECT log.revision, log.key, log.created, log.prior, log.value, log.checksum,"
+    " (SELECT live.revision FROM live WHERE live.key = log.key)"
+    " FROM log WHERE log.revision > ? ORDER BY log.revision LIMIT ?"
+)
+_KEYS = (
+    f"SELECT {COLUMNS} FROM live LEFT JOIN log ON log.revision = live.revision"  # noqa: S608 - constants only
+    " WHERE live.key > CAST(? AS TEXT) AND live.key < x'' ORDER BY live.key LIMIT ?"
+)
+_WITHOUT = re.compile(r"(?:log|live)\.checksum")
+"""Columns that schema 1 does not have: its records are sound as long as SQLite can read them."""
+_NO_TEXTS = "SELECT key, revision FROM live WHERE key < '' OR key >= x'' LIMIT ?"
+
+
+class Part(Enum):
+    """Parts of a pass."""
+
+    LOG = "log"
+    KEYS = "keys"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A damaged place. `key` is "" when it is not known."""
+
+    key: str
+    revision: int
+    problem: str
+
+
+class Verification:
+    """One pass over a database."""
+
+    def __init__(self, connection: sqlite3.Connection, *, has_checksums: bool = True) -> None:
+        """`connection`: for this pass between `advance` and its return. `has_checksums`: False for schema 1."""
+        self._execute = connection.cursor().execute
+        self._connection = connection
+        connection.text_factory = bytes
+        self._records, self._keys = _RECORDS, _KEYS
+        if not has_checksums:
+            self._records, self._keys = _WITHOUT.sub("NULL", _RECORDS), _WITHOUT.sub("NULL", _KEYS)
+        self._part = Part.LOG
+        self._position: Any = 0
+        self._unnamed: set[int] = set()
+        """Revisions of damaged records whose key was not found yet."""
+        self.records = 0
+        """Records of the log that were read."""
+        self.unverified = 0
+        """Records without a checksum."""
+        self.damage: list[Damage] = []
+
+    @property
+    def ended(self) -> bool:
+        """True once the pass has read everything."""
+        return self._part is Part.ENDED
+
+    @property
+    def damaged(self) -> int:
+        """Number of damaged places so far."""
+        return len(self.damage) + len(self._unnamed)
+
+    def skip_part(self) -> None:
+        """Go on with the next part, after one that SQLite cannot read."""
+        if self._part is Part.LOG:
+            self._part, self._position = Part.KEYS, b""
+        else:
+            self._part = Part.ENDED
+
+    def advance(self) -> None:
+        """Verify the next slice. Raises sqlite3.Error when SQLite cannot read it."""
+        with _snapshot(self._connection):
+            if self._part is Part.LOG:
+                self._read_log()
+            elif self._part is Part.KEYS:
+                self._read_keys()
+
+    def _read_log(self) -> None:
+        size = count = 0
+        for *record, newest in self._execute(self._records, (self._position, SLICE_RECORDS)):
+            revision, key, _, _, value, recorded = record
+            self._position = revision
+            self.records += 1
+            self.unverified += recorded is None
+            if not is_sound(*record):
+                self._unnamed.add(revision)
+            elif key and (not isinstance(newest, int) or newest < revision):
+                self._report(printed_key(key), revision, MISPLACED)
+            count += 1
+            size += len(value) if isinstance(value, bytes) else 0
+            if size >= SLICE_BYTES:
+                return
+        if count < SLICE_RECORDS:
+            self._part, self._position = Part.KEYS, b""
+            for key, revision in self._execute(_NO_TEXTS, (MAX_DAMAGE,)):
+                self._report(printed_key(key), revision, CHANGED)
+
+    def _read_keys(self) -> None:
+        size = count = 0
+        for row in self._execute(self._keys, (self._position, SLICE_RECORDS)):
+            self._position = row[0]
+            entry = entry_of(row)
+            if isinstance(entry, UnreadableEntry):
+                self._unnamed.discard(entry.revision)
+                self._report(entry.key, entry.revision, entry.problem)
+            count += 1
+            size += len(entry.value) if entry is not None else 0
+            if size >= SLICE_BYTES:
+                return
+        if count < SLICE_RECORDS:
+            self._part = Part.ENDED
+            for revision in sorted(self._unnamed):
+                self._report("", revision, CHANGED)
+            self._unnamed.clear()
+
+    def _report(self, key: str, revision: int, problem: str) -> None:
+        if len(self.damage) < MAX_DAMAGE:
+            self.damage.append(Damage(key, revision, problem))
+
+
+@contextmanager
+def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")

@@ -1,0 +1,335 @@
+"""The gate of ends: what a store would bring back, what waits, and when nothing is issued."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from mooring.api.mooring import ends
+from mooring.api.mooring.ends import End
+from mooring.api.view import FixedView, Views
+from mooring.trust.lineage.chain import Checkpoint, record_name
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+HEAD = Checkpoint(2, "sha256:" + "2" * 64)
+TOKEN = {"metadata": {"name": "bootstrap-token-abcdef", "namespace": "kube-system", "uid": "u1"}}
+NODE = {"metadata": {"name": "n1", "uid": "u1"}}
+
+
+def used(count: int) -> dict[str, Any]:
+    keys = ",".join(f"{number:064x}" for number in range(count))
+    return {"metadata": {**TOKEN["metadata"], "annotations": {"mooring.dev/joined-keys": keys}}}
+
+
+def revocation(**spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "node-n1"}, "spec": spec}
+
+
+def rollover(uid: str, reached: int) -> dict[str, Any]:
+    return {"metadata": {"name": "cluster-ca", "uid": uid}, "status": {"transitions": [{}] * reached}}
+
+
+def record(digest: str) -> dict[str, Any]:
+    return {"metadata": {"name": record_name(2)}, "spec": {"hash": digest}}
+
+
+def going(obj: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {**obj["metadata"], "deletionTimestamp": NODE_GONE, "finalizers": ["example.com/hold"]}}
+
+
+def identity(**spec: str) -> dict[str, FixedView]:
+    return {"nodeidentities": FixedView([{"metadata": {"name": "n1"}, "spec": spec}])}
+
+
+NODE_GONE = "2025-12-01T00:00:00Z"
+GONE = {"uid": "u1", "deletedAt": NODE_GONE}
+NODE_BACK = {"name": "n1", "uid": "u1"}
+LOST_NODE = FixedView(unreadable={("", "n1"): "damaged"})
+EMPTY: dict[str, FixedView] = {
+    plural: FixedView()
+    for plural in (
+        "certificaterevocations",
+        "secrets",
+        "nodes",
+        "nodeidentities",
+        "configmaps",
+        ends.ROLLOVERS,
+        "lineagerecords",
+    )
+}
+BEFORE, AFTER = {"issuedBefore": "2026-01-01T00:00:00Z"}, {"issuedBefore": "2026-02-01T00:00:00Z"}
+LOST_ENTRY = {"certificaterevocations": FixedView(unreadable={("", "node-n1"): "damaged"})}
+LOST_ROLLOVER = {ends.ROLLOVERS: FixedView(unreadable={("", "cluster-ca"): "damaged"})}
+LOST_RECORD = {"lineagerecords": FixedView(unreadable={("", record_name(2)): "damaged"})}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "store", "returns"),
+    [
+        pytest.param("revocation", "node-n1", AFTER, {}, True, id="a revocation that is gone"),
+        pytest.param("revocation", "node-n1", AFTER, LOST_ENTRY, False, id="one that cannot be read is there"),
+        pytest.param(
+            "revocation",
+            "node-n1",
+            AFTER,
+            {"certificaterevocations": FixedView([revocation(**AFTER)])},
+            False,
+            id="the same",
+        ),
+        pytest.param(
+            "revocation",
+            "node-n1",
+            AFTER,
+            {"certificaterevocations": FixedView([revocation(**BEFORE)])},
+            True,
+            id="an older moment",
+        ),
+        pytest.param(
+            "revocation",
+            "node-n1",
+            {},
+            {"certificaterevocations": FixedView([revocation()])},
+            False,
+            id="without a moment",
+        ),
+        pytest.param("token", "abcdef", {"uid": "u1"}, {"secrets": FixedView([TOKEN])}, True, id="a deleted token"),
+        pytest.param(
+            "token", "abcdef", {"uid": "u2"}, {"secrets": FixedView([TOKEN])}, False, id="another token of this id"
+        ),
+        pytest.param("token", "abcdef", {"uid": "u1"}, {}, False, id="a token that stays deleted"),
+        pytest.param(
+            "token",
+            "abcdef",
+            {"uid": "u1", "expiry": "2026-01-01T00:00:00Z"},
+            {"secrets": FixedView([TOKEN])},
+            False,
+            id="a token at its end",
+        ),
+        pytest.param(
+            "token",
+            "abcdef",
+            {"uid": "u1", "expiry": "2026-01-01T00:00:01Z"},
+            {"secrets": FixedView([TOKEN])},
+            True,
+            id="before its end",
+        ),
+        pytest.param(
+            "joins", "abcdef", {"uid": "u1", "joins": 2}, {"secrets": FixedView([used(1)])}, True, id="fewer joins"
+        ),
+        pytest.param(
+            "joins", "abcdef", {"uid": "u1", "joins": 2}, {"secrets": FixedView([used(2)])}, False, id="as many joins"
+        ),
+        pytest.param(
+            "joins",
+            "abcdef",
+            {"uid": "u2", "joins": 2},
+            {"secrets": FixedView([used(1)])},
+            False,
+            id="of another token",
+        ),
+        pytest.param("joins", "abcdef", {"uid": "u1", "joins": 2}, {}, False, id="of a token that is gone"),
+        pytest.param("node", "n1", {"uid": "u1"}, {"nodes": FixedView([NODE])}, True, id="a deleted Node"),
+        pytest.param("node", "n1", {"uid": "u2"}, {"nodes": FixedView([NODE])}, False, id="another Node of this name"),
+        pytest.param("node", "n1", {"uid": "u1"}, {}, False, id="a Node that stays deleted"),
+        pytest.param(
+            "node", "n1", {"uid": "u1"}, {"nodes": FixedView([going(NODE)])}, False, id="a Node that is going"
+        ),
+        pytest.param("node", "n1", GONE, {}, True, id="a Node of which the store knows nothing"),
+        pytest.param("node", "n1", GONE, {"nodes": LOST_NODE}, False, id="a Node that cannot be read is undecided"),
+        pytest.param("node", "n1", GONE, {"nodeidentities": LOST_NODE}, False, id="so is an unreadable NodeIdentity"),
+        pytest.param("node", "n1", GONE, identity(nodeUID="u0"), False, id="a NodeIdentity that records a deletion"),
+        pytest.param("node", "n1", GONE, identity(), True, id="a NodeIdentity without a moment"),
+        pytest.param("node", "n1", GONE, identity(changedAt=NODE_GONE), True, id="from before the deletion"),
+        pytest.param("node", "n1", GONE, identity(changedAt="2025-12-01T00:00:01Z"), False, id="of a later machine"),
+        pytest.param("token", "abcdef", {"uid": "u1"}, {"secrets": FixedView([going(TOKEN)])}, False, id="going, too"),
+        pytest.param("rollover", "cluster-ca", {"uid": "u1", "reached": 2}, {}, True, id="a rollover that is gone"),
+        pytest.param(
+            "rollover", "cluster-ca", {"uid": "u1", "reached": 2}, LOST_ROLLOVER, False, id="that cannot be read"
+        ),
+        pytest.param(
+            "rollover",
+            "cluster-ca",
+            {"uid": "u1", "reached": 2},
+            {ends.ROLLOVERS: FixedView([rollover("u1", 1)])},
+            True,
+            id="an earlier phase",
+        ),
+        pytest.param(
+            "rollover",
+            "cluster-ca",
+            {"uid": "u1", "reached": 2},
+            {ends.ROLLOVERS: FixedView([rollover("u2", 3)])},
+            True,
+            id="another rollover",
+        ),
+        pytest.param(
+            "rollover",
+            "cluster-ca",
+            {"uid": "u1", "reached": 2},
+            {ends.ROLLOVERS: FixedView([rollover("u1", 2)])},
+            False,
+            id="the phase",
+        ),
+        pytest.param("server-token", "keys", {"generation": 4}, {}, True, id="an earlier generation of the keys"),
+        pytest.param("server-token", "keys", {"generation": 3}, {}, False, id="the generation of the keys"),
+    ],
+)
+def test_what_a_store_would_bring_back(
+    kind: str, name: str, value: dict[str, Any], store: dict[str, FixedView], returns: bool
+) -> None:
+    found = list(ends.returning({kind: {name: value}}, None, {**EMPTY, **store}, 3, NOW))
+    told = {field: part for field, part in value.items() if field != ends.DELETED_AT}
+    assert found == ([(End(kind), name, told)] if returns else [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "plural", "obj"),
+    [
+        pytest.param("node", "n1", "nodes", NODE, id="a Node"),
+        pytest.param("token", "abcdef", "secrets", TOKEN, id="a token"),
+    ],
+)
+def test_every_deleted_object_of_a_name_is_remembered(kind: str, name: str, plural: str, obj: dict[str, Any]) -> None:
+    value: dict[str, Any] = {"uid": "u0"}
+    for uid in ("u1", "u2", "u2", "u3"):
+        value = ends.after_another({"uid": uid}, value)
+    assert value == {"uid": "u3", "earlier": ["u2", "u1", "u0"]}
+    assert ends.after_another({"uid": "u1"}, None) == {"uid": "u1"}
+    for edited in ({}, {"earlier": 7}, {"uid": None, "earlier": [None]}):
+        assert ends.after_another({"uid": "u1"}, edited) == {"uid": "u1"}
+    found = list(ends.returning({kind: {name: value}}, None, {**EMPTY, plural: FixedView([obj])}, 3, NOW))
+    assert found == [(End(kind), name, {"uid": "u1"})]
+    other = FixedView([{"metadata": {**obj["metadata"], "uid": "u9"}}])
+    assert not list(ends.returning({kind: {name: value}}, None, {**EMPTY, plural: other}, 3, NOW))
+
+
+def test_of_many_deleted_objects_of_a_name_the_newest_are_remembered() -> None:
+    value: dict[str, Any] = {"uid": "u0"}
+    for number in range(1, 30):
+        value = ends.after_another({"uid": f"u{number}"}, value)
+    assert value["earlier"] == [f"u{number}" for number in range(28, 28 - ends.MAX_EARLIER, -1)]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "after", "store", "is_withdrawn"),
+    [
+        pytest.param("node.n1", NODE_BACK, {}, {"nodes": FixedView([NODE])}, True, id="while the Node is there"),
+        pytest.param("node.n1", NODE_BACK, {}, {}, False, id="when the Node is gone"),
+        pytest.param(
+            "node.n1", NODE_BACK, {"node.n1": "{}"}, {"nodes": FixedView([NODE])}, True, id="with another value"
+        ),
+        pytest.param(
+            "node.n1",
+            NODE_BACK,
+            {"waived.node.n1": ends.entry("n1", {"uid": "u1"})},
+            {"nodes": FixedView([NODE])},
+            False,
+            id="waived",
+        ),
+        pytest.param(
+            "node.n1", NODE_BACK, {"waived.node.n1": "{}"}, {"nodes": FixedView([NODE])}, True, id="waived with another"
+        ),
+        pytest.param("waived.node.n1", NODE_BACK, {}, {"nodes": FixedView([NODE])}, False, id="what was waived before"),
+        pytest.param("revocation.node-n1", {"name": "node-n1", **AFTER}, {}, {}, True, id="a revocation that is gone"),
+        pytest.param(
+            "revocation.node-n1",
+            {"name": "node-n1", **AFTER},
+            {},
+            {"certificaterevocations": FixedView([revocation(**AFTER)])},
+            False,
+            id="a revocation that is there again",
+        ),
+        pytest.param("rollover.cluster-ca", {"name": "cluster-ca"}, {}, {}, True, id="what a person settles"),
+        pytest.param("unknown.x", {"name": "x"}, {}, {}, True, id="of a later version"),
+        pytest.param("token.abcdef", {"name": "abcdef"}, {}, {"secrets": FixedView([TOKEN])}, True, id="without a uid"),
+    ],
+)
+def test_an_entry_is_withdrawn(
+    key: str, value: dict[str, Any], after: dict[str, str], store: dict[str, FixedView], is_withdrawn: bool
+) -> None:
+    before = {key: ends.entry(value["name"], value)}
+    assert ends.withdrawn(before, after, {**EMPTY, **store}, NOW) == ([key] if is_withdrawn else [])
+    assert ends.withdrawn(before, before, {**EMPTY, **store}, NOW) == []
+
+
+@pytest.mark.parametrize(
+    ("store", "returns"),
+    [
+        pytest.param({}, True, id="the record is gone"),
+        pytest.param({"lineagerecords": FixedView([record(HEAD.hash)])}, False, id="the record is there"),
+        pytest.param({"lineagerecords": FixedView([record("sha256:" + "3" * 64)])}, True, id="it is another one"),
+        pytest.param(LOST_RECORD, False, id="it cannot be read"),
+    ],
+)
+def test_the_end_of_the_lineage(store: dict[str, FixedView], returns: bool) -> None:
+    found = [kind for kind, _, _ in ends.returning({}, HEAD, {**EMPTY, **store}, 0, NOW)]
+    assert found == ([End.LINEAGE] if returns else [])
+
+
+def with_entries(**data: str) -> Views:
+    return {"configmaps": FixedView([{"metadata": {"name": ends.NAME, "namespace": ends.NAMESPACE}, "data": data}])}
+
+
+@pytest.mark.parametrize(
+    ("views", "is_open"),
+    [
+        pytest.param({}, True, id="a cluster whose ConfigMaps are not followed"),
+        pytest.param({"configmaps": FixedView()}, True, id="nothing waits"),
+        pytest.param(with_entries(), True, id="an empty list"),
+        pytest.param(with_entries(**{"waived.node.n1": "{}"}), True, id="what waited was waived"),
+        pytest.param(with_entries(**{"node.n1": "{}"}), False, id="an end waits"),
+        pytest.param(with_entries(junk="junk"), False, id="an entry that no server wrote"),
+        pytest.param(
+            {"configmaps": FixedView(unreadable={(ends.NAMESPACE, ends.NAME): "damaged"})},
+            False,
+            id="it cannot be read",
+        ),
+    ],
+)
+def test_nothing_is_issued_while(views: Views, is_open: bool) -> None:
+    assert (ends.refusal(views) == "") is is_open
+
+
+@pytest.mark.parametrize(
+    ("views", "why"),
+    [
+        pytest.param({}, "", id="a cluster whose ConfigMaps are not followed"),
+        pytest.param({"configmaps": FixedView()}, "", id="nothing waits"),
+        pytest.param(with_entries(**{"node.n1": "{}"}), "", id="all that waits is listed"),
+        pytest.param(with_entries(**{ends.more_key("token", "s1"): "{}"}), "", id="more of another kind"),
+        pytest.param(
+            with_entries(**{ends.more_key("node", "s1"): "{}"}),
+            "more ends of the kind node wait than configmaps/mooring-ends holds",
+            id="more of this kind",
+        ),
+        pytest.param(
+            {"configmaps": FixedView(unreadable={(ends.NAMESPACE, ends.NAME): "damaged"})},
+            "configmaps/mooring-ends cannot be read: damaged",
+            id="it cannot be read",
+        ),
+    ],
+)
+def test_the_ends_of_a_kind_are_known_unless(views: Views, why: str) -> None:
+    assert ends.unknown(views, End.NODE) == why
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [('{"uid":"u1"}', {"uid": "u1"}), ("junk", {}), ("[]", {}), ("[" * 100_000, {})],
+    ids=["a value", "no JSON", "no object", "too deep"],
+)
+def test_an_end_that_waits_is_ended(text: str, value: dict[str, Any]) -> None:
+    assert ends.ended(with_entries(**{"node.n1": text}), End.NODE, "n1") == value
+    assert ends.ended(with_entries(**{"node.n1": text}), End.NODE, "n2") is None
+    assert ends.ended({}, End.NODE, "n1") is None
+
+
+def test_a_name_that_is_too_long_for_a_key_is_hashed() -> None:
+    name = "node-" + "a" * 248
+    key = ends.key_of(End.REVOCATION, name)
+    assert key.startswith("revocation.sha256-")
+    assert len(ends.WAIVED + key) <= 253
+    assert ends.ended(with_entries(**{key: ends.entry(name, {})}), End.REVOCATION, name) == {"name": name}
+    assert ends.key_of(End.REVOCATION, "node-a") == "revocation.node-a"

@@ -1,0 +1,141 @@
+"""Commands of Mooring's own features against a kube-apiserver: what they promise there, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from mooring.clock import SystemClock, parse_rfc3339, rfc3339
+from mooring.trust.kubeconfig.model import User
+from tests.support.commandline import CommandLine, mooring
+from tests.support.kubernetespeer import VERSION, KubernetesPeer, kubernetes_peer
+from tests.support.standalonecontrollers import write_kubeconfig
+
+__all__ = ["mooring"]
+DENYLIST = "certificaterevocations"
+ENTRY = "certificaterevocation.mooring.dev"
+KEY = "ab" * 32
+
+
+@pytest.fixture
+def peer() -> Iterator[KubernetesPeer]:
+    with kubernetes_peer() as peer:
+        yield peer
+
+
+@pytest.fixture
+def command(peer: KubernetesPeer, mooring: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """The command line with the kubeconfig of the server."""
+    path = write_kubeconfig(tmp_path / "admin.conf", peer.url, peer.ca_pem, User("admin"))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    return mooring
+
+
+def warning(peer: KubernetesPeer) -> str:
+    return (
+        f"warning: {peer.url} is Kubernetes {VERSION}, not Mooring, and does not read the denylist: it accepts every certificate "
+        "of its CA until the certificate expires"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "name", "hint"),
+    [
+        (("--serial", "1f"), "serial-1f", "so that this entry has no effect there."),
+        (("--key", f"sha256:{KEY}"), f"key-{KEY}", "no request that it concerns: those with this key."),
+        (("--node", "n1"), "node-n1", "It may create a deleted Node again."),
+    ],
+)
+def test_an_entry_is_recorded_and_nothing_is_promised(
+    peer: KubernetesPeer, command: CommandLine, flags: tuple[str, str], name: str, hint: str
+) -> None:
+    peer.define(DENYLIST)
+    done = command("certs", "revoke", *flags)
+    assert (done.code, done.out) == (0, f"{ENTRY}/{name} recorded\n")
+    assert done.err.startswith(f"{warning(peer)}.\n")
+    assert hint in done.err
+    for promise in ("are refused", "revoked"):
+        assert promise not in done.all
+    assert (DENYLIST, "", name) in peer.objects
+
+
+@pytest.mark.parametrize("form", ["name", "json", "yaml"])
+def test_every_form_of_output_comes_with_the_warning(peer: KubernetesPeer, command: CommandLine, form: str) -> None:
+    peer.define(DENYLIST)
+    assert command("certs", "revoke", "--serial", "1f", "-o", form).err == f"{warning(peer)}.\n"
+
+
+def test_the_entry_of_a_node_has_the_moment_of_each_write(peer: KubernetesPeer, command: CommandLine) -> None:
+    """kube-apiserver sets none, and an entry without one would keep the machine out."""
+    peer.define(DENYLIST)
+    before = SystemClock().now()
+    command.done("certs", "revoke", "--node", "n1")
+    first = peer.objects[DENYLIST, "", "node-n1"]["spec"]["issuedBefore"]
+    assert abs(parse_rfc3339(first) - before) < timedelta(seconds=30)
+    again = command("certs", "revoke", "--node", "n1")
+    assert again.out == f"{ENTRY}/node-n1 recorded\n"
+    assert peer.objects[DENYLIST, "", "node-n1"]["spec"]["issuedBefore"] > first
+
+
+def test_the_moment_of_an_entry_does_not_go_back(peer: KubernetesPeer, command: CommandLine) -> None:
+    peer.define(DENYLIST)
+    late = rfc3339(SystemClock().now() + timedelta(days=1))
+    peer.put(DENYLIST, {"metadata": {"name": "node-n1"}, "spec": {"nodeName": "n1", "issuedBefore": late}})
+    command.done("certs", "revoke", "--node", "n1")
+    assert peer.objects[DENYLIST, "", "node-n1"]["spec"]["issuedBefore"] == late
+
+
+def test_an_entry_that_exists_stays(peer: KubernetesPeer, command: CommandLine) -> None:
+    peer.define(DENYLIST)
+    command.done("certs", "revoke", "--serial", "1f")
+    again = command("certs", "revoke", "--serial", "1f")
+    assert (again.code, again.out) == (0, f"{ENTRY}/serial-1f unchanged\n")
+    assert warning(peer) in again.err
+
+
+def test_a_server_that_does_not_say_its_version_is_promised_nothing(peer: KubernetesPeer, command: CommandLine) -> None:
+    peer.define(DENYLIST)
+    peer.version = ""
+    done = command("certs", "revoke", "--serial", "1f")
+    assert done.out == f"{ENTRY}/serial-1f recorded\n"
+    assert f"{peer.url} is a server that does not say its version, not Mooring" in done.err
+
+
+@pytest.mark.parametrize("which", [("revoke", "--serial", "1f"), ("list",), ("show", "n1")])
+def test_without_the_kind_no_entry_is_written(
+    peer: KubernetesPeer, command: CommandLine, which: tuple[str, ...]
+) -> None:
+    done = command("certs", *which)
+    assert done.code != 0
+    assert done.err == (
+        f"Error: {peer.url} is no Mooring server, it is Kubernetes {VERSION}: only a Mooring server refuses certificates on a "
+        "denylist\n"
+    )
+
+
+@pytest.mark.parametrize("which", [("list",), ("show", "node-n1")])
+def test_what_is_on_the_denylist_is_not_said_to_be_refused(
+    peer: KubernetesPeer, command: CommandLine, which: tuple[str, ...]
+) -> None:
+    peer.define(DENYLIST, "nodeidentities")
+    command.done("certs", "revoke", "--node", "n1")
+    assert command("certs", *which).err.startswith(f"{warning(peer)}\n")
+
+
+@pytest.mark.parametrize("is_defined", [False, True], ids=["without the kind", "with the kind"])
+@pytest.mark.parametrize("verb", ["start", "status", "advance", "abort"])
+def test_the_ca_of_another_cluster_is_not_replaced(
+    peer: KubernetesPeer, command: CommandLine, verb: str, is_defined: bool
+) -> None:
+    if is_defined:
+        peer.define("certificateauthorityrollovers")
+    done = command("ca", "rollover", verb)
+    assert done.code != 0
+    assert done.err == (
+        f"Error: {peer.url} is no Mooring server, it is Kubernetes {VERSION}: only a Mooring server replaces its own CA. The CA of "
+        "that cluster belongs to the program that made it, such as kubeadm: replace it as its documentation says\n"
+    )
+    assert [method for method, _ in peer.requests if method != "GET"] == []

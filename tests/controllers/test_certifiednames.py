@@ -1,0 +1,431 @@
+"""The check of names before a certificate is issued: its evidence, what it records, and that the signer repeats it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+
+from mooring.api.view import FixedView, Views, guarded
+from mooring.apimachinery.schema import Obj
+from mooring.controllers.actions import Create, InThread, Record, Requeue, Update
+from mooring.controllers.certificates.certifiednames import CertifiedNames, can_serve
+from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
+from mooring.controllers.certificates.nameevidence import (
+    MAX_REPORTED,
+    Holders,
+    Reserved,
+    certified_names,
+    published_hosts,
+    serving_names_config_map,
+)
+from mooring.controllers.certificates.requeststate import parsed_request
+from mooring.controllers.certificates.signer import CsrSigner
+from mooring.controllers.certificates.signingpolicyfile import parse_policy
+from mooring.errors import UnreadableObjectError
+from mooring.pki.keys import generate_key
+from mooring.pki.x509.canonicalnames import canonical
+from mooring.pki.x509.requests import build_request
+from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING, LEGACY_UNKNOWN
+from mooring.pki.x509.supervisorsigners import CREDENTIAL, K3S_KUBELET_SERVING, NODE_IP, NODE_NAME, NODE_PASSWORD
+from mooring.trust.discovery.clusterinfo import config_map
+from tests.support.plans import HOUR, NOW, entropy, moment, thing, views
+from tests.support.testca import ThrowawayCA
+
+CA = ThrowawayCA(now=NOW)
+KEY = generate_key()
+YEAR = 366 * 24 * HOUR
+SERVER = serving_names_config_map(
+    "server-2:/var/lib/mooring", ["api-2.example.com", "192.0.2.82", "127.0.0.1"], NOW + HOUR
+)
+CLUSTER: dict[str, list[Obj]] = {
+    "configmaps": [config_map("https://api.example.com:6443", b"", others=["https://192.0.2.80:6443"]), SERVER],
+    "services": [
+        thing("kubernetes", "default", spec={"clusterIPs": ["10.96.0.1"]}),
+        thing("db", "prod", spec={"clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7", "fd00::7"]}),
+        thing("headless", "prod", spec={"clusterIP": "None", "clusterIPs": ["None"]}),
+    ],
+    "endpoints": [thing("kubernetes", "default", subsets=[{"addresses": [{"ip": "192.0.2.9"}]}])],
+}
+
+
+def node(name: str, *addresses: str, **metadata: Any) -> Obj:
+    return thing(
+        name, status={"addresses": [{"type": "InternalIP", "address": one} for one in addresses]}, metadata=metadata
+    )
+
+
+def identity(name: str, *names: str, until: timedelta = YEAR * 2, **spec: Any) -> Obj:
+    return thing(name, spec={**spec, "certifiedNames": [{"name": one, "notAfter": moment(until)} for one in names]})
+
+
+def csr(
+    *names: str, signer: str = KUBELET_SERVING, usages: Sequence[str] = (), cn: str = "system:node:n1", **spec: Any
+) -> Obj:
+    forms = list(map(canonical, names))
+    dns = [text for text, form in zip(names, forms, strict=True) if isinstance(form, str)]
+    ips = [form for form in forms if not isinstance(form, str)]
+    pem = build_request(KEY, cn, ("system:nodes",), dns, ips)
+    asked = {
+        "request": base64.b64encode(pem).decode(),
+        "signerName": signer,
+        "usages": list(usages or ("digital signature", "server auth")),
+        "username": cn,
+        "groups": ["system:nodes"],
+        **spec,
+    }
+    return thing("join", spec=asked, metadata={"creationTimestamp": moment(0 * HOUR)})
+
+
+def k3s(name: str, *ips: str, password: str = "") -> Obj:
+    extra = {CREDENTIAL: ["k3s-token"], NODE_NAME: [name], NODE_IP: list(ips)}
+    return csr(signer=K3S_KUBELET_SERVING, cn="x", extra=extra | ({NODE_PASSWORD: [password]} if password else {}))
+
+
+def seen(**more: list[Obj]) -> Views:
+    return views(**{**CLUSTER, "nodes": [node("n1", "192.0.2.1")], **more})
+
+
+def found(
+    obj: Obj, *, by_person: bool = False, check: CertifiedNames | None = None, **more: list[Obj]
+) -> Finding | None:
+    issuance = Issuance(csr=obj, request=parsed_request(obj), now=NOW, automatic=not by_person)
+    return (check or CertifiedNames(server_names=lambda: ("api-1.example.com", "192.0.2.81"))).check(
+        issuance, seen(**more)
+    )
+
+
+def reason(finding: Finding | None) -> str:
+    return finding.reason if isinstance(finding, Objection) else ""
+
+
+def recorded(finding: Finding | None) -> dict[str, str]:
+    """Return the names that the preparation records, each with the end of its certificate."""
+    assert isinstance(finding, Preparation), finding
+    (action,) = finding.actions
+    assert isinstance(action, Create | Update)
+    return {one["name"]: one["notAfter"] for one in action.obj["spec"]["certifiedNames"]}
+
+
+END = moment(8760 * HOUR + timedelta(minutes=5))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "api-1.example.com",
+        "192.0.2.81",
+        "api-2.example.com",
+        "192.0.2.82",
+        "api.example.com",
+        "192.0.2.80",
+        "192.0.2.9",
+        "10.96.0.1",
+    ],
+)
+@pytest.mark.parametrize("by_person", [False, True])
+def test_names_of_every_server_are_reserved_even_when_a_person_approves(name: str, by_person: bool) -> None:
+    """Of this server, of another one on the same store, of a balancer, and of the Service."""
+    reported = [node("n1", "192.0.2.1", name, f"::ffff:{name}" if ":" not in name and name[0].isdigit() else name)]
+    assert reason(found(csr(name), nodes=reported, by_person=by_person)) == "AddressOfControlPlane"
+    assert (
+        reason(found(k3s(name) if name[0] == "a" else k3s("n1", name), by_person=by_person)) == "AddressOfControlPlane"
+    )
+
+
+@pytest.mark.parametrize("name", ["db", "db.prod", "10.96.0.7", "fd00::7", "headless.prod"])
+def test_names_of_services_are_reserved(name: str) -> None:
+    assert reason(found(csr(name), nodes=[node("n1", name)])) == "NameOfService"
+
+
+def test_names_of_a_server_are_reserved_until_its_certificate_ends() -> None:
+    ended = serving_names_config_map("server-2:/var/lib/mooring", ["192.0.2.82"], NOW - HOUR)
+    damaged = {**SERVER, "data": {**SERVER["data"], "notAfter": "tomorrow"}}
+    for stored, expected in ((ended, ""), (damaged, "AddressOfControlPlane")):
+        assert reason(found(csr("192.0.2.82"), nodes=[node("n1", "192.0.2.82")], configmaps=[stored])) == expected
+
+
+def test_a_person_outweighs_what_is_held_and_the_names_are_recorded() -> None:
+    assert reason(found(csr("vault.example.com"))) == "NameNotOfNode"
+    assert recorded(found(csr("vault.example.com"), by_person=True)) == {"vault.example.com": END}
+
+
+def test_the_names_of_a_certificate_are_recorded_until_it_ends() -> None:
+    obj = csr("n1", "192.0.2.1", expirationSeconds=3600)
+    soon = moment(HOUR + timedelta(minutes=5))
+    assert recorded(found(obj)) == {"n1": soon, "192.0.2.1": soon}
+    old = identity("n1", "n1", "old.example.com", until=HOUR)
+    gone = {"name": "gone.example.com", "notAfter": moment(-HOUR)}
+    old["spec"]["certifiedNames"].append(gone)
+    assert recorded(found(obj, nodeidentities=[old])) == {
+        "old.example.com": moment(HOUR),
+        "n1": soon,
+        "192.0.2.1": soon,
+    }
+    assert found(obj, nodeidentities=[identity("n1", "n1", "192.0.2.1")]) is None
+    assert reason(found(csr("old.example.com"), nodeidentities=[old])) == ""
+    assert reason(found(csr("gone.example.com"), nodeidentities=[old])) == "NameNotOfNode"
+
+
+def test_a_record_has_at_most_64_names() -> None:
+    old = identity("n1", *(f"a{n}.example.com" for n in range(64)), until=HOUR)
+    names = recorded(found(csr("n1"), nodeidentities=[old]))
+    assert len(names) == 64
+    assert "n1" in names
+    assert "a0.example.com" not in names
+
+
+def test_the_first_record_of_a_machine_with_a_node_password_is_left_to_the_check_of_the_name() -> None:
+    assert found(k3s("n1", "192.0.2.1", password="uid")) is None
+    known = [thing("n1", spec={"nodePasswordUID": "uid"})]
+    assert recorded(found(k3s("n1", "192.0.2.1", password="uid"), nodeidentities=known)) == {
+        "n1": END,
+        "192.0.2.1": END,
+    }
+
+
+# -- names of other machines ---------------------------------------------------------------------------------------------
+
+
+def test_an_address_belongs_to_the_identity_that_has_a_certificate_for_it() -> None:
+    both = [node("n1", "192.0.2.1"), node("n2", "192.0.2.1")]
+    mine, theirs = identity("n1", "192.0.2.1"), identity("n2", "192.0.2.1")
+    assert reason(found(csr("192.0.2.1"), nodes=both)) == "AddressOfAnotherNode"
+    assert reason(found(csr("192.0.2.1"), nodes=both, nodeidentities=[mine])) == ""
+    assert reason(found(csr("192.0.2.1"), nodes=both, nodeidentities=[theirs])) == "AddressOfAnotherNode"
+    assert reason(found(csr("192.0.2.1"), nodes=both, nodeidentities=[mine, theirs])) == "AddressOfAnotherNode"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "other", "expected"),
+    [
+        pytest.param(
+            [node("n2", "192.0.2.7")], identity("n2", "192.0.2.1"), "", id="the other has another address now"
+        ),
+        pytest.param([], identity("n2", "192.0.2.1"), "AddressOfAnotherNode", id="the other has no Node yet"),
+        pytest.param([], identity("n2", "192.0.2.1", until=-HOUR), "", id="the certificate of the other has ended"),
+        pytest.param([], identity("n2", "192.0.2.1", nodeUID="x"), "", id="the membership of the other has ended"),
+    ],
+)
+def test_a_certified_address_becomes_free(nodes: list[Obj], other: Obj, expected: str) -> None:
+    assert reason(found(csr("192.0.2.1"), nodes=[node("n1", "192.0.2.1"), *nodes], nodeidentities=[other])) == expected
+
+
+def test_the_name_of_another_machine_is_its_own_before_it_has_a_node() -> None:
+    assert reason(found(csr("n2"), nodeidentities=[thing("n2", spec={})])) == "AddressOfAnotherNode"
+
+
+def test_two_claims_of_one_moment_do_not_both_get_the_certificate() -> None:
+    """Each is recorded before the signature, and the signer looks again."""
+    claims = [identity("n1", "192.0.2.5"), identity("n2", "192.0.2.5")]
+    assert reason(found(k3s("n1", "192.0.2.5"), nodeidentities=claims, nodes=[])) == "AddressOfAnotherNode"
+
+
+# -- what an administrator grants ----------------------------------------------------------------------------------------
+
+
+def machine(node_name: str = "n1", *names: str, used_by: str = "", **spec: Any) -> Obj:
+    status = {"usedBy": {"publicKey": "sha256:0", "nodeName": used_by}} if used_by else {}
+    return thing("m1", spec={"nodeName": node_name, "servingNames": list(names), **spec}, status=status)
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        pytest.param(machine("n1", "192.0.2.9"), "", id="an entry with its name"),
+        pytest.param(machine("n1", "192.0.2.80"), "AddressOfControlPlane", id="an entry for another address"),
+        pytest.param(machine("n2", "192.0.2.9"), "AddressOfControlPlane", id="an entry of another machine"),
+        pytest.param(machine("n*", "192.0.2.9"), "AddressOfControlPlane", id="an entry for many machines"),
+        pytest.param(machine("n1", "192.0.2.9", keyFingerprint="sha256:0"), "AddressOfControlPlane", id="no proof yet"),
+        pytest.param(
+            machine("n1", "192.0.2.9", keyFingerprint="sha256:0", used_by="n1"), "", id="a proof that was given"
+        ),
+    ],
+)
+def test_an_entry_of_the_inventory_grants_names_to_one_machine(entry: Obj, expected: str) -> None:
+    assert reason(found(k3s("n1", "192.0.2.9"), authorizedmachines=[entry])) == expected
+    assert reason(found(csr("192.0.2.9"), nodes=[node("n1", "192.0.2.9")], authorizedmachines=[entry])) == expected
+
+
+def test_suffixes_of_the_administrator() -> None:
+    assert reason(found(csr("a.nodes.example.com"), check=CertifiedNames(dns_suffixes=("nodes.example.com",)))) == ""
+
+
+def test_the_own_name_of_a_labelled_machine() -> None:
+    labelled = node("api-2.example.com", "192.0.2.9", labels={"node-restriction.kubernetes.io/api-server": ""})
+    obj = csr("api-2.example.com", "192.0.2.9", cn="system:node:api-2.example.com")
+    assert reason(found(obj, nodes=[labelled])) == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "trusted", "expected"),
+    [
+        pytest.param("192.0.2.1", True, "", id="the request comes from the address"),
+        pytest.param("::ffff:192.0.2.1", True, "", id="in another form"),
+        pytest.param("198.51.100.1", True, "NameNotOfNode", id="it comes from another one"),
+        pytest.param("", True, "NameNotOfNode", id="the source is not known"),
+        pytest.param("", False, "", id="outside of a server the reported address stands for it"),
+    ],
+)
+def test_the_dns_is_proof_for_the_address_that_makes_the_request(source: str, trusted: bool, expected: str) -> None:
+    obj = csr("a.example.com")
+    obj["metadata"]["annotations"] = {"mooring.dev/source-address": source}
+    issuance = Issuance(csr=obj, request=parsed_request(obj), now=NOW, automatic=True)
+    answer = {"a.example.com": frozenset({ip_address("192.0.2.1")})}
+    check = CertifiedNames(trusts_source_address=trusted)
+    assert reason(check.check(replace(issuance, resolved=answer), seen())) == expected
+
+
+# -- other signers -------------------------------------------------------------------------------------------------------
+
+WEB = parse_policy(
+    b"""{apiVersion: mooring.dev/v1alpha1, kind: SigningPolicy, signers: [{name: example.com/web, rules: [
+    {name: all, dnsNames: ["*.example.com", api.example.com, "*", "*.*.*"], ipAddresses: [192.0.2.80/32, 192.0.2.0/24]}]},
+    {name: example.com/bare, rules: [{name: all}]}]}""",
+    "policy",
+)
+
+
+@pytest.mark.parametrize(
+    ("signer", "usages", "names", "expected"),
+    [
+        pytest.param("example.com/web", (), ["www.example.com", "192.0.2.33"], "", id="its own names"),
+        pytest.param(
+            "example.com/web", (), ["api.example.com", "192.0.2.80"], "", id="names that the policy has in full"
+        ),
+        pytest.param("example.com/web", (), ["api-2.example.com"], "AddressOfControlPlane", id="a name by a pattern"),
+        pytest.param("example.com/web", (), ["192.0.2.82"], "AddressOfControlPlane", id="an address by a network"),
+        pytest.param("example.com/bare", (), ["api.example.com"], "AddressOfControlPlane", id="a rule without names"),
+        pytest.param(LEGACY_UNKNOWN, (), ["kubernetes.default.svc"], "AddressOfControlPlane", id="no rule"),
+        pytest.param(LEGACY_UNKNOWN, ("digital signature",), ["kubernetes"], "AddressOfControlPlane", id="no purpose"),
+        pytest.param(LEGACY_UNKNOWN, (), ["2002:c000:20a::1"], "InvalidAddress", id="an embedded address"),
+        pytest.param(LEGACY_UNKNOWN, ("client auth",), ["api.example.com"], "", id="a certificate of a client"),
+    ],
+)
+def test_every_signer_whose_certificates_can_serve_keeps_the_names_of_api_servers(
+    signer: str, usages: Sequence[str], names: Sequence[str], expected: str
+) -> None:
+    obj = csr(*names, signer=signer, usages=usages, cn="web")
+    check = CertifiedNames(policy=lambda: WEB)
+    assert reason(found(obj, check=check)) == reason(found(obj, check=check, by_person=True)) == expected
+
+
+def test_usages_that_can_serve() -> None:
+    assert [can_serve(one) for one in ((), ("any",), ("server auth", "client auth"))] == [True, True, True]
+    assert not can_serve(("digital signature", "client auth"))
+    assert found(csr(signer=KUBE_APISERVER_CLIENT_KUBELET, usages=("client auth",))) is None
+
+
+# -- the signer ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("approval", ["AutoApprovedServing", "KubectlApprove"])
+def test_what_became_reserved_after_the_approval_is_not_signed(approval: str) -> None:
+    obj = csr("n1", "192.0.2.1")
+    obj["status"] = {"conditions": [{"type": "Approved", "status": "True", "reason": approval}]}
+    controller = CsrSigner(CA.cluster_ca.for_signer, checks=(CertifiedNames(),))
+
+    def signs(**more: list[Obj]) -> Sequence[object]:
+        return controller.plan(("", "join"), seen(certificatesigningrequests=[obj], **more), NOW, entropy)
+
+    record, again = signs()
+    assert isinstance(record, Create)
+    assert again == Requeue(NOW)
+    done = [identity("n1", "n1", "192.0.2.1")]
+    assert any(isinstance(one, Record | InThread) for one in signs(nodeidentities=done))
+    moved = [*CLUSTER["configmaps"], serving_names_config_map("server-3:/", ["192.0.2.1"], NOW + HOUR)]
+    (failed,) = signs(nodeidentities=done, configmaps=moved)
+    assert isinstance(failed, Update)
+    condition = failed.obj["status"]["conditions"][-1]
+    assert (condition["type"], condition["reason"]) == ("Failed", "AddressOfControlPlane")
+
+
+# -- evidence ------------------------------------------------------------------------------------------------------------
+
+
+class ChangingView:
+    """View of Nodes whose changes are known."""
+
+    def __init__(self, *nodes: Obj) -> None:
+        self.nodes = {one["metadata"]["name"]: one for one in nodes}
+        self.revision = 1
+        self.broken: dict[tuple[str, str], str] = {}
+
+    def problem(self, name: str, namespace: str = "") -> str:
+        return self.broken.get((namespace, name), "")
+
+    def unreadable(self, namespace: str = "") -> dict[tuple[str, str], str]:
+        return self.broken
+
+    def get(self, name: str, namespace: str = "") -> Obj | None:
+        return self.nodes.get(name)
+
+    def list(self, namespace: str = "") -> list[Obj]:
+        return list(self.nodes.values())
+
+    def changed(self, since: int) -> Sequence[tuple[str, str]] | None:
+        return [("", "n2"), ("", "n1")] if since == 1 else None
+
+
+def test_the_index_forgets_addresses_that_a_node_no_longer_reports() -> None:
+    view, holders = ChangingView(node("n1", "192.0.2.1"), node("n2", "192.0.2.1")), Holders()
+    known = {**seen(), "nodes": view}
+    assert holders.reporters(ip_address("192.0.2.1"), "n1", known, NOW) == {"n2"}
+    assert holders.holders(ip_address("192.0.2.1"), "n1", known, NOW) == set()
+    assert holders.holders("n2", "n1", known, NOW) == {"n2"}
+    del view.nodes["n2"]
+    view.revision = 2
+    assert holders.reporters(ip_address("192.0.2.1"), "n1", known, NOW) == set()
+    assert holders.reporters(ip_address("192.0.2.1"), "n1", seen(nodes=[node("n3", "192.0.2.1")]), NOW) == {"n3"}
+
+
+def test_a_node_that_cannot_be_read_keeps_the_names_that_were_read_last() -> None:
+    holders, name = Holders(), ip_address("192.0.2.1")
+    view = ChangingView(node("n1", "192.0.2.9"), node("n2", "192.0.2.1"))
+    known = {**seen(), "nodes": view}
+    assert holders.reporters(name, "n1", known, NOW) == {"n2"}
+    del view.nodes["n2"]
+    view.broken = {("", "n2"): "no key"}
+    view.revision = 2
+    assert holders.reporters(name, "n1", known, NOW) == {"n2"}
+    view.revision = 3  # the view no longer has the changes
+    assert holders.reporters(name, "n1", known, NOW) == {"n2"}
+    assert Holders().reporters("n2", "n1", known, NOW) == {"n2"}
+    assert Holders().reporters(name, "n1", known, NOW) == set()
+
+
+def test_nothing_is_certified_while_the_published_names_of_a_server_cannot_be_read() -> None:
+    damaged = {("kube-system", SERVER["metadata"]["name"]): "no key"}
+    for unreadable, stops in ((damaged, True), ({("kube-system", "other"): "no key"}, False)):
+        known = guarded({**seen(), "configmaps": FixedView([], unreadable=unreadable)})
+        for _ in range(2):
+            if stops:
+                with pytest.raises(UnreadableObjectError):
+                    Reserved().api_servers(known, NOW)
+            else:
+                assert Reserved().api_servers(known, NOW)
+
+
+def test_addresses_of_a_node_are_bounded() -> None:
+    many = node("n1", *(f"10.1.{n // 256}.{n % 256}" for n in range(MAX_REPORTED + 1)))
+    holders, known = Holders(), seen(nodes=[many])
+    assert holders.reporters(ip_address("10.1.0.255"), "n2", known, NOW) == {"n1"}
+    assert holders.reporters(ip_address("10.1.1.0"), "n2", known, NOW) == set()
+
+
+def test_names_of_api_servers() -> None:
+    reserved = Reserved()
+    known = {str(one) for one in reserved.api_servers(seen(), NOW)}
+    assert known == {"api.example.com", "192.0.2.80", "10.96.0.1", "192.0.2.9", "api-2.example.com", "192.0.2.82"}
+    assert reserved.api_servers(views(), NOW) == frozenset()
+    assert published_hosts("not a kubeconfig") == ()
+
+
+def test_a_record_without_a_readable_end_does_not_end() -> None:
+    damaged = thing("n1", spec={"certifiedNames": [{"name": "n1", "notAfter": "x"}, {"name": ""}]})
+    assert certified_names(damaged, NOW) == {"n1"}

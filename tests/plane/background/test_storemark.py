@@ -1,0 +1,709 @@
+"""The file `store.mark`: what a server remembers, and a store that is older than that."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mooring.api.kind import Change
+from mooring.api.kinds import BY_PLURAL
+from mooring.api.mooring import ends
+from mooring.apimachinery.options import DeleteOptions, WriteOptions
+from mooring.clock import SystemClock, rfc3339
+from mooring.errors import ConfigError, StorageError
+from mooring.identity import MASTERS, UserInfo
+from mooring.plane.background.storemark import FILE_NAME, JUMP, TRIES, StoreMark, read_mark
+from mooring.plane.configuration import server_config
+from mooring.plane.firstboot import SYSTEM_USER
+from mooring.plane.registry import RegistryParts, open_registry
+from mooring.storage.contract import CompactedError
+from mooring.storage.memory import MemoryStorage
+from mooring.storage.restores import Restore, read_restores, record_restore
+from mooring.storage.table import open_storage
+from mooring.trust.bootstraptoken.token import parse_token
+from mooring.trust.bootstraptoken.tokensecret import TokenRecord, to_secret
+from mooring.trust.ends.mark import Mark, parse_mark
+from mooring.trust.lineage.chain import Checkpoint
+from tests.support import etcd
+from tests.support.registryroom import counting_entropy
+from tests.support.storagedrivers import open_etcd
+
+ADMINISTRATOR = UserInfo("jane", groups=(MASTERS,))
+MOMENT = "2026-01-01T00:00:00Z"
+HEAD = Checkpoint(2, "sha256:" + "2" * 64)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff", b"7\n", b"[]", b"{}", b'{"version":1}', b'{"version":1,"revision":-1,"cluster":""}'],
+    ids=str,
+)
+def test_a_file_that_is_no_mark_is_refused(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / FILE_NAME).write_bytes(content)
+    with pytest.raises(ConfigError, match=f"{FILE_NAME}: "):
+        read_mark(tmp_path)
+    assert not StoreMark(tmp_path, SystemClock()).is_settled
+    assert "what this server remembers of its store is damaged" in caplog.text
+
+
+def test_the_files_of_earlier_versions_are_taken_over(tmp_path: Path) -> None:
+    (tmp_path / "store.head").write_text("7\n")
+    (tmp_path / "lineage.head").write_text(f"{HEAD}\n")
+    assert read_mark(tmp_path) == Mark(7, lineage=(HEAD,))
+    (tmp_path / "store.head").write_text("junk")
+    (tmp_path / "lineage.head").unlink()
+    with pytest.raises(ConfigError, match=r"store\.head"):
+        read_mark(tmp_path)
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EACCES, errno.EIO])
+@pytest.mark.parametrize("name", [FILE_NAME, "store.head", "lineage.head"])
+def test_a_mark_that_cannot_be_read_now_is_not_damaged_and_keeps_the_server_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int
+) -> None:
+    (tmp_path / name).write_bytes({FILE_NAME: Mark(7).encode(), "store.head": b"7\n"}.get(name, f"{HEAD}\n".encode()))
+    before = os.open
+
+    def refused(path: Any, flags: int, *args: Any, **options: Any) -> int:
+        if Path(path).name == name:
+            raise OSError(code, os.strerror(code))
+        return before(path, flags, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refused)
+        with pytest.raises(ConfigError, match=f"{name} cannot be read: {os.strerror(code).lower()}") as caught:
+            StoreMark(tmp_path, SystemClock())
+    assert "damaged" not in str(caught.value)
+    assert StoreMark(tmp_path, SystemClock()).is_settled
+
+
+@pytest.mark.parametrize("name", [FILE_NAME, "store.head"])
+def test_a_huge_revision_in_the_mark_moves_no_revisions_and_closes_the_gate(tmp_path: Path, name: str) -> None:
+    async def nothing(parts: RegistryParts, mark: StoreMark) -> None:
+        await mark.write()
+
+    in_registry(tmp_path, nothing)
+    text = (tmp_path / FILE_NAME).read_bytes()
+    if name == FILE_NAME:
+        (tmp_path / name).write_bytes(replace(parse_mark(text), revision=2**59).encode())
+    else:
+        (tmp_path / FILE_NAME).unlink()
+        (tmp_path / name).write_text(f"{2**70}\n")
+
+    async def closed(parts: RegistryParts, mark: StoreMark) -> None:
+        assert parts.registry.revision < 100
+        assert not mark.is_settled
+        await mark.judge()
+        await parts.registry.fresh()
+        (found,) = ends.pending(parts.registry.views[ends.CONFIG_MAPS].get(ends.NAME, ends.NAMESPACE)).values()
+        assert "further ahead of the store" in str(found)
+
+    in_registry(tmp_path, closed)
+
+
+def test_a_worker_that_cannot_read_the_mark_does_not_replace_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def failing(parts: RegistryParts, mark: StoreMark) -> None:
+        await mark.write()
+        first = (tmp_path / FILE_NAME).read_bytes()
+        mark._release_lock()
+        await create(parts, "namespaces", {"metadata": {"name": "n"}})
+
+        def refused(directory: Path) -> Mark:
+            raise ConfigError("store.mark cannot be read: too many open files")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("mooring.plane.background.storemark.read_mark", refused)
+            await mark.write()
+            await mark.write()
+        assert (tmp_path / FILE_NAME).read_bytes() == first
+        await mark.write()
+        assert (tmp_path / FILE_NAME).read_bytes() != first
+
+    in_registry(tmp_path, failing)
+    assert caplog.text.count("too many open files") == 1
+
+
+def in_registry(tmp_path: Path, test: Callable[[RegistryParts, StoreMark], Awaitable[None]], **settings: str) -> None:
+    """Run a test with a registry on a database file and its mark."""
+
+    async def body() -> None:
+        config = server_config(data_dir=str(tmp_path), storage=f"sqlite:{tmp_path}/mooring.db", **settings)
+        async with open_registry(config, SystemClock(), counting_entropy()) as parts:
+            assert parts.mark is not None
+            if parts.registry.views["namespaces"].get("kube-system") is None:
+                await create(parts, "namespaces", {"metadata": {"name": "kube-system"}})
+            await test(parts, parts.mark)
+
+    asyncio.run(body())
+
+
+async def create(parts: RegistryParts, plural: str, obj: dict[str, Any], namespace: str = "") -> dict[str, Any]:
+    change = Change(SYSTEM_USER, SystemClock().now())
+    return (await parts.registry.create(BY_PLURAL[plural], namespace, obj, change, WriteOptions())).obj
+
+
+async def delete(parts: RegistryParts, plural: str, name: str, namespace: str = "") -> None:
+    change = Change(SYSTEM_USER, SystemClock().now())
+    await parts.registry.delete(BY_PLURAL[plural], namespace, name, DeleteOptions(), change)
+
+
+def test_the_mark_has_what_ended_and_is_written_after_the_commit(tmp_path: Path) -> None:
+    async def ends_of(parts: RegistryParts, mark: StoreMark) -> None:
+        expiry = SystemClock().now() + timedelta(hours=1)
+        for token_id, expires in (
+            ("abcdef", expiry),
+            ("over00", SystemClock().now() - timedelta(hours=1)),
+            ("endles", None),
+        ):
+            record = TokenRecord(
+                parse_token(f"{token_id}.0123456789abcdef"), expires=expires, usages=("authentication",)
+            )
+            await create(parts, "secrets", to_secret(record), "kube-system")
+            await delete(parts, "secrets", f"bootstrap-token-{token_id}", "kube-system")
+        node = await create(parts, "nodes", {"metadata": {"name": "n1"}})
+        await delete(parts, "nodes", "n1")
+        await create(
+            parts, "certificaterevocations", {"metadata": {"name": "serial-1f"}, "spec": {"serialNumber": "1f"}}
+        )
+        await create(
+            parts, "certificaterevocations", {"metadata": {"name": "serial-2f"}, "spec": {"serialNumber": "2f"}}
+        )
+        await delete(parts, "certificaterevocations", "serial-2f")
+        before = read_mark(tmp_path)
+        assert before.revision < parts.registry.revision, "it lags"
+        await mark.write()
+        kept = read_mark(tmp_path)
+        assert kept.revision == parts.registry.revision
+        assert set(kept.ends["token"]) == {"abcdef", "endles"}, "one that had run out cannot come back"
+        assert set(kept.ends["node"]) == {"n1"}
+        assert kept.ends["node"]["n1"]["uid"] == node["metadata"]["uid"]
+        assert set(kept.ends["revocation"]) == {"serial-1f"}
+        namespace = parts.registry.views["namespaces"].get("kube-system")
+        assert namespace is not None
+        assert kept.cluster == namespace["metadata"]["uid"]
+
+    in_registry(tmp_path, ends_of)
+    assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600
+
+    async def a_revocation_was_taken_back_elsewhere(parts: RegistryParts, mark: StoreMark) -> None:
+        assert mark.is_settled
+        await mark.write()
+        assert "revocation" not in read_mark(tmp_path).ends
+        assert set(read_mark(tmp_path).ends["token"]) == {"abcdef", "endles"}
+
+    async def take_back() -> None:
+        storage = open_storage(f"sqlite:{tmp_path}/mooring.db", SystemClock())
+        await storage.open()
+        key = "/registry/mooring.dev/certificaterevocations/serial-1f"
+        found = await storage.get(key)
+        assert found is not None
+        await storage.delete(key, expected=found.revision)
+        await storage.close()
+
+    asyncio.run(take_back())
+    in_registry(tmp_path, a_revocation_was_taken_back_elsewhere)
+
+
+def test_the_mark_has_every_deleted_object_of_a_name_and_what_finalizers_hold(tmp_path: Path) -> None:
+    held = {"finalizers": ["example.com/hold"]}
+
+    async def ends_of(parts: RegistryParts, mark: StoreMark) -> None:
+        uids = []
+        for _ in range(2):
+            node = await create(parts, "nodes", {"metadata": {"name": "n1"}})
+            uids.append(node["metadata"]["uid"])
+            await delete(parts, "nodes", "n1")
+        await create(parts, "nodes", {"metadata": {"name": "n2", **held}})
+        record = TokenRecord(parse_token("abcdef.0123456789abcdef"), expires=None, usages=("authentication",))
+        secret = to_secret(record)
+        await create(parts, "secrets", {**secret, "metadata": {**secret["metadata"], **held}}, "kube-system")
+        await mark.write()
+        assert set(read_mark(tmp_path).ends["node"]) == {"n1"}
+        await delete(parts, "nodes", "n2")
+        await delete(parts, "secrets", "bootstrap-token-abcdef", "kube-system")
+        await mark.write()
+        kept = read_mark(tmp_path).ends
+        assert (kept["node"]["n1"]["uid"], kept["node"]["n1"]["earlier"]) == (uids[1], [uids[0]])
+        terminating = parts.registry.views["nodes"].get("n2")
+        assert terminating is not None
+        assert kept["node"]["n2"] == {
+            "uid": terminating["metadata"]["uid"],
+            "deletedAt": terminating["metadata"]["deletionTimestamp"],
+        }
+        assert set(kept["token"]) == {"abcdef"}
+
+    in_registry(tmp_path, ends_of)
+
+
+def test_a_machine_that_may_create_its_node_again_has_not_ended(tmp_path: Path) -> None:
+    async def ends_of(parts: RegistryParts, mark: StoreMark) -> None:
+        node = await create(parts, "nodes", {"metadata": {"name": "n1"}})
+        await delete(parts, "nodes", "n1")
+        await mark.write()
+        assert read_mark(tmp_path).ends["node"] == {"n1": {"uid": node["metadata"]["uid"]}}
+
+    in_registry(tmp_path, ends_of, node_deletion="reregisters")
+
+
+def test_of_several_workers_one_writes(tmp_path: Path) -> None:
+    async def two(parts: RegistryParts, mark: StoreMark) -> None:
+        await mark.write()
+        other = StoreMark(tmp_path, SystemClock())
+        await other.compare(parts.registry, parts.storage)
+        (tmp_path / FILE_NAME).unlink()
+        await other.write()
+        assert not (tmp_path / FILE_NAME).exists()
+
+    in_registry(tmp_path, two)
+
+
+def test_a_directory_that_cannot_be_written_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def unwritable(parts: RegistryParts, mark: StoreMark) -> None:
+        other = StoreMark(tmp_path / "missing", SystemClock())
+        await other.compare(parts.registry, parts.storage)
+        for _ in range(2):
+            await other.write()
+        assert caplog.text.count("will not be noticed") == 1
+
+    in_registry(tmp_path, unwritable)
+
+
+async def put(parts: RegistryParts, obj: dict[str, Any], data: dict[str, str]) -> None:
+    """Write the entries of the list of ends, as a person does."""
+    change = Change(ADMINISTRATOR, SystemClock().now())
+    kind = BY_PLURAL["configmaps"]
+    await parts.registry.update(kind, ends.NAMESPACE, ends.NAME, {**obj, "data": data}, change, WriteOptions())
+    await parts.registry.fresh()
+
+
+def listed(parts: RegistryParts) -> dict[str, str]:
+    """Return the ends that wait, by key."""
+    return ends.pending(parts.registry.views["configmaps"].get(ends.NAME, ends.NAMESPACE))
+
+
+def denied(parts: RegistryParts) -> set[str]:
+    return {one["metadata"]["name"] for one in parts.registry.views["certificaterevocations"].list()}
+
+
+def test_a_store_of_another_cluster_is_older(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def end(parts: RegistryParts, mark: StoreMark) -> None:
+        await create(parts, "nodes", {"metadata": {"name": "n1"}})
+        await delete(parts, "nodes", "n1")
+
+    in_registry(tmp_path, end)
+    for file in tmp_path.glob("mooring.db*"):
+        file.unlink()
+
+    async def other(parts: RegistryParts, mark: StoreMark) -> None:
+        assert not mark.is_settled
+        await mark.write()
+        assert read_mark(tmp_path).ends["node"], "the mark stays as it was"
+        await mark.judge()
+        await mark.judge()
+        await parts.registry.fresh()
+        assert ends.refusal(parts.registry.views).startswith(
+            "the store is older than what a server remembers, and 1 ends wait"
+        )
+        value = ends.ended(parts.registry.views, ends.End.NODE, "n1")
+        assert value is not None
+        assert value["name"] == "n1"
+        identity = {"metadata": {"name": "n1"}, "spec": {"nodeUID": value["uid"]}}
+        await create(parts, "nodeidentities", identity)
+        await delete(parts, "configmaps", ends.NAME, ends.NAMESPACE)
+        await mark.judge()
+        assert mark.is_settled
+
+    in_registry(tmp_path, other)
+    assert "node.n1" in caplog.text
+
+
+def is_settled(mark: StoreMark) -> bool:
+    return mark.is_settled
+
+
+def test_a_store_that_is_restored_while_the_server_runs_is_judged_before_the_mark_is_written(tmp_path: Path) -> None:
+    async def running(parts: RegistryParts, mark: StoreMark) -> None:
+        saved = await parts.storage.revision()
+        await create(
+            parts, "certificaterevocations", {"metadata": {"name": "serial-1f"}, "spec": {"serialNumber": "1f"}}
+        )
+        await mark.write()
+        for _ in range(2):  # a second restore is another one
+            floor = await parts.storage.revision()
+            await record_restore(parts.storage, saved, floor)
+            await delete(parts, "certificaterevocations", "serial-1f")  # as the cache sees it that reads the store
+            await mark.write()
+            assert not is_settled(mark)
+            assert set(read_mark(tmp_path).ends["revocation"]) == {"serial-1f"}
+            await mark.judge()
+            assert denied(parts) == {"serial-1f"}
+            assert is_settled(mark)
+            await create(
+                parts, "certificaterevocations", {"metadata": {"name": "serial-2f"}, "spec": {"serialNumber": "2f"}}
+            )
+            await mark.write()
+            assert is_settled(mark), "a restore is judged once"
+            assert set(read_mark(tmp_path).ends["revocation"]) == {"serial-1f", "serial-2f"}
+            await delete(parts, "certificaterevocations", "serial-2f")
+            await mark.write()
+
+    in_registry(tmp_path, running)
+
+
+def test_two_servers_add_what_each_remembers(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        mark = Mark(5, "another", ends={"node": {f"n-{name}": {"uid": "u1", "deletedAt": MOMENT}}})
+        (tmp_path / name / FILE_NAME).write_bytes(mark.encode())
+
+    async def both(parts: RegistryParts, mark: StoreMark) -> None:
+        for name in ("one", "two"):
+            server = StoreMark(tmp_path / name, SystemClock())
+            await server.compare(parts.registry, parts.storage)
+            await server.judge()
+            await parts.registry.fresh()
+        assert set(listed(parts)) == {"node.n-one", "node.n-two"}
+
+    in_registry(tmp_path, both)
+
+
+def test_more_ends_than_the_list_holds_count_until_they_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Test with two servers that remember different ends. Each says that it has more until it lists the rest of its own."""
+    monkeypatch.setattr(ends, "MAX_PENDING", 2)
+    for server, count in (("one", 3), ("two", 2)):
+        (tmp_path / server).mkdir()
+        gone = {f"{server}-{number}": {"uid": "u1", "deletedAt": MOMENT} for number in range(count)}
+        (tmp_path / server / FILE_NAME).write_bytes(Mark(5, "another", ends={"node": gone}).encode())
+
+    async def settle_them(parts: RegistryParts, mark: StoreMark) -> None:
+        servers = []
+        for name in ("one", "two"):
+            server = StoreMark(tmp_path / name, SystemClock())
+            await server.compare(parts.registry, parts.storage)
+            servers.append(server)
+        settled: list[str] = []
+        for _ in range(3):
+            for server in servers:
+                await server.judge()
+                await parts.registry.fresh()
+            assert ends.refusal(parts.registry.views)
+            nodes = sorted(key for key in listed(parts) if not ends.is_more(key))
+            unlisted = 5 - len(settled) - len(nodes)
+            assert bool(ends.unknown(parts.registry.views, ends.End.NODE)) is (unlisted > 0)
+            assert len(nodes) == min(2, 5 - len(settled))
+            assert not ends.unknown(parts.registry.views, ends.End.TOKEN)
+            found = parts.registry.views["configmaps"].get(ends.NAME, ends.NAMESPACE)
+            assert found is not None
+            await put(
+                parts, found, {ends.WAIVED + key if key in nodes else key: text for key, text in found["data"].items()}
+            )
+            settled += nodes
+        assert len(set(settled)) == 5
+        for server in servers:
+            await server.judge()
+            assert server.is_settled
+        assert listed(parts) == {}
+
+    in_registry(tmp_path, settle_them)
+
+
+def test_further_ends_that_are_over_before_they_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ends, "MAX_PENDING", 0)
+    (tmp_path / "one").mkdir()
+    mark = Mark(5, "another", ends={"node": {"n1": {"uid": "u1", "deletedAt": MOMENT}}})
+    (tmp_path / "one" / FILE_NAME).write_bytes(mark.encode())
+
+    async def judged(parts: RegistryParts, mark: StoreMark) -> None:
+        server = StoreMark(tmp_path / "one", SystemClock())
+        await server.compare(parts.registry, parts.storage)
+        await server.judge()
+        assert ends.unknown(parts.registry.views, ends.End.NODE)
+        await create(parts, "nodeidentities", {"metadata": {"name": "n1"}, "spec": {"nodeUID": "u1"}})
+        await server.judge()
+        assert server.is_settled
+        assert listed(parts) == {}
+
+    in_registry(tmp_path, judged)
+
+
+def test_revocations_are_made_again_whatever_else_waits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    until = {"nodeName": "n1", "issuedBefore": "2026-01-01T00:00:00Z", "reason": "unspecified"}
+    revocations: dict[str, dict[str, Any]] = {
+        "serial-1f": {"serialNumber": "1f", "reason": "unspecified"},
+        "serial-2f": {"serialNumber": "2f", "reason": "keyCompromise", "message": "laptop stolen"},
+        "node-n1": {**until, "issuedBefore": "2026-02-01T00:00:00Z", "knownSerialNumbers": ["3f", "2f"]},
+        "key-" + "0" * 64: {"publicKey": "sha256:" + "0" * 64, "knownSerialNumbers": ["4f"], "reason": "unspecified"},
+    }
+    mark = Mark(5, "another", ends={"revocation": revocations, "node": {"n1": {"uid": "u1", "deletedAt": MOMENT}}})
+    (tmp_path / FILE_NAME).write_bytes(mark.encode())
+
+    async def judged(parts: RegistryParts, mark: StoreMark) -> None:
+        await create(parts, "certificaterevocations", {"metadata": {"name": "node-n1"}, "spec": until})
+        await mark.judge()
+        await parts.registry.fresh()
+        assert set(listed(parts)) == {"node.n1"}
+        assert denied(parts) == {*revocations, "serial-3f"}, "with a certificate that the clock would let through"
+        view = parts.registry.views["certificaterevocations"]
+        later, stolen = view.get("node-n1"), view.get("serial-2f")
+        assert later is not None
+        assert later["spec"]["issuedBefore"] == "2026-02-01T00:00:00Z"
+        assert stolen is not None
+        assert stolen["spec"]["message"] == "laptop stolen"
+        await delete(parts, "certificaterevocations", "serial-1f")
+        await mark.judge()
+        await parts.registry.fresh()
+        assert "serial-1f" not in denied(parts), "an administrator has taken it back"
+
+    in_registry(tmp_path, judged)
+    assert "4 revocations that it lacked were made again" in caplog.text
+
+
+def test_revocations_are_made_again_while_the_list_of_ends_cannot_be_read(tmp_path: Path) -> None:
+    spec = {"serialNumber": "1f", "reason": "unspecified"}
+    mark = Mark(5, "another", ends={"revocation": {"serial-1f": spec}})
+    (tmp_path / FILE_NAME).write_bytes(mark.encode())
+
+    async def judged(parts: RegistryParts, mark: StoreMark) -> None:
+        await parts.storage.create(f"/registry/configmaps/{ends.NAMESPACE}/{ends.NAME}", b"junk")
+        await parts.registry.fresh()
+        assert "cannot be read" in ends.refusal(parts.registry.views)
+        await mark.judge()
+        assert denied(parts) == {"serial-1f"}
+        assert not mark.is_settled
+
+    in_registry(tmp_path, judged)
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "why"),
+    [
+        pytest.param(
+            "serial-damaged", {"serialNumber": "damaged"}, "serial-damaged cannot be made again", id="refused"
+        ),
+        pytest.param(
+            "node-n1", {"nodeName": "n1", "issuedBefore": "junk"}, "no value that can be read", id="no moment"
+        ),
+    ],
+)
+def test_a_revocation_that_cannot_be_made_again_closes_the_gate(
+    tmp_path: Path, name: str, spec: dict[str, Any], why: str
+) -> None:
+    mark = Mark(5, "another", ends={"revocation": {name: spec}})
+    (tmp_path / FILE_NAME).write_bytes(mark.encode())
+
+    async def judged(parts: RegistryParts, mark: StoreMark) -> None:
+        moment = {"nodeName": "n1", "issuedBefore": MOMENT}
+        await create(parts, "certificaterevocations", {"metadata": {"name": "node-n1"}, "spec": moment})
+        await mark.judge()
+        await parts.registry.fresh()
+        (entry,) = listed(parts).values()
+        assert why in entry
+        found = parts.registry.views["configmaps"].get(ends.NAME, ends.NAMESPACE)
+        assert found is not None
+        await put(parts, found, {ends.WAIVED + key: text for key, text in listed(parts).items()})
+        await mark.judge()
+        assert mark.is_settled
+
+    in_registry(tmp_path, judged)
+
+
+def test_the_mark_has_known_serial_numbers_of_a_node_where_all_of_them_are_revoked(tmp_path: Path) -> None:
+    """Test with an entry that revokes up to its write, and one that an administrator gave an earlier moment."""
+    expires = rfc3339(SystemClock().now() + timedelta(days=9))
+    keys = [{"publicKey": "sha256:" + "0" * 64, "serialNumber": "1f", "notAfter": expires}]
+
+    async def revoke(parts: RegistryParts, mark: StoreMark) -> None:
+        for name in ("n1", "n2"):
+            await create(parts, "nodeidentities", {"metadata": {"name": name}, "spec": {"keys": keys}})
+        for spec in ({"nodeName": "n1"}, {"nodeName": "n2", "issuedBefore": MOMENT}):
+            await create(
+                parts, "certificaterevocations", {"metadata": {"name": f"node-{spec['nodeName']}"}, "spec": spec}
+            )
+        await mark.write()
+        kept = read_mark(tmp_path).ends["revocation"]
+        assert kept["node-n1"]["knownSerialNumbers"] == ["1f"]
+        assert "knownSerialNumbers" not in kept["node-n2"]
+
+    in_registry(tmp_path, revoke)
+
+
+def test_a_lineage_record_that_is_gone_stays_as_evidence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def remember(parts: RegistryParts, mark: StoreMark) -> None:
+        return
+
+    in_registry(tmp_path, remember)
+    mark = read_mark(tmp_path)
+    (tmp_path / FILE_NAME).write_bytes(replace(mark, lineage=(HEAD,)).encode())
+    in_registry(tmp_path, remember)
+    assert f"the store has no record {HEAD}" in caplog.text
+    assert read_mark(tmp_path).lineage == (HEAD,)
+
+
+async def store_at(revision: int) -> MemoryStorage:
+    storage = MemoryStorage()
+    await storage.open()
+    await storage.advance(revision)
+    return storage
+
+
+@pytest.mark.parametrize(
+    ("seen", "store", "after"),
+    [
+        pytest.param(0, 5, 5, id="without a file it stays"),
+        pytest.param(5, 5, 5, id="the same revision is no older copy"),
+        pytest.param(5, 9, 9, id="nor is a newer one, which another server wrote"),
+        pytest.param(9, 5, 9 + JUMP, id="an older one goes on beyond"),
+    ],
+)
+def test_the_revisions_of_a_store_at_the_start(tmp_path: Path, seen: int, store: int, after: int) -> None:
+    if seen:
+        (tmp_path / FILE_NAME).write_bytes(Mark(seen).encode())
+
+    async def scenario() -> None:
+        storage = await store_at(store)
+        await StoreMark(tmp_path, SystemClock()).continue_beyond(storage)
+        assert await storage.revision() >= after
+        assert await read_restores(storage) == ((Restore(store, after),) if after > store else ())
+        if after > store:
+            with pytest.raises(CompactedError):
+                await anext(aiter(storage.watch("/", after=seen)))
+
+    asyncio.run(scenario())
+
+
+def test_of_two_servers_that_start_at_once_one_advances_and_a_store_that_does_not_is_told(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(Mark(9).encode())
+
+    async def start(advances: Callable[[MemoryStorage], bool]) -> int:
+        storage, calls = await store_at(5), 0
+        advance = storage.advance
+
+        async def refused(revision: int) -> None:
+            nonlocal calls
+            calls += 1
+            if advances(storage):
+                await advance(revision)  # the other server
+            raise StorageError("advanced by another process meanwhile")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(storage, "advance", refused)
+            await StoreMark(tmp_path, SystemClock()).continue_beyond(storage)
+        return calls
+
+    assert asyncio.run(start(lambda storage: True)) == 1
+    with pytest.raises(StorageError, match="another process"):
+        asyncio.run(start(lambda storage: False))
+    assert TRIES > 1
+
+
+def test_a_database_file_that_was_replaced_by_an_older_copy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    database, copy = tmp_path / "mooring.db", tmp_path / "copy.db"
+    config = server_config(data_dir=str(tmp_path), storage=f"sqlite:{database}")
+
+    async def serve() -> None:
+        async with open_registry(config, SystemClock(), counting_entropy()) as parts:
+            await parts.storage.create("/registry/secrets/default/a", b"{}")
+            await parts.registry.fresh()
+
+    asyncio.run(serve())
+    before = read_mark(tmp_path).revision
+    shutil.copy(database, copy)
+
+    async def write_more() -> None:
+        async with open_registry(config, SystemClock(), counting_entropy()) as parts:
+            for n in range(3):
+                await parts.storage.create(f"/registry/secrets/default/{n}", b"{}")
+            await parts.registry.fresh()
+
+    asyncio.run(write_more())
+    seen = read_mark(tmp_path).revision
+    assert seen > before
+    assert "restored from an older copy" not in caplog.text
+    for file in tmp_path.glob("mooring.db*"):
+        file.unlink()
+    shutil.copy(copy, database)
+
+    async def restart() -> int:
+        async with open_registry(config, SystemClock(), counting_entropy()) as parts:
+            return parts.registry.revision
+
+    assert asyncio.run(restart()) >= seen + JUMP
+    assert f"the store is at revision {before}, and this server has seen revision {seen}" in caplog.text
+
+
+def test_a_store_that_was_emptied_is_told_in_one_line_although_nothing_had_ended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = tmp_path / "mooring.db"
+    config = server_config(data_dir=str(tmp_path), storage=f"sqlite:{database}")
+
+    async def is_continued() -> bool:
+        async with open_registry(config, SystemClock(), counting_entropy()) as parts:
+            assert parts.mark is not None
+            await parts.mark.judge()
+            await parts.storage.create(f"/registry/secrets/default/{await parts.storage.revision()}", b"{}")
+            await parts.registry.fresh()
+            return parts.mark.is_continued
+
+    assert [asyncio.run(is_continued()) for _ in range(3)] == [True] * 3
+    assert "emptied" not in caplog.text
+    for file in tmp_path.glob("mooring.db*"):
+        file.unlink()
+    assert not asyncio.run(is_continued())
+    told = [record.getMessage() for record in caplog.records if (record.name, record.levelname) == ("mooring", "ERROR")]
+    assert ["emptied" in one for one in told] == [True]
+    assert asyncio.run(is_continued()), "the mark is of this store now"
+
+
+@pytest.mark.skipif(bool(etcd.MISSING), reason=etcd.MISSING or "etcd is installed")
+def test_an_etcd_that_was_restored_while_every_server_was_stopped(tmp_path: Path) -> None:
+    """Test with a member that is stopped, loses its newest writes to a restore, and is started; a second server is up already."""
+    snapshot = tmp_path / "snapshot"
+
+    async def write(count: int) -> int:
+        storage = open_etcd(cluster, "/registry")
+        await storage.open()
+        for n in range(count):
+            await storage.create(f"/{count}/{n}", b"")
+        revision = await storage.revision()
+        await storage.close()
+        return revision
+
+    async def start() -> None:
+        running, starting = open_etcd(cluster, "/registry"), open_etcd(cluster, "/registry")
+        await running.open()
+        await starting.open()
+        await StoreMark(tmp_path, SystemClock()).continue_beyond(starting)
+        assert await running.revision() > seen + JUMP, "every request asks for it"
+        entry = await running.create("/later", b"")
+        assert entry.revision > seen + JUMP
+        assert (await starting.range("/")).revision >= entry.revision
+        await running.close()
+        await starting.close()
+
+    (tmp_path / "etcd").mkdir()
+    with etcd.running(tmp_path / "etcd") as cluster:
+        (member,) = cluster.members
+        asyncio.run(write(2))
+        cluster.control("snapshot", "save", str(snapshot))
+        seen = asyncio.run(write(20))
+        (tmp_path / FILE_NAME).write_bytes(Mark(seen).encode())
+        member.kill()
+        shutil.rmtree(member.data)
+        cluster.restore(member, snapshot)
+        member.start()
+        cluster.await_healthy()
+        asyncio.run(start())

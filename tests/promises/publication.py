@@ -1,0 +1,82 @@
+"""Promises: may this server change what the cluster publishes."""
+
+from __future__ import annotations
+
+from tests.promises.columns import Cell, Door, Moment, Never, Promise, Proof, moments
+
+_LOCK = "tests/plane/test_directorylock.py::"
+_REFUSED = Proof(_LOCK + "test_a_directory_in_use_is_refused_at_once_with_the_process_and_what_to_do")
+_DRAINING = Proof(_LOCK + "test_the_workers_of_a_killed_supervisor_hold_it_until_they_have_drained")
+_ENDPOINTS = "tests/plane/test_endpoints.py::"
+_STAYS = Proof(_ENDPOINTS + "test_what_was_published_stays_until_it_is_withdrawn")
+_NO_REQUEST = Never("No request takes part: a start publishes.")
+_DOORS: dict[Door, Cell] = {
+    door: Never("The way in reads what is published, and changes nothing of it.")
+    for door in Door
+    if door not in (Door.OTHER_SERVER, Door.OTHER_WORKER)
+}
+
+ROWS: tuple[Promise, ...] = (
+    Promise(
+        key="one-server-for-each-data-directory",
+        sentence="A second server on a data directory is refused, and changes nothing that the cluster publishes.",
+        doors={**_DOORS, Door.OTHER_SERVER: _REFUSED, Door.OTHER_WORKER: _DRAINING},
+        moments={
+            Moment.AT_REST: _REFUSED,
+            Moment.BODY: _NO_REQUEST,
+            Moment.QUEUED: _NO_REQUEST,
+            Moment.WATCH: _NO_REQUEST,
+            Moment.RESTART: _DRAINING,
+            Moment.RESTORE: Never("The lock is of the directory, and not of what the store holds."),
+            Moment.UNREADABLE: Proof(_LOCK + "test_a_lock_without_a_number_is_another_process"),
+            Moment.LEADER: Never("The lock is held by the process, whichever leads."),
+            Moment.CLOCK: Never("The lock is held until it is given back, for whatever time."),
+        },
+    ),
+    Promise(
+        key="published-addresses-stay",
+        sentence="An address that was given or published stays published until a person withdraws it.",
+        doors={**_DOORS, Door.OTHER_SERVER: _REFUSED, Door.OTHER_WORKER: Never("Workers share the configuration.")},
+        moments={
+            Moment.AT_REST: _STAYS,
+            Moment.BODY: _NO_REQUEST,
+            Moment.QUEUED: _NO_REQUEST,
+            Moment.WATCH: _NO_REQUEST,
+            Moment.RESTART: Proof(_ENDPOINTS + "test_an_address_that_was_given_is_kept_although_it_is_of_this_machine"),
+            Moment.RESTORE: Never("The addresses stand in files beside the store."),
+            Moment.UNREADABLE: Proof(_ENDPOINTS + "test_a_directory_of_an_earlier_version"),
+            Moment.LEADER: Never("Each server publishes its own configuration."),
+            Moment.CLOCK: Never("No time takes part."),
+        },
+    ),
+    Promise(
+        key="what-is-published-verifies-the-server",
+        sentence="A certificate, or a bundle of CAs, that does not verify with the other is not put in force, and the last good "
+        "pair stays.",
+        doors={
+            **_DOORS,
+            Door.OTHER_SERVER: Never("Each server verifies its own files."),
+            Door.OTHER_WORKER: Never("Each worker verifies the same files."),
+        },
+        moments=moments(
+            _NO_REQUEST,
+            {
+                Moment.AT_REST: Proof(
+                    "tests/plane/test_servingpair.py::test_a_pair_that_the_bundle_does_not_verify_waits_for_one_that_does"
+                ),
+                Moment.RESTART: Proof(
+                    "tests/plane/test_keystore.py::test_a_bundle_that_does_not_verify_the_server_stops_the_start"
+                ),
+                Moment.RESTORE: Never("The files are beside the store."),
+                Moment.UNREADABLE: Proof(
+                    "tests/plane/test_reloading.py::test_the_last_good_content_stays_in_force_and_the_log_says_so_once"
+                ),
+                Moment.LEADER: Never("Each server publishes its own configuration."),
+                Moment.CLOCK: Proof(
+                    "tests/plane/test_carenewal.py::"
+                    "test_every_worker_and_server_has_valid_certificates_a_minute_after_each_jump_of_three_years"
+                ),
+            },
+        ),
+    ),
+)

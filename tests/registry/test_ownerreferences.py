@@ -1,0 +1,157 @@
+"""OwnerReferencesPermissionEnforcement: who may change the owners of an object, and block the deletion of an owner."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+import pytest
+
+from mooring.api.kind import Change
+from mooring.api.kinds import BY_PLURAL
+from mooring.api.mooring import certificaterevocation
+from mooring.api.mooring.group import GROUP
+from mooring.apimachinery.schema import Obj
+from mooring.authz.attributes import Attributes
+from mooring.authz.decision import Authorize, Decision, Ruling
+from mooring.errors import ForbiddenError
+from mooring.identity import UserInfo
+from mooring.registry.admission.request import AdmissionRequest
+from mooring.registry.admission.table import ADMISSION
+from tests.support.registryroom import kind, open_room
+
+JANE = UserInfo("jane")
+NODE = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u1"}
+MAP = {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u2"}
+BLOCKING = {**MAP, "blockOwnerDeletion": True}
+
+
+def granting(grants: Collection[str]) -> Authorize:
+    """Return an authorizer of `<verb> <resource>[/<subresource>][ <name>]`; a grant without a name is for all names."""
+
+    def authorize(attributes: Attributes) -> Decision:
+        resource = "/".join(filter(None, (attributes.resource, attributes.subresource)))
+        wanted = f"{attributes.verb} {resource}"
+        allowed = wanted in grants or f"{wanted} {attributes.name}" in grants
+        return Decision(Ruling.ALLOW) if allowed else Decision(Ruling.NO_OPINION, "no rule")
+
+    return authorize
+
+
+def obj(*owners: Obj) -> Obj:
+    return {"metadata": {"name": "s", "namespace": "a", "ownerReferences": list(owners)}}
+
+
+def admit(
+    old: Obj | None, new: Obj | None, grants: Collection[str], plural: str = "secrets", subresource: str = ""
+) -> None:
+    ADMISSION["OwnerReferencesPermissionEnforcement"]().admit(
+        AdmissionRequest(
+            operation="CREATE" if old is None else "UPDATE" if new is not None else "DELETE",
+            kind=BY_PLURAL[plural],
+            namespace="a",
+            name="s",
+            new=new,
+            old=old,
+            change=Change(JANE, None),  # type: ignore[arg-type]  # no plugin reads the time
+            views={},
+            authorize=granting(grants),
+            subresource=subresource,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "grants", "more"),
+    [
+        pytest.param(None, obj(NODE), [], {}, id="a new object has any owner"),
+        pytest.param(obj(NODE), obj(NODE), [], {}, id="an update that leaves the owners alone"),
+        pytest.param(obj(NODE), None, [], {}, id="a delete"),
+        pytest.param(obj(), obj(NODE), ["delete secrets s"], {}, id="who may delete the object"),
+        pytest.param(obj(NODE), obj(), ["delete secrets"], {}, id="removes an owner, too"),
+        pytest.param(None, obj(BLOCKING), ["update configmaps/finalizers c"], {}, id="the right to block this owner"),
+        pytest.param(None, obj(BLOCKING), ["update configmaps/finalizers"], {}, id="the right to block all of its kind"),
+        pytest.param(
+            None, obj(BLOCKING, {**BLOCKING, "uid": "u3"}), ["update configmaps/finalizers"], {}, id="is asked for once"
+        ),
+        pytest.param(obj(BLOCKING), obj(BLOCKING, NODE), ["delete secrets"], {}, id="an owner that was blocked before"),
+        pytest.param(
+            obj(), obj(NODE), [], {"plural": "pods", "subresource": "status"}, id="the status of a Pod"
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_allowed(old: Obj | None, new: Obj | None, grants: list[str], more: dict[str, str]) -> None:
+    admit(old, new, grants, **more)
+
+
+UNDELETABLE = "cannot set an ownerRef on a resource you can't delete: no rule"
+UNBLOCKABLE = "refers to a resource you can't set finalizers on: no rule"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "grants", "why"),
+    [
+        pytest.param(obj(), obj(NODE), ["delete secrets other"], UNDELETABLE, id="an owner that is added"),
+        pytest.param(obj(NODE), obj(), [], UNDELETABLE, id="an owner that is removed"),
+        pytest.param(obj(NODE), obj(MAP), [], UNDELETABLE, id="an owner that is replaced"),
+        pytest.param(None, obj(BLOCKING), [], UNBLOCKABLE, id="an owner that it blocks"),
+        pytest.param(obj(MAP), obj(BLOCKING), ["delete secrets"], UNBLOCKABLE, id="an owner that it blocks from now on"),
+        pytest.param(
+            None, obj(BLOCKING), ["update configmaps/finalizers other"], UNBLOCKABLE, id="the right to block another"
+        ),
+        pytest.param(
+            None,
+            obj({**BLOCKING, "kind": "Widget", "apiVersion": "example.com/v1"}),
+            [],
+            "cannot find RESTMapping for APIVersion example.com/v1 Kind Widget",
+            id="an owner of a kind that is not served",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_refused(old: Obj | None, new: Obj, grants: list[str], why: str) -> None:
+    with pytest.raises(ForbiddenError) as caught:
+        admit(old, new, grants)
+    assert why in caught.value.message
+
+
+def test_the_number_of_owners_does_not_multiply_the_questions() -> None:
+    asked: list[str] = []
+    many = obj(*({**BLOCKING, "name": f"c{number}", "uid": f"u{number}"} for number in range(2_000)))
+
+    def authorize(attributes: Attributes) -> Decision:
+        asked.append(attributes.name)
+        return granting(["update configmaps/finalizers"])(attributes)
+
+    request = AdmissionRequest(
+        operation="CREATE",
+        kind=BY_PLURAL["secrets"],
+        namespace="a",
+        name="s",
+        new=many,
+        old=None,
+        change=Change(JANE, None),  # type: ignore[arg-type]  # no plugin reads the time
+        views={},
+        authorize=authorize,
+    )
+    ADMISSION["OwnerReferencesPermissionEnforcement"]().admit(request)
+    assert asked == [""]
+
+
+def test_a_right_to_patch_a_revocation_does_not_delete_it() -> None:
+    """The owner is refused, and the collector does not look at the kind where the plugin is off."""
+
+    def may_patch(attributes: Attributes) -> Decision:
+        return Decision(Ruling.NO_OPINION if attributes.verb == "delete" else Ruling.ALLOW, "no rule")
+
+    async def body() -> None:
+        async with open_room(authorize=may_patch) as room:
+            entry = {"metadata": {"name": "node-n1"}, "spec": {"nodeName": "n1", "reason": "keyCompromise"}}
+            await room.create(certificaterevocation.PLURAL, entry)
+            patch = {"metadata": {"ownerReferences": [NODE]}}
+            with pytest.raises(ForbiddenError, match="resource you can't delete"):
+                await room.patch(certificaterevocation.PLURAL, "node-n1", patch, user=JANE)
+
+    asyncio.run(body())
+    trust = [row for row in BY_PLURAL.values() if row.resource.group == GROUP]
+    assert kind(certificaterevocation.PLURAL) in trust
+    assert not any(row.garbage_collected for row in trust)

@@ -1,0 +1,737 @@
+"""Credentials that end while a request waits: for its body, for a seat, for the commit. Nothing is written, and the answer is 401.
+
+Source: docs/adr/0058-credentials-are-judged-at-the-commit.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from mooring.authn.custom.authenticator import CustomAuthenticator
+from mooring.authn.k3stoken.authenticator import K3sTokenAuthenticator
+from mooring.authn.own import Offered, Rejected, User
+from mooring.authn.verdictcache import VerdictCache
+from mooring.identity import AUTHENTICATED, MASTERS, NODES, UNAUTHENTICATED
+from mooring.pki import pem
+from mooring.pki.keys import generate_key, public_key_fingerprint
+from mooring.pki.x509.requests import build_request
+from mooring.secret import Secret
+from mooring.server.authentication.standing import RENEWED_AFTER
+from mooring.server.flowcontrol import FlowControl
+from mooring.server.transport.http import Request, Response
+from mooring.server.transport.tlsconnection import Connection
+from mooring.trust.k3s.acceptedtokens import AcceptedTokens, digest
+from tests.server.test_revocation import revoke, serial_number
+from tests.server.test_unreadable import damage, member
+from tests.support.http2peer import peer as http2_peer
+from tests.support.manualclock import EPOCH, settle
+from tests.support.serverroom import Reply, Server, connection, open_server, reply
+from tests.support.testca import Pair, ThrowawayCA
+from tests.support.tlspeer import PATIENCE, Served, serving
+from tests.support.tlspeer import reply as http1_reply
+from tests.support.tlspeer import request as http1_request
+
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+SECRETS = "/api/v1/namespaces/kube-system/secrets"
+GRANT = {
+    "metadata": {"name": "backdoor"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "thief"}],
+}
+EVERYBODY = {
+    "metadata": {"name": "everybody"},
+    "roleRef": GRANT["roleRef"],
+    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": AUTHENTICATED}],
+}
+PROXIES = ThrowawayCA("proxies", EPOCH)
+End = Callable[[Server], Awaitable[None]]
+
+
+@dataclass
+class Offer:
+    """A credential, and how it ends."""
+
+    end: End
+    via: Connection = field(default_factory=connection)
+    token: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class Unfinished:
+    """A request whose body has not arrived."""
+
+    def __init__(self, server: Server, path: str, body: Any, offer: Offer, method: str = "POST") -> None:
+        self._arrived = asyncio.Event()
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        sent = [(name.lower().encode(), value.encode()) for name, value in offer.headers]
+        sent.append((b"content-type", b"application/json"))
+        if offer.token:
+            sent.append((b"authorization", b"Bearer " + offer.token.encode()))
+
+        async def receive() -> tuple[bytes, bool]:
+            await self._arrived.wait()
+            return data, False
+
+        request = Request(method, path, b"", sent, offer.via, receive)
+        self.answer = asyncio.ensure_future(server.handle(request))
+
+    def arrive(self) -> None:
+        """Let the body arrive."""
+        self._arrived.set()
+
+    async def finish(self) -> Reply:
+        self.arrive()
+        return reply(await self.answer)
+
+
+async def by_serial_number(server: Server, directory: Path) -> Offer:
+    pair = server.ca.client("jane")
+
+    async def end(server: Server) -> None:
+        await revoke(server, **serial_number(pair))
+
+    return Offer(end, connection([pair.der]))
+
+
+async def by_key(server: Server, directory: Path) -> Offer:
+    pair = server.ca.client("jane")
+
+    async def end(server: Server) -> None:
+        await revoke(server, publicKey=f"sha256:{public_key_fingerprint(pair.key)}")
+
+    return Offer(end, connection([pair.der]))
+
+
+async def a_node_by_name(server: Server, directory: Path) -> Offer:
+    pair = server.ca.client("system:node:n1", NODES)
+
+    async def end(server: Server) -> None:
+        await server.clock.advance(600)
+        await revoke(server, nodeName="n1")
+
+    return Offer(end, connection([pair.der]))
+
+
+async def an_expired_certificate(server: Server, directory: Path) -> Offer:
+    pair = server.ca.client("jane")
+
+    async def end(server: Server) -> None:
+        left = pair.certificate.not_valid_after_utc - server.clock.now()
+        await server.clock.advance(left.total_seconds() + 1)
+
+    return Offer(end, connection([pair.der]))
+
+
+async def behind_a_revoked_impersonator(server: Server, directory: Path) -> Offer:
+    pair = server.ca.client("jane", MASTERS)
+
+    async def end(server: Server) -> None:
+        await revoke(server, **serial_number(pair))
+
+    return Offer(end, connection([pair.der]), headers=(("Impersonate-User", "boss"), ("Impersonate-Group", MASTERS)))
+
+
+async def behind_a_revoked_proxy(server: Server, directory: Path) -> Offer:
+    pair = PROXIES.client("front")
+
+    async def end(server: Server) -> None:
+        await revoke(server, **serial_number(pair))
+
+    return Offer(end, connection([pair.der]), headers=(("X-Remote-User", "jane"),))
+
+
+async def behind_a_proxy_on_a_crl(server: Server, directory: Path) -> Offer:
+    pair = PROXIES.client("front")
+
+    async def end(server: Server) -> None:
+        (directory / "proxies.crl").write_bytes(PROXIES.crl(pair))
+        await server.files_changed()
+
+    return Offer(end, connection([pair.der]), headers=(("X-Remote-User", "jane"),))
+
+
+async def a_deleted_bootstrap_token(server: Server, directory: Path) -> Offer:
+    token = await server.bootstrap_token()
+
+    async def end(server: Server) -> None:
+        assert (await server.call("DELETE", f"{SECRETS}/bootstrap-token-abcdef")).status == 200
+        await settle()
+
+    return Offer(end, token=token)
+
+
+async def an_expired_bootstrap_token(server: Server, directory: Path) -> Offer:
+    token = await server.bootstrap_token()
+
+    async def end(server: Server) -> None:
+        await server.clock.advance(3601)
+
+    return Offer(end, token=token)
+
+
+async def issued(server: Server, **spec: Any) -> str:
+    await server.create("serviceaccounts", {"metadata": {"name": "robot"}})
+    made = await server.post("/api/v1/namespaces/default/serviceaccounts/robot/token", {"spec": spec})
+    assert made.status == 201, made.text
+    return str(made.obj["status"]["token"])
+
+
+async def a_deleted_service_account(server: Server, directory: Path) -> Offer:
+    token = await issued(server)
+
+    async def end(server: Server) -> None:
+        assert (await server.call("DELETE", "/api/v1/namespaces/default/serviceaccounts/robot")).status == 200
+        await settle()
+
+    return Offer(end, token=token)
+
+
+async def a_deleted_secret_of_a_token(server: Server, directory: Path) -> Offer:
+    bound = await server.create("secrets", {"metadata": {"name": "holder"}, "type": "Opaque"})
+    reference = {"kind": "Secret", "apiVersion": "v1", "name": "holder", "uid": bound.obj["metadata"]["uid"]}
+    token = await issued(server, boundObjectRef=reference)
+
+    async def end(server: Server) -> None:
+        assert (await server.call("DELETE", "/api/v1/namespaces/default/secrets/holder")).status == 200
+        await settle()
+
+    return Offer(end, token=token)
+
+
+async def an_expired_service_account_token(server: Server, directory: Path) -> Offer:
+    token = await issued(server, expirationSeconds=600)
+
+    async def end(server: Server) -> None:
+        await server.clock.advance(661)
+
+    return Offer(end, token=token)
+
+
+async def a_token_that_left_its_file(server: Server, directory: Path) -> Offer:
+    async def end(server: Server) -> None:
+        write(directory / "tokens.csv", "tok-2,joe,43\n")
+        await server.files_changed()
+
+    return Offer(end, token="tok-1")
+
+
+async def a_token_that_is_of_another_user_now(server: Server, directory: Path) -> Offer:
+    async def end(server: Server) -> None:
+        write(directory / "tokens.csv", "tok-1,joe,43\n")
+        await server.files_changed()
+
+    return Offer(end, token="tok-1")
+
+
+async def a_password_that_left_its_file(server: Server, directory: Path) -> Offer:
+    async def end(server: Server) -> None:
+        write(directory / "passwords.csv", "other,jane,42\n")
+        await server.files_changed()
+
+    basic = base64.b64encode(b"jane:secret").decode()
+    return Offer(end, headers=(("Authorization", f"Basic {basic}"),))
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o600)
+
+
+ENDS = (
+    by_serial_number,
+    by_key,
+    a_node_by_name,
+    an_expired_certificate,
+    behind_a_revoked_impersonator,
+    behind_a_revoked_proxy,
+    behind_a_proxy_on_a_crl,
+    a_deleted_bootstrap_token,
+    an_expired_bootstrap_token,
+    a_deleted_service_account,
+    a_deleted_secret_of_a_token,
+    an_expired_service_account_token,
+    a_token_that_left_its_file,
+    a_token_that_is_of_another_user_now,
+    a_password_that_left_its_file,
+)
+Scenario = Callable[[Server, Path], Awaitable[Offer]]
+
+
+@asynccontextmanager
+async def scene(directory: Path, scenario: Scenario, **flags: Any) -> AsyncIterator[tuple[Server, Offer]]:
+    """Run a server that knows credentials of every kind, each with all rights."""
+    write(directory / "tokens.csv", "tok-1,jane,42\n")
+    write(directory / "passwords.csv", "secret,jane,42\n")
+    (directory / "proxies.crt").write_bytes(PROXIES.certificate_pem)
+    (directory / "proxies.crl").write_bytes(PROXIES.crl())
+    options = {
+        "token_auth_file": str(directory / "tokens.csv"),
+        "basic_auth_file": str(directory / "passwords.csv"),
+        "requestheader_client_ca_file": str(directory / "proxies.crt"),
+        "requestheader_username_headers": ("X-Remote-User",),
+        "client_crl_file": (str(directory / "proxies.crl"),),
+        **flags,
+    }
+    async with open_server(**options) as server:
+        await server.create("clusterrolebindings", EVERYBODY)
+        yield server, await scenario(server, directory)
+
+
+def refused(answer: Reply) -> tuple[int, str]:
+    return answer.status, answer.message
+
+
+async def has_grant(server: Server) -> bool:
+    return (await server.get(f"{BINDINGS}/backdoor")).status == 200
+
+
+@pytest.mark.parametrize("scenario", ENDS)
+def test_a_credential_that_ends_while_the_body_is_awaited_grants_nothing(scenario: Scenario, tmp_path: Path) -> None:
+    async def body() -> None:
+        async with scene(tmp_path, scenario) as (server, offer):
+            request = Unfinished(server, BINDINGS, GRANT, offer)
+            await settle()
+            assert not request.answer.done(), "the credential was good"
+            await offer.end(server)
+            assert refused(await request.finish()) == (401, "Unauthorized")
+            assert not await has_grant(server)
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("scenario", ENDS)
+def test_a_credential_that_ends_while_the_request_is_queued_grants_nothing(scenario: Scenario, tmp_path: Path) -> None:
+    async def body() -> None:
+        async with scene(tmp_path, scenario) as (server, offer):
+            if scenario is behind_a_revoked_impersonator:
+                offer.headers = (("Impersonate-User", "boss"),)  # system:masters waits in no queue
+            flow = server.pipeline.flow = FlowControl(server.clock, seats=1)
+            assert flow.try_enter("busy")
+            request = Unfinished(server, BINDINGS, GRANT, offer)
+            finished = asyncio.ensure_future(request.finish())
+            await settle()
+            assert (request.answer.done(), flow.queued) == (False, 1)
+            await offer.end(server)
+            flow.leave()
+            assert refused(await finished) == (401, "Unauthorized")
+            assert not await has_grant(server)
+            assert flow.free_seats == 1, "the seat was given back"
+
+    asyncio.run(body())
+
+
+IMPERSONATE = {"apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"]}
+IMPERSONATE_CONSTRAINED = (
+    {"apiGroups": ["authentication.k8s.io"], "resources": ["users"], "verbs": ["impersonate:user-info"]},
+    {
+        "apiGroups": ["rbac.authorization.k8s.io"],
+        "resources": ["clusterrolebindings"],
+        "verbs": ["impersonate-on:user-info:create"],
+    },
+)
+
+
+@pytest.mark.parametrize("awaited", ["body", "seat"])
+@pytest.mark.parametrize("rules", [(IMPERSONATE,), IMPERSONATE_CONSTRAINED], ids=("every-release", "constrained"))
+def test_who_may_no_longer_impersonate_after_a_wait_does_nothing(rules: tuple[Any, ...], awaited: str) -> None:
+    async def body() -> None:
+        async with open_server() as server:
+            await server.create("clusterroles", {"metadata": {"name": "deputy"}, "rules": list(rules)})
+            for user, role in (("jane", "deputy"), ("boss", "cluster-admin")):
+                subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
+                reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+                binding = {"roleRef": reference, "subjects": [subject]}
+                await server.create("clusterrolebindings", {"metadata": {"name": user}, **binding})
+            flow = server.pipeline.flow = FlowControl(server.clock, seats=1)
+            offer = Offer(nothing, connection([server.ca.client("jane").der]), headers=(("Impersonate-User", "boss"),))
+            before = {**GRANT, "metadata": {"name": "before"}}
+            assert (await Unfinished(server, BINDINGS, before, offer).finish()).status == 201
+            request = Unfinished(server, BINDINGS, GRANT, offer)
+            if awaited == "seat":
+                assert flow.try_enter("busy")
+                request.arrive()
+            await settle()
+            assert (request.answer.done(), flow.queued) == (False, int(awaited == "seat"))
+            assert (await server.call("DELETE", f"{BINDINGS}/jane")).status == 200
+            await settle()
+            if awaited == "seat":
+                flow.leave()
+            answer = await request.finish()
+            assert answer.status == 403
+            assert 'User "jane" cannot impersonate' in answer.message
+            assert not await has_grant(server)
+            assert flow.free_seats == 1, "the seat was given back"
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("scenario", ENDS)
+def test_a_credential_that_ends_before_the_commit_grants_nothing(scenario: Scenario, tmp_path: Path) -> None:
+    async def body() -> None:
+        async with scene(tmp_path, scenario) as (server, offer):
+            begun, goes_on, work = asyncio.Event(), asyncio.Event(), server.registry.long_work.run
+
+            async def run(size: int, user: str, function: Callable[[], Any]) -> Any:
+                begun.set()
+                await goes_on.wait()
+                return await work(size, user, function)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(server.registry.long_work, "run", run)
+                request = Unfinished(server, BINDINGS, GRANT, offer)
+                finished = asyncio.ensure_future(request.finish())
+                await begun.wait()
+            await offer.end(server)
+            goes_on.set()
+            assert refused(await finished) == (401, "Unauthorized")
+            assert not await has_grant(server)
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("scenario", ENDS)
+def test_a_credential_that_goes_on_counts_after_every_wait(scenario: Scenario, tmp_path: Path) -> None:
+    async def body() -> None:
+        async with scene(tmp_path, scenario) as (server, offer):
+            request = Unfinished(server, BINDINGS, GRANT, offer)
+            await settle()
+            await server.clock.advance(30)
+            assert (await request.finish()).status == 201
+
+    asyncio.run(body())
+
+
+REVOKED = (by_serial_number, by_key, a_node_by_name)
+
+
+@pytest.mark.parametrize("scenario", REVOKED)
+def test_a_revoked_key_gets_no_certificate_for_another_key(scenario: Scenario, tmp_path: Path) -> None:
+    async def body() -> None:
+        async with scene(tmp_path, scenario) as (server, offer):
+            request = Unfinished(server, CSRS, csr(), offer)
+            await settle()
+            await offer.end(server)
+            assert refused(await request.finish()) == (401, "Unauthorized")
+            assert (await server.get(f"{CSRS}/fresh")).status == 404
+
+    asyncio.run(body())
+
+
+def csr() -> Any:
+    pem = build_request(generate_key(), "system:node:n1", [NODES])
+    return {
+        "metadata": {"name": "fresh"},
+        "spec": {
+            "request": base64.b64encode(pem).decode(),
+            "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+            "usages": ["digital signature", "client auth"],
+        },
+    }
+
+
+OTHER_DOORS: dict[str, tuple[str, str, Any]] = {
+    "a token of a service account": (
+        "POST",
+        "/api/v1/namespaces/default/serviceaccounts/default/token",
+        {"spec": {}},
+    ),
+    "a login": ("POST", "/mooring/v1/login", {}),
+    "a review of a token": ("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": "tok-1"}}),
+    "a change": ("PUT", f"{BINDINGS}/everybody", {**EVERYBODY, "subjects": GRANT["subjects"]}),
+    "a deletion": ("DELETE", f"{BINDINGS}/everybody", {}),
+    "a deletion of many": ("DELETE", BINDINGS, {}),
+}
+
+
+@pytest.mark.parametrize("door", OTHER_DOORS)
+def test_no_door_takes_a_credential_that_ended_while_the_body_was_awaited(door: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        async with scene(tmp_path, by_serial_number) as (server, offer):
+            method, path, content = OTHER_DOORS[door]
+            await server.create("serviceaccounts", {"metadata": {"name": "default"}})
+            request = Unfinished(server, path, content, offer, method)
+            await settle()
+            await offer.end(server)
+            assert refused(await request.finish()) == (401, "Unauthorized")
+
+    asyncio.run(body())
+
+
+def test_a_credential_that_becomes_unreadable_is_503_and_grants_nothing(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with scene(tmp_path, by_serial_number) as (server, _):
+            _, via = await member(server, "n1")
+            request = Unfinished(server, BINDINGS, GRANT, Offer(nothing, via))
+            await settle()
+            await damage(server, "nodeidentities", "n1")
+            assert (await request.finish()).status == 503
+            assert not await has_grant(server)
+
+    asyncio.run(body())
+
+
+def test_a_reviewed_token_is_judged_at_the_time_of_its_review(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with scene(tmp_path, an_expired_bootstrap_token) as (server, offer):
+            path = "/apis/authentication.k8s.io/v1/tokenreviews"
+            review = Unfinished(server, path, {"spec": {"token": offer.token}}, Offer(nothing, server.user("jane")))
+            await settle()
+            await offer.end(server)
+            assert (await review.finish()).obj["status"].get("authenticated") is not True
+
+    asyncio.run(body())
+
+
+def test_the_operator_sees_why_a_request_ended(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with scene(tmp_path, by_serial_number) as (server, offer):
+            request = Unfinished(server, BINDINGS, GRANT, offer)
+            await settle()
+            await offer.end(server)
+            answer = await request.finish()
+            found = await server.get(f"/debug/authentication/refusals/{answer.headers['audit-id']}")
+            assert (found.obj["why"], found.obj["user"]["username"]) == ("certificate-revoked", "jane")
+
+    asyncio.run(body())
+
+
+PUBLIC: Any = {
+    "metadata": {"name": "public"},
+    "roleRef": GRANT["roleRef"],
+    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": UNAUTHENTICATED}],
+}
+
+
+async def anonymous(server: Server, directory: Path) -> Offer:
+    async def end(server: Server) -> None:
+        assert (await server.call("DELETE", f"{BINDINGS}/public")).status == 200
+        await settle()
+
+    await server.create("clusterrolebindings", PUBLIC)
+    return Offer(end)
+
+
+def test_a_request_that_is_refused_after_the_queue_gives_its_seat_back(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with scene(tmp_path, anonymous) as (server, offer):
+            flow = server.pipeline.flow = FlowControl(server.clock, seats=1)
+            assert flow.try_enter("busy")
+            waiting = asyncio.ensure_future(server.get(BINDINGS, via=offer.via))
+            await settle()
+            await offer.end(server)
+            flow.leave()
+            assert (await waiting).status == 403
+            assert flow.free_seats == 1
+
+    asyncio.run(body())
+
+
+# ── k3s's way ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+KUBELET, SERVER_TOKEN = "/v1-k3s/client-kubelet.crt", "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
+AGENT = (("k3s-Node-Name", "n1"), ("k3s-Node-Password", "0123456789abcdef0123456789abcdef"))
+
+
+async def a_revoked_node(server: Server, directory: Path) -> Offer:
+    await server.create("nodes", {"metadata": {"name": "n1"}})
+    offer = await a_node_by_name(server, directory)
+    return replace(offer, headers=AGENT)
+
+
+async def a_deleted_token_of_an_agent(server: Server, directory: Path) -> Offer:
+    offer = await a_deleted_bootstrap_token(server, directory)
+    return replace(offer, headers=AGENT)
+
+
+async def a_replaced_server_token(server: Server, directory: Path) -> Offer:
+    async def end(server: Server) -> None:
+        assert server.plane.supervisor is not None
+        judge = next(one for one in server.plane.supervisor.supervisor.authenticators if one.name == "k3s-token")
+        cast(K3sTokenAuthenticator, judge).accepted = AcceptedTokens(digest(Secret(b"another-token-of-the-server")))
+
+    basic = base64.b64encode(f"node:{SERVER_TOKEN}".encode()).decode()
+    return Offer(end, headers=(*AGENT, ("Authorization", f"Basic {basic}")))
+
+
+K3S = (a_revoked_node, a_deleted_token_of_an_agent, a_replaced_server_token)
+
+
+@pytest.mark.parametrize("waits_for", ["the body", "a seat"])
+@pytest.mark.parametrize("scenario", K3S)
+def test_a_credential_that_ends_while_an_agent_of_k3s_waits_gets_no_certificate(
+    scenario: Scenario, waits_for: str, tmp_path: Path
+) -> None:
+    async def body() -> None:
+        async with scene(tmp_path, scenario, k3s_supervisor=True, server_token=SERVER_TOKEN) as (server, offer):
+            flow = server.pipeline.flow = FlowControl(server.clock, seats=1)
+            request = Unfinished(server, KUBELET, der(), offer)
+            finished = None
+            if waits_for == "a seat":
+                assert flow.try_enter("busy")
+                finished = asyncio.ensure_future(request.finish())
+            await settle()
+            assert not request.answer.done()
+            await offer.end(server)
+            if waits_for == "a seat":
+                flow.leave()
+            assert refused(await (finished or request.finish())) == (401, "not authorized")
+            assert (await server.get(CSRS)).obj["items"] == []
+            assert flow.free_seats == 1
+            assert server.plane.supervisor is not None
+            await server.plane.supervisor.passwords.close()
+
+    asyncio.run(body())
+
+
+def der() -> bytes:
+    (block,) = pem.blocks(build_request(generate_key(), "any", []))
+    return block.der
+
+
+# ── verdicts of services outside ─────────────────────────────────────────────────────────────────────────────────
+
+
+class Directory:
+    """A custom authenticator that asks a directory: each time, or as often as its acceptances are remembered."""
+
+    def __init__(self) -> None:
+        self.users = {"ticket": "jane"}
+        self.calls = 0
+
+    async def authenticate(self, offered: Offered) -> User | Rejected:
+        self.calls += 1
+        text = (offered.token or offered.credential or Secret(b"")).reveal().decode()
+        return User(self.users[text]) if text in self.users else Rejected("unknown")
+
+
+OUTSIDE = {
+    "at once, nothing remembered": (0, 0.0, True, 1),
+    "after a moment, nothing remembered": (0, RENEWED_AFTER.total_seconds(), True, 2),
+    "at once, but it ended": (0, 0.0, False, 1),
+    "after a moment, and it ended": (0, RENEWED_AFTER.total_seconds(), False, 2),
+    "within the time that it is remembered": (60, 50.0, False, 1),
+    "after the time that it is remembered": (60, 61.0, True, 2),
+    "after the time that it is remembered, and it ended": (60, 61.0, False, 2),
+}
+
+
+@pytest.mark.parametrize("case", OUTSIDE)
+def test_a_verdict_from_outside_counts_for_as_long_as_it_is_remembered(case: str, tmp_path: Path) -> None:
+    remembered, seconds, stays, calls = OUTSIDE[case]
+
+    async def body() -> None:
+        directory = Directory()
+        async with scene(tmp_path, by_serial_number) as (server, _):
+            cache = VerdictCache(bytes(32), timedelta(seconds=remembered))
+            outside = CustomAuthenticator("directory", directory.authenticate, timedelta(seconds=5), cache)
+            server.pipeline._authenticators = (*server.pipeline._authenticators, outside)
+            request = Unfinished(server, BINDINGS, GRANT, Offer(nothing, token="ticket"))
+            await settle()
+            if not stays:
+                directory.users.clear()
+            await server.clock.advance(seconds)
+            expected = 401 if not stays and calls == 2 else 201
+            assert ((await request.finish()).status, directory.calls) == (expected, calls)
+
+    asyncio.run(body())
+
+
+def test_a_credential_for_one_use_is_not_asked_about_again(tmp_path: Path) -> None:
+    async def body() -> None:
+        directory = Directory()
+        async with scene(tmp_path, by_serial_number) as (server, _):
+            cache = VerdictCache(bytes(32), timedelta(0))
+            outside = CustomAuthenticator(
+                "directory", directory.authenticate, timedelta(seconds=5), cache, ("negotiate",)
+            )
+            server.pipeline._authenticators = (*server.pipeline._authenticators, outside)
+            server.pipeline._schemes = {**server.pipeline._schemes, "negotiate": "Negotiate"}
+            request = Unfinished(
+                server, BINDINGS, GRANT, Offer(nothing, headers=(("Authorization", "Negotiate ticket"),))
+            )
+            await settle()
+            directory.users.clear()
+            await server.clock.advance(50)
+            assert ((await request.finish()).status, directory.calls) == (201, 1)
+
+    asyncio.run(body())
+
+
+async def nothing(server: Server) -> None:
+    return None
+
+
+# ── over a socket ────────────────────────────────────────────────────────────────────────────────────────────────
+
+STREAMS = 8
+
+
+@pytest.mark.parametrize("protocol", ["HTTP/1.1", "HTTP/2"])
+def test_unfinished_requests_on_a_connection_end_with_its_key(protocol: str, tmp_path: Path) -> None:
+    content = json.dumps(csr()).encode()
+    accepted = threading.Semaphore(0)
+    place: list[Server] = []
+
+    async def handle(request: Request) -> Response:
+        receive = request._receive
+
+        async def noted() -> tuple[bytes, bool] | None:
+            accepted.release()  # the body is awaited, so that the credential was good
+            request._receive = receive
+            return await receive()
+
+        request._receive = noted
+        return await place[0].handle(request)
+
+    with serving(ThrowawayCA(), handle) as served:
+        opened = open_server()
+        server = served.run(opened.__aenter__)
+        place.append(server)
+        served.run(lambda: server.create("clusterrolebindings", EVERYBODY))
+        pair = server.ca.client("system:node:n1", NODES)
+
+        def revoked() -> None:
+            for _ in range(1 if protocol == "HTTP/1.1" else STREAMS):
+                assert accepted.acquire(timeout=PATIENCE)
+            served.run(lambda: revoke(server, publicKey=f"sha256:{public_key_fingerprint(pair.key)}"))
+
+        try:
+            send = over_http1 if protocol == "HTTP/1.1" else over_http2
+            statuses = send(served, pair, content, revoked, tmp_path)
+            assert set(statuses) == {401}
+            assert served.run(lambda: server.get(CSRS)).obj["items"] == []
+        finally:
+            served.run(lambda: opened.__aexit__(None, None, None))
+
+
+def over_http1(served: Served, pair: Pair, content: bytes, revoked: Callable[[], None], directory: Path) -> list[int]:
+    with served.client(directory, pair) as plain:
+        whole = http1_request(CSRS, "POST", ("Content-Type: application/json",), content)
+        plain.sendall(whole[:-10])
+        revoked()
+        plain.sendall(whole[-10:])
+        return [http1_reply(plain)[0]]
+
+
+def over_http2(served: Served, pair: Pair, content: bytes, revoked: Callable[[], None], directory: Path) -> list[int]:
+    """Send the beginning of each body, and the ends once the key is revoked; the streams before the last are then open, too."""
+    with http2_peer(served, directory, pair) as client:
+        streams = [client.begin(CSRS, "POST", [("content-type", "application/json")]) for _ in range(STREAMS)]
+        for stream in streams:
+            client.send(stream, content[:-10], end=False)
+        revoked()
+        for stream in streams:
+            client.send(stream, content[-10:])
+        return [client.reply(stream).status for stream in streams]

@@ -1,0 +1,59 @@
+"""The mark of a server as text: what it keeps, and which texts are refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mooring.errors import ConfigError
+from mooring.trust.ends.mark import MAX_CHECKPOINTS, MAX_ENDS, MAX_REVISION, Mark, parse_mark
+from mooring.trust.lineage.chain import Checkpoint
+
+HEAD = Checkpoint(2, "sha256:" + "2" * 64)
+FULL = Mark(7, "uid", (HEAD,), {"node": {"n1": {"uid": "u1"}}})
+
+
+def test_a_mark_is_read_as_it_was_written() -> None:
+    assert parse_mark(FULL.encode()) == FULL
+    assert parse_mark(Mark().encode()) == Mark()
+
+
+def test_the_newest_ends_and_checkpoints_are_kept() -> None:
+    many = {"node": {f"n{number}": {"uid": "u"} for number in range(MAX_ENDS + 1)}, "token": {}}
+    heads = tuple(Checkpoint(number, HEAD.hash) for number in range(1, MAX_CHECKPOINTS + 2))
+    kept = parse_mark(Mark(1, "", heads, many).encode())
+    assert (len(kept.ends["node"]), "n0" in kept.ends["node"], "token" in kept.ends) == (MAX_ENDS, False, False)
+    assert kept.lineage == heads[1:]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"revision": -1},
+        {"revision": MAX_REVISION + 1},
+        {"revision": True},
+        {"revision": "7"},
+        {"cluster": None},
+        {"lineage": "x"},
+        {"lineage": [1]},
+        {"lineage": ["junk"]},
+        {"ends": []},
+        {"ends": {"node": []}},
+        {"ends": {"node": {"n1": "u1"}}},
+    ],
+    ids=str,
+)
+def test_a_text_with_another_value_is_refused_whole(change: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        parse_mark(json.dumps({**json.loads(FULL.encode()), **change}).encode())
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"\xff", b"[" * 100_000, b"[]", b"7"], ids=["empty", "bytes", "deep", "list", "number"]
+)
+def test_a_text_that_is_no_mark_is_refused(text: bytes) -> None:
+    with pytest.raises(ConfigError):
+        parse_mark(text)
