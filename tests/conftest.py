@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.support.liveserver", "tests.purecoverage"]
+pytest_plugins = ["tests.support.liveserver", "tests.purecoverage", "tests.leftovers", "tests.secondtries"]
 
 _STALLS = (HealthCheck.too_slow,)
 settings.register_profile("developer", deadline=None, max_examples=50, suppress_health_check=_STALLS)

@@ -23,7 +23,7 @@ def install() -> None:
         return
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(HOME)], check=True)
     pip = [str(HOME / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "--require-hashes", "-r", str(LOCK)], check=True)
+    subprocess.run([*pip, "--no-deps", "--require-hashes", "-r", str(LOCK)], check=True)
     stamp.write_bytes(LOCK.read_bytes())
 
 

@@ -1,0 +1,97 @@
+"""Second tries of live tests, in the pytest session.
+
+Rules kept here:
+* A test is live when its file starts processes or a server on sockets: its module imports a module of `tests.support` that does, or
+  it is a scenario. The mark is set when the test is collected, and `pytest -m live` runs these.
+* A live test that fails is tried again, twice at most; no other test is. Each is listed at the end with its first failure, because
+  a test that needs a second try has a fault, or shows one.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from types import ModuleType
+
+import pytest
+
+TRIES = 2
+LIVE_SUPPORT = frozenset(
+    {
+        "balancer",
+        "commandline",
+        "deviceprovider",
+        "directory",
+        "discoverypeer",
+        "etcd",
+        "everyway",
+        "faultlib",
+        "forkserver",
+        "http2peer",
+        "kdc",
+        "keystonepeer",
+        "killable",
+        "kmsplugin",
+        "kubeapiserver",
+        "kubernetespeer",
+        "liveserver",
+        "network",
+        "nodeprovider",
+        "openidprovider",
+        "pagecommands",
+        "peer",
+        "ports",
+        "serverroom",
+        "standalonecontrollers",
+        "storagedrivers",
+        "storageprocess",
+        "supervisorpeer",
+        "tlspeer",
+        "tokenwebhook",
+        "urlresponder",
+        "workerprogram",
+        "workers",
+        "workstation",
+    }
+)
+"""Modules of `tests.support` that start processes, or servers on sockets."""
+LIVE_FIXTURES = frozenset({"live_server", "manual_approval"})
+
+
+@cache
+def _is_live(module: ModuleType) -> bool:
+    for value in vars(module).values():
+        origin = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+        if isinstance(origin, str) and origin.startswith("tests.support.") and origin.split(".")[2] in LIVE_SUPPORT:
+            return True
+    return False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        module = getattr(item, "module", None)
+        fixtures: frozenset[str] = frozenset(getattr(item, "fixturenames", ()))
+        if (
+            item.get_closest_marker("scenario")
+            or fixtures & LIVE_FIXTURES
+            or (isinstance(module, ModuleType) and _is_live(module))
+        ):
+            item.add_marker("live")
+            item.add_marker(pytest.mark.flaky(reruns=TRIES))
+
+
+def first_failures(reports: list[pytest.TestReport]) -> dict[str, str]:
+    """Return the last line of the first failure of each test that was tried again."""
+    lines: dict[str, str] = {}
+    for report in reports:
+        text = report.longreprtext.strip()
+        crash = getattr(report.longrepr, "reprcrash", None)
+        line = str(getattr(crash, "message", text)).strip() or "no message"
+        lines.setdefault(report.nodeid, f"{report.when}: {line.splitlines()[0]}")
+    return lines
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if failures := first_failures(terminalreporter.stats.get("rerun", [])):
+        terminalreporter.write_sep("=", f"{len(failures)} tests needed a second try")
+        for test, line in sorted(failures.items()):
+            terminalreporter.write_line(f"{test}: {line}")

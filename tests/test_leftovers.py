@@ -1,0 +1,120 @@
+"""A test that leaves a socket open fails, and no other; a live test that fails is tried again, and is listed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.secondtries import LIVE_SUPPORT, TRIES
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(folder: Path, text: str, *flags: str) -> tuple[int, str]:
+    """Run one file of tests in a session of its own. Return its exit code and output."""
+    settings = '[tool.pytest.ini_options]\nfilterwarnings = ["error"]\nmarkers = ["live", "scenario"]\n'
+    (folder / "pyproject.toml").write_text(settings)
+    (folder / "test_it.py").write_text(text)
+    plugins = ("-p", "tests.leftovers", "-p", "no:randomly", "-p", "no:cacheprovider")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *plugins, *flags, "test_it.py"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+LEAKS = """
+import socket
+
+kept = []
+
+class Cycle:
+    pass
+
+def leave(one):
+    cycle = Cycle()
+    cycle.itself, cycle.socket = cycle, one
+
+def test_opens():
+    leave(socket.socket())
+
+def test_after():
+    pass
+"""
+HELD = """
+import gc, socket
+
+kept = []
+
+def test_opens():
+    kept.append(socket.socket())
+
+def test_after():
+    kept.clear()
+    gc.collect()
+"""
+
+
+def test_the_test_that_leaves_a_socket_open_is_the_one_that_fails(tmp_path: Path) -> None:
+    code, output = run(tmp_path, LEAKS)
+    assert code == 1
+    assert "ERROR test_it.py::test_opens" in output
+    assert "LeftOpenError: the test did not close what it opened" in output
+    assert "2 passed, 1 error" in output
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["one process", "with a worker"])
+@pytest.mark.parametrize(("flags", "expected"), [((), 0), (("--fail-on-leftovers",), 1)], ids=["listed", "fatal"])
+def test_a_socket_that_an_earlier_test_held_is_listed_with_that_test(
+    tmp_path: Path, workers: tuple[str, ...], flags: tuple[str, ...], expected: int
+) -> None:
+    code, output = run(tmp_path, HELD, *workers, *flags)
+    assert code == expected, output
+    assert "1 descriptors were left open by earlier tests" in output
+    assert "test_it.py::test_opens: unclosed <socket.socket fd=" in output
+    assert "(found during test_it.py::test_after)" in output
+    assert "2 passed" in output
+
+
+FAILS_AT_FIRST = """
+import pytest
+from tests.support.ports import free_port
+
+tries = []
+
+@pytest.mark.parametrize("needed", [1, 2, 3, 9])
+def test_it(needed):
+    tries.append(needed)
+    assert tries.count(needed) == needed, f"try {tries.count(needed)}"
+"""
+
+
+def test_a_live_test_is_tried_three_times_and_listed_with_its_first_failure(tmp_path: Path) -> None:
+    code, output = run(tmp_path, FAILS_AT_FIRST, "-p", "tests.secondtries")
+    assert code == 1
+    assert "3 tests needed a second try" in output
+    assert "test_it.py::test_it[2]: call: AssertionError: try 1" in output
+    assert "FAILED test_it.py::test_it[9]" in output
+    assert "1 failed, 3 passed, 5 rerun" in output
+    assert TRIES == 2
+
+
+def test_another_test_is_not_tried_again(tmp_path: Path) -> None:
+    text = FAILS_AT_FIRST.replace("from tests.support.ports import free_port\n", "")
+    code, output = run(tmp_path, text, "-p", "tests.secondtries")
+    assert code == 1
+    assert "3 failed, 1 passed" in output
+    assert "rerun" not in output
+
+
+def test_the_modules_of_live_tests_exist() -> None:
+    assert {name for name in LIVE_SUPPORT if not (ROOT / f"tests/support/{name}.py").exists()} <= {"faultlib"}
+    assert (ROOT / "tests/support/faultlib").is_dir()
