@@ -7,7 +7,7 @@ import logging
 import os
 import random
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -27,25 +27,12 @@ from mooring.storage.sqlite import database, verification
 from mooring.storage.sqlite.driver import SqliteStorage
 from mooring.storage.sqlite.record import checksum, entry_of, is_sound
 from mooring.storage.sqlite.wholefile import verify_file
-
-Scenario = Callable[[SqliteStorage], Awaitable[None]]
+from tests.support.sqlitefile import run
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "mooring.db"
-
-
-def run(path: Path, scenario: Scenario) -> None:
-    async def whole() -> None:
-        store = SqliteStorage(path, SystemClock())
-        await store.open()
-        try:
-            await asyncio.wait_for(scenario(store), 30)
-        finally:
-            await store.close()
-
-    asyncio.run(whole())
 
 
 @contextmanager

@@ -18,8 +18,7 @@ from mooring.storage.contract import Change, KeyExistsError
 from mooring.storage.sqlite.database import explain
 from mooring.storage.sqlite.driver import SqliteStorage
 from mooring.storage.sqlite.writer import Writer
-
-Scenario = Callable[[SqliteStorage], Awaitable[None]]
+from tests.support.sqlitefile import nothing, run
 
 
 @pytest.fixture
@@ -27,24 +26,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "mooring.db"
 
 
-def run(path: Path, scenario: Scenario) -> None:
-    async def whole() -> None:
-        store = SqliteStorage(path, SystemClock())
-        await store.open()
-        try:
-            await asyncio.wait_for(scenario(store), 30)
-        finally:
-            await store.close()
-
-    asyncio.run(whole())
-
-
 async def anext_of(watch: AsyncIterator[tuple[Change, ...]]) -> tuple[Change, ...]:
     return await anext(watch)
-
-
-async def nothing(store: SqliteStorage) -> None:
-    """Only open and close."""
 
 
 def child(program: str, *arguments: str | Path) -> None:

@@ -9,39 +9,21 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from mooring.clock import SystemClock
 from mooring.errors import StorageError
 from mooring.storage.sqlite import database
 from mooring.storage.sqlite.driver import SqliteStorage
 from mooring.storage.sqlite.writer import Writer
-
-Scenario = Callable[[SqliteStorage], Awaitable[None]]
+from tests.support.sqlitefile import nothing, run
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "mooring.db"
-
-
-def run(path: Path, scenario: Scenario) -> None:
-    async def whole() -> None:
-        store = SqliteStorage(path, SystemClock())
-        await store.open()
-        try:
-            await asyncio.wait_for(scenario(store), 30)
-        finally:
-            await store.close()
-
-    asyncio.run(whole())
-
-
-async def nothing(store: SqliteStorage) -> None:
-    """Only open and close."""
 
 
 def mode(path: Path) -> int:
