@@ -1,6 +1,8 @@
 # Commands of the project. Everything runs in .venv, from the locked requirements; nothing is installed outside it.
 .DEFAULT_GOAL := help
-PYTHON ?= python3.11
+# the first Python in PATH that is new enough; make PYTHON=… chooses another
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 python3; do "$$python" -c \
+	'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
@@ -9,19 +11,21 @@ DATA   ?= data
 unexport PYTHONDONTWRITEBYTECODE
 # in continuous integration the order of tests is the same in each run, so that a failure comes from the change
 ORDER := $(if $(CI),--randomly-seed=1,)
+# tracing takes a third longer, so that it is left to continuous integration and to `make coverage`
+GATE := $(if $(CI),--cov --cov-branch --cov-report= --pure-coverage,)
 
 .PHONY: help setup demo test test-all coverage check bench up lock format clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
+ifneq ($(shell cat $(STAMP) 2>/dev/null; test -x $(BIN)/python || echo gone),$(CURDIR)/$(VENV))
+.PHONY: $(STAMP) # no environment yet, an unfinished one, or one of another folder or Python
+endif
 $(STAMP): requirements/dev.lock pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or newer is needed: install it or run make PYTHON=python3"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/dev.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	@$(BIN)/python -m pip check --disable-pip-version-check >$(VENV)/check.log || { cat $(VENV)/check.log; exit 1; }
-	@touch $@
+	@python="$(PYTHON)"; command -v "$${python:=none}" >/dev/null || { echo "error: no Python 3.11 or newer in PATH: install it \
+	(Debian, Ubuntu: apt install python3 python3-venv), or name one: make PYTHON=/path/to/python3" >&2; exit 1; }; \
+	"$$python" tests/environment.py $(VENV)
 
 setup: $(STAMP) ## make .venv with all requirements
 
@@ -31,11 +35,11 @@ demo: setup ## run a server, create a token, join three machines: every step wit
 up: setup ## run a server: state in ./data, admin kubeconfig at ./data/admin.conf
 	@$(BIN)/mooring up --data-dir $(DATA)
 
-test: setup ## run the tests of a change, with the coverage gate of the pure rooms
-	$(BIN)/python -m pytest -n auto --dist worksteal $(ORDER) -m "not scenario" --cov --cov-branch --cov-report= --pure-coverage
+test: setup ## run the tests of a change; ARGS="-k rbac" runs some; CI=true adds the coverage gate of the pure rooms
+	$(BIN)/python -m pytest -n auto --dist worksteal $(ORDER) -m "not scenario" $(GATE) $(ARGS)
 
 test-all: setup ## run the rest: scenarios, real clients, faults and crashes
-	$(BIN)/python -m pytest -n auto --dist worksteal $(ORDER) -m scenario
+	$(BIN)/python -m pytest -n auto --dist worksteal $(ORDER) -m scenario $(ARGS)
 
 coverage: setup ## run the whole suite, and print the coverage of every room
 	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-branch --cov-report= --room-coverage
@@ -47,6 +51,7 @@ check: setup ## check lint, format, types, layers and purity, generated pages, c
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.generated --check
 	$(BIN)/python -m tests.citations
+	$(BIN)/python -m tests.locks --closed
 
 format: setup
 	$(BIN)/ruff check --fix .
@@ -55,11 +60,8 @@ format: setup
 bench: setup ## measure Mooring's figures beside those of Kubernetes
 	$(BIN)/python -m bench
 
-lock: setup ## renew requirements/*.lock from pyproject.toml
-	$(BIN)/python -m pip install --quiet pip-tools
-	for extra in run dev; do $(BIN)/pip-compile --quiet --generate-hashes --no-strip-extras --allow-unsafe --no-emit-options \
-		--no-header --no-annotate --output-file requirements/$$extra.lock --extra cel --extra etcd --extra pkcs11 $$([ $$extra = dev ] && echo --extra dev) \
-		pyproject.toml || exit 1; done
+lock: setup ## renew requirements/*.lock for every Python; ARGS=--check lists what is behind, ARGS=--keep keeps versions
+	$(BIN)/python -m tests.locks $(ARGS)
 
 clean: ## remove the files that the targets made (not ./data)
 	rm -rf $(VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

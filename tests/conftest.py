@@ -16,7 +16,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.support.liveserver", "tests.purecoverage", "tests.leftovers", "tests.secondtries"]
+pytest_plugins = [
+    "tests.support.liveserver",
+    "tests.purecoverage",
+    "tests.leftovers",
+    "tests.secondtries",
+    "tests.report",
+]
 
 _STALLS = (HealthCheck.too_slow,)
 settings.register_profile("developer", deadline=None, max_examples=50, suppress_health_check=_STALLS)

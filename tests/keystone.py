@@ -24,6 +24,7 @@ def install() -> None:
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(HOME)], check=True)
     pip = [str(HOME / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "--no-deps", "--require-hashes", "-r", str(LOCK)], check=True)
+    subprocess.run([str(HOME / "bin/python"), "-m", "pip", "check", "--disable-pip-version-check"], check=True)
     stamp.write_bytes(LOCK.read_bytes())
 
 

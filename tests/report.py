@@ -1,0 +1,121 @@
+"""The end of a run of tests, for `.ci/run`: `pytest --report FILE`, and `python -m tests.report STAGES FILE…`.
+
+Contract:
+* `--report FILE` writes what failed, what needed a second try, and why tests were skipped, as JSON.
+* The command prints the times of STAGES (a file of lines `SECONDS NAME`), then what the FILEs say, at most 40 lines in all. A FILE
+  that does not exist is a run that ended before its end. The last line is the sum: `N passed, N failed, N skipped`.
+* Only the standard library is imported for the command.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
+
+MOST_LINES = 40
+
+
+@dataclass
+class Report:
+    """One run of pytest."""
+
+    passed: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+    """First line of the failure of each test."""
+    second_tries: dict[str, str] = field(default_factory=dict)
+    """First line of the first failure of each test that was tried again."""
+    skipped: dict[str, int] = field(default_factory=dict)
+    """Number of tests by reason."""
+    left_open: int = 0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--report", metavar="FILE", help="write the end of the run to a file, as JSON")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    from tests.leftovers import WATCH
+    from tests.secondtries import first_failures
+
+    path: str | None = config.getoption("--report")
+    if path is None:
+        return
+    stats: dict[str, list[Any]] = terminalreporter.stats
+    reasons = Counter(reason_of(report) for report in stats.get("skipped", []))
+    report = Report(
+        passed=len(stats.get("passed", [])),
+        failed=first_failures([*stats.get("failed", []), *stats.get("error", [])]),
+        second_tries=first_failures(stats.get("rerun", [])),
+        skipped=dict(reasons),
+        left_open=len(config.stash[WATCH].found_later),
+    )
+    Path(path).write_text(json.dumps(asdict(report)))
+
+
+def reason_of(report: Any) -> str:
+    """Return why a test was skipped."""
+    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return str(text).removeprefix("Skipped: ")
+
+
+def read(path: Path) -> Report | None:
+    """Return the report of a run; None when it ended before it wrote one."""
+    try:
+        return Report(**json.loads(path.read_text()))
+    except (OSError, ValueError):
+        return None
+
+
+def lines(stages: list[str], reports: list[Report | None]) -> list[str]:
+    """Return the last lines of a run, without the sum. Details are shortened to fit, stages are not."""
+    head = ["== what took how long", *stages]
+    details = []
+    for report in reports:
+        if report is None:
+            details.append("FAILED a run of tests ended before its report")
+            continue
+        details += [f"FAILED {test}: {line}" for test, line in report.failed.items()]
+    for report in reports:
+        if report is None:
+            continue
+        if report.second_tries:
+            details.append(f"{len(report.second_tries)} tests needed a second try:")
+            details += [f"  {test}: {line}" for test, line in sorted(report.second_tries.items())]
+        if report.left_open:
+            details.append(f"{report.left_open} descriptors were left open by earlier tests")
+        details += [f"skipped {count}: {reason}" for reason, count in sorted(report.skipped.items())]
+    room = MOST_LINES - len(head) - 2
+    if len(details) > room:
+        details = [*details[: room - 1], f"… and {len(details) - room + 1} more lines above"]
+    return [line[:200] for line in (*head, *details)]
+
+
+def total(reports: list[Report | None]) -> str:
+    """Return the sum of all runs. A run without a report counts as one failure."""
+    there = [report for report in reports if report is not None]
+    passed = sum(report.passed for report in there)
+    failed = sum(len(report.failed) for report in there) + reports.count(None)
+    skipped = sum(sum(report.skipped.values()) for report in there)
+    return f"{passed} passed, {failed} failed, {skipped} skipped"
+
+
+def main() -> int:
+    stages, *files = map(Path, sys.argv[1:])
+    taken = []
+    for line in stages.read_text().splitlines():
+        seconds, _, name = line.partition(" ")
+        taken.append(f"{int(seconds) // 60:3d}:{int(seconds) % 60:02d}  {name}")
+    reports = [read(path) for path in files]
+    sys.stdout.write("\n".join(["", *lines(taken, reports), total(reports)]) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,285 @@
+"""`make setup` finds a Python, installs the lock whatever pip is configured to do, and says in one line what it lacks."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.environment import cause
+
+ROOT = Path(__file__).parents[1]
+BACKEND = """
+import pathlib, zipfile
+
+METADATA = "Metadata-Version: 2.1\\nName: mooring\\nVersion: 1\\nRequires-Dist: library\\n"
+
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+    name = "mooring-1-py3-none-any.whl"
+    with zipfile.ZipFile(pathlib.Path(wheel_directory) / name, "w") as wheel:
+        wheel.writestr("mooring.pth", str(pathlib.Path.cwd()))
+        wheel.writestr("mooring-1.dist-info/METADATA", METADATA)
+        wheel.writestr("mooring-1.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr("mooring-1.dist-info/RECORD", "")
+    return name
+"""
+PROJECT = """
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+[project]
+name = "mooring"
+version = "1"
+"""
+
+
+@dataclass
+class Tree:
+    """A clone with the Makefile and tests/environment.py of this one, a lock of one library, and a registry that is a folder."""
+
+    folder: Path
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("tests", "requirements"):
+            (self.folder / name).mkdir(parents=True)
+        self.registry.mkdir()
+        for name in ("Makefile", "tests/environment.py"):
+            shutil.copy(ROOT / name, self.folder / name)
+        (self.folder / "pyproject.toml").write_text(PROJECT)
+        (self.folder / "backend.py").write_text(BACKEND)
+        with zipfile.ZipFile(self.wheel, "w") as archive:
+            archive.writestr("library.py", "")
+            archive.writestr("library-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: library\nVersion: 1\n")
+            archive.writestr(
+                "library-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            )
+            archive.writestr("library-1.dist-info/RECORD", "")
+        self.lock(hashlib.sha256(self.wheel.read_bytes()).hexdigest())
+        # nothing of pip's configuration of this machine, and no network
+        self.variables = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON", "MAKE"))},
+            "PIP_CONFIG_FILE": os.devnull,
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": str(self.registry),
+            "PIP_CACHE_DIR": str(self.registry / "cache"),
+        }
+
+    @property
+    def registry(self) -> Path:
+        return self.folder.parent / "registry"
+
+    @property
+    def wheel(self) -> Path:
+        return self.registry / "library-1-py3-none-any.whl"
+
+    def lock(self, digest: str) -> None:
+        (self.folder / "requirements/dev.lock").write_text(f"library==1 \\\n    --hash=sha256:{digest}\n")
+
+    def make(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["make", "setup", *arguments],
+            cwd=self.folder,
+            env={**self.variables, **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    @property
+    def python(self) -> str:
+        return f"PYTHON={sys.executable}"
+
+    def is_installed(self) -> bool:
+        command = [str(self.folder / ".venv/bin/python"), "-c", "import library"]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path / "a clone with spaces")
+
+
+def error(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the one line that the set-up printed on stderr, without the one of make."""
+    assert done.returncode == 2, done.stdout + done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if not line.startswith("make: ***"))
+    return line
+
+
+def test_the_second_run_installs_nothing(tree: Tree) -> None:
+    done = tree.make(tree.python)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Installing 1 libraries into .venv, with Python 3.")
+    assert tree.is_installed()
+    again = tree.make(tree.python)
+    assert (again.returncode, again.stdout, again.stderr) == (0, "make: Nothing to be done for 'setup'.\n", "")
+
+
+def test_settings_of_pip_do_not_change_what_is_installed_or_where(tree: Tree, tmp_path: Path) -> None:
+    (tmp_path / "constraints.txt").write_text("library==2\n")
+    (tmp_path / "pip.conf").write_text(
+        f"[global]\nconstraint = {tmp_path}/constraints.txt\nuser = true\nrequire-virtualenv = true\n"
+    )
+    done = subprocess.run(
+        ["sh", "-c", f'umask 077; make setup "{tree.python}"'],
+        cwd=tree.folder,
+        env={
+            **tree.variables,
+            "PIP_CONFIG_FILE": str(tmp_path / "pip.conf"),
+            "PIP_USER": "1",
+            "PIP_REQUIRE_VIRTUALENV": "1",
+            "PIP_TARGET": str(tmp_path / "elsewhere"),
+            "PYTHONPATH": str(tmp_path),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert tree.is_installed()
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_an_interrupted_set_up_is_finished_by_the_next(tree: Tree) -> None:
+    bad = tree.folder / "requirements/dev.lock"
+    good = bad.read_text()
+    bad.write_text("library==2 \\\n    --hash=sha256:" + "0" * 64 + "\n")
+    assert tree.make(tree.python).returncode == 2
+    (tree.folder / ".venv/bin/pip").unlink()
+    shutil.rmtree(next((tree.folder / ".venv/lib").glob("python3*")) / "site-packages/pip")
+    bad.write_text(good)
+    assert tree.make(tree.python).returncode == 0
+    assert tree.is_installed()
+
+
+def test_an_environment_of_a_clone_that_was_moved_is_made_again(tree: Tree, tmp_path: Path) -> None:
+    assert tree.make(tree.python).returncode == 0
+    moved = tree.folder.rename(tmp_path / "moved")
+    tree.folder = moved
+    done = tree.make(tree.python)
+    assert done.stdout.startswith("Installing")
+    assert (moved / ".venv/.ready").read_text() == f"{moved}/.venv\n"
+
+
+def test_a_library_with_another_hash_is_refused(tree: Tree) -> None:
+    tree.lock("0" * 64)
+    line = error(tree.make(tree.python))
+    assert line.startswith("error: a downloaded library has another hash than requirements/dev.lock")
+    assert str(tree.folder / ".venv/install.log") in line
+
+
+def test_a_lock_that_is_not_complete_is_refused(tree: Tree) -> None:
+    (tree.folder / "requirements/dev.lock").write_text("")
+    assert "mooring 1 requires library, which is not installed." in error(tree.make(tree.python))
+
+
+def test_no_network_is_one_line(tree: Tree) -> None:
+    tree.wheel.unlink()
+    done = tree.make(tree.python, PIP_NO_INDEX="0", PIP_INDEX_URL="http://127.0.0.1:9/", PIP_RETRIES="0")
+    assert error(done).startswith("error: the package registry does not answer: is there a network")
+
+
+def test_a_python_without_ensurepip_is_one_line(tree: Tree, tmp_path: Path) -> None:
+    (tmp_path / "ensurepip.py").write_text("raise ImportError\n")
+    done = tree.make(tree.python, PYTHONPATH=str(tmp_path))
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert error(done) == (
+        f"error: Python {version} has no module ensurepip: install it (Debian, Ubuntu: apt install python{version}-venv)"
+    )
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """Return a folder with the programs that make needs, and no Python."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    for name in ("sh", "make", "cat", "test", "echo", "touch"):
+        if found := shutil.which(name):
+            (folder / name).symlink_to(found)
+    return folder
+
+
+def stub(folder: Path, name: str, *, new: bool) -> None:
+    """Write a Python that says whether it is new enough, and prints its name instead of running a file."""
+    path = folder / name
+    path.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exit {0 if new else 1}\necho "{name} runs $1"\n')
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("pythons", "chosen"),
+    [
+        pytest.param({"python3": True}, "python3", id="Debian 13 and Ubuntu 24.04 have python3 alone"),
+        pytest.param({"python3": False, "python3.12": True}, "python3.12", id="python3 is too old"),
+        pytest.param(
+            {"python3.11": True, "python3.14": True, "python3": True}, "python3.11", id="the oldest that counts"
+        ),
+        pytest.param({"python3.11": False, "python3.13": True}, "python3.13", id="a version manager's empty command"),
+    ],
+)
+def test_the_first_python_that_is_new_enough_is_taken(
+    tree: Tree, programs: Path, pythons: dict[str, bool], chosen: str
+) -> None:
+    for name, new in pythons.items():
+        stub(programs, name, new=new)
+    assert tree.make(PATH=str(programs)).stdout == f"{chosen} runs tests/environment.py\n"
+
+
+@pytest.mark.parametrize("pythons", [{}, {"python3": False}], ids=["none", "too old"])
+def test_no_python_that_is_new_enough_is_one_line(tree: Tree, programs: Path, pythons: dict[str, bool]) -> None:
+    for name, new in pythons.items():
+        stub(programs, name, new=new)
+    assert error(tree.make(PATH=str(programs))) == (
+        "error: no Python 3.11 or newer in PATH: install it (Debian, Ubuntu: apt install python3 python3-venv), "
+        "or name one: make PYTHON=/path/to/python3"
+    )
+
+
+def test_a_python_that_does_not_exist_is_one_line(tree: Tree) -> None:
+    assert error(tree.make("PYTHON=/nowhere/python3")).startswith("error: no Python 3.11 or newer")
+
+
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [
+        pytest.param(
+            "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n",
+            "no space is left for F: 1 GB is needed, there and in TMPDIR",
+            id="no space",
+        ),
+        pytest.param(
+            "ERROR: Could not install packages due to an OSError: [Errno 30] Read-only file system: 'x'\n",
+            "F cannot be written: Could not install packages due to an OSError: [Errno 30] Read-only file system: 'x'",
+            id="read-only",
+        ),
+        pytest.param(
+            "WARNING: Retrying: NameResolutionError(Temporary failure in name resolution)\n",
+            "the package registry does not answer: is there a network, and does pip's configuration (index-url, proxy) lead to it?",
+            id="no network",
+        ),
+        pytest.param(
+            "WARNING: SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED]'))\n",
+            "the certificate of the package registry is not trusted: set PIP_CERT to the CA",
+            id="an intercepting proxy",
+        ),
+        pytest.param(
+            "ERROR: No matching distribution found for x==1\n",
+            "the registry has no fitting version: No matching distribution found for x==1",
+            id="an old mirror",
+        ),
+        pytest.param("Collecting x\nERROR: something else\nhint\n", "something else", id="anything else"),
+        pytest.param("ERROR: Exception:\nTraceback:\nOops: pip\n", "Oops: pip", id="a fault of pip"),
+        pytest.param("", "no output", id="nothing"),
+    ],
+)
+def test_what_pip_prints_becomes_a_sentence(output: str, line: str) -> None:
+    assert cause(output, Path("F")) == line

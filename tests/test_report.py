@@ -1,0 +1,88 @@
+"""The last lines of a run say which stage took how long, what failed and what was left out; the very last is the sum."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.report import MOST_LINES, Report, lines, read, total
+
+ROOT = Path(__file__).parents[1]
+TESTS = """
+import pytest
+
+def test_passes():
+    pass
+
+def test_fails():
+    assert 1 == 2
+
+@pytest.fixture
+def broken():
+    raise OSError("no disk")
+
+def test_breaks(broken):
+    pass
+
+@pytest.mark.skip(reason="no slapd")
+@pytest.mark.parametrize("one", [1, 2])
+def test_is_left_out(one):
+    pass
+"""
+
+
+def test_a_run_writes_its_end_and_the_command_prints_it(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(TESTS)
+    plugins = ("-p", "tests.leftovers", "-p", "tests.report", "-p", "no:randomly", "-p", "no:cacheprovider")
+    command = (sys.executable, "-m", "pytest", "-q", *plugins, "--report", str(tmp_path / "one.json"), "test_it.py")
+    subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, check=False)
+    found = read(tmp_path / "one.json")
+    assert found is not None
+    assert found.passed == 1
+    assert found.skipped == {"no slapd": 2}
+    assert found.failed == {
+        "test_it.py::test_fails": "call: assert 1 == 2",
+        "test_it.py::test_breaks": "setup: OSError: no disk",
+    }
+    (tmp_path / "stages").write_text("75 check\n600 test\n")
+    end = (sys.executable, "-m", "tests.report", "stages", "one.json", "missing.json")
+    printed = subprocess.run(
+        end, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
+    )
+    assert printed.stdout.splitlines() == [
+        "",
+        "== what took how long",
+        "  1:15  check",
+        " 10:00  test",
+        "FAILED test_it.py::test_fails: call: assert 1 == 2",
+        "FAILED test_it.py::test_breaks: setup: OSError: no disk",
+        "FAILED a run of tests ended before its report",
+        "skipped 2: no slapd",
+        "1 passed, 3 failed, 2 skipped",
+    ]
+
+
+def test_a_run_that_wrote_half_a_report_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "half.json").write_text('{"passed": 3')
+    assert read(tmp_path / "half.json") is None
+    assert total([None, Report(passed=2)]) == "2 passed, 1 failed, 0 skipped"
+
+
+def test_second_tries_and_open_descriptors_are_listed() -> None:
+    report = Report(passed=1, second_tries={"b": "call: late", "a": "setup: late"}, left_open=2)
+    assert lines([], [report])[1:] == [
+        "2 tests needed a second try:",
+        "  a: setup: late",
+        "  b: call: late",
+        "2 descriptors were left open by earlier tests",
+    ]
+
+
+def test_many_failures_are_cut_so_that_the_stages_and_the_sum_are_among_the_last_lines() -> None:
+    failed = {f"test_{number}": "x" * 500 for number in range(200)}
+    printed = lines(["  0:01  check"], [Report(failed=failed)])
+    assert len(printed) + 1 < MOST_LINES
+    assert printed[1] == "  0:01  check"
+    assert printed[-1].startswith("… and ")
+    assert max(map(len, printed)) <= 200
