@@ -14,7 +14,7 @@ ORDER := $(if $(CI),--randomly-seed=1,)
 # tracing takes a third longer, so that it is left to continuous integration and to `make coverage`
 GATE := $(if $(CI),--cov --cov-branch --cov-report= --pure-coverage,)
 
-.PHONY: help setup demo test test-all coverage check bench up lock format clean
+.PHONY: help setup demo test test-all test-changed steady replay coverage check bench up lock format clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -40,6 +40,15 @@ test: setup ## run the tests of a change; ARGS="-k rbac" runs some; CI=true adds
 
 test-all: setup ## run the rest: scenarios, real clients, faults and crashes
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ORDER) -m scenario $(ARGS)
+
+test-changed: setup ## run the tests of the rooms that the working tree touches
+	$(BIN)/python -m tests.changed $(ARGS)
+
+steady: setup ## find tests that wait for luck: three orders of live tests on a busy machine with a slow disk; 45 minutes
+	$(BIN)/python -m tests.steady $(ARGS)
+
+replay: setup ## run again what a worker with a failed test ran: FILE=.replay/gw0.json
+	$(BIN)/python -m tests.replay $(FILE)
 
 coverage: setup ## run the whole suite, and print the coverage of every room
 	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-branch --cov-report= --room-coverage

@@ -22,11 +22,15 @@ pytest_plugins = [
     "tests.leftovers",
     "tests.secondtries",
     "tests.report",
+    "tests.replay",
+    "tests.budgets",
 ]
 
 _STALLS = (HealthCheck.too_slow,)
-settings.register_profile("developer", deadline=None, max_examples=50, suppress_health_check=_STALLS)
-settings.register_profile("ci", parent=settings.get_profile("developer"), derandomize=True, database=None)
+settings.register_profile("developer", deadline=None, max_examples=20, suppress_health_check=_STALLS)
+settings.register_profile(
+    "ci", parent=settings.get_profile("developer"), max_examples=50, derandomize=True, database=None
+)
 settings.register_profile("thorough", parent=settings.get_profile("developer"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "developer"))
 
@@ -43,6 +47,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what `make test-all` runs, and `make test` does not."""
     if item.path.relative_to(ROOT).parts[0] in SCENARIOS or item.path.stem.endswith("_live"):
         item.add_marker("scenario")
+
+
+LONGEST = ("scenarios", "crash", "faults", "attack", "promises")
+"""Folders of the longest tests, which begin first: the session ends with short ones, when workers run out of tests."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest tests; the order is otherwise that of pytest-randomly's seed."""
+    items.sort(key=lambda item: item.path.relative_to(ROOT).parts[0] not in LONGEST)
 
 
 def pytest_collection_finish() -> None:

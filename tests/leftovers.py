@@ -70,7 +70,7 @@ class Watch:
         self.opened_by = {number: test for number, test in self.opened_by.items() if number in now}
         self.opened_by |= dict.fromkeys(now - self.open_before, self.running)
         if unclosed:
-            raise LeftOpenError("the test did not close what it opened:\n" + "\n".join(unclosed))
+            raise LeftOpenError(f"the test did not close what it opened: {'; '.join(unclosed)}")
 
 
 def open_descriptors() -> frozenset[int]:

@@ -41,6 +41,7 @@ LIVE_SUPPORT = frozenset(
         "peer",
         "ports",
         "serverroom",
+        "servertokens",
         "standalonecontrollers",
         "storagedrivers",
         "storageprocess",

@@ -1,0 +1,115 @@
+"""`python -m tests.changed`: run the tests of the rooms that the working tree touches (`make test-changed`).
+
+Contract:
+* What counts as changed is what differs from HEAD, and what git does not track yet.
+* For a module of Mooring these are the tests in the folder of its room, and every test that imports the module, or a module of the
+  same room that reaches it by imports. For a module below tests/ these are the tests that import it, and itself. For a page, a lock
+  or a setting of the build these are the tests at the top of tests/.
+* Scenarios run only when their own file changed. `make test` and `make test-all` run everything.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import grimp
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = Path("src/mooring")
+
+
+def changed_files() -> set[Path]:
+    """Return the files that differ from HEAD, below the root."""
+    commands = (("diff", "--name-only", "HEAD"), ("ls-files", "--others", "--exclude-standard"))
+    return {
+        Path(line)
+        for command in commands
+        for line in subprocess.run(
+            ["git", *command], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+    }
+
+
+def module_of(path: Path) -> str:
+    """Return the dotted name of a file: `mooring.authn.chain`, `tests.support.peer`."""
+    parts = path.with_suffix("").parts
+    parts = parts[1:] if parts[0] == "src" else parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room_of(module: str) -> str:
+    """Return the room of a module of Mooring: `authn` for `mooring.authn.chain`; "" for the package itself."""
+    return module.partition(".")[2].partition(".")[0]
+
+
+def imports(text: str) -> set[str]:
+    """Return the modules that a file imports, and the names that it takes from them, as they may be modules, too."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Import(names=names):
+                found |= {name.name for name in names}
+            case ast.ImportFrom(module=str(module), names=names, level=0):
+                found |= {module, *(f"{module}.{name.name}" for name in names)}
+    return found
+
+
+def reaching(module: str, graph: grimp.ImportGraph) -> set[str]:
+    """Return the module and those of its room that reach it by imports."""
+    if module not in graph.modules:
+        return {module}
+    room = room_of(module)
+    return {module, *(other for other in graph.find_downstream_modules(module) if room_of(other) == room)}
+
+
+def affected(changed: Iterable[Path], tests: dict[Path, set[str]], graph: grimp.ImportGraph) -> set[Path]:
+    """Return the files of tests to run. `tests`: all modules below tests/ with their imports."""
+    wanted: set[Path] = set()
+    modules: set[str] = set()
+    for path in changed:
+        if path.suffix == ".py" and path.is_relative_to(SOURCE):
+            module = module_of(path)
+            modules |= reaching(module, graph)
+            wanted |= {test for test in tests if test.parts[:2] == ("tests", room_of(module))}
+        elif path.suffix == ".py" and path.parts[0] == "tests":
+            modules.add(module_of(path))
+            wanted.add(path)
+        else:
+            wanted |= {test for test in tests if len(test.parts) == 2}
+    found = {test for test in tests if tests[test] & modules}
+    while found:  # support that imports support
+        wanted |= found
+        names = {module_of(test) for test in found}
+        found = {test for test in tests if tests[test] & names} - wanted
+    return {test for test in wanted if test.name.startswith("test_") and test in tests}
+
+
+def main() -> int:
+    changed = changed_files()
+    tests = {
+        path.relative_to(ROOT): imports(path.read_text())
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if "examples" not in path.parts[-2:-1]
+    }
+    files = affected(changed, tests, grimp.build_graph("mooring"))
+    own = sorted(str(path) for path in files & changed)
+    others = sorted(str(path) for path in files - changed)
+    sys.stdout.write(f"{len(changed)} changed files, {len(files)} files of tests\n")
+    sys.stdout.flush()
+    if not files:
+        return 0
+    flags = ["-n", "auto", "--dist", "worksteal", *sys.argv[1:]]
+    code = pytest.main([*flags, *own]) if own else 0
+    if others:
+        command = [sys.executable, "-m", "pytest", *flags, "-m", "not scenario", *others]
+        code = code or subprocess.run(command, cwd=ROOT, check=False).returncode
+    return int(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""`python -m tests.steady`: find the tests that wait for luck (`make steady`).
+
+Contract:
+* The live tests run three times and the others once, each time in another order, beside two busy loops and with every fsync delayed
+  by 50 ms: by a preloaded library, which the system's compiler builds. Without a compiler the run says so, and goes on without.
+* What failed, what needed a second try and what left a descriptor open is printed at the end; any of it is exit code 1.
+* It takes at most 45 minutes on two cores: a pass that could not end in time is not begun, and that is a failure, too.
+* `--ahead 400` runs every test once on a date 400 days ahead, by Debian's libfaketime, without those marked `client`, which
+  do not follow it. `--strange` runs every test once with another locale, time zone and home, and proxies that do not exist.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.report import Report, lines, read, total
+
+ROOT = Path(__file__).parents[1]
+MINUTES = 45.0
+LOOPS = 2
+WORKERS = 2 * (os.cpu_count() or 1)
+"""Live tests wait for each other's processes more than they compute."""
+DELAY_MS = 50
+FAKETIME = tuple(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One run of pytest."""
+
+    name: str
+    expression: str
+
+
+PASSES = (
+    Pass("live tests, first order", "live"),
+    Pass("live tests, second order", "live"),
+    Pass("live tests, third order", "live"),
+    Pass("all other tests", "not live"),
+)
+
+
+@contextlib.contextmanager
+def busy() -> Iterator[None]:
+    """Keep the processors busy until the end of the block."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(LOOPS)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def slow_disk(folder: Path) -> dict[str, str]:
+    """Return the variables that delay every fsync; none without a compiler."""
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if compiler is None:
+        sys.stdout.write("skipped: fsync is not delayed, because there is no C compiler\n")
+        return {}
+    library = folder / "slowsync.so"
+    source = ROOT / "tests/support/slowsync.c"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, source, "-ldl"], check=True)
+    return {"LD_PRELOAD": str(library), "SLOWSYNC_MS": str(DELAY_MS)}
+
+
+def run(one: Pass, folder: Path, variables: Mapping[str, str], arguments: list[str]) -> Report | None:
+    """Run the tests of a pass, in an order of its own. Return its report."""
+    report, seed = folder / f"{one.name}.json", random.SystemRandom().randrange(2**32)
+    sys.stdout.write(f"\n== {one.name}, order {seed}\n")
+    sys.stdout.flush()
+    selection = ["-m", one.expression] if one.expression else []
+    command = [
+        sys.executable, "-m", "pytest", "-n", str(WORKERS), "--dist", "worksteal", f"--randomly-seed={seed}", *selection,
+        "--fail-on-leftovers", "--report", str(report), *arguments,
+    ]  # fmt: skip
+    subprocess.run(command, cwd=ROOT, env={**os.environ, **variables}, check=False)
+    return read(report)
+
+
+def unsteady(report: Report | None) -> bool:
+    return report is None or bool(report.failed or report.second_tries or report.left_open)
+
+
+def strange_machine(folder: Path) -> dict[str, str]:
+    """Return variables that no test may depend on."""
+    home = folder / "home"
+    home.mkdir()
+    proxies = {f"{scheme}_proxy": "http://127.0.0.1:9" for scheme in ("http", "https", "all")}
+    return {
+        **proxies,
+        **{name.upper(): value for name, value in proxies.items()},
+        "HOME": str(home),
+        "XDG_CONFIG_HOME": str(home / "config"),
+        "KUBECONFIG": str(home / "none"),
+        "LC_ALL": "C",
+        "LANGUAGE": "de",
+        "TZ": "Pacific/Chatham",
+        "COLUMNS": "60",
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.steady", description=__doc__)
+    other = parser.add_mutually_exclusive_group()
+    other.add_argument("--ahead", type=int, metavar="DAYS", help="run every test once, on a date so many days ahead")
+    other.add_argument("--strange", action="store_true", help="run every test once, in another environment")
+    options, arguments = parser.parse_known_args()
+    begun = time.monotonic()
+    reports: list[Report | None] = []
+    stages: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="mooring-steady-") as name:
+        folder = Path(name)
+        passes: tuple[Pass, ...] = PASSES
+        load: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if options.ahead is not None:
+            if not FAKETIME:
+                sys.stderr.write("error: libfaketime is not installed: run apt-get install libfaketime\n")
+                return 1
+            passes = (Pass(f"{options.ahead} days ahead", "not client"),)
+            variables = {
+                "LD_PRELOAD": str(FAKETIME[0]),
+                "FAKETIME": f"+{options.ahead}d",
+                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+                "FAKETIME_NO_CACHE": "1",
+            }
+        elif options.strange:
+            passes, variables = (Pass("a strange machine", ""),), strange_machine(folder)
+        else:
+            variables, load = slow_disk(folder), busy()
+        with load:
+            longest = 0.0
+            for one in passes:
+                if time.monotonic() - begun + longest > MINUTES * 60:
+                    sys.stderr.write(
+                        f"error: {one.name}: not begun, because it would not end within {MINUTES:.0f} minutes\n"
+                    )
+                    reports.append(None)
+                    continue
+                start = time.monotonic()
+                reports.append(run(one, folder, variables, arguments))
+                longest = max(longest, time.monotonic() - start)
+                stages.append(f"{(time.monotonic() - start) / 60:6.1f} min  {one.name}")
+    sys.stdout.write("\n".join(["", *lines(stages, reports), total(reports)]) + "\n")
+    return 1 if any(map(unsteady, reports)) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
