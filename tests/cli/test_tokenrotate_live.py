@@ -19,6 +19,7 @@ from mooring.trust.kubeconfig.model import User
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually
+from tests.support.servertokens import accepts
 
 __all__ = ["mooring"]
 NEW, NEXT = "fedcba9876543210fedcba9876543210", "aaaabbbbccccddddeeeeffff00001111"
@@ -45,14 +46,10 @@ def password_of(server: LiveServer) -> str:
     return password.reveal().decode()
 
 
-def accepts(server: LiveServer, password: str, user: str = "server", path: str = "/v1-k3s/encrypt/status") -> bool:
-    request = HttpRequest(
-        Trust(server.ca_pem), url=server.url + path, credentials=User("", username=user, password=Secret(password))
-    )
-    reply = asyncio.run(fetch(request, SystemClock()))
-    assert isinstance(reply, HttpResponse), reply
-    assert reply.status in (200, 401, 429), reply  # 429: an address that was refused too often
-    return reply.status == 200
+STATUS = "/v1-k3s/encrypt/status"
+"""A path that the server token alone may read."""
+CONFIG = "/v1-k3s/config"
+"""A path that agents may read, too."""
 
 
 def test_a_rotation_through_the_server_leaves_both_tokens_in_force(server: LiveServer, mooring: CommandLine) -> None:
@@ -66,9 +63,9 @@ def test_a_rotation_through_the_server_leaves_both_tokens_in_force(server: LiveS
     assert NEW not in said.all
     assert old not in said.all
     assert password_of(server) == NEW
-    eventually(lambda: accepts(server, NEW) and accepts(server, NEW, "node", "/v1-k3s/config"), server)
-    assert accepts(server, old)
-    assert accepts(server, old, "node", "/v1-k3s/config")
+    eventually(lambda: accepts(server, NEW, path=STATUS) and accepts(server, NEW, user="node", path=CONFIG), server)
+    assert accepts(server, old, path=STATUS)
+    assert accepts(server, old, user="node", path=CONFIG)
 
     here = json.loads(mooring.done("token", "rotate", "--data-dir", str(server.data_dir), "--status", "-o", "json"))
     assert [(one["state"], one["expired"]) for one in here["tokens"]] == [("present", False), ("former", False)]
@@ -85,8 +82,8 @@ def test_a_rotation_beside_the_server_is_followed_by_its_workers(server: LiveSer
         "token", "rotate", "--data-dir", str(server.data_dir), "--new-token-file", str(file), "--grace", "0"
     )
     assert "The former one works no more." in said
-    eventually(lambda: accepts(server, NEXT), server)
-    eventually(lambda: not accepts(server, old), server)  # by the other worker
+    eventually(lambda: accepts(server, NEXT, path=STATUS), server)
+    eventually(lambda: not accepts(server, old, path=STATUS), server)  # by the other worker
     assert password_of(server) == NEXT
 
 

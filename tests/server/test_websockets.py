@@ -35,6 +35,7 @@ from mooring.server.transport.http import Request as Asked
 from mooring.server.transport.http import Response
 from mooring.server.transport.http1 import exchange as http1exchange
 from tests.authn.test_websocketbearer import protocol
+from tests.leftovers import open_descriptors
 from tests.support.protobufwatch import decode_watch_frame
 from tests.support.registryroom import secret
 from tests.support.serverroom import Server, open_server
@@ -698,6 +699,14 @@ def test_aiohttp_watches_with_a_token(house: House) -> None:
     house.create("a")
 
     async def watch() -> tuple[str | None, Any, int | None]:
+        before = open_descriptors()
+        found = await watch_once()
+        async with asyncio.timeout(PATIENCE):  # aiohttp closes a TLS connection after its session
+            while open_descriptors() - before:
+                await asyncio.sleep(0.01)
+        return found
+
+    async def watch_once() -> tuple[str | None, Any, int | None]:
         async with (
             aiohttp.ClientSession() as session,
             session.ws_connect(
