@@ -30,6 +30,8 @@ SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
 NAME_NOT_ALLOWED = "NodeNameNotAllowed"
 """Reason, and cause of a 403, when a bootstrap token requests a name that it does not allow."""
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
+NODE_NAME = "authentication.kubernetes.io/node-name"
+"""Key of `extra` with the node to which a credential is bound that is not the node's own."""
 
 _NO_EXTRA: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 

@@ -31,6 +31,7 @@ STORAGE = {
     "daemonsets": "/registry/daemonsets",
     "cronjobs": "/registry/cronjobs",
     "ingresses": "/registry/ingress",
+    "networkpolicies": "/registry/networkpolicies",
     "jobs": "/registry/jobs",
     "persistentvolumeclaims": "/registry/persistentvolumeclaims",
     "persistentvolumes": "/registry/persistentvolumes",
@@ -166,6 +167,7 @@ def test_short_names_are_those_of_kubernetes() -> None:
         "daemonsets": ("ds",),
         "cronjobs": ("cj",),
         "ingresses": ("ing",),
+        "networkpolicies": ("netpol",),
         "persistentvolumeclaims": ("pvc",),
         "persistentvolumes": ("pv",),
         "deployments": ("deploy",),
@@ -230,7 +232,7 @@ def test_the_response_to_a_delete_is_that_of_kubernetes() -> None:
 
 READ_ONLY_PLURALS = {
     "cronjobs", "csidrivers", "customresourcedefinitions", "daemonsets", "deployments", "ingresses", "jobs",
-    "persistentvolumeclaims", "persistentvolumes", "replicasets", "replicationcontrollers",
+    "networkpolicies", "persistentvolumeclaims", "persistentvolumes", "replicasets", "replicationcontrollers",
     "runtimeclasses", "statefulsets",
 }  # fmt: skip
 

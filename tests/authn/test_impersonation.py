@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.authn.impersonation import MAX_PARTS, NODE_NAME, POD_NAME, Grant, Impersonation, read_impersonation
+from mooring.authn.impersonation import MAX_PARTS, POD_NAME, Grant, Impersonation, read_impersonation
 from mooring.errors import BadRequestError
-from mooring.identity import AUTHENTICATED, MASTERS, NODES, UNAUTHENTICATED, UserInfo
+from mooring.identity import AUTHENTICATED, MASTERS, NODE_NAME, NODES, UNAUTHENTICATED, UserInfo
 
 AUTHN = "authentication.k8s.io"
 BOB = UserInfo("bob")

@@ -38,7 +38,7 @@ from mooring.api.mooring import (
     lineagerecord,
     nodeidentity,
 )
-from mooring.api.networking import ingress
+from mooring.api.networking import ingress, networkpolicy
 from mooring.api.node import runtimeclass
 from mooring.api.rbac import clusterrole, clusterrolebinding, role, rolebinding
 from mooring.api.storage import csidriver, csinode
@@ -56,6 +56,7 @@ READ_ONLY: tuple[Kind, ...] = (
     cronjob.KIND,
     job.KIND,
     ingress.KIND,
+    networkpolicy.KIND,
     runtimeclass.KIND,
     csidriver.KIND,
 )

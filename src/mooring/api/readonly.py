@@ -8,7 +8,8 @@ Rules kept here: get, list and watch answer in every form that other kinds have;
   complete the group apps.
 * Volumes, claims, Jobs, CronJobs and Ingresses: `kubectl apply --prune` processes a built-in list of kinds, and stops at the first
   that discovery does not name.
-* CSIDrivers and RuntimeClasses: a kubelet's informers list and watch them, and log errors without end while that fails.
+* CSIDrivers and RuntimeClasses: a kubelet's informers list and watch them, and log errors without end while that fails. The
+  same of NetworkPolicies and the network policy controller of k3s's agents.
 Objects of these kinds were written to the same store by another server, and are served unchanged. Their schemas name what clients
 ask for, with free-form parts. `stored_fields` has all fields, without descriptions, to read what kube-apiserver stored as protobuf.
 """
@@ -26,7 +27,7 @@ from mooring.apimachinery.table import AGE
 READ_VERBS = ("get", "list", "watch")
 
 METADATA = Field("metadata", 1, OBJECT_META, "Standard object metadata.")
-_SPEC = Field("spec", 2, Scalar.RAW, "What is wanted.")
+SPEC = Field("spec", 2, Scalar.RAW, "What is wanted.")
 _STATUS = Field("status", 3, Scalar.RAW, "What there is.")
 
 
@@ -48,7 +49,7 @@ def read_only_kind(
             group=group,
             version="v1",
             kind=name,
-            plural=f"{singular}es" if singular.endswith("s") else f"{singular}s",
+            plural=_plural(singular),
             singular=singular,
             namespaced=namespaced,
             schema=schema,
@@ -63,9 +64,15 @@ def read_only_kind(
     )
 
 
+def _plural(singular: str) -> str:
+    if singular.endswith("y"):
+        return f"{singular[:-1]}ies"
+    return f"{singular}es" if singular.endswith("s") else f"{singular}s"
+
+
 def spec_and_status(stored_fields: Message, doc: str) -> Message:
     """Return the schema of a kind with metadata, and a spec and a status that are free-form."""
-    return Message(stored_fields.name, (METADATA, _SPEC, _STATUS), doc)
+    return Message(stored_fields.name, (METADATA, SPEC, _STATUS), doc)
 
 
 def workload(group: str, stored_fields: Message, short_name: str, doc: str, storage: str = "") -> Kind:

@@ -35,6 +35,7 @@ from mooring.errors import BadRequestError, quoted
 from mooring.identity import (
     ANONYMOUS,
     MASTERS,
+    NODE_NAME,
     NODE_PREFIX,
     NODES,
     SERVICE_ACCOUNT_PREFIX,
@@ -48,7 +49,6 @@ GROUP = "impersonate-group"
 UID = "impersonate-uid"
 EXTRA_PREFIX = "impersonate-extra-"
 VERB = "impersonate"
-NODE_NAME = "authentication.kubernetes.io/node-name"
 POD_NAME = "authentication.kubernetes.io/pod-name"
 MAX_SHOWN = 16
 """Groups, keys and values that an error lists."""

@@ -4,7 +4,8 @@ Rules kept here (docs/protocol/authentication.md#client-certificates):
 1. No certificate is not mine. A certificate that does not verify under the client CAs is rejected. A good bearer token beside it
    still rescues the request, by the rules of the chain.
 2. A verified certificate without a common name is not mine.
-3. The credential id is `X509SHA256=<hex of the leaf's SHA-256>`, in extra.
+3. The credential id is `X509SHA256=<hex of the leaf's SHA-256>`, in extra. A certificate of a user that all machines share has the
+   machine to which it is bound there, too, under the key that Kubernetes uses for tokens of Pods (docs/adr/0063).
 4. The bundle of CAs may change while the server runs. Every certificate is judged under the new one from then on, on open
    connections too.
 """
@@ -22,7 +23,7 @@ from mooring.authn.verdict import Accepted, NotMine, Verdict
 from mooring.authn.x509.checks import CHECKS, Check
 from mooring.authn.x509.peers import MAX_REMEMBERED, Peers
 from mooring.authn.x509.reasons import NO_COMMON_NAME
-from mooring.identity import CREDENTIAL_ID, UserInfo
+from mooring.identity import CREDENTIAL_ID, NODE_NAME, NODE_PREFIX, UserInfo
 from mooring.pki.x509.verify import ClientTrust, VerifiedPeer
 
 _NOT_MINE = NotMine()
@@ -52,5 +53,8 @@ class ClientCertificateAuthenticator:
 def _verdict(peer: VerifiedPeer) -> Verdict:
     if not peer.common_name:
         return NotMine(NO_COMMON_NAME)
-    extra = MappingProxyType({CREDENTIAL_ID: (peer.credential_id,)})
-    return Accepted(UserInfo(peer.common_name, peer.uid, peer.organizations, extra), certificate=peer)
+    extra = {CREDENTIAL_ID: (peer.credential_id,)}
+    if peer.node_name and not peer.common_name.startswith(NODE_PREFIX):
+        extra[NODE_NAME] = (peer.node_name,)
+    user = UserInfo(peer.common_name, peer.uid, peer.organizations, MappingProxyType(extra))
+    return Accepted(user, certificate=peer)

@@ -19,6 +19,7 @@ from mooring.registry.admission.certificates import (
     ClusterTrustBundleAttest,
 )
 from mooring.registry.admission.defaulttolerationseconds import DefaultTolerationSeconds
+from mooring.registry.admission.k3scontroller import K3sControllerRestriction
 from mooring.registry.admission.knownrevocations import KnownRevocations
 from mooring.registry.admission.knownserialnumbers import KnownSerialNumbers
 from mooring.registry.admission.lineage import LineageAppendOnly
@@ -42,6 +43,7 @@ ADMISSION: Mapping[str, Callable[[], Admission]] = MappingProxyType(
         "DefaultTolerationSeconds": DefaultTolerationSeconds,
         "NodeRestriction": NodeRestriction,
         "RecoveringNodeRestriction": RecoveringNodeRestriction,
+        "K3sControllerRestriction": K3sControllerRestriction,
         "SupervisorRequests": SupervisorRequests,
         "NodeMembership": NodeMembership,
         "ServiceClusterIP": ServiceClusterIP,
@@ -65,6 +67,7 @@ ALWAYS_ENABLED = frozenset(
     {
         "NodeMembership",
         "RecoveringNodeRestriction",
+        "K3sControllerRestriction",
         "SupervisorRequests",
         "ServiceClusterIP",
         "ServiceNodePort",
@@ -75,7 +78,8 @@ ALWAYS_ENABLED = frozenset(
     }
 )
 """Plugins that cannot be disabled: in kube-apiserver the storage of Services and of RBAC does their work.
-RecoveringNodeRestriction goes with an authenticator of Mooring's own (`--node-recovery`), SupervisorRequests with signers.
+RecoveringNodeRestriction goes with an authenticator of Mooring's own (`--node-recovery`), K3sControllerRestriction and
+SupervisorRequests with signers.
 The setting `--node-deletion` decides on membership.
 The lineage of certificates proves nothing if its plugin can be turned off."""
 

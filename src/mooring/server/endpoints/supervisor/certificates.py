@@ -56,6 +56,7 @@ from mooring.errors import (
 from mooring.identity import NODE_PREFIX, NODES, UserInfo
 from mooring.pki import pem
 from mooring.pki.errors import RequestError
+from mooring.pki.x509.namegate import REASONS as REASONS_OF_NAMES
 from mooring.pki.x509.requests import CertificateRequest, parse_request
 from mooring.pki.x509.supervisorsigners import (
     CREDENTIAL,
@@ -282,7 +283,7 @@ def _wanted(
 
 
 async def _issued(context: Context, issuing: NodeCertificates, wanted: _Wanted) -> bytes:
-    """Return the certificate that controllers issue, as PEM. Raises ForbiddenError, ServiceUnavailableError."""
+    """Return the certificate that controllers issue, as PEM. Raises ApiError."""
     registry = issuing.registry
     for _ in range(MAX_TRIES):
         present = registry.views["certificatesigningrequests"].get(wanted.name)
@@ -363,7 +364,7 @@ def _has_answer(csr: Obj) -> bool:
 
 
 def _certificate_in(csr: Obj) -> bytes:
-    """Return the certificate of a decided request. Raises ForbiddenError, ServiceUnavailableError."""
+    """Return the certificate of a decided request. Raises ApiError."""
     text = (csr.get("status") or {}).get("certificate")
     if text:
         return base64.b64decode(text)
@@ -371,12 +372,16 @@ def _certificate_in(csr: Obj) -> bytes:
 
 
 def _refusal(csr: Obj) -> ApiError:
-    """Return the error that tells a machine why it has no certificate."""
+    """Return the error that tells a machine why it has no certificate.
+
+    A name or an address that is denied is 400, as what else is wrong in the headers: an agent takes 403 for a wrong node password.
+    """
     name = csr["metadata"]["name"]
     found = {str(one.get("type")): one for one in conditions_of(csr)}
     refused = found.get(DENIED) or found.get(FAILED)
     if refused is not None:
-        return ForbiddenError(f"the certificate request {name} was refused: {refused.get('message', '')}")
+        message = f"the certificate request {name} was refused: {refused.get('message', '')}"
+        return BadRequestError(message) if refused.get("reason") in REASONS_OF_NAMES else ForbiddenError(message)
     held = found[NEEDS_APPROVAL]
     message = f"the certificate request {name} waits for a decision: {held.get('message', '')}"
     return ForbiddenError(message) if held.get("reason") in _FINAL_REFUSALS else ServiceUnavailableError(message)
