@@ -1,0 +1,115 @@
+"""The first start on a data directory of an earlier version: what it had goes on, and what is new is there.
+
+Rules kept here: tests/vectors/datadirectories has the directory of a server of commit 3d16da1 (the last one without decisions 0056
+and later), and the files of its machines: `machine-1` by kubeadm's way, `machine-2`, which was revoked, `machine-3` by a token of
+three joins, and `machine-4` by k3s's way, with certificates of shared users that name no machine. Its CA ends in 2036.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mooring.client.cluster import ClusterClient
+from tests.support.commandline import CommandLine, mooring
+from tests.support.liveserver import LiveServer, start_server
+
+__all__ = ["mooring"]
+MADE = Path(__file__).parents[1] / "vectors/datadirectories/3d16da1.tar.xz"
+FLAGS = ("--k3s-supervisor", "--cluster-signing-duration", "43800h")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[LiveServer]:
+    """A server on the directory of the earlier version."""
+    with tarfile.open(MADE) as archive:
+        archive.extractall(tmp_path, filter="fully_trusted")  # made by this project; absolute links among it
+    found = start_server(tmp_path / "data", *FLAGS)
+    yield found
+    found.stop()
+
+
+def status(
+    server: LiveServer, pair: tuple[Path, Path], method: str, path: str, body: bytes = b"", kind: str = ""
+) -> int:
+    """Send one request with a client certificate. Return the status."""
+    context = ssl.create_default_context(cadata=server.ca_pem.decode())
+    context.load_cert_chain(*pair)
+
+    async def send() -> int:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+        head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
+        writer.write(head.encode() + (f"Content-Type: {kind}\r\n" if kind else "").encode() + b"\r\n" + body)
+        line = await reader.readline()
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        return int(line.split()[1])
+
+    return asyncio.run(send())
+
+
+def machine(folder: Path, name: str) -> tuple[Path, Path]:
+    """Return the client certificate of a machine that joined kubeadm's way."""
+    (pem,) = (folder / name / "var/lib/kubelet/pki").glob("kubelet-client-2*.pem")
+    return pem, pem
+
+
+def of_k3s(folder: Path, name: str) -> tuple[Path, Path]:
+    place = folder / "machine-4/var/lib/rancher/k3s/agent"
+    return place / f"{name}.crt", place / f"{name}.key"
+
+
+def test_a_directory_of_an_earlier_version_is_served_with_all_that_it_had(
+    server: LiveServer, tmp_path: Path, mooring: CommandLine
+) -> None:
+    assert status(server, machine(tmp_path, "machine-1"), "GET", "/api/v1/nodes/machine-1") == 200
+    assert status(server, machine(tmp_path, "machine-2"), "GET", "/api/v1/nodes/machine-2") == 401, "it was revoked"
+    assert status(server, machine(tmp_path, "machine-3"), "GET", "/api/v1/nodes/machine-3") == 200
+    assert status(server, of_k3s(tmp_path, "client-kubelet"), "GET", "/api/v1/nodes/machine-4") == 200
+    assert status(server, of_k3s(tmp_path, "client-kube-proxy"), "GET", "/api/v1/services") == 200
+
+    async def read(client: ClusterClient) -> None:
+        assert [node["metadata"]["name"] for node in (await client.list("nodes")).items] == [
+            "machine-1",
+            "machine-2",
+            "machine-3",
+            "machine-4",
+        ]
+
+    server.run(read)
+    assert "ERROR" not in server.log
+
+
+def test_the_shared_user_of_k3s_gets_its_rights_and_may_change_nothing_without_a_machine(
+    server: LiveServer, tmp_path: Path
+) -> None:
+    controller = of_k3s(tmp_path, "client-k3s-controller")
+    assert status(server, controller, "GET", "/api/v1/namespaces/default/endpoints") == 200
+    patch = b'{"metadata": {"annotations": {"flannel.alpha.coreos.com/public-ip": "192.0.2.1"}}}'
+    kind = "application/strategic-merge-patch+json"
+    assert status(server, controller, "PATCH", "/api/v1/nodes/machine-4/status", patch, kind) == 403
+
+
+def test_its_tokens_still_join_machines_and_the_second_start_changes_nothing(
+    server: LiveServer, tmp_path: Path, mooring: CommandLine
+) -> None:
+    def join(name: str, token: str) -> None:
+        mooring.done(
+            "join", server.endpoint, "--token", token, "--discovery-token-ca-cert-hash", server.pin,
+            "--node-name", name, "--root", str(tmp_path / name),
+        )  # fmt: skip
+
+    join("machine-5", "abcdef.0123456789abcdef")
+    join("machine-6", "limitd.0123456789abcdef")
+    before = (server.data_dir / "pki/ca.crt").read_bytes()
+    server.restart()
+    assert (server.data_dir / "pki/ca.crt").read_bytes() == before
+    for name in ("machine-1", "machine-5", "machine-6"):
+        assert status(server, machine(tmp_path, name), "GET", f"/api/v1/nodes/{name}") == 200
+    assert "ERROR" not in server.log
