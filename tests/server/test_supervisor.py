@@ -15,16 +15,17 @@ import pytest
 import websocket as websocket_client
 
 from mooring.authn.guesses import BURST
-from mooring.errors import ConfigError, TooManyRequestsError
+from mooring.errors import ConfigError, ServiceUnavailableError, StorageError, TooManyRequestsError
 from mooring.identity import MASTERS, NODES
 from mooring.secret import Secret
 from mooring.server import pipeline
 from mooring.server.endpoints.supervisor.table import MAX_AGENT_BODY, ROUTES
 from mooring.server.endpoints.supervisor.tunnel import PING_SECONDS, SILENCE_SECONDS
 from mooring.server.endpoints.table import find
+from mooring.server.flowcontrol import ANONYMOUS_SEATS
 from mooring.server.hostshare.share import HostMemory
 from mooring.server.supervised import MAX_CHANGING, MAX_READING, InFlight
-from mooring.server.transport.http import Request, Response
+from mooring.server.transport.http import Request, Response, read_target
 from mooring.server.transport.responsewriter import Streamer
 from mooring.server.transport.tlsconnection import TlsTransport
 from mooring.server.transport.websocket import WebSocketWriter
@@ -35,6 +36,8 @@ from tests.support.manualclock import settle
 from tests.support.serverroom import PlainTransport, Reply, Server, connection, open_server
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import PATIENCE, serving
+from tests.support.tlspeer import reply as wire_reply
+from tests.support.tlspeer import request as wire_request
 
 SERVER_TOKEN, AGENT_TOKEN = "0f1e2d3c4b5a69788796a5b4c3d2e1f0", "agent-agent-agent-agent"
 BOOTSTRAP_TOKEN = "abcdef.0123456789abcdef"
@@ -115,7 +118,7 @@ async def test_each_level_is_open_to_its_groups_alone(server: Server) -> None:
     node = server.user("system:node:worker", NODES)
     for row in PROTECTED:
         refused = {
-            Access.AGENT: [("server", SERVER_TOKEN)],
+            Access.AGENT: [],
             Access.NODE: [("server", SERVER_TOKEN), ("node", AGENT_TOKEN)],
             Access.SERVER: [("node", AGENT_TOKEN)],
         }[row.access]
@@ -125,7 +128,9 @@ async def test_each_level_is_open_to_its_groups_alone(server: Server) -> None:
             assert (await server.call(row.methods[0], row.path, token=BOOTSTRAP_TOKEN)).message == "forbidden"
         assert (await server.call(row.methods[0], row.path)).message == "forbidden", "system:masters"
     assert (await ask(server, "/v1-k3s/config", "node", AGENT_TOKEN)).status == 200
+    assert (await ask(server, "/v1-k3s/config", "server", SERVER_TOKEN)).status == 200
     assert (await ask(server, "/v1-k3s/config", "node", SERVER_TOKEN)).status == 401
+    assert (await ask(server, "/v1-k3s/config", "server", AGENT_TOKEN)).status == 401
     assert (await server.get("/v1-k3s/config", token=BOOTSTRAP_TOKEN)).status == 200
     assert (await server.get("/v1-k3s/config", via=node)).status == 200
 
@@ -179,10 +184,139 @@ async def test_groups_of_k3s_count_from_a_token_only(server: Server) -> None:
 @supervised()
 async def test_a_token_opens_nothing_of_the_kubernetes_api(server: Server) -> None:
     for user in ("server", "node"):
-        for path in ("/api/v1/nodes", "/v1-k3s/config/", "//v1-k3s/config", "/v1-k3s", "/v1-k3s/nothing", "/cacerts/"):
+        for path in ("/api/v1/nodes", "/v1-k3s/config/", "/v1-k3s", "/v1-k3s/nothing", "/cacerts/", "//api/v1/nodes"):
             refused = await ask(server, path, user, SERVER_TOKEN)
             assert refused.status == 403
             assert "system:anonymous" in refused.message
+
+
+SPELLINGS: dict[bytes, str] = {
+    b"//ping": "/ping",
+    b"/./cacerts": "/cacerts",
+    b"/ping/.": "/ping",
+    b"/../../cacerts": "/cacerts",
+    b"//v1-k3s/config": "/v1-k3s/config",
+    b"/v1-k3s//config": "/v1-k3s/config",
+    b"/v1-k3s/encrypt/../token": "/v1-k3s/token",
+    b"/api/v1/nodes/made-up/../../../../v1-k3s/server-bootstrap": "/v1-k3s/server-bootstrap",
+    b"/static/../v1-k3s/token": "/v1-k3s/token",
+    b"/static/..%2fv1-k3s%2ftoken": "/v1-k3s/token",
+    b"/v1-k3s/%2e%2e/ping": "/ping",
+    b"/%0d%0aset-cookie:a=b/../ping": "/ping",
+    b"//evil.test/../ping": "/ping",
+    b"/static": "/static/",
+    b"/static/x/..?next=//evil.test": "/static/",
+    b"//v1-k3s/connect?password=hush-hush": "/v1-k3s/connect",
+}
+"""Targets of requests that are redirected, with the path that the redirect names."""
+FOREIGN = (
+    b"//ping/",
+    b"/v1-k3s//config/",
+    b"/v1-k3s/config/..",
+    b"/v1-k3s/config/./",
+    b"/static/../token",
+    b"/v1-k3s/%252e%252e/ping",
+    b"/V1-k3s//config",
+    b"/v1-k3s/config%00/../x",
+    b"//api/v1/nodes",
+    b"/api/v1/../v1/nodes",
+)
+"""Targets that belong to the Kubernetes API, whatever a clean form would be."""
+
+
+def spelled(target: bytes) -> str:
+    """Return a target as the transport hands it over."""
+    read = read_target(target)
+    assert read is not None
+    return f"{read[0]}?{read[1].decode()}" if read[1] else read[0]
+
+
+@supervised()
+async def test_another_spelling_of_a_path_is_redirected_before_a_credential_is_read(server: Server) -> None:
+    node = server.user("system:node:worker", NODES)
+    for target, location in SPELLINGS.items():
+        for method in ("GET", "HEAD", "PUT", "POST", "PATCH"):
+            answers = [
+                await ask(server, spelled(target), method=method),
+                await ask(server, spelled(target), "server", SERVER_TOKEN, method=method),
+                await ask(server, spelled(target), "server", "wrong", method=method),
+                await ask(server, spelled(target), method=method, via=node, headers=[("Impersonate-User", "x")]),
+            ]
+            for answer in answers:
+                assert (answer.status, answer.headers["location"], answer.body) == (307, location, b""), target
+                assert "www-authenticate" not in answer.headers
+                assert "no-cache" in answer.headers["cache-control"]
+    assert (await ask(server, "/v1-k3s/config", "node", SERVER_TOKEN)).status == 200, "no failure was counted"
+
+
+@supervised()
+async def test_a_redirect_opens_nothing(server: Server) -> None:
+    for location in set(SPELLINGS.values()) - {"/ping", "/cacerts", "/static/"}:
+        row = next(row for row in PROTECTED if row.path == location)
+        assert (await ask(server, location, method=row.methods[0])).message == "forbidden"
+
+
+@supervised()
+async def test_every_other_spelling_is_judged_by_the_kubernetes_api(server: Server) -> None:
+    for target in FOREIGN:
+        for user in ("server", "node"):
+            refused = await ask(server, spelled(target), user, SERVER_TOKEN)
+            assert (refused.status, refused.headers.get("location")) == (403, None), target
+            assert "system:anonymous" in refused.message
+
+
+def test_a_redirect_is_recorded_and_makes_no_label(tmp_path: Path) -> None:
+    log = tmp_path / "audit.log"
+
+    async def body() -> None:
+        async with open_server(k3s_supervisor=True, server_token=SERVER_TOKEN, audit_log_path=str(log)) as server:
+            await ask(server, "/api/v1/made-up/x/../../../../ping", "server", SERVER_TOKEN)
+            shown = (await server.get("/metrics")).text
+            assert "made-up" not in shown
+
+    asyncio.run(body())
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    (found,) = (one for one in events if "made-up" in one["requestURI"] and one["stage"] == "ResponseComplete")
+    assert found["responseStatus"]["code"] == 307
+    assert found["annotations"]["authorization.k8s.io/reason"] == "supervisor: public level"
+    assert SERVER_TOKEN not in log.read_text()
+
+
+def test_the_body_of_a_redirected_request_is_no_request(tmp_path: Path) -> None:
+    async def handle(request: Request) -> Response:
+        return await place[0](request)
+
+    place: list[Callable[[Request], Awaitable[Response]]] = []
+    with serving(ThrowawayCA(), handle) as served:
+        opened = open_server(k3s_supervisor=True, server_token=SERVER_TOKEN)
+        server = served.run(opened.__aenter__)
+        place.append(server.handle)
+        try:
+            smuggled = wire_request(
+                "/v1-k3s/token", "PUT", tuple(f"{k}: {v}" for k, v in basic("server", SERVER_TOKEN))
+            )
+            with served.client(tmp_path) as peer:
+                for target, location in ((b"//v1-k3s/token", "/v1-k3s/token"), (b"/v1-k3s/%2e%2E/ping", "/ping")):
+                    peer.sendall(wire_request(target.decode(), "PUT", body=smuggled))
+                    status, headers, body = wire_reply(peer)
+                    assert (status, headers["location"], body) == (307, location, b"")
+                peer.sendall(wire_request("/ping"))
+                assert wire_reply(peer)[::2] == (200, b"pong")
+        finally:
+            served.run(lambda: opened.__aexit__(None, None, None))
+
+
+@supervised()
+async def test_redirects_wait_in_the_line_of_anonymous_requests(server: Server) -> None:
+    flow = server.pipeline.flow
+    for _ in range(ANONYMOUS_SEATS):
+        await flow.enter_anonymous()
+    waiting = asyncio.ensure_future(ask(server, "//ping"))
+    await settle()
+    assert not waiting.done()
+    for _ in range(ANONYMOUS_SEATS):
+        flow.leave_anonymous()
+    assert (await waiting).status == 307
 
 
 @supervised()
@@ -205,7 +339,7 @@ async def test_the_operator_finds_the_reason_of_a_refusal(server: Server) -> Non
     refused = {
         "wrong-join-token": await ask(server, "/v1-k3s/config", "node", "wrong"),
         "supervisor-no-credential": await ask(server, "/v1-k3s/config"),
-        "supervisor-wrong-group": await ask(server, "/v1-k3s/config", "server", SERVER_TOKEN),
+        "supervisor-wrong-group": await ask(server, "/v1-k3s/encrypt/status", "node", SERVER_TOKEN),
         "supervisor-impersonation": await server.get("/v1-k3s/config", via=node, headers=[("Impersonate-User", "x")]),
     }
     for reason, answer in refused.items():
@@ -382,6 +516,35 @@ async def test_readiness_is_that_of_the_server(server: Server) -> None:
     assert (late.status, late.message) == (503, "runtime core not ready")
 
 
+FAILURES: dict[str, tuple[Exception, int, str]] = {
+    "a store that fails": (StorageError("disk full"), 503, "the server is currently unable to handle the request"),
+    "a part that is not ready": (ServiceUnavailableError("runtime core not ready"), 503, "runtime core not ready"),
+    "a bug": (RuntimeError("hush-hush"), 500, "an internal error occurred; the operator finds it under Audit-Id"),
+}
+
+
+@pytest.mark.parametrize(("error", "code", "message"), FAILURES.values(), ids=FAILURES)
+@pytest.mark.parametrize("accept", ["", "*/*", "application/json", "text/plain"])
+def test_an_agent_of_k3s_shows_the_text_of_a_failure(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, message: str, accept: str
+) -> None:
+    """k3s's client prints the message of a Status in JSON, and of any other body nothing but the code."""
+
+    def fail(views: object) -> None:
+        raise error
+
+    @supervised()
+    async def body(server: Server) -> None:
+        monkeypatch.setattr("mooring.plane.supervisor.api_server_addresses", fail)
+        headers = [("Accept", accept)] if accept else []
+        answer = await ask(server, "/v1-k3s/apiservers", "node", SERVER_TOKEN, headers=headers)
+        assert (answer.status, answer.obj["kind"], answer.obj["code"]) == (code, "Status", code)
+        assert answer.message.startswith(message)
+        assert "hush-hush" not in answer.text
+
+    body()
+
+
 @supervised()
 async def test_addresses_are_those_of_the_endpointslices(server: Server) -> None:
     def slice_of(
@@ -423,13 +586,14 @@ async def test_changes_that_are_made_in_another_way_name_it(server: Server) -> N
 
 @supervised()
 async def test_no_static_file_is_served(server: Server) -> None:
-    for path in ("/static/", "/static/charts/x.tgz", "/static/../token"):
-        assert (await ask(server, path)).status == 404
+    for path in ("/static/", "/static/charts/x.tgz", "/static//../static/x", "//static/\r\nset-cookie: a"):
+        answer = await ask(server, path)
+        assert (answer.status, answer.body, answer.headers.get("location")) == (404, b"404 page not found\n", None)
 
 
 @supervised()
 async def test_parts_that_are_not_here_have_no_paths(server: Server) -> None:
-    for path in ("/db/info", "/db/snapshot", "/v1-k3s/p2p", "/v2/", "/static"):
+    for path in ("/db/info", "/db/snapshot", "/v1-k3s/p2p", "/v2/", "/static/../token"):
         assert (await server.get(path)).status == 404
         assert (await ask(server, path, "server", SERVER_TOKEN)).status == 403
 

@@ -269,7 +269,7 @@ class Pipeline:
         The groups come from the credential, which is judged again after each wait.
         """
         request = context.request
-        context.info = parse_request(request.method, request.path, {})
+        context.info = parse_request(request.method, route.path, {})  # the client's spelling becomes no label
         context.routed = context.confidential = True
         standing: Standing | None = None
         if route.access is Access.PUBLIC:
@@ -283,7 +283,7 @@ class Pipeline:
             await self._audit.confirm(context)
             if standing is not None:
                 await standing.judge_again()
-        if request.method not in route.methods:
+        if route.methods is not None and request.method not in route.methods:
             raise MethodNotAllowedError()
         if standing is None:
             await self.flow.enter_anonymous()

@@ -4,6 +4,7 @@ Rules kept here (docs/adr/0051-the-supervisor-api.md):
 * A path belongs to the supervisor or to the Kubernetes API, never to both. `Supervisor.find` decides it once, by the whole path,
   and the route that it returns serves the request. Credentials of the supervisor are judged for such a request only.
 * What is not found is answered as by a server without the supervisor.
+* A redirect to a path of the supervisor is a route of public level. It is recorded and limited as any other request.
 * Of the requests at agent level so many run at a time on the host as k3s allows; one beyond that is answered with 429.
 """
 
@@ -39,7 +40,8 @@ class Supervised:
 
     path: str
     access: Access
-    methods: tuple[str, ...]
+    methods: tuple[str, ...] | None
+    """None: every method."""
     serve: Callable[[Context], Awaitable[Response]]
     max_body: int
     """Bytes of the request body."""

@@ -5,6 +5,7 @@ Source: docs/protocol/k3s.md#join-of-an-agent.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
@@ -415,7 +416,28 @@ def test_other_failures_do_not_send_the_token(reply: HttpResponse | HttpFailure,
         pytest.param(status(404), {}, NotASupervisorError, "--k3s-supervisor", id="404"),
         pytest.param(status(302), {}, NotASupervisorError, "status 302", id="a redirect"),
         pytest.param(status(429), {}, BusyError, "429", id="429"),
-        pytest.param(status(500), {}, RefusedAnswerError, "status 500", id="500"),
+        pytest.param(status(500), {}, RefusedAnswerError, "status 500; see the server's log", id="500 without a text"),
+        pytest.param(
+            status(500, b"token error ID 04711\n"),
+            {},
+            RefusedAnswerError,
+            "the server answered 500: token error ID 04711",
+            id="500 in plain text",
+        ),
+        pytest.param(
+            status(503, b'{"kind": "Status", "message": "runtime core not ready"}'),
+            {},
+            RefusedAnswerError,
+            "the server answered 503: runtime core not ready",
+            id="503 as a Status",
+        ),
+        pytest.param(
+            status(502, b"Authorization: Basic " + base64.b64encode(b"node:secretpassword")),
+            {},
+            RefusedAnswerError,
+            "status 502; see the server's log",
+            id="502 that repeats the credential",
+        ),
         pytest.param(status(400, b"no name"), {}, RequestRefusedError, "400 (no name)", id="400"),
         pytest.param(DOWN, {}, EndpointDownError, "connection refused", id="nothing answers"),
         pytest.param(UNTRUSTED, {"is_kept": True}, KnownCaError, "K10<hash>::", id="another CA than the kept one"),

@@ -15,7 +15,7 @@ from mooring.trust.k3s.identity import (
 
 X509 = "client-certificate"
 OPEN = {
-    Access.AGENT: {"k3s:agent", "system:nodes", "system:bootstrappers"},
+    Access.AGENT: {"k3s:agent", "k3s:server", "system:nodes", "system:bootstrappers"},
     Access.NODE: {"system:nodes"},
     Access.SERVER: {"k3s:server"},
 }

@@ -279,10 +279,11 @@ REFUSALS: dict[str, tuple[dict[str, list[Answer]], type[DiscoveryError], str]] =
         ServerRefusalError,
         "answered 400$",
     ),
-    "an error that is no Status": (
-        {"server_bootstrap": [HttpResponse(500, b"x")]},
+    "an error without a text": ({"server_bootstrap": [HttpResponse(500, b"")]}, ServerRefusalError, "answered 500$"),
+    "an error in plain text": (
+        {"server_bootstrap": [HttpResponse(500, b"runtime core not ready\n")]},
         ServerRefusalError,
-        "answered 500$",
+        "answered 500: runtime core not ready$",
     ),
     "no supervisor": ({"server_bootstrap": [status(404)]}, NotASupervisorError, "--k3s-supervisor"),
     "a server that is busy": ({"server_bootstrap": [status(429, "later")]}, ServerRefusalError, "answered 429: later"),

@@ -25,7 +25,7 @@ REASONS: Mapping[str, Reason] = MappingProxyType(
         ),
         WRONG_GROUP: Reason(
             "The credential is good, and not for this path of the supervisor API. Server level needs the server token as user "
-            "server. Agent level needs a token as user node, a bootstrap token or the certificate of a node. The tunnel needs the "
+            "server. Agent level needs one of the two tokens, a bootstrap token or the certificate of a node. The tunnel needs the "
             "last.",
             "Give the credential that the path needs. An administrator's certificate opens none of them.",
         ),

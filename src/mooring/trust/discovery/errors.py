@@ -122,8 +122,13 @@ class ClusterInfoMissingError(DiscoveryError):
 class RefusedAnswerError(DiscoveryError):
     code = "refused"
 
-    def __init__(self, step: str, status: int) -> None:
-        super().__init__(f"{step}: the server answered with status {status}; see the server's log, then try again")
+    def __init__(self, step: str, status: int, text: str = "") -> None:
+        """`text`: that of the answer, fit to be shown; "" when it has none."""
+        super().__init__(
+            f"{step}: the server answered {status}: {text}"
+            if text
+            else f"{step}: the server answered with status {status}; see the server's log, then try again"
+        )
 
 
 class NotSetUpError(DiscoveryError):

@@ -8,6 +8,7 @@ Rules kept here (docs/protocol/k3s.md#join-of-an-agent):
 * Without a hash the machine's roots decide. Where they do not verify the server, its CA is trusted on first use, with a warning.
 * A request carries one credential: the client certificate of this machine while there is one, else the token. After 401 it is sent
   once more with the token. A server that then accepts it has ended the membership of the certificate, which is offered no more.
+* The text of a 5xx answer is shown, of a k3s server's in plain text as well (`mooring.trust.k3s.answertext`).
 * 403 to a request with a node's name is final, and the error repeats the server's reason. 401 and 403 to the credential are final
   at once from a Mooring server, which says what it is at `/version`. From another server they are final after REFUSED_ROUNDS,
   because one that has just started may refuse valid credentials. 429, 5xx and missing responses are repeated, 5 to 10 seconds
@@ -16,7 +17,6 @@ Rules kept here (docs/protocol/k3s.md#join-of-an-agent):
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -42,6 +42,7 @@ from mooring.trust.httpexchange import (
     Trust,
     send,
 )
+from mooring.trust.k3s.answertext import answer_text
 from mooring.trust.k3s.cahash import CaHashError, check_ca_hash
 from mooring.trust.k3s.headers import (
     APISERVERS,
@@ -81,8 +82,6 @@ JOIN_POLLING = Polling(interval=7.5, jitter=1 / 3)
 """k3s's pause of 5 seconds with a jitter factor of 1.0: 5 to 10 seconds. The total is that of kubeadm's discovery."""
 REFUSED_ROUNDS = 4
 """Rounds in which credentials may be refused, 15 to 30 seconds. A server may limit an address after 20 refusals."""
-MAX_DETAIL = 600
-"""Characters of a server's message that an error repeats: reason and remedy of a certificate request that was denied."""
 WRONG_PASSWORD = ("unable to verify password for node", "unable to verify hash for node")
 """Starts of the message with which k3s and Mooring reject a node password: that of today, and that of older servers."""
 FORBIDDEN = "forbidden"
@@ -177,14 +176,14 @@ def _content(step: str, reply: HttpResponse | HttpFailure) -> bytes:
     if isinstance(reply, HttpFailure):
         raise connection_error(step, reply)
     if reply.status != 200:
-        raise _refusal_without_credential(step, reply.status)
+        raise _refusal_without_credential(step, reply.status, answer_text(reply.body))
     return reply.body
 
 
-def _refusal_without_credential(step: str, status: int) -> DiscoveryError:
+def _refusal_without_credential(step: str, status: int, text: str) -> DiscoveryError:
     if status == 429:
         return BusyError(step)
-    return RefusedAnswerError(step, status) if status >= 500 else NotASupervisorError(step, status)
+    return RefusedAnswerError(step, status, text) if status >= 500 else NotASupervisorError(step, status)
 
 
 class Supervisor:
@@ -375,22 +374,12 @@ class Supervisor:
                 detail,
                 audit_id,
             )
-        return _refusal_without_credential(step, reply.status)
+        return _refusal_without_credential(step, reply.status, said)
 
     def _repeated(self, body: bytes, node: NodeIdentity | None) -> str:
         """Return what the server says, in one line; "" when it says nothing, or repeats a secret of this machine."""
-        text = body[: 8 * MAX_DETAIL].decode("utf-8", "replace")
-        try:
-            status = json.loads(text)
-        except (ValueError, RecursionError):
-            status = None
-        if isinstance(status, dict):
-            text = str(status.get("message", ""))
-        text = " ".join("".join(one if one.isprintable() else " " for one in text).split())[:MAX_DETAIL]
         known = [node.password] if node is not None else []
         if self._token is not None:
             bootstrap = self._token.bootstrap
             known += [one for one in (self._token.password, bootstrap and bootstrap.secret) if one]
-        if not text or any(one.reveal().decode("utf-8", "replace") in body.decode("utf-8", "replace") for one in known):
-            return ""
-        return text
+        return answer_text(body, known, (NODE,))

@@ -3,8 +3,8 @@
 Rules kept here (docs/protocol/k3s.md#authentication-of-the-supervisor, docs/adr/0051-the-supervisor-api.md):
 * The server token is the password of user `server` in group `k3s:server`. The agent token is that of user `node` in group
   `k3s:agent`; without an agent token, the server token is.
-* Agent level is open to `k3s:agent`, `system:nodes` and `system:bootstrappers`, node level to `system:nodes`, server level to
-  `k3s:server`.
+* Agent level is open to `k3s:agent`, `k3s:server`, `system:nodes` and `system:bootstrappers`, node level to `system:nodes`, server
+  level to `k3s:server`.
 * The two groups of k3s count only when the authenticator of k3s tokens gave them. A client certificate or an identity provider that
   names `k3s:server` opens nothing: its holder could take the keys of the CA.
 * A request that impersonates is refused at every level: the headers are about the Kubernetes API.
@@ -46,7 +46,7 @@ class Access(Enum):
 
 _GROUPS: Mapping[Access, frozenset[str]] = MappingProxyType(
     {
-        Access.AGENT: frozenset({AGENTS, NODES, BOOTSTRAPPERS}),
+        Access.AGENT: frozenset({AGENTS, SERVERS, NODES, BOOTSTRAPPERS}),
         Access.NODE: frozenset({NODES}),
         Access.SERVER: frozenset({SERVERS}),
     }

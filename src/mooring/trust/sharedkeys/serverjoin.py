@@ -32,6 +32,7 @@ from mooring.trust.discovery.notices import DiscoveryExchange
 from mooring.trust.discovery.polling import Polling, Rounds
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse, send
 from mooring.trust.httpsurl import https_url_problem
+from mooring.trust.k3s.answertext import answer_text
 from mooring.trust.k3s.exchanges import JOIN_POLLING, TrustedCa, establish_trust
 from mooring.trust.k3s.headers import CONFIG, SERVER_BOOTSTRAP, TOKEN
 from mooring.trust.k3s.refusals import NotASupervisorError
@@ -44,8 +45,6 @@ ONCE = Polling(attempts=1)
 """For commands of a person, who waits."""
 MAX_BOOTSTRAP = 2 << 20
 """Bytes of the sealed keys and the place of the store."""
-MAX_DETAIL = 300
-"""Characters of a server's message that an error repeats."""
 _VERSION = 1
 
 
@@ -211,13 +210,21 @@ class TrustedServer:
         request = HttpRequest(
             self.ca.trust, method="PUT", url=TOKEN, body=msgspec.json.encode(body), timeout=_ROTATION_SECONDS
         )
-        yield from self._ask(step, request, SERVER, ONCE)
+        yield from self._ask(step, request, SERVER, ONCE, (new,) if new is not None else ())
 
     def _ask(
-        self, step: str, request: HttpRequest, user: str, polling: Polling | None = None
+        self,
+        step: str,
+        request: HttpRequest,
+        user: str,
+        polling: Polling | None = None,
+        sent: tuple[Secret, ...] = (),
     ) -> DiscoveryExchange[bytes]:
-        """Return the body of a response with status 2xx. `request` has the path of its URL, and lacks the credential."""
-        rounds = Rounds(polling or self.polling)
+        """Return the body of a response with status 2xx. `request` has the path of its URL, and lacks the credential.
+
+        `sent`: secrets in its body, which no error may repeat.
+        """
+        rounds, secrets = Rounds(polling or self.polling), (self.password, *sent)
         while True:
             reply = yield from self._send(request, user)
             rounds.charge(reply)
@@ -226,11 +233,9 @@ class TrustedServer:
             elif 200 <= reply.status < 300:
                 return reply.body
             elif reply.status == 429 or reply.status in (502, 503, 504):
-                last = ServerRefusalError(
-                    step, f"the server answered {reply.status}{_detail(reply.body, self.password)}"
-                )
+                last = ServerRefusalError(step, f"the server answered {reply.status}{_detail(reply.body, secrets)}")
             else:
-                raise (yield from self._refusal(step, reply, user))
+                raise (yield from self._refusal(step, reply, user, secrets))
             wait = rounds.next_wait()
             if wait is None:
                 raise last
@@ -253,9 +258,11 @@ class TrustedServer:
             )
         )
 
-    def _refusal(self, step: str, reply: HttpResponse, user: str) -> DiscoveryExchange[DiscoveryError]:
+    def _refusal(
+        self, step: str, reply: HttpResponse, user: str, secrets: tuple[Secret, ...]
+    ) -> DiscoveryExchange[DiscoveryError]:
         """Return the error for a refusal. The server is asked once more, to tell an agent token from one that is wrong."""
-        detail = _detail(reply.body, self.password)
+        detail = _detail(reply.body, secrets)
         if reply.status == 404:
             return NotASupervisorError(step, reply.status)
         if reply.status not in (401, 403):
@@ -325,12 +332,7 @@ def _document(step: str, body: bytes) -> Mapping[str, Any]:
     return found
 
 
-def _detail(body: bytes, password: Secret) -> str:
-    """Return the message of a Status, in one line; "" without one, or when it repeats the password."""
-    try:
-        status = json.loads(body)
-        text = str(status["message"])
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return ""
-    text = " ".join("".join(one if one.isprintable() else " " for one in text).split())[:MAX_DETAIL]
-    return f": {text}" if text and password.reveal() not in body else ""
+def _detail(body: bytes, secrets: tuple[Secret, ...]) -> str:
+    """Return the text of an answer, in one line; "" without one, or when it repeats a secret."""
+    text = answer_text(body, secrets, (SERVER, NODE))
+    return f": {text}" if text else ""

@@ -1,8 +1,10 @@
 """Table of the supervisor API: every path that `--k3s-supervisor` adds. Without it none of them exists.
 
 Rules kept here (docs/protocol/k3s.md#supervisor):
-* A path matches exactly, and is not cleaned; `/static/` stands for every path below it. What no row names belongs to the Kubernetes
-  API.
+* A path matches exactly. `/static/` stands for every path below it.
+* A path whose clean form is that of a row is redirected there, as k3s does it, before a credential is read. The redirect names the
+  path of the row and nothing that the client sent. `/static` is redirected to `/static/`.
+* Every other path belongs to the Kubernetes API, as the client wrote it.
 * A row names the level that opens it. A method that it does not name is 405, after authentication.
 """
 
@@ -14,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from mooring.server.endpoints.supervisor.agents import agent_config, apiservers, ca_bundle, ping, readiness
 from mooring.server.endpoints.supervisor.certificates import certificate, refuse_guesses
+from mooring.server.endpoints.supervisor.cleanpath import clean_path
 from mooring.server.endpoints.supervisor.operators import (
     ca_replacement,
     encryption_change,
@@ -121,10 +124,32 @@ def routes(services: SupervisorServices) -> Callable[[str], Supervised | None]:
         for row in ROUTES
     }
 
+    redirects = {
+        path: Supervised(path, Access.PUBLIC, None, _redirection(path), MAX_AGENT_BODY)
+        for path in exact
+        if path != paths.STATIC
+    }
+    static = Supervised(paths.STATIC, Access.PUBLIC, None, _redirection(paths.STATIC), MAX_AGENT_BODY)
+
     def find(path: str) -> Supervised | None:
-        return exact[paths.STATIC] if path.startswith(paths.STATIC) else exact.get(path)
+        clean = clean_path(path)
+        if clean.startswith(paths.STATIC):
+            return exact[paths.STATIC]
+        if clean == paths.STATIC.rstrip("/"):
+            return static
+        return exact.get(path) if clean == path else redirects.get(clean)
 
     return find
+
+
+def _redirection(path: str) -> Callable[[Context], Awaitable[Response]]:
+    """Return the handler that sends a client to a path of the table. Status 307 keeps method and body."""
+    headers = ((b"location", path.encode()),)
+
+    async def redirect(context: Context) -> Response:
+        return Response(307, b"", headers)
+
+    return redirect
 
 
 def _handler(row: Route[Any], services: SupervisorServices) -> Callable[[Context], Awaitable[Response]]:

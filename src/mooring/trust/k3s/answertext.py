@@ -1,0 +1,47 @@
+"""Text of an answer that is no success: what the server says, fit for one line of an error.
+
+Rules kept here (docs/protocol/k3s.md#join-of-an-agent):
+* The message of a Status is the text, and otherwise the whole body: k3s answers in plain text in places.
+* The text is one line without control characters, of at most MAX_TEXT characters. Any machine may have sent it.
+* An answer that repeats a secret of this machine has no text, whether the secret stands there in clear, escaped in JSON, or in the
+  base64 of HTTP Basic.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable
+
+from mooring.secret import Secret
+
+MAX_TEXT = 600
+"""Characters of a server's text that an error repeats: reason and remedy of a certificate request that was denied."""
+
+
+def answer_text(body: bytes, secrets: Iterable[Secret] = (), users: Iterable[str] = ()) -> str:
+    """Return the text of an answer; "" for one without a text, and for one that repeats a secret.
+
+    `users`: names with which a secret travels by HTTP Basic.
+    """
+    text = body.decode("utf-8", "replace")
+    message = _message(text)
+    forms = [form for secret in secrets for form in _forms(secret.reveal(), tuple(users))]
+    if any(form in text or form in message for form in forms):
+        return ""
+    return " ".join("".join(one if one.isprintable() else " " for one in message[: 8 * MAX_TEXT]).split())[:MAX_TEXT]
+
+
+def _message(text: str) -> str:
+    """Return the message of a Status, and any other text as it is."""
+    try:
+        status = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return str(status.get("message", "")) if isinstance(status, dict) else text
+
+
+def _forms(secret: bytes, users: tuple[str, ...]) -> list[str]:
+    """Return the texts in which a secret may come back."""
+    basic = [base64.b64encode(user.encode() + b":" + secret).decode() for user in users]
+    return [secret.decode("utf-8", "replace"), *basic]

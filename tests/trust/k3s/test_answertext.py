@@ -1,0 +1,45 @@
+"""Text of an answer: one line, within bounds, without control characters and without a secret of this machine."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mooring.secret import Secret
+from mooring.trust.k3s.answertext import MAX_TEXT, answer_text
+
+PASSWORD = Secret("secretpassword")
+TEXTS: dict[str, tuple[bytes, str]] = {
+    "nothing": (b"", ""),
+    "plain text of k3s": (b"runtime core not ready\n", "runtime core not ready"),
+    "a Status": (b'{"kind": "Status", "message": "the reason"}', "the reason"),
+    "a Status without a message": (b'{"kind": "Status"}', ""),
+    "JSON that is no object": (b'["x"]', '["x"]'),
+    "JSON that is nested": (b"[" * 100_000, "[" * MAX_TEXT),
+    "several lines": (b"two\r\n  lines", "two lines"),
+    "escape sequences of a terminal": (b"a\x1b[2Jb\x07c\xc2\x9bd", "a [2Jb c d"),
+    "marks that turn the direction of text": ("a\u202eb\u2066c".encode(), "a b c"),
+    "control characters in a Status": (b'{"message": "a\\u001b[0m\\nb"}', "a [0m b"),
+    "bytes that are not UTF-8": (b"a\xff", "a\N{REPLACEMENT CHARACTER}"),
+    "a long text": (b"x" * 100_000, "x" * MAX_TEXT),
+    "the password": (b"not secretpassword", ""),
+    "the password behind the bound": (b"x" * 100_000 + b"secretpassword", ""),
+    "the password, escaped in a Status": (b'{"message": "\\u0073ecretpassword"}', ""),
+    "the header of the request": (b"Authorization: Basic " + base64.b64encode(b"node:secretpassword"), ""),
+}
+
+
+@pytest.mark.parametrize(("body", "text"), TEXTS.values(), ids=TEXTS)
+def test_text_of_an_answer(body: bytes, text: str) -> None:
+    assert answer_text(body, (PASSWORD,), ("node", "server")) == text
+
+
+@given(st.binary(max_size=2000) | st.text(max_size=1000).map(lambda text: json.dumps({"message": text}).encode()))
+def test_any_answer_gives_one_short_printable_line(body: bytes) -> None:
+    text = answer_text(body, (PASSWORD,), ("node",))
+    assert len(text) <= MAX_TEXT
+    assert text.isprintable()
