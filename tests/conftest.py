@@ -23,6 +23,7 @@ pytest_plugins = [
     "tests.secondtries",
     "tests.report",
     "tests.replay",
+    "tests.longestfirst",
     "tests.budgets",
 ]
 
@@ -47,15 +48,6 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what `make test-all` runs, and `make test` does not."""
     if item.path.relative_to(ROOT).parts[0] in SCENARIOS or item.path.stem.endswith("_live"):
         item.add_marker("scenario")
-
-
-LONGEST = ("scenarios", "crash", "faults", "attack", "promises")
-"""Folders of the longest tests, which begin first: the session ends with short ones, when workers run out of tests."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest tests; the order is otherwise that of pytest-randomly's seed."""
-    items.sort(key=lambda item: item.path.relative_to(ROOT).parts[0] not in LONGEST)
 
 
 def pytest_collection_finish() -> None:

@@ -1,11 +1,12 @@
 """Descriptors that tests leave open, in the pytest session.
 
 Rules kept here:
-* A test that leaves a new descriptor open is followed by a collection of garbage. When that finds a socket, transport or file that
-  was not closed, the test fails: the one that opened it, and not the one during which the garbage happens to be collected.
+* A test that leaves a new descriptor open is followed by a collection of garbage. When Python finds then that a socket, transport
+  or file of this test was not closed, the test fails: the one that opened it, and not the one during which it is found by chance.
 * What is found later, because a thread or another reference held it until then, belongs to an earlier test. It fails no other test:
   the session lists it at its end, with the test that opened it. `--fail-on-leftovers` makes such a session fail.
-* Descriptors are what is compared: as long as something is not closed, its number is not used again.
+* A descriptor is known by its number and what is open there: a number is used again once it was closed. Descriptors of which Python
+  does not warn, such as those of `os.pipe`, are not noticed.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ import re
 import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 DESCRIPTOR = re.compile(r"\bfd=(\d+)")
 OUTPUT = "leftovers"
 """Key of the lines that a worker of pytest-xdist sends to the controller."""
+
+Opened = tuple[int, int, int]
+"""An open descriptor: its number, and the device and inode behind it."""
 
 
 class LeftOpenError(Exception):
@@ -33,25 +38,30 @@ class Watch:
     """Descriptors of this process, by the test that opened them."""
 
     default: Callable[[sys.UnraisableHookArgs], object] = sys.unraisablehook
-    open_before: frozenset[int] = frozenset()
-    """Descriptors that were open when the running test began."""
-    opened_by: dict[int, str] = field(default_factory=dict)
+    open_before: frozenset[Opened] = frozenset()
+    """What was open when the running test began."""
+    opened_by: dict[Opened, str] = field(default_factory=dict)
     running: str = ""
     collecting: list[str] | None = None
-    """What the collection at the end of the running test found; None at any other time."""
+    """What the collection at the end of the running test found of it; None at any other time."""
     found_later: list[str] = field(default_factory=list)
 
     def on_unraisable(self, unraisable: sys.UnraisableHookArgs, /) -> None:
-        """Assign an unclosed descriptor to its test; leave every other error to pytest."""
-        text = str(unraisable.exc_value)
-        descriptor = DESCRIPTOR.search(text) if isinstance(unraisable.exc_value, ResourceWarning) else None
-        if descriptor is not None and int(descriptor[1]) in self.open_before:
-            opener = self.opened_by.get(int(descriptor[1]), "an unknown test")
-            self.found_later.append(f"{opener}: {text} (found during {self.running})")
-        elif self.collecting is not None:
-            self.collecting.append(text)
-        else:
+        """Assign what was not closed to its test; leave every other error to pytest."""
+        if not isinstance(unraisable.exc_value, ResourceWarning):
             self.default(unraisable)
+            return
+        text = str(unraisable.exc_value)
+        opened = opened_at(descriptor_of(unraisable.object, text))
+        if opened is not None and opened in self.open_before:
+            opener = self.opened_by.get(opened, "an unknown test")
+            self.found_later.append(f"{opener}: {text} (found during {self.running})")
+        elif self.collecting is None:
+            self.default(unraisable)
+        elif opened is not None:
+            self.collecting.append(text)
+        else:  # a process that nobody waited for, say, of this test or of one before
+            self.found_later.append(f"{self.running}, or a test before it: {text}")
 
     def begin(self, test: str) -> None:
         self.running, self.open_before = test, open_descriptors()
@@ -67,24 +77,35 @@ class Watch:
         finally:
             self.collecting = None
         now = open_descriptors()
-        self.opened_by = {number: test for number, test in self.opened_by.items() if number in now}
+        self.opened_by = {opened: test for opened, test in self.opened_by.items() if opened in now}
         self.opened_by |= dict.fromkeys(now - self.open_before, self.running)
         if unclosed:
             raise LeftOpenError(f"the test did not close what it opened: {'; '.join(unclosed)}")
 
 
-def open_descriptors() -> frozenset[int]:
-    """Return the open descriptors of this process."""
-    return frozenset(filter(_is_open, map(int, os.listdir("/dev/fd"))))
-
-
-def _is_open(descriptor: int) -> bool:
-    """Return False for the descriptor that read the list, which is closed by now."""
+def descriptor_of(found: Any, text: str) -> int | None:
+    """Return the descriptor of a socket, transport or file that was not closed."""
+    if match := DESCRIPTOR.search(text):
+        return int(match[1])
     try:
-        os.fstat(descriptor)
+        return int(found.fileno())
+    except (AttributeError, OSError, ValueError, TypeError):
+        return None
+
+
+def opened_at(descriptor: int | None) -> Opened | None:
+    """Return what is open at a number; None when nothing is."""
+    try:
+        found = os.fstat(-1 if descriptor is None else descriptor)
     except OSError:
-        return False
-    return True
+        return None
+    return -1 if descriptor is None else descriptor, found.st_dev, found.st_ino
+
+
+def open_descriptors() -> frozenset[Opened]:
+    """Return the open descriptors of this process, without the one that reads them."""
+    found = (opened_at(int(name)) for name in os.listdir("/dev/fd"))
+    return frozenset(opened for opened in found if opened is not None)
 
 
 WATCH = pytest.StashKey[Watch]()
@@ -135,6 +156,6 @@ def pytest_testnodedown(node: object) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if found := config.stash[WATCH].found_later:
-        terminalreporter.write_sep("=", f"{len(found)} descriptors were left open by earlier tests")
+        terminalreporter.write_sep("=", f"{len(found)} things were left open by earlier tests")
         for line in sorted(found):
             terminalreporter.write_line(line)

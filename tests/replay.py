@@ -2,9 +2,9 @@
 
 Rules kept here:
 * Workers of pytest-xdist take tests from each other, so that the order in which one of them runs is not the order of the session.
-  A worker with a failed test hands over what it ran until then, as numbers of that order. The session prints it, and writes
-  it to `.replay/`.
-* The order of a session follows from its seed, its arguments and the tests that there are. A file of another tree is refused.
+  For each worker with a failed test, or that crashed, the session prints what it ran until then, as numbers of that order, and
+  writes it to `.replay/`.
+* The order of a session follows from its seed, its selection and the tests that there are. A file of another tree is refused.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sys
 import zlib
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,6 @@ from typing import Any
 import pytest
 
 FOLDER = ".replay"
-OUTPUT = "replay"
-"""Key of what a worker of pytest-xdist sends to the controller."""
 
 
 def ranges(numbers: Iterable[int]) -> str:
@@ -49,32 +47,81 @@ def fingerprint(tests: Sequence[str]) -> int:
     return zlib.crc32("\n".join(tests).encode())
 
 
+def replayed(config: pytest.Config) -> dict[str, Any]:
+    """Return what the file of `--replay` says; {} without one."""
+    file: str | None = config.getoption("--replay", None)
+    return json.loads(Path(file).read_text()) if file else {}
+
+
 @dataclass
-class Recording:
-    """The order of a session, and what this process ran of it until its last failure."""
+class Worker:
+    """What one worker ran."""
 
     tests: list[str] = field(default_factory=list)
-    number_of: dict[str, int] = field(default_factory=dict)
-    ran: list[int] = field(default_factory=list)
     until_failure: int = 0
-    seed: int = 0
-    expression: str = ""
 
-    def document(self) -> dict[str, Any] | None:
-        """Return what a file of this worker says; None when nothing failed."""
-        if not self.until_failure:
-            return None
+    def note(self, test: str, *, failed: bool) -> None:
+        if not self.tests or self.tests[-1] != test:
+            self.tests.append(test)
+        if failed:
+            self.until_failure = len(self.tests)
+
+
+class Recording:
+    """The order of a session, and what each of its workers ran."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.order: list[str] = []
+        self.workers: dict[str, Worker] = {}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        if session.items:  # the controller of workers collects nothing itself
+            self.order = [item.nodeid for item in session.items]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        self.order = list(ids)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        node: Any = getattr(report, "node", None)
+        name = str(node.gateway.id) if node is not None else "main"
+        self.workers.setdefault(name, Worker()).note(report.nodeid, failed=report.failed or report.outcome == "rerun")  # type: ignore[comparison-overlap] # of pytest-rerunfailures
+
+    def documents(self) -> dict[str, dict[str, Any]]:
+        """Return the file of each worker with a failed test."""
+        option = self.config.option
+        number_of = {test: number for number, test in enumerate(self.order)}
+        session = {
+            "seed": getattr(option, "randomly_seed", None),
+            "workers": len(getattr(option, "tx", None) or ()) or 1,
+            "selection": [
+                *(("-m", option.markexpr) if option.markexpr else ()),
+                *(("-k", option.keyword) if option.keyword else ()),
+            ],
+            "paths": [str(path) for path in self.config.args],
+            "tests": len(self.order),
+            "fingerprint": fingerprint(self.order),
+        }
         return {
-            "seed": self.seed,
-            "expression": self.expression,
-            "tests": len(self.tests),
-            "fingerprint": fingerprint(self.tests),
-            "ran": ranges(self.ran[: self.until_failure]),
+            name: session
+            | {"ran": ranges(number_of[test] for test in worker.tests[: worker.until_failure] if test in number_of)}
+            for name, worker in sorted(self.workers.items())
+            if worker.until_failure
         }
 
-
-RECORDING = pytest.StashKey[Recording]()
-FOUND = pytest.StashKey[dict[str, dict[str, Any]]]()
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        documents = self.documents()
+        if not documents or self.config.getoption("--replay"):
+            return
+        folder = self.config.rootpath / FOLDER
+        folder.mkdir(exist_ok=True)
+        terminalreporter.write_sep("=", "what the workers with a failed test ran")
+        for name, document in documents.items():
+            text = json.dumps(document)
+            (folder / f"{name}.json").write_text(text + "\n")
+            terminalreporter.write_line(f"make replay FILE={FOLDER}/{name}.json  # {text}")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -82,81 +129,45 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[RECORDING] = Recording()
-    config.stash[FOUND] = {}
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Recording(config), "recording of workers")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Note the order, after every other plugin changed it; select from it with `--replay`."""
-    recording = config.stash[RECORDING]
-    recording.tests = [item.nodeid for item in items]
-    recording.number_of = {test: number for number, test in enumerate(recording.tests)}
-    recording.seed = int(config.getoption("randomly_seed", 0) or 0)
-    recording.expression = config.getoption("markexpr", "")
-    if file := config.getoption("--replay"):
-        document = json.loads(Path(file).read_text())
-        if document["fingerprint"] != fingerprint(recording.tests):
-            raise pytest.UsageError(
-                f"{file} is of a session with {document['tests']} tests, and here are {len(items)}, or others: "
-                "check out its commit, and run it by `make replay`"
-            )
-        items[:] = [items[number] for number in dict.fromkeys(numbers(document["ran"]))]
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    if report.failed:
-        recording = item.config.stash[RECORDING]
-        recording.until_failure = len(recording.ran)
-    return report
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    recording = item.config.stash[RECORDING]
-    recording.ran.append(recording.number_of[item.nodeid])
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    config = session.config
-    document = config.stash[RECORDING].document()
-    output: dict[str, object] | None = getattr(config, "workeroutput", None)
-    if output is not None:
-        output[OUTPUT] = document
-    elif document is not None:
-        config.stash[FOUND]["main"] = document
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: object) -> None:
-    output: dict[str, Any] = getattr(node, "workeroutput", {})
-    config: pytest.Config = getattr(node, "config")  # noqa: B009 - the type of a node is not a public name
-    gateway: Any = getattr(node, "gateway")  # noqa: B009 - as above
-    if output.get(OUTPUT):
-        config.stash[FOUND][str(gateway.id)] = output[OUTPUT]
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    found = config.stash[FOUND]
-    if not found or config.getoption("--replay"):
+    """Select with `--replay`, after every other plugin made the order."""
+    document = replayed(config)
+    if not document:
         return
-    folder = config.rootpath / FOLDER
-    folder.mkdir(exist_ok=True)
-    terminalreporter.write_sep("=", "what the workers with a failed test ran")
-    for worker, document in sorted(found.items()):
-        text = json.dumps(document)
-        (folder / f"{worker}.json").write_text(text + "\n")
-        terminalreporter.write_line(f"make replay FILE={FOLDER}/{worker}.json  # {text}")
+    if document["fingerprint"] != fingerprint([item.nodeid for item in items]):
+        raise pytest.UsageError(
+            f"{config.getoption('--replay')} is of a session with {document['tests']} tests, and here are {len(items)}, "
+            "or others: check out its commit, and run it by `make replay`"
+        )
+    items[:] = [items[number] for number in dict.fromkeys(numbers(document["ran"]))]
+
+
+def arguments(file: str) -> list[str]:
+    """Return the arguments of pytest for a file. Raises OSError, and ValueError for what is no such file."""
+    try:
+        document = json.loads(Path(file).read_text())
+        order = ["-p", "no:randomly"] if document["seed"] is None else [f"--randomly-seed={document['seed']}"]
+        return [*order, *document["selection"], f"--replay={file}", *document["paths"]]
+    except (KeyError, TypeError):
+        raise ValueError("not a file that a session wrote") from None
 
 
 def main() -> int:
     """Run the tests of a file in one process, in the order of the worker."""
-    file = Path(sys.argv[1])
-    document = json.loads(file.read_text())
-    selection = ["-m", document["expression"]] if document["expression"] else []
-    return pytest.main([f"--randomly-seed={document['seed']}", *selection, "--replay", str(file), *sys.argv[2:]])
+    if len(sys.argv) < 2:
+        sys.stderr.write("error: which file? make replay FILE=.replay/gw0.json\n")
+        return 2
+    try:
+        found = arguments(sys.argv[1])
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"error: {sys.argv[1]}: {getattr(error, 'strerror', None) or error}\n")
+        return 2
+    return pytest.main([*found, *sys.argv[2:]])
 
 
 if __name__ == "__main__":

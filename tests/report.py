@@ -1,14 +1,17 @@
 """The end of a run of tests, for `.ci/run`: `pytest --report FILE`, and `python -m tests.report STAGES FILE…`.
 
 Contract:
-* `--report FILE` writes what failed, what needed a second try, and why tests were skipped, as JSON.
+* `--report FILE` writes what failed, what needed a second try, and why tests were skipped, as JSON. A test counts once, with what
+  it came to in the end.
 * The command prints the times of STAGES (a file of lines `SECONDS NAME`), then what the FILEs say, at most 40 lines in all. A FILE
-  that does not exist is a run that ended before its end. The last line is the sum: `N passed, N failed, N skipped`.
+  that does not exist is a run that ended before its end. The last line is the sum: `N passed, N failed, N skipped`. A run that
+  failed although none of its tests did counts as one failure.
 * Only the standard library is imported for the command.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections import Counter
@@ -27,6 +30,7 @@ class Report:
     """One run of pytest."""
 
     passed: int = 0
+    exit_code: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     """First line of the failure of each test."""
     second_tries: dict[str, str] = field(default_factory=dict)
@@ -40,36 +44,40 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--report", metavar="FILE", help="write the end of the run to a file, as JSON")
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_sessionfinish(session: pytest.Session) -> None:
     from tests.leftovers import WATCH
     from tests.secondtries import first_failures
 
+    config = session.config
     path: str | None = config.getoption("--report")
-    if path is None:
+    terminal: Any = config.pluginmanager.get_plugin("terminalreporter")
+    if path is None or terminal is None:
         return
-    stats: dict[str, list[Any]] = terminalreporter.stats
-    reasons = Counter(reason_of(report) for report in stats.get("skipped", []))
+    stats: dict[str, list[Any]] = terminal.stats
+    failed = first_failures([*stats.get("failed", []), *stats.get("error", [])])
+    skipped = {report.nodeid: reason_of(report) for report in stats.get("skipped", [])}
     report = Report(
-        passed=len(stats.get("passed", [])),
-        failed=first_failures([*stats.get("failed", []), *stats.get("error", [])]),
+        passed=len({report.nodeid for report in stats.get("passed", [])} - failed.keys() - skipped.keys()),
+        exit_code=int(session.exitstatus),
+        failed=failed,
         second_tries=first_failures(stats.get("rerun", [])),
-        skipped=dict(reasons),
+        skipped=dict(Counter(skipped.values())),
         left_open=len(config.stash[WATCH].found_later),
     )
     Path(path).write_text(json.dumps(asdict(report)))
 
 
 def reason_of(report: Any) -> str:
-    """Return why a test was skipped."""
+    """Return the first line of why a test was skipped."""
     text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    return str(text).removeprefix("Skipped: ")
+    return [*str(text).removeprefix("Skipped: ").splitlines(), ""][0]
 
 
 def read(path: Path) -> Report | None:
     """Return the report of a run; None when it ended before it wrote one."""
     try:
         return Report(**json.loads(path.read_text()))
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError):
         return None
 
 
@@ -82,6 +90,10 @@ def lines(stages: list[str], reports: list[Report | None]) -> list[str]:
             details.append("FAILED a run of tests ended before its report")
             continue
         details += [f"FAILED {test}: {line}" for test, line in report.failed.items()]
+        if report.exit_code and not report.failed:
+            details.append(
+                f"FAILED a run whose tests passed ended with exit code {report.exit_code}: what it printed says why"
+            )
     for report in reports:
         if report is None:
             continue
@@ -89,27 +101,32 @@ def lines(stages: list[str], reports: list[Report | None]) -> list[str]:
             details.append(f"{len(report.second_tries)} tests needed a second try:")
             details += [f"  {test}: {line}" for test, line in sorted(report.second_tries.items())]
         if report.left_open:
-            details.append(f"{report.left_open} descriptors were left open by earlier tests")
+            details.append(f"{report.left_open} things were left open by earlier tests")
         details += [f"skipped {count}: {reason}" for reason, count in sorted(report.skipped.items())]
     room = MOST_LINES - len(head) - 2
     if len(details) > room:
-        details = [*details[: room - 1], f"… and {len(details) - room + 1} more lines above"]
-    return [line[:200] for line in (*head, *details)]
+        details = [*details[: room - 1], f"... and {len(details) - room + 1} more lines above"]
+    return [line.splitlines()[0][:200] for line in (*head, *details)]
 
 
 def total(reports: list[Report | None]) -> str:
     """Return the sum of all runs. A run without a report counts as one failure."""
     there = [report for report in reports if report is not None]
     passed = sum(report.passed for report in there)
-    failed = sum(len(report.failed) for report in there) + reports.count(None)
+    failed = sum(len(report.failed) or bool(report.exit_code) for report in there) + reports.count(None)
     skipped = sum(sum(report.skipped.values()) for report in there)
     return f"{passed} passed, {failed} failed, {skipped} skipped"
 
 
 def main() -> int:
+    if len(sys.argv) < 2:
+        sys.stderr.write("usage: python -m tests.report STAGES FILE...\n")
+        return 2
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     stages, *files = map(Path, sys.argv[1:])
     taken = []
-    for line in stages.read_text().splitlines():
+    for line in stages.read_text().splitlines() if stages.exists() else ():
         seconds, _, name = line.partition(" ")
         taken.append(f"{int(seconds) // 60:3d}:{int(seconds) % 60:02d}  {name}")
     reports = [read(path) for path in files]

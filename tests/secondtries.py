@@ -81,13 +81,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def first_failures(reports: list[pytest.TestReport]) -> dict[str, str]:
-    """Return the last line of the first failure of each test that was tried again."""
+    """Return one line for the first failure of each test: its error, and not where a worker says that it ran."""
     lines: dict[str, str] = {}
     for report in reports:
-        text = report.longreprtext.strip()
         crash = getattr(report.longrepr, "reprcrash", None)
-        line = str(getattr(crash, "message", text)).strip() or "no message"
-        lines.setdefault(report.nodeid, f"{report.when}: {line.splitlines()[0]}")
+        text = str(getattr(crash, "message", report.longreprtext))
+        told = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("[gw")]
+        errors = [line.removeprefix("E ").strip() for line in told if line.startswith("E ")]
+        lines.setdefault(report.nodeid, f"{report.when}: {[*errors, *told, 'no message'][0]}")
     return lines
 
 

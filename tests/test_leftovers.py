@@ -78,10 +78,60 @@ def test_a_socket_that_an_earlier_test_held_is_listed_with_that_test(
 ) -> None:
     code, output = run(tmp_path, HELD, *workers, *flags)
     assert code == expected, output
-    assert "1 descriptors were left open by earlier tests" in output
+    assert "1 things were left open by earlier tests" in output
     assert "test_it.py::test_opens: unclosed <socket.socket fd=" in output
     assert "(found during test_it.py::test_after)" in output
     assert "2 passed" in output
+
+
+OF_EARLIER = """
+import gc, os, socket, subprocess, sys
+import pytest
+
+kept = {}
+
+class Cycle:
+    pass
+
+def leave(one):
+    cycle = Cycle()
+    cycle.itself, cycle.one = cycle, one
+
+@pytest.fixture(scope="module")
+def shared():
+    one = socket.socket()
+    yield one
+    one.close()
+
+def test_leaves_a_process():
+    leave(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)"]))
+
+def test_is_healthy(shared):
+    pass
+
+def test_keeps_a_file():
+    kept["file"] = open(os.devnull)
+
+def test_drops_it():
+    kept.clear()
+    gc.collect()
+
+def test_keeps_a_socket():
+    kept["socket"] = socket.socket()
+
+def test_takes_its_number():
+    number = kept["socket"].fileno()
+    kept["socket"].close()
+    leave(socket.socket())
+"""
+
+
+def test_a_healthy_test_is_not_failed_for_what_another_left(tmp_path: Path) -> None:
+    code, output = run(tmp_path, OF_EARLIER)
+    assert code == 1
+    failed = [line.partition(" - ")[0] for line in output.splitlines() if line.startswith(("FAILED", "ERROR "))]
+    assert failed == ["ERROR test_it.py::test_takes_its_number"], output
+    assert "test_it.py::test_keeps_a_file: unclosed file" in output
 
 
 FAILS_AT_FIRST = """

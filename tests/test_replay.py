@@ -23,6 +23,7 @@ def test_it(number):
     seen.append(number)
     assert not {3, 30} <= set(seen), seen
 """
+CONFTEST = 'pytest_plugins = ["tests.replay"]\n'
 
 
 @pytest.mark.parametrize(
@@ -39,10 +40,9 @@ def test_numbers_are_shortened_and_read_again(given: list[int], text: str) -> No
     assert numbers(text) == given
 
 
-def session(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    plugins = ("-p", "tests.replay", "-p", "no:cacheprovider")
+def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *plugins, *flags, "test_it.py"],
+        [sys.executable, "-m", *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -51,23 +51,65 @@ def session(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["one process", "a worker"])
-def test_what_a_worker_ran_is_run_again_in_its_order(tmp_path: Path, workers: tuple[str, ...]) -> None:
-    (tmp_path / "test_it.py").write_text(TESTS)
-    first = session(tmp_path, "--randomly-seed=7", *workers)
+def session(folder: Path, *flags: str, tests: str = TESTS) -> subprocess.CompletedProcess[str]:
+    """Run a session below a folder of its own, whose plugins a conftest loads, as here."""
+    (folder / "tests_of_it").mkdir()
+    (folder / "pyproject.toml").write_text('[tool.pytest.ini_options]\ntestpaths = ["tests_of_it"]\n')
+    (folder / "tests_of_it/conftest.py").write_text(CONFTEST)
+    (folder / "tests_of_it/test_it.py").write_text(tests)
+    return python(folder, "pytest", "-q", "-p", "no:cacheprovider", *flags)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [(), ("-n", "1"), ("-n", "1", "-p", "no:randomly"), ("-k", "test_it", "tests_of_it/test_it.py")],
+    ids=["one process", "a worker", "without randomly", "a selection"],
+)
+def test_what_a_worker_ran_is_run_again_in_its_order(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    first = session(tmp_path, *flags)
     (line,) = (line for line in first.stdout.splitlines() if line.startswith("make replay FILE=.replay/"))
     document = json.loads(line.partition("# ")[2])
-    assert json.loads((tmp_path / line.split()[2].removeprefix("FILE=")).read_text()) == document
-    (tmp_path / "file.json").write_text(json.dumps(document))
-    again = session(tmp_path, "--randomly-seed=7", "--replay", "file.json")
-    assert again.returncode == 1
-    assert f"{len(numbers(document['ran'])) - again.stdout.count('FAILED')} passed" in again.stdout
+    file = line.split()[2].removeprefix("FILE=")
+    assert json.loads((tmp_path / file).read_text()) == document
+    again = python(tmp_path, "tests.replay", file, "-q")
+    assert again.returncode == 1, again.stdout + again.stderr
+    ran = len(numbers(document["ran"]))
+    assert f"{ran - again.stdout.count('FAILED')} passed" in again.stdout
+    failed = {line for line in first.stdout.splitlines() if line.startswith("FAILED")}
+    assert failed == {line for line in again.stdout.splitlines() if line.startswith("FAILED")}, "with the same lists"
+
+
+def test_a_worker_that_crashed_says_what_it_ran(tmp_path: Path) -> None:
+    names = ("a", "b", "c", "d")
+    tests = "".join(f"def test_{name}():\n    pass\n" for name in names)
+    crashes = "import os\n" + tests.replace("b():\n    pass", "b():\n    os._exit(3)")
+    done = session(tmp_path, "-n", "2", "-p", "no:randomly", tests=crashes)
+    assert "crashed while running" in done.stdout
+    document = json.loads((tmp_path / ".replay/gw0.json").read_text())
+    assert document["ran"] == "0-1"
 
 
 def test_a_file_of_other_tests_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text(TESTS)
-    other = {"seed": 7, "expression": "", "tests": 3, "fingerprint": fingerprint(["a"]), "ran": "0-2"}
+    session(tmp_path)
+    other = {
+        "seed": 7, "selection": [], "paths": [], "tests": 3, "fingerprint": fingerprint(["a"]), "ran": "0-2",
+    }  # fmt: skip
     (tmp_path / "file.json").write_text(json.dumps(other))
-    done = session(tmp_path, "--randomly-seed=7", "--replay", "file.json")
+    done = python(tmp_path, "tests.replay", "file.json")
     assert done.returncode == 4
     assert "file.json is of a session with 3 tests, and here are 40, or others" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ((), "error: which file? make replay FILE=.replay/gw0.json"),
+        (("none.json",), "error: none.json: No such file or directory"),
+        (("list.json",), "error: list.json: not a file that a session wrote"),
+    ],
+    ids=["no file", "a file that is not there", "another file"],
+)
+def test_a_mistake_is_one_line(tmp_path: Path, words: tuple[str, ...], line: str) -> None:
+    (tmp_path / "list.json").write_text("[]")
+    done = python(tmp_path, "tests.replay", *words)
+    assert (done.returncode, done.stderr) == (2, f"{line}\n")

@@ -63,6 +63,65 @@ def test_a_run_writes_its_end_and_the_command_prints_it(tmp_path: Path) -> None:
     ]
 
 
+TRIED_AGAIN = """
+import pytest
+from tests.support.ports import free_port
+
+tries = []
+
+@pytest.fixture
+def ends_badly():
+    yield
+    tries.append(1)
+    assert len(tries) > 1, "the first end"
+
+def test_passes_at_last(ends_badly):
+    pass
+
+def test_passes_and_ends_badly(request):
+    request.addfinalizer(lambda: 1 / 0)
+
+def test_needs_what_is_not_there(no_such_fixture):
+    pass
+
+@pytest.mark.skip(reason="one\\ntwo")
+def test_is_left_out():
+    pass
+"""
+
+
+def test_a_test_counts_once_and_a_worker_is_not_the_cause(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\nmarkers = ["live", "scenario"]\n')
+    (tmp_path / "test_it.py").write_text(TRIED_AGAIN)
+    plugins = ("-p", "tests.leftovers", "-p", "tests.report", "-p", "tests.secondtries", "-p", "no:cacheprovider")
+    command = (
+        sys.executable,
+        "-m",
+        "pytest",
+        "-n",
+        "1",
+        *plugins,
+        "--report",
+        str(tmp_path / "one.json"),
+        "test_it.py",
+    )
+    subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, check=False)
+    found = read(tmp_path / "one.json")
+    assert found is not None
+    assert (found.passed, found.exit_code, found.skipped) == (1, 1, {"one": 1})
+    assert found.failed == {
+        "test_it.py::test_passes_and_ends_badly": "teardown: ZeroDivisionError: division by zero",
+        "test_it.py::test_needs_what_is_not_there": "setup: fixture 'no_such_fixture' not found",
+    }
+    assert found.second_tries["test_it.py::test_passes_at_last"] == "teardown: AssertionError: the first end"
+
+
+def test_a_run_that_failed_without_a_failed_test_is_a_failure() -> None:
+    gate = Report(passed=2, exit_code=1)
+    assert total([gate]) == "2 passed, 1 failed, 0 skipped"
+    assert lines([], [gate])[1].startswith("FAILED a run whose tests passed ended with exit code 1")
+
+
 def test_a_run_that_wrote_half_a_report_is_a_failure(tmp_path: Path) -> None:
     (tmp_path / "half.json").write_text('{"passed": 3')
     assert read(tmp_path / "half.json") is None
@@ -75,7 +134,7 @@ def test_second_tries_and_open_descriptors_are_listed() -> None:
         "2 tests needed a second try:",
         "  a: setup: late",
         "  b: call: late",
-        "2 descriptors were left open by earlier tests",
+        "2 things were left open by earlier tests",
     ]
 
 
@@ -84,5 +143,5 @@ def test_many_failures_are_cut_so_that_the_stages_and_the_sum_are_among_the_last
     printed = lines(["  0:01  check"], [Report(failed=failed)])
     assert len(printed) + 1 < MOST_LINES
     assert printed[1] == "  0:01  check"
-    assert printed[-1].startswith("… and ")
+    assert printed[-1].startswith("... and ")
     assert max(map(len, printed)) <= 200
