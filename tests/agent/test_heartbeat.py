@@ -7,6 +7,7 @@ import logging
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ import pytest
 from mooring.agent.daemon import is_valid
 from mooring.agent.heartbeat import Heartbeat
 from mooring.agent.join import JoinOptions
-from mooring.agent.node import Machine, node_object, node_status
+from mooring.agent.node import NOT_READY_TAINT, Machine, node_object, node_status
 from mooring.agent.recovery import read_member
 from mooring.agent.registration import MembershipEndedError
 from mooring.apimachinery.schema import Obj
@@ -285,6 +286,27 @@ def test_a_condition_that_did_not_change_keeps_its_transition_time() -> None:
     assert (second["type"], second["status"], second["reason"]) == ("Ready", "True", "KubeletReady")
     assert second["lastTransitionTime"] == "2026-01-02T03:04:05Z"
     assert second["lastHeartbeatTime"] == "2026-01-02T03:05:05Z"
+
+
+def test_what_flags_give_is_set_when_the_node_is_created() -> None:
+    taint = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
+    machine = replace(
+        MACHINE,
+        more_addresses=(("ExternalIP", "203.0.113.7"), ("ExternalDNS", "m1.example.com")),
+        given_labels={"rack": "seven"},
+        given_taints=(taint, dict(NOT_READY_TAINT)),
+        ready=False,
+    )
+    made = node_object(machine, ManualClock().now())
+    assert made["metadata"]["labels"] == {"rack": "seven"} | MACHINE.labels
+    assert made["spec"]["taints"] == [NOT_READY_TAINT, taint]
+    assert [tuple(one.values()) for one in made["status"]["addresses"]] == [
+        ("InternalIP", "192.0.2.7"),
+        ("ExternalIP", "203.0.113.7"),
+        ("ExternalDNS", "m1.example.com"),
+        ("Hostname", "m1"),
+    ]
+    assert node_object(replace(machine, given_taints=(), ready=True), ManualClock().now())["spec"] == {}
 
 
 def kubelet_node(reported: str) -> Obj:

@@ -24,8 +24,8 @@ TOKEN = "K10::node:not-so-secret"
 @pytest.fixture
 def planned(mooring: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AgentPlan]:
     """Return the function that runs the command and returns the plan that the agent would get."""
-    for name in ("K3S_URL", "K3S_TOKEN", "K3S_TOKEN_FILE", "K3S_NODE_NAME"):
-        monkeypatch.delenv(name, raising=False)
+    for name in ("URL", "TOKEN", "TOKEN_FILE", "NODE_NAME", "CONFIG_FILE", "DATA_DIR", "LB_SERVER_PORT"):
+        monkeypatch.delenv(f"K3S_{name}", raising=False)
     plans: list[AgentPlan] = []
 
     async def run(plan: AgentPlan, **more: Any) -> None:

@@ -6,6 +6,8 @@ Rules kept here:
 * A ready machine reports Ready with reason KubeletReady. Any other reports NotReady and capacity for no Pod, and creates the
   Node with the taint that Kubernetes removes once a kubelet reports Ready.
 * `lastTransitionTime` changes only when the condition does.
+* Labels and taints that flags give are set when the Node is created, and never changed afterwards.
+* Addresses that flags give replace those of the Node, as kubelet replaces them: merged by type, only one of each would stay.
 * A fact that cannot be read, such as a missing /etc/machine-id, is an empty string, because the fields are required.
 """
 
@@ -31,6 +33,9 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686":
 """Go's names for the output of `uname -m`. Others (ppc64le, s390x, riscv64) are the same."""
 PODS = 110
 """kubelet's `maxPods`."""
+HOSTNAME_LABEL, OS_LABEL, ARCHITECTURE_LABEL = "kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch"
+REPORTED_LABELS = frozenset({HOSTNAME_LABEL, OS_LABEL, ARCHITECTURE_LABEL})
+"""Labels that follow the facts of the machine."""
 NOT_READY_TAINT = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 LEASES = "kube-node-lease"
 _HEALTHY = (
@@ -54,13 +59,18 @@ class Machine:
     capacity: Mapping[str, str] = field(default_factory=dict)
     ready: bool = True
     """False: no Pods are to be placed here."""
+    more_addresses: tuple[tuple[str, str], ...] = ()
+    """Types and addresses that flags give, beside `address` and the host name."""
+    given_labels: Mapping[str, str] = field(default_factory=dict)
+    given_taints: tuple[Obj, ...] = ()
+    """Labels and taints to create the Node with."""
 
     @property
     def labels(self) -> dict[str, str]:
         return {
-            "kubernetes.io/hostname": self.name,
-            "kubernetes.io/os": self.info["operatingSystem"],
-            "kubernetes.io/arch": self.info["architecture"],
+            HOSTNAME_LABEL: self.name,
+            OS_LABEL: self.info["operatingSystem"],
+            ARCHITECTURE_LABEL: self.info["architecture"],
         }
 
 
@@ -111,11 +121,13 @@ def _own_address(host: str, port: int) -> str:
 
 def node_object(machine: Machine, now: datetime) -> Obj:
     """Return the Node to create."""
+    own = () if machine.ready else (NOT_READY_TAINT,)
+    taints = [dict(taint) for taint in (*own, *(given for given in machine.given_taints if given not in own))]
     return {
         "kind": "Node",
         "apiVersion": "v1",
-        "metadata": {"name": machine.name, "labels": machine.labels},
-        "spec": {} if machine.ready else {"taints": [dict(NOT_READY_TAINT)]},
+        "metadata": {"name": machine.name, "labels": {**machine.given_labels, **machine.labels}},
+        "spec": {"taints": taints} if taints else {},
         "status": node_status(machine, now, None),
     }
 
@@ -137,9 +149,13 @@ def node_status(machine: Machine, now: datetime, previous: Obj | None) -> Obj:
                 "lastTransitionTime": since or rfc3339(now),
             }
         )
-    addresses = [{"type": "InternalIP", "address": machine.address}] if machine.address else []
+    addresses = (
+        *((("InternalIP", machine.address),) if machine.address else ()),
+        *machine.more_addresses,
+        ("Hostname", machine.name),
+    )
     status_object: Obj = {
-        "addresses": [*addresses, {"type": "Hostname", "address": machine.name}],
+        "addresses": [{"type": kind, "address": address} for kind, address in addresses],
         "conditions": conditions,
         "nodeInfo": dict(machine.info),
     }
@@ -181,7 +197,10 @@ async def _register(client: ClusterClient, machine: Machine, first: bool, uid: s
         known = await client.patch(
             "nodes", machine.name, _conditional_patch(known, labels=missing), content_type=STRATEGIC
         )
-    patch = _conditional_patch(known) | {"status": node_status(machine, now, known)}
+    status = node_status(machine, now, known)
+    if machine.more_addresses:
+        status["addresses"].append({"$patch": "replace"})
+    patch = _conditional_patch(known) | {"status": status}
     return await client.patch("nodes", machine.name, patch, content_type=STRATEGIC, subresource="status")
 
 

@@ -17,15 +17,19 @@ SECRET_OPTIONS = frozenset(
     {
         "--agent-token",
         "--certificate-key",
+        "--cluster-secret",
         "--discovery-token",
         "--new-token",
         "--server-token",
         "--tls-bootstrap-token",
         "--token",
+        "--vpn-auth",
         "-t",
     }
 )
-"""Options whose value is a secret, of every command. `tests/cli/test_processtitle.py` proves it complete."""
+"""Options whose value is a secret, of every command, and of k3s agent. `tests/cli/test_processtitle.py` proves it complete."""
+SWITCHES = "v"
+"""Short options without a value, which may stand before another one in a word: `-vt`."""
 HIDDEN = "(redacted)"
 
 
@@ -35,15 +39,16 @@ def without_secrets(arguments: Sequence[str]) -> list[str]:
     hides_next = False
     for argument in arguments:
         name, equals, _ = argument.partition("=")
+        option = argument if argument.startswith("--") else f"{argument[:1]}{argument[1:].lstrip(SWITCHES)}"
         if hides_next:
             shown.append(HIDDEN)
         elif equals and name in SECRET_OPTIONS:
             shown.append(f"{name}={HIDDEN}")
-        elif argument[:2] in SECRET_OPTIONS and len(argument) > len("-t"):
-            shown.append(f"{argument[:2]}{HIDDEN}")
+        elif option[:2] in SECRET_OPTIONS and len(option) > len("-t"):
+            shown.append(f"{argument.removesuffix(option[2:])}{HIDDEN}")
         else:
             shown.append(redacted(argument))
-        hides_next = not hides_next and argument in SECRET_OPTIONS
+        hides_next = not hides_next and option in SECRET_OPTIONS
     return shown
 
 

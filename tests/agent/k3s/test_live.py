@@ -6,20 +6,23 @@ import asyncio
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from mooring.agent.k3s.files import AgentFiles
 from mooring.agent.k3s.giventoken import GivenToken
 from mooring.agent.k3s.membership import AgentPlan, Member, join, obtain
 from mooring.agent.steps import JoinError
 from mooring.apimachinery.schema import Obj
-from mooring.client.cluster import ClusterClient, connect
+from mooring.client.cluster import STRATEGIC, ClusterClient, connect
 from mooring.client.http.driver import ignore
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
 from mooring.errors import NotFoundError
+from mooring.pki.x509.names import alternative_names
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
 from mooring.trust.discovery.polling import Polling
@@ -171,6 +174,90 @@ def test_the_command_joins_beats_and_serves_a_kubelet_through_the_load_balancer(
         assert program.wait(30) == 0
         assert program.stderr is not None
         program.stderr.close()
+
+
+def test_the_command_joins_with_the_configuration_file_of_k3s(server: LiveServer, tmp_path: Path) -> None:
+    number = tmp_path.name[-1]  # a second try is another machine
+    name, external, later = f"configured{number}", f"203.0.113.4{number}", f"203.0.113.5{number}"
+    internal = (f"192.0.2.4{number}", f"2001:db8::4{number}")
+    file = tmp_path / "etc/rancher/k3s/config.yaml"
+    text = (
+        f"server: {server.url}\ntoken: {server_token(server)} # of rack 7\nnode-name: {name}\nlb-server-port: 0\n"
+        f"node-ip: {','.join(internal)}\nnode-external-ip: {external}\nnode-external-dns: configured.example.com\n"
+        "node-label: [rack=seven]\nnode-taint: ['dedicated=gpu:NoSchedule']\nkubelet-arg: [max-pods=50]\n"
+    )
+    drop_in = tmp_path / "etc/rancher/k3s/config.yaml.d/10-row.yaml"
+    write_private(file, text)
+    write_private(drop_in, "node-label+: [row=two]\n")
+    with running_agent(tmp_path) as program:
+        eventually(lambda: AgentFiles(tmp_path).record.read().node_uid != "")
+    assert "ignored keys that do not concern joining: kubelet-arg" in program.said
+    assert file.read_text() == text.replace(f"{server_token(server)} # of rack 7", '""')
+    node = get_node(server, name)
+    assert node["metadata"]["labels"].items() >= {"rack": "seven", "row": "two"}.items()
+    assert node["spec"]["taints"] == [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]
+    assert addresses_of(node) == [
+        f"InternalIP {internal[0]}",
+        f"InternalIP {internal[1]}",
+        f"ExternalIP {external}",
+        "ExternalDNS configured.example.com",
+        f"Hostname {name}",
+    ]
+    assert served_addresses(tmp_path) == {*internal, external}
+
+    patch = {"metadata": {"labels": {"rack": "eight"}}, "spec": {"taints": None}}
+    server.run(lambda client: client.patch("nodes", name, patch, content_type=STRATEGIC))
+    write_private(drop_in, f"node-external-ip: {later}\nnode-label: [other=one]\n")
+    with running_agent(tmp_path):
+        eventually(lambda: f"ExternalIP {later}" in addresses_of(get_node(server, name)))
+    node = get_node(server, name)
+    assert node["metadata"]["labels"]["rack"] == "eight", (
+        "labels and taints are those of the administrator from then on"
+    )
+    assert "other" not in node["metadata"]["labels"]
+    assert "taints" not in node["spec"]
+    assert len(addresses_of(node)) == 5
+    assert served_addresses(tmp_path) == {*internal, later}
+
+
+class _Program:
+    said = ""
+
+
+@contextmanager
+def running_agent(root: Path) -> Iterator[_Program]:
+    """Run the command without a flag but the root. It must end cleanly. `said` is its standard error afterwards."""
+    process = forkserver.Process(["-m", "mooring", "agent", "--root", str(root)], stderr=subprocess.PIPE)
+    program = _Program()
+    try:
+        yield program
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert process.stderr is not None
+        with process.stderr as stderr:
+            program.said = stderr.read()
+
+
+def write_private(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(0o600)
+    path.write_text(text)
+
+
+def get_node(server: LiveServer, name: str) -> Obj:
+    return server.run(lambda client: client.get("nodes", name))
+
+
+def addresses_of(node: Obj) -> list[str]:
+    return [f"{one['type']} {one['address']}" for one in node["status"]["addresses"]]
+
+
+def served_addresses(root: Path) -> set[str]:
+    """Return the addresses in the serving certificate of a member, without those of loopback."""
+    pair = AgentFiles(root).serving.read_pair()
+    assert pair is not None
+    return {str(address) for address in alternative_names(pair.leaf.extensions).ips if not address.is_loopback}
 
 
 def lease_of(server: LiveServer, name: str) -> Obj | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import pytest
@@ -328,6 +328,13 @@ def test_only_the_certificates_of_kubelet_name_the_node() -> None:
         assert request.headers == (named if wanted.names_node else ())
         assert request.secret_headers == (((headers.NODE_PASSWORD, NODE.password),) if wanted.names_node else ())
         assert "nodepassword" not in repr(request)
+
+
+def test_external_addresses_are_requested_behind_the_others() -> None:
+    node, script = replace(NODE, external_addresses=("203.0.113.7",)), Script([OK])
+    script.run(supervisor().request_certificate(KUBELET, b"DER", node))
+    (request,) = script.requests
+    assert dict(request.headers)[headers.NODE_IP] == "192.0.2.7,2001:db8::7,203.0.113.7"
 
 
 def test_a_node_password_is_not_sent_to_an_unverified_server() -> None:

@@ -5,6 +5,7 @@ Source: docs/protocol/k3s.md#join-of-an-agent.
 
 from __future__ import annotations
 
+import ipaddress
 import json
 from datetime import timedelta
 
@@ -22,6 +23,7 @@ from mooring.trust.k3s.responses import (
     WANTED,
     SupervisorConfiguration,
     Wanted,
+    has_addresses,
     is_usable,
     read_apiservers,
     read_bundle,
@@ -159,3 +161,27 @@ def test_the_wanted_certificate_and_its_cas_are_read(wanted: Wanted, pair: Pair)
 def test_any_other_certificate_is_refused(body: bytes, said: str) -> None:
     with pytest.raises(UnusableResponseError, match=said):
         read_certificate("step", body, KUBELET, "worker", KEY, CA.now)
+
+
+def serving(*names: x509.GeneralName) -> x509.Certificate:
+    return CA.custom("worker", key=KEY, extensions=[(x509.SubjectAlternativeName(names), False)]).certificate
+
+
+SERVED = [x509.IPAddress(ipaddress.ip_address(text)) for text in ("192.0.2.7", "2001:db8::7")]
+
+
+@pytest.mark.parametrize(
+    ("leaf", "addresses", "has"),
+    [
+        pytest.param(serving(*SERVED), (), True, id="none is wanted"),
+        pytest.param(serving(*SERVED), ("2001:DB8:0::7",), True, id="one, in another form"),
+        pytest.param(serving(*SERVED), ("::ffff:192.0.2.7", "2001:db8::7"), True, id="both"),
+        pytest.param(serving(*SERVED), ("192.0.2.7", "192.0.2.8"), False, id="another one as well"),
+        pytest.param(NODE.certificate, ("192.0.2.7",), False, id="a certificate without names"),
+        pytest.param(
+            serving(x509.IPAddress(ipaddress.ip_network("192.0.2.0/24"))), ("192.0.2.7",), False, id="a range"
+        ),
+    ],
+)
+def test_addresses_of_a_serving_certificate(leaf: x509.Certificate, addresses: tuple[str, ...], has: bool) -> None:
+    assert has_addresses(leaf, addresses) is has

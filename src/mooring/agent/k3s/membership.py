@@ -6,8 +6,8 @@ Steps (docs/protocol/k3s.md#join-of-an-agent; the names are those of `mooring.ag
    certificate or the token here. A member whose certificate is refused, or whose Node was deleted, joins anew with the token and
    new keys.
 3. files: the CAs of the cluster.
-4. certificate: one request for each certificate that is missing or expired, in k3s's order. Each key is on disk before its request
-   is sent, and each certificate before the next request.
+4. certificate: one request for each certificate that is missing or expired, in k3s's order, and for a serving certificate without
+   an external address. Each key is on disk before its request is sent, and each certificate before the next request.
 5. files: the kubeconfigs, and the addresses of the API servers. The token is removed from the files that this program was told of.
 6. node: register the Node with the node's own certificate, as `mooring.agent.registration` decides.
 
@@ -16,7 +16,7 @@ A run that ends at any moment is continued by the next one: what is on disk is n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
@@ -33,6 +33,7 @@ from mooring.agent.k3s.files import DATA_DIR, AgentFiles
 from mooring.agent.k3s.giventoken import GivenToken
 from mooring.agent.registration import MembershipEndedError
 from mooring.agent.steps import Report, Steps
+from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.client.http.driver import drive
 from mooring.client.http.requests import fetch
@@ -50,7 +51,7 @@ from mooring.trust.httpexchange import SYSTEM_ROOTS, HttpRequest, Reply, Trust, 
 from mooring.trust.k3s.cahash import CaHashError, check_ca_hash
 from mooring.trust.k3s.exchanges import JOIN_POLLING, NodeIdentity, Supervisor, TrustedCa, establish_trust
 from mooring.trust.k3s.refusals import UnusableResponseError
-from mooring.trust.k3s.responses import KUBELET, WANTED, Wanted, is_usable, read_certificate
+from mooring.trust.k3s.responses import KUBELET, WANTED, Wanted, has_addresses, is_usable, read_certificate
 from mooring.trust.k3s.token import K3sToken
 from mooring.trust.kubeconfig.model import Cluster, User
 
@@ -72,6 +73,13 @@ class AgentPlan:
     data_dir: str = DATA_DIR
     node_addresses: tuple[str, ...] = ()
     """Addresses of the node; empty for the one towards the server."""
+    external_addresses: tuple[str, ...] = ()
+    internal_names: tuple[str, ...] = ()
+    external_names: tuple[str, ...] = ()
+    """Further addresses and DNS names of the Node; certificates are requested for the addresses."""
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    node_taints: tuple[Obj, ...] = ()
+    """Labels and taints that the Node is created with."""
     adds_node_id: bool = False
     register_node: str = ""
     """One of `registration.CHOICES`; empty for the default of the server."""
@@ -133,7 +141,20 @@ class Member:
         """Return the facts of this machine for its Node."""
         parts = urlsplit(self.server)
         found = node.this_machine(self.node_name, parts.hostname or "", parts.port or 443, ready=ready)
-        return replace(found, address=self.identity.addresses[0]) if self.identity.addresses else found
+        first, *others = self.identity.addresses or (found.address,)
+        more = (
+            *(("InternalIP", address) for address in others),
+            *(("ExternalIP", address) for address in self.identity.external_addresses),
+            *(("InternalDNS", name) for name in self.plan.internal_names),
+            *(("ExternalDNS", name) for name in self.plan.external_names),
+        )
+        return replace(
+            found,
+            address=first,
+            more_addresses=more,
+            given_labels=self.plan.node_labels,
+            given_taints=self.plan.node_taints,
+        )
 
     def known_uid(self) -> str:
         """Return the uid of the Node whose deletion ends the membership; empty when none does."""
@@ -336,13 +357,18 @@ class _Join:
             parts = urlsplit(url)
             found = node.this_machine(name, parts.hostname or "", parts.port or 443).address
             addresses = (found,) if found else ()
-        return NodeIdentity(name, self.files.ensure_node_password(), addresses, str(self.files.node_password))
+        password, file = self.files.ensure_node_password(), str(self.files.node_password)
+        return NodeIdentity(name, password, addresses, file, self.plan.external_addresses)
 
     async def _certificates(self, supervisor: Supervisor, identity: NodeIdentity) -> None:
         for wanted in WANTED:
             place = self.files.pair(wanted)
             pair, now = place.read_pair(), self.clock.now()
-            if pair is not None and is_usable(pair.leaf, wanted, identity.name, now):
+            if (
+                pair is not None
+                and is_usable(pair.leaf, wanted, identity.name, now)
+                and (not wanted.serves or has_addresses(pair.leaf, identity.external_addresses))
+            ):
                 continue
             with self.steps.step(steps.CERTIFICATE) as summary:
                 pair = await obtain(supervisor, self.files, wanted, identity, self.clock, self._notify)

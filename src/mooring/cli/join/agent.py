@@ -1,12 +1,16 @@
 """`mooring agent`: join if needed, then keep the membership fresh until stopped.
 
-Rules kept here: with a certificate on disk no flag and no token is needed, but `--server` for a machine that joins the k3s way.
-Progress and log go to stderr, one line each.
+Rules kept here:
+* With a certificate on disk no flag and no token is needed. A machine that joined the k3s way needs `--server`, or k3s's
+  configuration file.
+* A flag of k3s that does not concern joining is an error on the command line, and a warning in the file.
+* Progress and log go to stderr, one line each.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -20,6 +24,9 @@ from mooring.cli.join.k3sflags import K3sFlags, is_given, k3s_flags
 from mooring.cli.join.progress import line
 from mooring.cli.printing import logs
 from mooring.cli.printing.output import echo
+from mooring.trust.k3s.agentfile import ignored_keys, refused_flag
+
+log = logging.getLogger("mooring.agent")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,7 +52,19 @@ def agent_flags(function: Callable[P, R]) -> Callable[P, R]:
     return function
 
 
-@click.command("agent")
+class AgentCommand(click.Command):
+    """The command, with an error of its own for a flag of k3s that does not concern joining."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if reason := refused_flag(error.option_name):
+                raise click.UsageError(reason, ctx) from None
+            raise
+
+
+@click.command("agent", cls=AgentCommand)
 @join_flags
 @k3s_flags
 @agent_flags
@@ -58,15 +77,19 @@ def agent(
 
     Runs until SIGTERM or SIGINT. A machine with a certificate needs no flags. `mooring agent unit` prints a systemd unit.
 
-    With --server URL it joins the k3s way instead, through k3s's supervisor API, and keeps the files of a k3s agent.
+    With --server URL it joins the k3s way instead, through k3s's supervisor API, and keeps the files of a k3s agent. The flags of
+    k3s agent that concern joining are taken, in k3s's configuration file too. Those of its runtime are not: no kubelet runs here.
     """
     k3s = K3sFlags(**{name: flags.pop(name) for name in K3sFlags.__slots__})
     given = JoinFlags(**flags)
+    k3s, k3s_given, file = k3s.with_file(context, given)
     servers = k3s.servers(context)
     if servers:
-        from_flag = given.token if is_given(context, "token") else ""
-        plan_of_agent = k3s.plan(servers, from_flag, given)
+        token = k3s_given.token if is_given(context, "token") or "token" in file.values else ""
+        plan_of_agent = k3s.plan(servers, token, k3s_given, file)
         logs.configure(verbose)
+        if ignored := ignored_keys(file.ignored):
+            log.warning("k3s's configuration: %s", ignored)
         asyncio.run(process.run(plan_of_agent, report=_report, on_renew=on_renew))
         return
     plan = given.plan() if given.has_discovery else None

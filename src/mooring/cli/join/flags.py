@@ -40,6 +40,7 @@ _FLAGS = (
     click.argument("address", nargs=-1),
     click.option(
         "--token",
+        "-t",
         envvar="MOORING_TOKEN",
         help="Token for discovery and for the certificate request, where none of their own is given; k3s's form pins the CA.",
         **_TOKEN,

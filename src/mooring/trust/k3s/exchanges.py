@@ -108,6 +108,7 @@ class NodeIdentity:
     password: Secret
     addresses: tuple[str, ...]
     password_file: str
+    external_addresses: tuple[str, ...] = ()
 
 
 def establish_trust(urls: Sequence[str], ca_hash: str, polling: Polling = JOIN_POLLING) -> DiscoveryExchange[TrustedCa]:
@@ -251,7 +252,7 @@ class Supervisor:
         headers: tuple[tuple[str, str], ...] = ()
         secret_headers: tuple[tuple[str, Secret], ...] = ()
         if wanted.names_node:
-            headers = ((NODE_NAME, node.name), (NODE_IP, ",".join(node.addresses)))
+            headers = ((NODE_NAME, node.name), (NODE_IP, ",".join((*node.addresses, *node.external_addresses))))
             secret_headers = ((NODE_PASSWORD, node.password),)
         request = HttpRequest(
             "", method="POST", url=wanted.path, headers=headers, body=request_der, secret_headers=secret_headers

@@ -10,9 +10,10 @@ Rules kept here (docs/protocol/k3s.md#join-of-an-agent):
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from ipaddress import ip_address
 from types import MappingProxyType
 from typing import Any
 
@@ -26,6 +27,7 @@ from mooring.pki import pem
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, accepted_public_key, public_key_der
 from mooring.pki.x509 import names
+from mooring.pki.x509.canonicalnames import canonical_address
 from mooring.settings.addresses import parse_endpoint
 from mooring.trust.k3s.headers import CLIENT_CONTROLLER, CLIENT_KUBE_PROXY, CLIENT_KUBELET, SERVING_KUBELET
 from mooring.trust.k3s.refusals import UnusableResponseError
@@ -131,6 +133,15 @@ def read_certificate(
 def is_usable(leaf: x509.Certificate, wanted: Wanted, node_name: str, now: datetime) -> bool:
     """Return True when a certificate that is kept is the wanted one, and valid now."""
     return not _problem(leaf, wanted, node_name, now)
+
+
+def has_addresses(leaf: x509.Certificate, addresses: Iterable[str]) -> bool:
+    """Return True when a certificate is for each of these IP addresses."""
+    try:
+        found = names.alternative_names(leaf.extensions).ips
+    except pem.UNPARSABLE:
+        return False
+    return {canonical_address(ip_address(text)) for text in addresses} <= set(found)
 
 
 def _problem(leaf: x509.Certificate, wanted: Wanted, node_name: str, now: datetime) -> str:

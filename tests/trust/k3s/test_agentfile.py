@@ -1,0 +1,179 @@
+"""Configuration file of a k3s agent: the flags that it gives, the keys that are ignored, and what is wrong with the rest.
+
+Source: docs/protocol/k3s.md#configuration-file-of-an-agent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mooring.cli.join.agent import agent
+from mooring.errors import ConfigError
+from mooring.trust.k3s.agentfile import (
+    OF_LOG,
+    OF_RUNTIME,
+    OF_SERVER,
+    OTHERS_OF_AGENT,
+    SECRET_KEYS,
+    SHORT_FORMS,
+    TAKEN,
+    ignored_keys,
+    read_agent_file,
+    refused_flag,
+)
+
+SECRET = "not-so-secret"
+
+
+def parts(*texts: str) -> list[tuple[str, bytes]]:
+    return [(f"{number}.yaml", text.encode()) for number, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize(
+    ("texts", "values"),
+    [
+        pytest.param(["# nothing\n"], {}, id="nothing"),
+        pytest.param(["{}"], {}, id="an empty object"),
+        pytest.param(["server: https://a.test:6443"], {"server": ("https://a.test:6443",)}, id="one server"),
+        pytest.param(
+            ["server: [https://a.test, https://b.test]"],
+            {"server": ("https://a.test", "https://b.test")},
+            id="two servers",
+        ),
+        pytest.param(["token: abc\nnode-name: worker"], {"token": "abc", "node-name": "worker"}, id="texts"),
+        pytest.param(["token: ''\nnode-name:\nnode-label:"], {}, id="empty values give no flag"),
+        pytest.param(["node-ip: 192.0.2.7,2001:db8::7"], {"node-ip": ("192.0.2.7", "2001:db8::7")}, id="with a comma"),
+        pytest.param(["node-label: [a=b, 'c=d,e=f']"], {"node-label": ("a=b", "c=d", "e=f")}, id="a list"),
+        pytest.param(["with-node-id: true"], {"with-node-id": True}, id="a boolean"),
+        pytest.param(
+            ["with-node-id: 'false'\ndisable-apiserver-lb: 'true'"],
+            {"with-node-id": False, "disable-apiserver-lb": True},
+            id="booleans in quotes",
+        ),
+        pytest.param(["lb-server-port: 7444"], {"lb-server-port": 7444}, id="a port"),
+        pytest.param(["lb-server-port: '7444'"], {"lb-server-port": 7444}, id="a port in quotes"),
+        pytest.param(
+            ["s: https://a.test\nt: abc\nd: /data\ni: 192.0.2.7"],
+            {"server": ("https://a.test",), "token": "abc", "data-dir": "/data", "node-ip": ("192.0.2.7",)},
+            id="short forms",
+        ),
+        pytest.param(
+            ["node-name: a\ntoken: x", "node-name: b"], {"node-name": "b", "token": "x"}, id="a later part replaces"
+        ),
+        pytest.param(["node-label: [a=b]", "node-label: [c=d]"], {"node-label": ("c=d",)}, id="a later list replaces"),
+        pytest.param(
+            ["node-label: [a=b]", "node-label+: [c=d]", "node-label+: e=f"],
+            {"node-label": ("a=b", "c=d", "e=f")},
+            id="a plus appends",
+        ),
+        pytest.param(
+            ["node-label: a=b", "node-label+:", "node-label+: c=d"],
+            {"node-label": ("a=b", "c=d")},
+            id="nothing is appended",
+        ),
+        pytest.param(["node-label:", "node-label+: c=d"], {"node-label": ("c=d",)}, id="a plus after nothing"),
+        pytest.param(["node-label+: [a=b]"], {"node-label": ("a=b",)}, id="a plus alone"),
+        pytest.param(
+            ["i: 192.0.2.7\nnode-ip+: 192.0.2.8"], {"node-ip": ("192.0.2.7", "192.0.2.8")}, id="a plus in one part"
+        ),
+    ],
+)
+def test_flags_of_a_file(texts: list[str], values: dict[str, Any]) -> None:
+    assert read_agent_file(parts(*texts)).values == values
+
+
+def test_keys_that_do_not_concern_joining_are_listed_and_not_read() -> None:
+    found = read_agent_file(
+        parts("kubelet-arg: [a=b]\nserver: https://a.test", "debug: true\ntls-san: {x: 1}\nkubelet-arg+: c\nc: x")
+    )
+    assert found.values == {"server": ("https://a.test",)}
+    assert found.ignored == ("kubelet-arg", "debug", "tls-san", "c")
+    said = ignored_keys(found.ignored)
+    assert said.startswith("ignored keys that do not concern joining: kubelet-arg (Mooring's agent runs no kubelet, ")
+    assert said.endswith("); tls-san (flags of k3s server); debug, c (flags of k3s's log and program)")
+    assert ignored_keys(()) == ""
+
+
+def test_parts_with_a_secret_are_known() -> None:
+    found = read_agent_file(
+        parts("token: abc", "t: ''\nvpn-auth: x\ncluster-secret: y", "token:\nvpn-auth: []", "token+: d\ntoken: e")
+    )
+    assert found.secrets == {"0.yaml": "token", "1.yaml": "vpn-auth", "3.yaml": "token"}
+    assert dict.fromkeys(found.token_paths) == dict.fromkeys(("0.yaml", "3.yaml"))
+    assert "abc" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param(b"\xff", "0.yaml: the file is not UTF-8 text", id="no text"),
+        pytest.param(b"a: [", "0.yaml: yaml: ", id="no YAML"),
+        pytest.param(
+            b"K3S_TOKEN=not-so-secret", "0.yaml: a configuration is keys with values", id="an environment file"
+        ),
+        pytest.param(b"- not-so-secret", "0.yaml: a configuration is keys with values", id="a list"),
+        pytest.param(b"a: &a [*a]", "0.yaml: yaml: ", id="an endless alias"),
+        pytest.param(
+            b"\nnode-lable: not-so-secret",
+            '0.yaml: line 2: "node-lable": k3s has no such key, did you mean "node-label"?',
+            id="a wrong key",
+        ),
+        pytest.param(b"Node_Label: x", 'did you mean "node-label"?', id="a key in another case"),
+        pytest.param(b"flanel-iface: x", 'did you mean "flannel-iface"?', id="a wrong key of the runtime"),
+        pytest.param(b"zzzzzzzz: x", '"zzzzzzzz": k3s has no such key', id="a key like no other"),
+        pytest.param(b"token: [not-so-secret]", '0.yaml: line 1: "token": give a text', id="a list of tokens"),
+        pytest.param(b"token: 12345", '"token": give a text; put quotes around', id="a number"),
+        pytest.param(b"token: {a: not-so-secret}", '"token": give a text', id="an object"),
+        pytest.param(b"token: a\ntoken+: not-so-secret", 'line 2: "token+": give a text', id="a second token"),
+        pytest.param(
+            b"node-label: {not-so-secret: b}", '"node-label": give a text or a list of texts', id="labels as an object"
+        ),
+        pytest.param(b"node-label: [7]", '"node-label": give a text or a list of texts', id="a number in a list"),
+        pytest.param(b"with-node-id: 'yes'", '"with-node-id": give true or false', id="no boolean"),
+        pytest.param(b"with-node-id: [true]", '"with-node-id": give true or false', id="a list of booleans"),
+        pytest.param(b"lb-server-port: 70000", "70000 is not in the range", id="a port out of range"),
+        pytest.param(b"lb-server-port: '70000'", "70000 is not in the range", id="and in quotes"),
+        pytest.param(b"lb-server-port: not-so-secret", '"lb-server-port": give a whole number', id="no port"),
+        pytest.param(b"a: 1\nnode-name: 7", "0.yaml: line 1: ", id="two mistakes: the first"),
+        pytest.param(b"zzzz: 1\nnode-name: 7", '; 0.yaml: line 2: "node-name"', id="two mistakes: the second"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place_and_without_its_value(text: bytes, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_agent_file([("0.yaml", text)])
+    assert said in str(caught.value)
+    assert SECRET not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_place_of_a_mistake_is_the_part_that_gave_the_value() -> None:
+    with pytest.raises(ConfigError, match=r'^1\.yaml: line 2: "node-name": give a text'):
+        read_agent_file(parts("node-name: a", "# a comment\nnode-name: 7"))
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("--kubelet-arg", "--kubelet-arg belongs to k3s's runtime, and Mooring's agent runs none"),
+        ("--debug", "--debug belongs to k3s's log"),
+        ("-l", "-l belongs to k3s's log"),
+        ("--cluster-secret", "--cluster-secret has been replaced by --token"),
+        ("--tls-san", "--tls-san belongs to k3s server"),
+    ],
+    ids=lambda value: value.split()[0],
+)
+def test_a_flag_that_is_not_taken(flag: str, said: str) -> None:
+    assert refused_flag(flag).startswith(said)
+    assert refused_flag("--zzz") == ""
+
+
+def test_the_tables_are_apart_and_the_taken_flags_are_those_of_the_command() -> None:
+    tables = (frozenset(TAKEN), OF_RUNTIME, OF_LOG, OTHERS_OF_AGENT, OF_SERVER)
+    assert sum(map(len, tables)) == len(frozenset().union(*tables))
+    assert frozenset().union(*tables) >= SECRET_KEYS
+    options = {name for parameter in agent.params for name in parameter.opts}
+    assert {f"--{name}" for name in TAKEN} | {f"-{short}" for short in SHORT_FORMS} <= options
+    refused = {name for name in options if refused_flag(name)}
+    assert refused == {"-v"}, "k3s's -v takes a level"
