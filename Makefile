@@ -1,8 +1,10 @@
 # Commands of the project. Everything runs in .venv, from the locked requirements; nothing is installed outside it.
 .DEFAULT_GOAL := help
-# the first Python in PATH that is new enough; make PYTHON=… chooses another
-PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 python3; do "$$python" -c \
+# the first Python in PATH that is new enough; make PYTHON=… chooses another. A variable of the environment does not: others use that name
+ifeq ($(findstring command,$(origin PYTHON)),)
+PYTHON = $(shell for python in python3.11 python3.12 python3.13 python3.14 python3; do "$$python" -c \
 	'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
+endif
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
@@ -10,21 +12,24 @@ DATA   ?= data
 # the suite starts hundreds of interpreters, and without byte code each would compile Mooring again
 unexport PYTHONDONTWRITEBYTECODE
 # in continuous integration the order of tests is the same in each run, so that a failure comes from the change
-ORDER := $(if $(CI),--randomly-seed=1,)
+ORDER := $(if $(filter-out 0 false,$(CI)),--randomly-seed=1,)
 # tracing takes a third longer, so that it is left to continuous integration and to `make coverage`
-GATE := $(if $(CI),--cov --cov-branch --cov-report= --pure-coverage,)
+GATE := $(if $(filter-out 0 false,$(CI)),--cov --cov-branch --cov-report= --pure-coverage,)
 
 .PHONY: help setup demo test test-all test-changed steady replay coverage check bench up lock format clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
-ifneq ($(shell cat $(STAMP) 2>/dev/null; test -x $(BIN)/python || echo gone),$(CURDIR)/$(VENV))
+VERSION := import sys; print("%d.%d" % sys.version_info[:2])
+ifneq ($(shell cat $(STAMP) 2>/dev/null),$(if $(filter /%,$(VENV)),,$(CURDIR)/)$(VENV) $(shell \
+	$(if $(findstring command,$(origin PYTHON)),"$(PYTHON)",$(BIN)/python) -c '$(VERSION)' 2>/dev/null))
 .PHONY: $(STAMP) # no environment yet, an unfinished one, or one of another folder or Python
 endif
 $(STAMP): requirements/dev.lock pyproject.toml
-	@python="$(PYTHON)"; command -v "$${python:=none}" >/dev/null || { echo "error: no Python 3.11 or newer in PATH: install it \
-	(Debian, Ubuntu: apt install python3 python3-venv), or name one: make PYTHON=/path/to/python3" >&2; exit 1; }; \
+	@python="$(PYTHON)"; if [ -z "$$python" ]; then echo "error: no Python 3.11 or newer in PATH: install it \
+	(Debian, Ubuntu: apt install python3 python3-venv), or name one: make PYTHON=/path/to/python3" >&2; exit 1; fi; \
+	"$$python" -c '$(VERSION)' >/dev/null 2>&1 || { echo "error: $$python is not a Python that runs: make PYTHON=/path/to/python3" >&2; exit 1; }; \
 	"$$python" tests/environment.py $(VENV)
 
 setup: $(STAMP) ## make .venv with all requirements
@@ -56,13 +61,13 @@ coverage: setup ## run the whole suite, and print the coverage of every room
 check: setup ## check lint, format, types, layers and purity, generated pages, citations
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/python -m mypy
+	$(BIN)/python -c 'import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())'
 	$(BIN)/python -m tests.generated --check
 	$(BIN)/python -m tests.citations
 	$(BIN)/python -m tests.locks --closed
 
-format: setup
+format: setup ## format the tree, and mend what ruff can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -73,4 +78,4 @@ lock: setup ## renew requirements/*.lock for every Python; ARGS=--check lists wh
 	$(BIN)/python -m tests.locks $(ARGS)
 
 clean: ## remove the files that the targets made (not ./data)
-	rm -rf $(VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-newest-pip .keystone .bench .replay .coverage .coverage.* .*_cache .hypothesis

@@ -3,8 +3,9 @@
 Contract:
 * A lock is complete, so that nothing is resolved: `--no-deps --require-hashes`, and `pip check` proves it. Settings of pip that
   would change what is installed, or where, do not count; those about the network do.
-* The stamp FOLDER/.ready is written last, with the path of the environment. Without it, or in a clone that was moved, the
-  environment is made again from the start; with it, the libraries of a changed lock are installed into it.
+* The stamp FOLDER/.ready is written last, with the path of the environment and the version of its Python. Without it, in a clone
+  that was moved and for another Python, the environment is made again from the start; with it, the libraries of a changed lock are
+  installed into it.
 * A terminal shows progress. An error is one line on stderr that says what to do, with exit code 1; the output of pip stays in
   FOLDER/install.log.
 * Only the standard library is imported, and any Python from 3.8 on can say that it is too old.
@@ -12,6 +13,7 @@ Contract:
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -24,19 +26,25 @@ TREE = Path(__file__).resolve().parents[1]
 LOCK = TREE / "requirements" / "dev.lock"
 OLDEST = (3, 11)
 STAMP = ".ready"
-REDIRECTING = (
-    "PIP_TARGET",
-    "PIP_PREFIX",
-    "PIP_ROOT",
-    "PIP_USER",
-    "PIP_CONSTRAINT",
-    "PYTHONHOME",
-    "PYTHONPATH",
-    "PYTHONUSERBASE",
+NETWORK = (
+    "cache-dir",
+    "cert",
+    "client-cert",
+    "extra-index-url",
+    "find-links",
+    "index-url",
+    "keyring-provider",
+    "no-cache-dir",
+    "no-index",
+    "proxy",
+    "retries",
+    "timeout",
+    "trusted-host",
 )
-"""Variables that change what pip installs, or where."""
-OVERRIDES = {"PIP_USER": "0", "PIP_CONSTRAINT": os.devnull, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
-"""These take precedence over the configuration files of pip."""
+"""Settings of pip that count here, from its files or from the environment. Others change what is installed, or where."""
+FOREIGN = ("PYTHONHOME", "PYTHONPATH", "PYTHONUSERBASE")
+SPACE = 600 << 20
+"""Bytes that an environment takes, with what is unpacked meanwhile."""
 PIN = re.compile(r"^[A-Za-z0-9][^ =]*==", re.MULTILINE)
 CAUSES = (
     (
@@ -84,13 +92,30 @@ def cause(output: str, folder: Path) -> str:
     return line
 
 
-def environment(given: Mapping[str, str]) -> dict[str, str]:
+def settings(listed: str) -> dict[str, str]:
+    """Return the variables for what `pip config list` printed, of NETWORK alone. What is listed last counts."""
+    found = {}
+    for line in listed.splitlines():
+        name, _, value = line.partition("=")
+        key = name.rpartition(".")[2]
+        if key in NETWORK:
+            found[f"PIP_{key.upper().replace('-', '_')}"] = str(ast.literal_eval(value))
+    return found
+
+
+def environment(given: Mapping[str, str], network: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of the commands."""
-    return {**{name: value for name, value in given.items() if name not in REDIRECTING}, **OVERRIDES}
+    kept = {name: value for name, value in given.items() if name not in FOREIGN and not name.startswith("PIP_")}
+    return {**kept, **network, "PIP_CONFIG_FILE": os.devnull, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
 
 
-def run(folder: Path, *arguments: str | Path, on_line: Callable[[str], None] = lambda line: None) -> None:
-    """Run a command and keep its output in the log. Raises FailedError."""
+def run(
+    folder: Path,
+    *arguments: str | Path,
+    variables: Mapping[str, str] = os.environ,
+    on_line: Callable[[str], None] = lambda line: None,
+) -> str:
+    """Run a command, and keep its output in the log if it fails. Return the output. Raises FailedError."""
     lines = []
     try:
         process = subprocess.Popen(
@@ -100,7 +125,7 @@ def run(folder: Path, *arguments: str | Path, on_line: Callable[[str], None] = l
             stderr=subprocess.STDOUT,
             universal_newlines=True,
             errors="replace",
-            env=environment(os.environ),
+            env=variables,
             cwd=TREE,
         )
     except OSError as error:
@@ -119,6 +144,7 @@ def run(folder: Path, *arguments: str | Path, on_line: Callable[[str], None] = l
         except OSError:
             raise FailedError(reason) from None
         raise FailedError(f"{reason} (all output: {folder / 'install.log'})")
+    return output
 
 
 def make(folder: Path) -> None:
@@ -126,10 +152,14 @@ def make(folder: Path) -> None:
     try:
         if folder.is_symlink() or folder.is_file():
             raise FailedError(f"{folder} is not a folder: remove it")
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            shutil.rmtree(folder)
         folder.mkdir(parents=True)
+        left = shutil.disk_usage(folder).free
     except OSError as error:
-        raise FailedError(f"{folder} cannot be made: {error.strerror}") from None
+        raise FailedError(f"{folder} cannot be made again: {error.strerror}") from None
+    if left < SPACE:
+        raise FailedError(f"{left >> 20} MB are left for {folder}, and {SPACE >> 20} MB are needed: make room")
     version = ".".join(map(str, sys.version_info[:2]))
     for module in ("venv", "ensurepip"):
         try:
@@ -138,7 +168,17 @@ def make(folder: Path) -> None:
             raise FailedError(
                 f"Python {version} has no module {module}: install it (Debian, Ubuntu: apt install python{version}-venv)"
             ) from None
-    run(folder, sys.executable, "-m", "venv", "--clear", folder)
+    run(folder, interpreter(), "-m", "venv", folder)
+
+
+def interpreter() -> Path:
+    """Return the Python that is installed on this machine: one of a virtual environment may be in the folder that is made again."""
+    if sys.prefix == sys.base_prefix:
+        return Path(sys.executable)
+    names = ("python{}.{}".format(*sys.version_info), "python3")
+    return next(
+        (path for path in (Path(sys.base_prefix, "bin", name) for name in names) if path.exists()), Path(sys.executable)
+    )
 
 
 class Progress:
@@ -169,18 +209,23 @@ class Progress:
             self.show("")
 
 
+def stamp(folder: Path) -> str:
+    """Return what the stamp of a finished environment says: its folder, and the version of its Python."""
+    return "{} {}.{}\n".format(folder, *sys.version_info)
+
+
 def is_finished(folder: Path) -> bool:
-    """Return whether an earlier run finished this environment, here."""
+    """Return whether an earlier run finished this environment, here and with this Python."""
     try:
-        return (folder / STAMP).read_text(encoding="utf-8") == f"{folder}\n" and (folder / "bin" / "python").exists()
+        written = (folder / STAMP).read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return False
+    return written == stamp(folder) and (folder / "bin" / "python").exists()
 
 
 def install(folder: Path) -> None:
     """Install the lock and the tree. Raises FailedError."""
-    lock = LOCK.read_text(encoding="utf-8")
-    total = len(PIN.findall(lock))
+    total = len(PIN.findall(LOCK.read_text(encoding="utf-8")))
     version = ".".join(map(str, sys.version_info[:3]))
     sys.stdout.write(f"Installing {total} libraries into {folder.name}, with Python {version}: once, about a minute\n")
     sys.stdout.flush()
@@ -189,19 +234,22 @@ def install(folder: Path) -> None:
     else:
         make(folder)
     pip = (folder / "bin" / "python", "-m", "pip")
+    own = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+    variables = environment(os.environ, settings(run(folder, *pip, "config", "list", variables=own)))
     wanted = os.environ.get("MOORING_SETUP_PIP", "")
     if wanted:
-        run(folder, *pip, "install", "--upgrade", wanted)
+        run(folder, *pip, "install", "--upgrade", wanted, variables=variables)
     progress = Progress(total)
     try:
-        run(folder, *pip, "install", "--no-deps", "--require-hashes", "-r", LOCK, on_line=progress.note)
-        run(folder, *pip, "install", "--no-deps", "--no-build-isolation", "--editable", TREE)
-        run(folder, *pip, "check")
+        lock = ("--no-deps", "--require-hashes", "-r", LOCK)
+        run(folder, *pip, "install", *lock, variables=variables, on_line=progress.note)
+        run(folder, *pip, "install", "--no-deps", "--no-build-isolation", "--editable", TREE, variables=variables)
+        run(folder, *pip, "check", variables=variables)
     finally:
         progress.end()
-    stamp = folder / f"{STAMP}.new"
-    stamp.write_text(f"{folder}\n", encoding="utf-8")
-    stamp.replace(folder / STAMP)
+    new = folder / f"{STAMP}.new"
+    new.write_text(stamp(folder), encoding="utf-8", errors="surrogateescape")
+    new.replace(folder / STAMP)
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.environment import cause
+from tests.environment import cause, settings
 
 ROOT = Path(__file__).parents[1]
 BACKEND = """
@@ -128,6 +128,7 @@ def test_settings_of_pip_do_not_change_what_is_installed_or_where(tree: Tree, tm
     (tmp_path / "constraints.txt").write_text("library==2\n")
     (tmp_path / "pip.conf").write_text(
         f"[global]\nconstraint = {tmp_path}/constraints.txt\nuser = true\nrequire-virtualenv = true\n"
+        f"[install]\nprefix = {tmp_path}/elsewhere\nrequire-hashes = true\ndry-run = true\n"
     )
     done = subprocess.run(
         ["sh", "-c", f'umask 077; make setup "{tree.python}"'],
@@ -136,6 +137,8 @@ def test_settings_of_pip_do_not_change_what_is_installed_or_where(tree: Tree, tm
             **tree.variables,
             "PIP_CONFIG_FILE": str(tmp_path / "pip.conf"),
             "PIP_USER": "1",
+            "PIP_REQUIRE_HASHES": "1",
+            "PIP_DRY_RUN": "1",
             "PIP_REQUIRE_VIRTUALENV": "1",
             "PIP_TARGET": str(tmp_path / "elsewhere"),
             "PYTHONPATH": str(tmp_path),
@@ -167,7 +170,24 @@ def test_an_environment_of_a_clone_that_was_moved_is_made_again(tree: Tree, tmp_
     tree.folder = moved
     done = tree.make(tree.python)
     assert done.stdout.startswith("Installing")
-    assert (moved / ".venv/.ready").read_text() == f"{moved}/.venv\n"
+    assert (moved / ".venv/.ready").read_text().startswith(f"{moved}/.venv 3.")
+
+
+def test_an_environment_that_is_activated_is_made_again_by_the_python_of_the_machine(tree: Tree) -> None:
+    assert tree.make(tree.python).returncode == 0
+    (tree.folder / ".venv/.ready").unlink()
+    activated = tree.folder / ".venv/bin"
+    done = tree.make(PATH=f"{activated}:{os.environ['PATH']}", VIRTUAL_ENV=str(activated.parent))
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    assert tree.is_installed()
+
+
+def test_a_stamp_of_other_bytes_or_of_another_python_is_none(tree: Tree) -> None:
+    assert tree.make(tree.python).returncode == 0
+    ready = tree.folder / ".venv/.ready"
+    for written in (b"\xff\xfe", ready.read_bytes().replace(b" 3.", b" 2.")):
+        ready.write_bytes(written)
+        assert tree.make(tree.python).stdout.startswith("Installing")
 
 
 def test_a_library_with_another_hash_is_refused(tree: Tree) -> None:
@@ -202,7 +222,7 @@ def programs(tmp_path: Path) -> Path:
     """Return a folder with the programs that make needs, and no Python."""
     folder = tmp_path / "programs"
     folder.mkdir()
-    for name in ("sh", "make", "cat", "test", "echo", "touch"):
+    for name in ("sh", "make", "cat", "test", "echo", "touch", "env"):
         if found := shutil.which(name):
             (folder / name).symlink_to(found)
     return folder
@@ -244,8 +264,29 @@ def test_no_python_that_is_new_enough_is_one_line(tree: Tree, programs: Path, py
     )
 
 
-def test_a_python_that_does_not_exist_is_one_line(tree: Tree) -> None:
-    assert error(tree.make("PYTHON=/nowhere/python3")).startswith("error: no Python 3.11 or newer")
+@pytest.mark.parametrize("python", ["/nowhere/python3", "/bin", "/usr/bin/false"])
+def test_a_python_that_does_not_run_is_one_line(tree: Tree, python: str) -> None:
+    assert error(tree.make(f"PYTHON={python}")) == (
+        f"error: {python} is not a Python that runs: make PYTHON=/path/to/python3"
+    )
+
+
+def test_a_variable_of_the_environment_that_others_use_is_not_meant(tree: Tree, programs: Path) -> None:
+    stub(programs, "python3.12", new=True)
+    assert tree.make(PATH=str(programs), PYTHON="/usr/bin/false").stdout == "python3.12 runs tests/environment.py\n"
+
+
+@pytest.mark.parametrize(
+    ("listed", "variables"),
+    [
+        ("global.index-url='http://a/'\n:env:.index-url='http://b/'\n", {"PIP_INDEX_URL": "http://b/"}),
+        ("global.find-links='/a\\n/b'\n", {"PIP_FIND_LINKS": "/a\n/b"}),
+        ("install.target='/elsewhere'\nglobal.constraint='c'\nnonsense\n", {}),
+    ],
+    ids=["the environment counts", "several places", "what changes the result does not count"],
+)
+def test_only_settings_of_the_network_count(listed: str, variables: dict[str, str]) -> None:
+    assert settings(listed) == variables
 
 
 @pytest.mark.parametrize(
