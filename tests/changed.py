@@ -21,17 +21,26 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = Path("src/mooring")
+SESSION = frozenset(
+    Path("tests", f"{name}.py")
+    for name in ("conftest", "budgets", "leftovers", "longestfirst", "purecoverage", "replay", "report", "secondtries")
+)
+"""Plugins of every session, which no test imports."""
 
 
 def changed_files() -> set[Path]:
-    """Return the files that differ from HEAD, below the root."""
-    commands = (("diff", "--name-only", "HEAD"), ("ls-files", "--others", "--exclude-standard"))
+    """Return the files that differ from HEAD, below the root; both names of one that was renamed."""
+    commands = (
+        ("diff", "--name-only", "--no-renames", "-z", "HEAD"),
+        ("ls-files", "--others", "--exclude-standard", "-z"),
+    )
     return {
-        Path(line)
+        Path(name)
         for command in commands
-        for line in subprocess.run(
+        for name in subprocess.run(
             ["git", *command], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout.splitlines()
+        ).stdout.split("\0")
+        if name
     }
 
 
@@ -78,7 +87,9 @@ def affected(changed: Iterable[Path], tests: dict[Path, set[str]], graph: grimp.
             wanted |= {test for test in tests if test.parts[:2] == ("tests", room_of(module))}
         elif path.suffix == ".py" and path.parts[0] == "tests":
             modules.add(module_of(path))
-            wanted.add(path)
+            wanted |= {path, path.with_name(f"test_{path.name}")}
+            if path in SESSION:
+                wanted |= {test for test in tests if len(test.parts) == 2}
         else:
             wanted |= {test for test in tests if len(test.parts) == 2}
     found = {test for test in tests if tests[test] & modules}
@@ -90,25 +101,36 @@ def affected(changed: Iterable[Path], tests: dict[Path, set[str]], graph: grimp.
 
 
 def main() -> int:
-    changed = changed_files()
-    tests = {
-        path.relative_to(ROOT): imports(path.read_text())
-        for path in sorted((ROOT / "tests").rglob("*.py"))
-        if "examples" not in path.parts[-2:-1]
-    }
+    try:
+        changed = changed_files()
+        tests = {
+            path.relative_to(ROOT): imports(path.read_text())
+            for path in sorted((ROOT / "tests").rglob("*.py"))
+            if "examples" not in path.parts[-2:-1]
+        }
+    except FileNotFoundError:
+        sys.stderr.write("error: git is not installed, and says what changed: run make test\n")
+        return 2
+    except subprocess.CalledProcessError as error:
+        sys.stderr.write(f"error: git does not say what changed: {error.stderr.strip().splitlines()[0]}\n")
+        return 2
+    except SyntaxError as error:
+        sys.stderr.write(
+            f"error: {error.msg} in line {error.lineno} of a file of tests: {(error.text or '').strip()}\n"
+        )
+        return 2
     files = affected(changed, tests, grimp.build_graph("mooring"))
     own = sorted(str(path) for path in files & changed)
     others = sorted(str(path) for path in files - changed)
     sys.stdout.write(f"{len(changed)} changed files, {len(files)} files of tests\n")
     sys.stdout.flush()
-    if not files:
-        return 0
-    flags = ["-n", "auto", "--dist", "worksteal", *sys.argv[1:]]
-    code = pytest.main([*flags, *own]) if own else 0
-    if others:
-        command = [sys.executable, "-m", "pytest", *flags, "-m", "not scenario", *others]
-        code = code or subprocess.run(command, cwd=ROOT, check=False).returncode
-    return int(code)
+    flags = [sys.executable, "-m", "pytest", "-n", "auto", "--dist", "worksteal", *sys.argv[1:]]
+    codes = [
+        subprocess.run([*flags, *selection], cwd=ROOT, check=False).returncode
+        for selection in ([*own] if own else None, ["-m", "not scenario", *others] if others else None)
+        if selection is not None
+    ]
+    return max((code for code in codes if code != pytest.ExitCode.NO_TESTS_COLLECTED), default=0)
 
 
 if __name__ == "__main__":

@@ -20,10 +20,11 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
@@ -70,13 +71,31 @@ LOCKS = (
 
 
 def pins(lock: str) -> list[Requirement]:
-    """Return the requirements of a lock. Raises ValueError for a line that is not one."""
-    lines = lock.replace("\\\n", " ").splitlines()
-    return [Requirement(line.split("--hash")[0].strip()) for line in lines if line.strip() and line.strip()[0] != "#"]
+    """Return the requirements of a lock. Raises ValueError that names a line which is not one, or has no hash."""
+    found = []
+    for line in lock.replace("\\\n", " ").splitlines():
+        text, mark, _ = line.partition("--hash=sha256:")
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            pin = Requirement(text.strip())
+        except InvalidRequirement:
+            raise ValueError(f"not a library with a version: {' '.join(line.split())[:100]}") from None
+        if not str(pin.specifier).startswith("=="):
+            raise ValueError(f"no version of {pin.name}")
+        if not mark:
+            raise ValueError(f"no hash of {pin.name}")
+        found.append(pin)
+    return found
 
 
-def installed(lock: str, python: str) -> dict[str, str]:
-    """Return the libraries that a Python on Linux installs from a lock, with their versions."""
+def resolved(text: str) -> list[Requirement]:
+    """Return the requirements of a resolution, which has no hashes."""
+    return [Requirement(line) for line in text.splitlines() if line.strip() and not line.startswith("#")]
+
+
+def installed(found: Iterable[Requirement], python: str) -> dict[str, str]:
+    """Return the libraries that a Python on Linux installs, with their versions. Raises ValueError for one that is there twice."""
     environment = {
         "implementation_name": "cpython",
         "implementation_version": f"{python}.0",
@@ -89,17 +108,20 @@ def installed(lock: str, python: str) -> dict[str, str]:
         "sys_platform": "linux",
         "extra": "",
     }
-    return {
-        canonicalize_name(pin.name): str(pin.specifier).removeprefix("==")
-        for pin in pins(lock)
-        if pin.marker is None or pin.marker.evaluate(environment)
-    }
+    versions: dict[str, str] = {}
+    for pin in found:
+        if pin.marker is None or pin.marker.evaluate(environment):
+            name = canonicalize_name(pin.name)
+            if name in versions:
+                raise ValueError(f"{name} is there twice")
+            versions[name] = str(pin.specifier).removeprefix("==")
+    return versions
 
 
-def written(declared: list[str], resolved: dict[str, dict[str, str]]) -> str:
-    """Return the text of a closure. `resolved`: libraries and versions by Python."""
-    common = set.intersection(*(set(libraries.items()) for libraries in resolved.values()))
-    own = {python: sorted(set(libraries.items()) - common) for python, libraries in resolved.items()}
+def written(declared: list[str], closed: dict[str, dict[str, str]]) -> str:
+    """Return the text of a closure. `closed`: libraries and versions by Python."""
+    common = set.intersection(*(set(libraries.items()) for libraries in closed.values()))
+    own = {python: sorted(set(libraries.items()) - common) for python, libraries in closed.items()}
     libraries = {EVERY: sorted(common), **{python: pairs for python, pairs in own.items() if pairs}}
     document = {"requirements": declared, "libraries": {key: dict(pairs) for key, pairs in libraries.items()}}
     return json.dumps(document, indent=1) + "\n"
@@ -118,7 +140,7 @@ def faults(name: str, lock: str, closure: str, declared: list[str]) -> list[str]
     ]
     for python in PYTHONS:
         wanted = document["libraries"][EVERY] | document["libraries"].get(python, {})
-        there = installed(lock, python)
+        there = installed(pins(lock), python)
         lines += [
             f"requirements/{name}.lock: Python {python} installs {library} {there.get(library, 'not at all')}, "
             f"and needs {wanted.get(library, 'none')}"
@@ -130,11 +152,14 @@ def faults(name: str, lock: str, closure: str, declared: list[str]) -> list[str]
 
 def check_closed() -> int:
     """Compare each lock with its closure. Return the exit code."""
-    lines = [
-        line
-        for lock in LOCKS
-        for line in faults(lock.name, lock.path.read_text(), lock.closure.read_text(), lock.declared())
-    ]
+    lines: list[str] = []
+    for lock in LOCKS:
+        try:
+            lines += faults(lock.name, lock.path.read_text(), lock.closure.read_text(), lock.declared())
+        except OSError as error:
+            lines.append(f"requirements/{Path(error.filename).name}: {error.strerror}")
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            lines.append(f"requirements/{lock.name}.lock or its closure cannot be read: {error}")
     for line in lines:
         sys.stderr.write(f"{line}\n")
     if lines:
@@ -185,15 +210,15 @@ class Resolver:
         """Return the closure of a lock: what the resolver takes for each Python when it may take only what is locked."""
         constraints = self.folder / "constraints.txt"
         constraints.write_text("".join(f"{pin.name}{pin.specifier}{marker(pin)}\n" for pin in pins(text)))
-        resolved = {}
+        closed = {}
         for python in PYTHONS:
             output = self.folder / f"{lock.name}-{python}.txt"
             found = self.resolve(
                 lock.declared(), output, "--constraint", str(constraints), "--python-version", python,
                 "--python-platform", "x86_64-unknown-linux-gnu",
             )  # fmt: skip
-            resolved[python] = installed(found, python)
-        return written(lock.declared(), resolved)
+            closed[python] = installed(resolved(found), python)
+        return written(lock.declared(), closed)
 
     def audit(self, lock: Lock) -> list[str]:
         """Return a line for each known vulnerability of a lock, or one that says why the list cannot be read."""

@@ -47,6 +47,8 @@ TESTS = {
         pytest.param("tests/support/ports.py", {"tests/client/test_peer.py"}, id="support that support imports"),
         pytest.param("tests/server/test_pipeline.py", {"tests/server/test_pipeline.py"}, id="a test"),
         pytest.param("docs/operate.md", {"tests/test_docs.py"}, id="a page"),
+        pytest.param("tests/conftest.py", {"tests/test_docs.py"}, id="a plugin of the session"),
+        pytest.param("tests/docs.py", {"tests/test_docs.py"}, id="a module with a test of its name"),
         pytest.param("tests/server/test_gone.py", set[str](), id="a test that was deleted"),
     ],
 )

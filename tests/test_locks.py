@@ -86,7 +86,7 @@ def test_what_a_lock_lacks_is_named(lock: str, declared: list[str], line: str) -
 
 def test_a_lock_is_read_with_markers_extras_and_comments() -> None:
     assert [pin.name for pin in pins(LOCK)] == ["anyio", "click", "colorama", "Typing_Extensions"]
-    assert installed(LOCK, "3.13") == {"click": "8.5", "typing-extensions": "4.16"}
+    assert installed(pins(LOCK), "3.13") == {"click": "8.5", "typing-extensions": "4.16"}
 
 
 def test_a_closure_says_once_what_every_python_installs() -> None:
@@ -94,8 +94,30 @@ def test_a_closure_says_once_what_every_python_installs() -> None:
     assert written(DECLARED, RESOLVED).count('"click"') == 1
 
 
+def hashed(*lines: str) -> str:
+    return "".join(f"{line} \\\n    --hash=sha256:00\n" for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("lock", "problem"),
+    [
+        pytest.param(
+            LOCK.replace("click[extra, other]==8.5 \\\n", ""), "not a library with a version: --hash", id="a line lost"
+        ),
+        pytest.param("a==1\n", "no hash of a", id="no hash"),
+        pytest.param(hashed("a>=1"), "no version of a", id="no version"),
+        pytest.param("--index-url x\n", "not a library with a version: --index-url x", id="an index"),
+        pytest.param("<<<<<<< HEAD\n", "not a library with a version: <<<<<<< HEAD", id="a conflict"),
+        pytest.param(hashed("a==1", "A==2"), "a is there twice", id="twice"),
+    ],
+)
+def test_a_lock_that_cannot_be_installed_is_refused(lock: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(problem)):
+        installed(pins(lock), "3.11")
+
+
 def test_a_renewal_lists_what_it_changes() -> None:
-    assert changes("a==1\nb==1\n", "b==2\nc==3 ; python_version > '3'\n") == [
+    assert changes(hashed("a==1", "b==1"), hashed("b==2", "c==3 ; python_version > '3'")) == [
         "a: 1 -> gone",
         "b: 1 -> 2",
         "c: new -> 3",

@@ -42,6 +42,14 @@ ALLOWED = {
 def sleeps(text: str) -> list[tuple[str, int]]:
     """Return the function and line of each sleep that is neither repeated in a loop nor a turn of the event loop."""
     found: list[tuple[str, int]] = []
+    tree = ast.parse(text)
+    names = {"sleep"} | {
+        alias.asname
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name == "sleep" and alias.asname
+    }
 
     def visit(node: ast.AST, function: str, *, in_loop: bool) -> None:
         match node:
@@ -53,14 +61,17 @@ def sleeps(text: str) -> list[tuple[str, int]]:
                 function, in_loop = "", False
             case ast.While() | ast.For() | ast.AsyncFor():
                 in_loop = True
-            case ast.Call(func=ast.Attribute(attr="sleep") | ast.Name(id="sleep"), args=[argument]):
-                is_turn = isinstance(argument, ast.Constant) and argument.value == 0
+            case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name), args=args, keywords=keywords) if (
+                name in names
+            ):
+                given = [*args, *(keyword.value for keyword in keywords)]
+                is_turn = len(given) == 1 and isinstance(given[0], ast.Constant) and given[0].value == 0
                 if not in_loop and not is_turn:
                     found.append((function, node.lineno))
         for child in ast.iter_child_nodes(node):
             visit(child, function, in_loop=in_loop)
 
-    visit(ast.parse(text), "", in_loop=False)
+    visit(tree, "", in_loop=False)
     return found
 
 
@@ -78,6 +89,8 @@ def test_no_test_sleeps_to_wait_for_something() -> None:
     ("text", "lines"),
     [
         pytest.param("async def test():\n    await asyncio.sleep(0.05)", [2], id="a fixed time"),
+        pytest.param("def test():\n    time.sleep(secs=1)", [2], id="by keyword"),
+        pytest.param("from time import sleep as pause\ndef test():\n    pause(1)", [3], id="by another name"),
         pytest.param("def test():\n    def inner():\n        time.sleep(1)", [3], id="in a function of a test"),
         pytest.param("def test():\n    while not done():\n        time.sleep(0.01)", [], id="looking again"),
         pytest.param("async def test():\n    await asyncio.sleep(0)", [], id="a turn of the loop"),
