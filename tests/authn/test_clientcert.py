@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from unittest.mock import ANY
 
@@ -21,9 +22,9 @@ from mooring.authn.credentials import Credentials, PeerMemo
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.authn.x509.authenticator import ClientCertificateAuthenticator
 from mooring.authn.x509.reasons import NO_COMMON_NAME
-from mooring.identity import AUTHENTICATED, CREDENTIAL_ID, UserInfo
+from mooring.identity import AUTHENTICATED, CREDENTIAL_ID, NODE_NAME, UserInfo
 from mooring.pki.keys import generate_key
-from mooring.pki.x509 import profiles
+from mooring.pki.x509 import names, profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca
 from mooring.pki.x509.verify import ClientTrust, VerifiedPeer
 from mooring.secret import Secret
@@ -65,6 +66,26 @@ def test_the_common_name_is_the_user_and_the_organizations_are_the_groups() -> N
     _, authenticator = trusting()
     extra = {CREDENTIAL_ID: (f"X509SHA256={hashlib.sha256(der).hexdigest()}",)}
     assert judged(authenticator, Credentials((der,))) == Accepted(UserInfo("jane", "", ("dev", "ops"), extra))
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "machine"),
+    [
+        pytest.param("system:k3s-controller", "system:node:n1", ("n1",), id="a user that all machines share"),
+        pytest.param("system:node:n1", "", None, id="a node itself"),
+        pytest.param("jane", "", None, id="a person"),
+    ],
+)
+def test_a_certificate_that_is_bound_to_a_machine_names_it(
+    name: str, unit: str, machine: tuple[str, ...] | None
+) -> None:
+    template = profiles.client(KEY.public_key(), NOW, name, (), DAY)
+    subject = names.subject(name, unit=unit) if unit else template.subject
+    der = CA.sign(replace(template, subject=subject), NOW, 3).public_bytes(Encoding.DER)
+    authenticator = ClientCertificateAuthenticator(ClientTrust([CA.certificate]), checks=())
+    verdict = judged(authenticator, Credentials((der,)))
+    assert isinstance(verdict, Accepted)
+    assert verdict.user.extra.get(NODE_NAME) == machine
 
 
 def test_no_certificate_is_not_mine() -> None:
