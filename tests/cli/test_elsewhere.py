@@ -49,11 +49,11 @@ def warning(peer: KubernetesPeer) -> str:
         (("--node", "n1"), "node-n1", "It may create a deleted Node again."),
     ],
 )
-def test_an_entry_is_recorded_and_nothing_is_promised(
+def test_with_force_an_entry_is_recorded_and_nothing_is_promised(
     peer: KubernetesPeer, command: CommandLine, flags: tuple[str, str], name: str, hint: str
 ) -> None:
     peer.define(DENYLIST)
-    done = command("certs", "revoke", *flags)
+    done = command("certs", "revoke", "--force", *flags)
     assert (done.code, done.out) == (0, f"{ENTRY}/{name} recorded\n")
     assert done.err.startswith(f"{warning(peer)}.\n")
     assert hint in done.err
@@ -62,20 +62,66 @@ def test_an_entry_is_recorded_and_nothing_is_promised(
     assert (DENYLIST, "", name) in peer.objects
 
 
+@pytest.mark.parametrize("flags", [("--serial", "1f"), ("--key", f"sha256:{KEY}"), ("--node", "n1")])
+def test_what_the_server_does_not_honour_is_refused_without_force(
+    peer: KubernetesPeer, command: CommandLine, flags: tuple[str, str]
+) -> None:
+    peer.define(DENYLIST)
+    done = command("certs", "revoke", *flags)
+    assert done.code != 0
+    assert done.err == (
+        f"Error: {warning(peer).removeprefix('warning: ')}. Nothing is revoked there. Only mooring controllers reads entries, for "
+        "the requests that it approves and signs; add --force to record one for it\n"
+    )
+    assert [method for method, _ in peer.requests if method != "GET"] == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (("--max-joins", "1"), "--max-joins"),
+        (("--node-name", "n1"), "--node-name"),
+        (("--allow-cidr", "10.0.0.0/8"), "--allow-cidr"),
+        (
+            ("--max-joins", "2", "--node-name", "n*", "--allow-cidr", "10.0.0.0/8"),
+            "--max-joins, --allow-cidr and --node-name",
+        ),
+    ],
+)
+@pytest.mark.parametrize("mode", [(), ("--dry-run",)], ids=["created", "dry run"])
+def test_limits_of_a_token_that_the_server_does_not_enforce_are_not_promised(
+    peer: KubernetesPeer, command: CommandLine, flags: tuple[str, ...], named: str, mode: tuple[str, ...]
+) -> None:
+    done = command("token", "create", "abcdef.0123456789abcdef", *flags, *mode)
+    assert (done.code, done.out) == (0, "abcdef.0123456789abcdef\n")
+    assert "Token abcdef lets in any number of machines under any name, from any network, until " in done.err
+    assert (
+        f"Warning: {peer.url} is Kubernetes {VERSION}, not Mooring, and does not enforce {named}: it accepts the token from every "
+        "address, for everything that its groups may do."
+    ) in done.err
+    assert ("Requests of a token with networks wait there for a person" in done.err) == ("--allow-cidr" in flags)
+    assert (("secrets", "kube-system", "bootstrap-token-abcdef") in peer.objects) == (not mode)
+
+
+def test_a_token_without_limits_comes_without_a_warning(peer: KubernetesPeer, command: CommandLine) -> None:
+    assert "Warning" not in command("token", "create", "abcdef.0123456789abcdef").err
+    assert [path for _, path in peer.requests if path.startswith("/version")] == []
+
+
 @pytest.mark.parametrize("form", ["name", "json", "yaml"])
 def test_every_form_of_output_comes_with_the_warning(peer: KubernetesPeer, command: CommandLine, form: str) -> None:
     peer.define(DENYLIST)
-    assert command("certs", "revoke", "--serial", "1f", "-o", form).err == f"{warning(peer)}.\n"
+    assert command("certs", "revoke", "--force", "--serial", "1f", "-o", form).err == f"{warning(peer)}.\n"
 
 
 def test_the_entry_of_a_node_has_the_moment_of_each_write(peer: KubernetesPeer, command: CommandLine) -> None:
     """kube-apiserver sets none, and an entry without one would keep the machine out."""
     peer.define(DENYLIST)
     before = SystemClock().now()
-    command.done("certs", "revoke", "--node", "n1")
+    command.done("certs", "revoke", "--force", "--node", "n1")
     first = peer.objects[DENYLIST, "", "node-n1"]["spec"]["issuedBefore"]
     assert abs(parse_rfc3339(first) - before) < timedelta(seconds=30)
-    again = command("certs", "revoke", "--node", "n1")
+    again = command("certs", "revoke", "--force", "--node", "n1")
     assert again.out == f"{ENTRY}/node-n1 recorded\n"
     assert peer.objects[DENYLIST, "", "node-n1"]["spec"]["issuedBefore"] > first
 
@@ -84,14 +130,14 @@ def test_the_moment_of_an_entry_does_not_go_back(peer: KubernetesPeer, command: 
     peer.define(DENYLIST)
     late = rfc3339(SystemClock().now() + timedelta(days=1))
     peer.put(DENYLIST, {"metadata": {"name": "node-n1"}, "spec": {"nodeName": "n1", "issuedBefore": late}})
-    command.done("certs", "revoke", "--node", "n1")
+    command.done("certs", "revoke", "--force", "--node", "n1")
     assert peer.objects[DENYLIST, "", "node-n1"]["spec"]["issuedBefore"] == late
 
 
 def test_an_entry_that_exists_stays(peer: KubernetesPeer, command: CommandLine) -> None:
     peer.define(DENYLIST)
-    command.done("certs", "revoke", "--serial", "1f")
-    again = command("certs", "revoke", "--serial", "1f")
+    command.done("certs", "revoke", "--force", "--serial", "1f")
+    again = command("certs", "revoke", "--force", "--serial", "1f")
     assert (again.code, again.out) == (0, f"{ENTRY}/serial-1f unchanged\n")
     assert warning(peer) in again.err
 
@@ -99,12 +145,12 @@ def test_an_entry_that_exists_stays(peer: KubernetesPeer, command: CommandLine) 
 def test_a_server_that_does_not_say_its_version_is_promised_nothing(peer: KubernetesPeer, command: CommandLine) -> None:
     peer.define(DENYLIST)
     peer.version = ""
-    done = command("certs", "revoke", "--serial", "1f")
+    done = command("certs", "revoke", "--force", "--serial", "1f")
     assert done.out == f"{ENTRY}/serial-1f recorded\n"
     assert f"{peer.url} is a server that does not say its version, not Mooring" in done.err
 
 
-@pytest.mark.parametrize("which", [("revoke", "--serial", "1f"), ("list",), ("show", "n1")])
+@pytest.mark.parametrize("which", [("revoke", "--force", "--serial", "1f"), ("list",), ("show", "n1")])
 def test_without_the_kind_no_entry_is_written(
     peer: KubernetesPeer, command: CommandLine, which: tuple[str, ...]
 ) -> None:
@@ -121,7 +167,7 @@ def test_what_is_on_the_denylist_is_not_said_to_be_refused(
     peer: KubernetesPeer, command: CommandLine, which: tuple[str, ...]
 ) -> None:
     peer.define(DENYLIST, "nodeidentities")
-    command.done("certs", "revoke", "--node", "n1")
+    command.done("certs", "revoke", "--force", "--node", "n1")
     assert command("certs", *which).err.startswith(f"{warning(peer)}\n")
 
 

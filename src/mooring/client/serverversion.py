@@ -22,6 +22,17 @@ async def read_version(client: ClusterClient) -> str:
     return version if isinstance(version, str) else ""
 
 
+async def other_program(client: ClusterClient) -> str:
+    """Return what a server is that is not Mooring, for messages; "" for a Mooring server."""
+    try:
+        version = await read_version(client)
+    except MooringError:
+        version = ""
+    if is_mooring(version):
+        return ""
+    return f"Kubernetes {version}" if version else "a server that does not say its version"
+
+
 async def check_is_mooring(client: ClusterClient, purpose: str) -> None:
     """Raise NotMooringError when the server is not Mooring. `purpose` names the feature, for the message."""
     try:

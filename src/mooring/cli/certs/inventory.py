@@ -22,13 +22,12 @@ from mooring.api.view import NamespacedName, Views, namespaced_name
 from mooring.apimachinery.schema import Obj
 from mooring.authn.x509 import denylist, membership
 from mooring.client.cluster import ClusterClient
-from mooring.client.serverversion import check_is_mooring, read_version
+from mooring.client.serverversion import check_is_mooring, other_program
 from mooring.clock import parse_rfc3339
-from mooring.errors import ConfigError, ForbiddenError, MooringError, NotFoundError, PeerError
+from mooring.errors import ConfigError, ForbiddenError, NotFoundError, PeerError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.x509.checkedpeer import CheckedPeer, PathCertificate, RecordedPeer
 from mooring.pki.x509.profiles import BACKDATE
-from mooring.trust.gitversion import is_mooring
 
 PLURAL = KIND.resource.plural
 QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"
@@ -226,17 +225,11 @@ async def _ends(client: ClusterClient) -> Sequence[Obj]:
 
 
 async def unenforced(client: ClusterClient) -> str:
-    """Return the warning that the server does not read the denylist; "" for a Mooring server."""
-    try:
-        version = await read_version(client)
-    except MooringError:
-        version = ""
-    if is_mooring(version):
-        return ""
-    what = f"Kubernetes {version}" if version else "a server that does not say its version"
-    return (
-        f"warning: {client.server} is {what}, not Mooring, and does not read the denylist: it accepts every certificate of its "
-        "CA until the certificate expires"
+    """Return the sentence that the server does not read the denylist; "" for a Mooring server."""
+    program = await other_program(client)
+    return program and (
+        f"{client.server} is {program}, not Mooring, and does not read the denylist: it accepts every certificate of its CA until "
+        "the certificate expires"
     )
 
 

@@ -47,7 +47,7 @@ def list_certificates(
         if (not node or one.node == node) and (state is None or one.state == state)
     ]
     if known.warning:
-        echo(known.warning, err=True)
+        echo(f"warning: {known.warning}", err=True)
     _print_list(found, output, now)
 
 

@@ -11,8 +11,8 @@ Rules kept here:
 * After a node was revoked, the command waits until the moment of the revocation has passed: times in certificates have whole
   seconds. A certificate that is issued after the command has returned is not revoked.
 * Another API server stores entries where `mooring controllers` has installed their kind, and goes on accepting the certificates.
-  The command says so, and calls the entry recorded. Such a server sets no moment either: the command gives it, by the server's
-  clock.
+  The command says so and refuses; with `--force` it writes the entry, and calls it recorded. Such a server sets no moment either:
+  the command gives it, by the server's clock.
 """
 
 from __future__ import annotations
@@ -115,7 +115,11 @@ class Written:
     help="Reason of RFC 5280.",
 )
 @click.option("--message", default="", help="The reason in one sentence, for other administrators.")
-@click.option("--force", is_flag=True, help="Revoke even the certificate that this command uses.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Revoke even the certificate that this command uses; record an entry on a server that does not read it.",
+)
 @click.option("--dry-run", is_flag=True, help="Let the server check the entry without storing it.")
 @output_option("text", "name", "json", "yaml")
 @kubeconfig_option
@@ -136,7 +140,8 @@ def revoke(
 ) -> None:
     """Revoke client certificates: every Mooring server of the cluster refuses them within a second, on open connections too.
 
-    Another Kubernetes API server does not read the entry, and accepts the certificates until they expire. The command says so.
+    Another Kubernetes API server does not read the entry, and accepts the certificates until they expire. The command refuses
+    there; with --force it records the entry for mooring controllers.
 
     Exactly one of --serial, --key, --node and --certificate says which. To take a revocation back, delete its entry with kubectl
     delete certificaterevocation.
@@ -159,6 +164,7 @@ def revoke(
     async def work(client: ClusterClient) -> Written:
         await _refuse_ca(client, subject)
         if not force:
+            await _refuse_unenforced(client)
             await _refuse_own(chosen, subject, clock)
         return await cluster.retry(lambda: write(client, revocation, clock), clock, timeout)
 
@@ -197,6 +203,15 @@ async def _refuse_ca(client: ClusterClient, subject: dict[str, str]) -> None:
                 f"this is a CA of the cluster ({names.printable(ca.subject)}), and CAs are replaced, not revoked: use "
                 "mooring ca rollover start --compromised, or remove it from client-ca-file"
             )
+
+
+async def _refuse_unenforced(client: ClusterClient) -> None:
+    """Raise ConfigError when the server does not read the denylist."""
+    if unenforced := await inventory.unenforced(client):
+        raise ConfigError(
+            f"{unenforced}. Nothing is revoked there. Only mooring controllers reads entries, for the requests that it approves "
+            "and signs; add --force to record one for it"
+        )
 
 
 async def _refuse_own(chosen: Selected, subject: dict[str, str], clock: Clock) -> None:
@@ -289,7 +304,7 @@ async def _published_cas(client: ClusterClient, name: str, namespace: str, key: 
 def _print(written: Written, form: str, *, dry_run: bool) -> None:
     entry, name = written.entry, written.entry["metadata"]["name"]
     if written.warning:
-        echo(f"{written.warning}.", err=True)
+        echo(f"warning: {written.warning}.", err=True)
     if form in ("json", "yaml"):
         output.print_document(entry, form)
     elif form == "name":

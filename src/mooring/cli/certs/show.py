@@ -92,7 +92,7 @@ def show(which: str, output: str, kubeconfig: str, context_name: str, timeout: t
 
     known, judged = cluster.run(cluster.selected(kubeconfig, context_name), clock, fetch)
     if known.warning:
-        echo(known.warning, err=True)
+        echo(f"warning: {known.warning}", err=True)
     now = clock.now()
     document = of_file(which, chain[0], known, judged, now) if chain else of_name(which, known, now)
     _print(document, output)

@@ -1,10 +1,13 @@
 """Description of what a bootstrap token allows, for people who have just made one, and for lists.
 
-Rules kept here: the sentence names the id and never the secret. It goes to stderr, because scripts read the token from stdout.
+Rules kept here:
+* The sentence names the id and never the secret. It goes to stderr, because scripts read the token from stdout.
+* Against another API server no limit is promised. A warning says which limits it does not enforce, and where they count.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from mooring.cli.printing.output import clean, echo
@@ -13,15 +16,24 @@ from mooring.trust.bootstraptoken.restrictions import Restrictions
 from mooring.trust.bootstraptoken.token import USAGE_AUTHENTICATION
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord
 
+FLAGS = {"max_joins": "--max-joins", "networks": "--allow-cidr", "node_name": "--node-name"}
+"""Flags that set the restrictions of a token, by the field of `Restrictions`."""
 NEVER_EXPIRES = (
     "Warning: token {id} never expires. Give tokens an end, or delete this one when the machines have joined: "
     "mooring token delete {id}"
 )
 
 
-def print_allowance(record: TokenRecord, now: datetime) -> None:
-    """Say on stderr what a new token allows and until when, and warn about one without end."""
-    echo(allowance(record, now), err=True)
+def print_allowance(record: TokenRecord, now: datetime, unenforced_by: str = "") -> None:
+    """Say on stderr what a new token allows and until when, and warn about one without end.
+
+    `unenforced_by` names the server when it does not enforce the token's limits.
+    """
+    if unenforced_by and record.restrictions:
+        echo(allowance(replace(record, restrictions=Restrictions()), now), err=True)
+        echo(f"Warning: {unenforced(record.restrictions, unenforced_by)}", err=True)
+    else:
+        echo(allowance(record, now), err=True)
     if record.expires is None:
         echo(NEVER_EXPIRES.format(id=record.token.id), err=True)
 
@@ -35,6 +47,19 @@ def allowance(record: TokenRecord, now: datetime) -> str:
     if USAGE_AUTHENTICATION not in record.usages:
         return f"Token {record.token.id} signs cluster-info and lets no machine in, {end}."
     return f"Token {record.token.id} lets in {machines(record.restrictions)}, {end}."
+
+
+def unenforced(restrictions: Restrictions, server: str) -> str:
+    """Return which limits of a token the server does not enforce, and where they count."""
+    names = [FLAGS[name] for name in FLAGS if getattr(restrictions, name)]
+    flags = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+    text = (
+        f"{server} does not enforce {flags}: it accepts the token from every address, for everything that its groups may do. Only "
+        "mooring controllers reads them, and another approver or signer issues certificates without them."
+    )
+    if restrictions.networks:
+        return f"{text} Requests of a token with networks wait there for a person, because their address is not known."
+    return text
 
 
 def machines(restrictions: Restrictions) -> str:

@@ -34,6 +34,7 @@ from mooring.cli.token.initconfiguration import token_records
 from mooring.cli.token.tokenformat import K3S, KUBEADM, format_option
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
+from mooring.client.serverversion import other_program
 from mooring.clock import Clock, SystemClock
 from mooring.errors import AlreadyExistsError, ConfigError, ForbiddenError, NotFoundError
 from mooring.settings.kinds import split_commas
@@ -169,8 +170,8 @@ def create(
 
     Without TOKEN a new one is generated. It can also be given as $MOORING_TOKEN, which other users do not see. A machine with
     the token can request its certificate. stderr says what the token allows. --max-joins, --allow-cidr and --node-name are kept
-    in annotations of the Secret: Mooring enforces them, kube-apiserver does not. Machines join with the token kubeadm's way and
-    k3s's way, in whichever format it was printed.
+    in annotations of the Secret: Mooring enforces them, kube-apiserver does not, and stderr says so. Machines join with the
+    token kubeadm's way and k3s's way, in whichever format it was printed.
     """
     clock = SystemClock()
     is_k3s = token_format == K3S
@@ -206,10 +207,12 @@ def create(
         pins = _pins(chosen, clock, timeout)
         lines = [_join_command(chosen, record, program, pins, certificate_key) for record in records]
     if dry_run:
+        limits = next((record.restrictions for record in records if record.restrictions), Restrictions())
+        unenforced_by = cluster.run(chosen, clock, lambda client: _unenforced_by(client, limits))
         for record, line in zip(records, lines, strict=True):
             echo(f"[dry-run] would create the Secret {NAMESPACE}/{secret_name(record.token.id)}", err=True)
             echo(line)
-            print_allowance(record, clock.now())
+            print_allowance(record, clock.now(), unenforced_by)
     else:
         cluster.run(chosen, clock, lambda client: create_all(client, records, lines, clock, timeout))
 
@@ -334,7 +337,15 @@ async def create_all(
         # the check is not repeated: after a lost response the token exists, created by this command
         await cluster.retry(partial(_store, client, record), clock, limit)
         echo(line)
-        print_allowance(record, clock.now())
+        print_allowance(record, clock.now(), await _unenforced_by(client, record.restrictions))
+
+
+async def _unenforced_by(client: ClusterClient, limits: Restrictions) -> str:
+    """Return the name of a server that does not enforce the limits of a token; "" for a Mooring server, and without limits."""
+    if not limits:
+        return ""
+    program = await other_program(client)
+    return program and f"{client.server} is {program}, not Mooring, and"
 
 
 async def _refuse_existing(client: ClusterClient, record: TokenRecord) -> None:
