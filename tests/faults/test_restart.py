@@ -92,6 +92,7 @@ def test_a_restart_of_all_workers_loses_no_request(tmp_path: Path) -> None:
                 before = children(server.process.pid)
                 server.process.send_signal(signal.SIGHUP)
                 while set(before) & set(children(server.process.pid)) and all(one.is_alive() for one in threads):
+                    assert "the restart ends" not in server.log, server.log
                     await asyncio.sleep(0.05)
         finally:
             enough.set()

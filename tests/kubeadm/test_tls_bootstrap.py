@@ -122,7 +122,8 @@ class TestCertificateManager:
         with kubelet.watch(CSRS, **WATCH_LIST, fieldSelector=f"metadata.name={name}") as watching:
             assert [one.brief for one in watching.initial()] == [f"ADDED {name}"]
             admin.delete(CSRS, "", name)
-            assert watching.next().brief == f"DELETED {name}"
+            # the approver may add a condition before the deletion
+            poll(lambda: watching.next().brief == f"DELETED {name}", "the request is deleted")
 
     def test_a_serving_certificate_waits_for_a_person(self, kubelet: Peer, admin: Client, node: str) -> None:
         made = self._waiting(kubelet, node)

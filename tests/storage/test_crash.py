@@ -8,6 +8,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,19 +19,24 @@ from mooring.storage.sqlite.driver import SqliteStorage
 from tests.support import storageprocess
 
 
+@contextmanager
+def killed_at_the_end(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def burst_until(path: Path, name: str, acknowledgements: int) -> dict[int, int]:
     """Start a burst, kill it the moment it acknowledged that many writes; return all it acknowledged (number → revision)."""
-    process = subprocess.Popen(
-        [sys.executable, storageprocess.__file__, "write", str(path), name, "0", "16"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    with process.stdout as output:
-        lines = [output.readline() for _ in range(acknowledgements)]
+    command = [sys.executable, storageprocess.__file__, "write", str(path), name, "0", "16"]
+    with killed_at_the_end(subprocess.Popen(command, stdout=subprocess.PIPE, text=True)) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(acknowledgements)]
         os.kill(process.pid, signal.SIGKILL)
-        lines += output.readlines()  # what it said before it died
-    assert process.wait() == -signal.SIGKILL
+        lines += process.stdout.readlines()  # what it said before it died
+        assert process.wait() == -signal.SIGKILL
     return {int(n): int(revision) for n, revision in (line.split() for line in lines if line.endswith("\n"))}
 
 
@@ -70,13 +77,10 @@ def test_killed_again_and_again_a_store_keeps_all_it_acknowledged(tmp_path: Path
 @pytest.mark.crash
 def test_a_process_killed_while_others_write_does_not_stop_them(tmp_path: Path) -> None:
     path = tmp_path / "mooring.db"
-    survivor = subprocess.Popen(
-        [sys.executable, storageprocess.__file__, "write", str(path), "survivor", "3000", "8"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    acknowledged = {name: burst_until(path, name, moment) for name, moment in (("a", 50), ("b", 5), ("c", 400))}
-    lines = survivor.communicate(timeout=60)[0].splitlines()
+    command = [sys.executable, storageprocess.__file__, "write", str(path), "survivor", "3000", "8"]
+    with killed_at_the_end(subprocess.Popen(command, stdout=subprocess.PIPE, text=True)) as survivor:
+        acknowledged = {name: burst_until(path, name, moment) for name, moment in (("a", 50), ("b", 5), ("c", 400))}
+        lines = survivor.communicate(timeout=60)[0].splitlines()
     assert survivor.returncode == 0
     acknowledged["survivor"] = {int(n): int(revision) for n, revision in map(str.split, lines)}
     assert len(acknowledged["survivor"]) == 3000

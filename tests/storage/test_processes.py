@@ -274,7 +274,6 @@ def test_a_lock_held_too_long_raises_and_the_next_write_succeeds(
         store = SqliteStorage(path, SystemClock())
         await store.open()
         monkeypatch.setattr("mooring.storage.sqlite.database.BUSY_SECONDS", 0.01)
-        monkeypatch.setattr("mooring.storage.sqlite.writer.BUSY_SECONDS", 0.01)
         with sqlite3.connect(path, isolation_level=None) as holder:
             holder.execute("BEGIN IMMEDIATE")
             with pytest.raises(StorageError, match=r"mooring\.db is locked by another process"):

@@ -17,6 +17,7 @@ import pytest
 from mooring.errors import StorageError
 from mooring.storage.sqlite import database
 from mooring.storage.sqlite.driver import SqliteStorage
+from mooring.storage.sqlite.turn import Turn
 from mooring.storage.sqlite.writer import Writer
 from tests.support.sqlitefile import nothing, run
 
@@ -108,7 +109,9 @@ def test_a_path_that_is_a_directory_cannot_be_used(path: Path) -> None:
 def test_commits_are_synchronous_and_deleted_values_are_overwritten(path: Path) -> None:
     database.create_file(path)
     connection = database.connect(path, read_only=False)
-    database.prepare(connection, path)
+    turn = Turn(path.parent)
+    database.prepare(connection, path, turn)
+    turn.close()
     settings = {
         name: connection.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("journal_mode", "synchronous", "secure_delete")

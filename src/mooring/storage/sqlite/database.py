@@ -32,6 +32,7 @@ from urllib.parse import quote
 
 from mooring.errors import StorageError
 from mooring.storage.sqlite.record import checksum
+from mooring.storage.sqlite.turn import Turn
 
 APPLICATION_ID = 0x4D6F6F72  # "Moor"
 
@@ -63,6 +64,8 @@ ADD_CHECKSUMS = (
 
 BUSY_SECONDS = 5.0
 """Seconds that a write waits for another process's commit. A commit takes milliseconds; beyond this the write fails."""
+BUSY_PAUSE = 0.0005
+"""Seconds between two tries for the write lock: the group of another process takes about that long."""
 READ_BUSY_MILLISECONDS = 1000
 """Milliseconds that a reader waits: only while another process recovers the file after a crash."""
 CACHE_KIBIBYTES = 16 * 1024
@@ -179,7 +182,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
             f"wal_autocheckpoint={CHECKPOINT_PAGES}",
             f"journal_size_limit={KEPT_WAL_BYTES}",
             f"query_only={'ON' if read_only else 'OFF'}",
-            # Last, since the pragmas above read the file. A writer waits by itself (`Writer.begin`).
+            # Last, since the pragmas above read the file. A writer waits by itself (`begin`).
             f"busy_timeout={READ_BUSY_MILLISECONDS if read_only else 0}",
         ):
             connection.execute(f"PRAGMA {pragma}")
@@ -189,10 +192,41 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     return connection
 
 
-def prepare(connection: sqlite3.Connection, path: Path) -> None:
+def try_begin(connection: sqlite3.Connection, turn: Turn) -> bool:
+    """Begin a transaction that writes, unless another process is in one, or has its turn. Return whether it began."""
+    if not turn.may_ask():
+        return False
+    try:
+        begin_at_once(connection, turn)
+    except sqlite3.OperationalError as error:
+        if is_busy(error):
+            return False
+        raise
+    return True
+
+
+def begin_at_once(connection: sqlite3.Connection, turn: Turn) -> None:
+    """Begin a transaction that writes. Raises sqlite3.OperationalError while another process is in one."""
+    connection.execute("BEGIN IMMEDIATE")
+    turn.give_back()
+
+
+def begin(connection: sqlite3.Connection, turn: Turn) -> None:
+    """Begin a transaction that writes, waiting for that of another process.
+
+    SQLite's own waiting sleeps ever longer, and loses every race. Raises sqlite3.OperationalError after BUSY_SECONDS.
+    """
+    for _ in range(int(BUSY_SECONDS / BUSY_PAUSE)):
+        if try_begin(connection, turn):
+            return
+        time.sleep(BUSY_PAUSE)
+    begin_at_once(connection, turn)
+
+
+def prepare(connection: sqlite3.Connection, path: Path, turn: Turn) -> None:
     """Check that the file is a Mooring database that can be written, and migrate its schema.
 
-    Several processes may do this at once on a new file. Raises sqlite3.Error or StorageError.
+    Several processes may do this at once on a new file, and beside others that write. Raises sqlite3.Error or StorageError.
     """
     connection.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000:.0f}")
     connection.execute("BEGIN")  # one snapshot: another process may be creating the file
@@ -206,7 +240,8 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
             f"the database file {path} is on a file system without shared memory: put it on a local disk"
         )
     connection.create_function("mooring_checksum", 5, _checksum_or_null, deterministic=True)
-    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("PRAGMA busy_timeout=0")
+    begin(connection, turn)
     try:
         version = _refuse_foreign(connection, path)
         for migration in MIGRATIONS[version:]:
@@ -218,7 +253,6 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
         # Written even when nothing changed: opening proves that a commit succeeds.
         connection.execute(f"PRAGMA user_version={len(MIGRATIONS)}")
         connection.execute("COMMIT")
-        connection.execute("PRAGMA busy_timeout=0")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")

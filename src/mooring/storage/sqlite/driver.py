@@ -55,6 +55,7 @@ from mooring.storage.keys import check_key
 from mooring.storage.sqlite import database
 from mooring.storage.sqlite.openfiles import OpenFiles
 from mooring.storage.sqlite.reader import Reader
+from mooring.storage.sqlite.turn import Turn
 from mooring.storage.sqlite.verification import Verification
 from mooring.storage.sqlite.writer import CommitError, Operation, Writer
 
@@ -198,19 +199,22 @@ class SqliteStorage:
             self._commits.follow(self._follow_commit)
 
     def _connect(self) -> _Connections:
-        made: list[sqlite3.Connection] = []
-        try:
+        def connect(*, read_only: bool) -> sqlite3.Connection:
+            connection = database.connect(self._path, read_only=read_only)
+            unfinished.callback(connection.close)
+            return connection
+
+        with contextlib.ExitStack() as unfinished:
             database.create_file(self._path)
-            made.append(database.connect(self._path, read_only=False))
-            database.prepare(made[0], self._path)
-            made += [database.connect(self._path, read_only=True) for _ in range(2)]
-            loop_reader, scanner = Reader(made[1]), Reader(made[2])
+            turn = Turn(self._path.parent)
+            unfinished.callback(turn.close)
+            writing = connect(read_only=False)
+            database.prepare(writing, self._path, turn)
+            loop_reader, scanner = Reader(connect(read_only=True)), Reader(connect(read_only=True))
             loop_reader.check()
-            return _Connections(loop_reader, scanner, Writer(made[0]), OpenFiles(self._path))
-        except BaseException:
-            for connection in made:
-                connection.close()
-            raise
+            made = _Connections(loop_reader, scanner, Writer(writing, turn), OpenFiles(self._path))
+            unfinished.pop_all()
+            return made
 
     async def close(self) -> None:
         if self._open is None or self._closing:
@@ -616,8 +620,16 @@ class SqliteStorage:
         assert opened is not None  # the writing task ends before the connections do
         if opened.writer is None:
             self._refuse_problem()  # a connection opens what the path names
-            opened.writer = await self._run_on_thread(lambda: Writer(database.connect(self._path, read_only=False)))
+            opened.writer = await self._run_on_thread(self._connect_writer)
         return opened.writer
+
+    def _connect_writer(self) -> Writer:
+        turn = Turn(self._path.parent)
+        try:
+            return Writer(database.connect(self._path, read_only=False), turn)
+        except BaseException:
+            turn.close()
+            raise
 
     async def _drop_writer(self) -> None:
         """Close the writing connection after a failure: a new one has no read-only descriptor and no cached error."""

@@ -3,6 +3,7 @@
 Rules kept here:
 * A transaction takes the write lock at its start, so revisions follow the order of commits of all processes, and the entry
   that a write was compared with cannot change before the commit.
+* Processes take turns (`turn.py`). Without them one that writes without a pause keeps the write lock from all others.
 * A record whose bytes have changed counts as present, at the revision that its key has: it can be replaced and deleted.
 * Every write in a transaction has its own outcome; a refused write changes nothing and does not affect the others.
 * An advance is a row without key and value at the new revision, which is then the oldest that can be read. The log after it has no
@@ -14,17 +15,15 @@ Rules kept here:
 from __future__ import annotations
 
 import sqlite3
-import time
 from enum import Enum
 
 from mooring.storage.contract import Change, Entry, FutureRevisionError, KeyExistsError, RevisionMismatchError
-from mooring.storage.sqlite.database import BUSY_SECONDS, NEWEST, checkpoint, is_busy, stored_nothing
+from mooring.storage.sqlite.database import NEWEST, begin, begin_at_once, checkpoint, is_busy, stored_nothing, try_begin
 from mooring.storage.sqlite.record import COLUMNS, checksum, entry_of
+from mooring.storage.sqlite.turn import Turn
 
 SWEEP_REVISIONS = 1000
 """Revisions in one transaction of compaction: a few milliseconds, a short delay for a waiting write."""
-BUSY_PAUSE = 0.0005
-"""Seconds between two tries for the write lock: the group of another process takes about that long."""
 
 _CURRENT = f"SELECT {COLUMNS} FROM live LEFT JOIN log ON log.revision = live.revision WHERE live.key = ?"  # noqa: S608 - constants only
 _APPEND = "INSERT INTO log (revision, key, created, prior, value, checksum) VALUES (?, ?, ?, ?, ?, ?)"
@@ -65,38 +64,37 @@ class CommitError(Exception):
 class Writer:
     """Writes through a connection that it owns; used by one thread at a time."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, turn: Turn) -> None:
+        """Own the connection and the turn."""
         connection.text_factory = bytes
         self._connection = connection
+        self._turn = turn
         self._execute = connection.cursor().execute
         self._revision = 1
 
     def close(self) -> None:
+        self._turn.close()
         self._connection.close()
 
     def try_begin(self) -> bool:
-        """Begin a transaction unless another process is in one; return whether it began."""
-        try:
-            self.begin_at_once()
-        except sqlite3.OperationalError as error:
-            if is_busy(error):
-                return False
-            raise
+        """Begin a transaction unless another process is in one, or has its turn; return whether it began."""
+        if not try_begin(self._connection, self._turn):
+            return False
+        self._began()
         return True
 
     def begin_at_once(self) -> None:
         """Begin a transaction. Raises sqlite3.OperationalError while another process is in one."""
-        self._execute("BEGIN IMMEDIATE")
-        (self._revision,) = self._execute(NEWEST).fetchone()
+        begin_at_once(self._connection, self._turn)
+        self._began()
 
     def begin(self) -> None:
-        """Begin a transaction, waiting for that of another process. SQLite's own waiting sleeps ever longer and loses every
-        race."""
-        for _ in range(int(BUSY_SECONDS / BUSY_PAUSE)):
-            if self.try_begin():
-                return
-            time.sleep(BUSY_PAUSE)
-        self.begin_at_once()
+        """Begin a transaction, waiting for that of another process."""
+        begin(self._connection, self._turn)
+        self._began()
+
+    def _began(self) -> None:
+        (self._revision,) = self._execute(NEWEST).fetchone()
 
     def apply(self, operation: Operation, key: str, value: bytes, expected: int) -> Change:
         """Carry out one write within the transaction. After KeyExistsError or RevisionMismatchError nothing has changed."""
