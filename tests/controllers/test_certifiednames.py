@@ -205,7 +205,22 @@ def test_an_address_belongs_to_the_identity_that_has_a_certificate_for_it() -> N
     ("nodes", "other", "expected"),
     [
         pytest.param(
-            [node("n2", "192.0.2.7")], identity("n2", "192.0.2.1"), "", id="the other has another address now"
+            [node("n2", "192.0.2.7")],
+            identity("n2", "192.0.2.1"),
+            "AddressOfAnotherNode",
+            id="the other has another address now, too",
+        ),
+        pytest.param(
+            [node("n2")],
+            identity("n2", "192.0.2.1"),
+            "AddressOfAnotherNode",
+            id="the Node of the other reports nothing yet",
+        ),
+        pytest.param(
+            [node("n2", uid="y")],
+            identity("n2", "192.0.2.1", nodeUID="x"),
+            "",
+            id="the Node of the other was made again",
         ),
         pytest.param([], identity("n2", "192.0.2.1"), "AddressOfAnotherNode", id="the other has no Node yet"),
         pytest.param([], identity("n2", "192.0.2.1", until=-HOUR), "", id="the certificate of the other has ended"),
@@ -214,6 +229,38 @@ def test_an_address_belongs_to_the_identity_that_has_a_certificate_for_it() -> N
 )
 def test_a_certified_address_becomes_free(nodes: list[Obj], other: Obj, expected: str) -> None:
     assert reason(found(csr("192.0.2.1"), nodes=[node("n1", "192.0.2.1"), *nodes], nodeidentities=[other])) == expected
+
+
+@pytest.mark.parametrize("name", ["vault.example.com", "db.nodes.example.com", "192.0.2.5"])
+def test_a_certified_name_stays_with_its_machine_whatever_its_node_reports(name: str) -> None:
+    """A person or a suffix gave it: the Node never reports it. No other machine gets it by a suffix, its own name or a claim."""
+    nodes, theirs = [node("n1", "192.0.2.1", name), node("n2")], [identity("n2", name)]
+    joining = k3s("n1", name) if name[0].isdigit() else k3s(name, "192.0.2.6")
+    check = CertifiedNames(dns_suffixes=("nodes.example.com",))
+    for obj, expected in (
+        (csr(name), "AddressOfAnotherNode"),
+        (joining, "AddressOfAnotherNode"),
+        (csr(name, cn="system:node:n2"), ""),
+    ):
+        assert reason(found(obj, check=check, nodes=nodes, nodeidentities=theirs)) == expected
+
+
+@pytest.mark.parametrize("plural", ["nodes", "nodeidentities"])
+def test_a_machine_that_cannot_be_read_keeps_its_names_and_stops_no_other(plural: str) -> None:
+    check = CertifiedNames()
+    known = {"nodes": [node("n1", "192.0.2.1"), node("n2")], "nodeidentities": [identity("n2", "192.0.2.5")]}
+    nodes, identities = known["nodes"], known["nodeidentities"]
+    assert (
+        reason(found(csr("192.0.2.5"), check=check, nodes=nodes, nodeidentities=identities)) == "AddressOfAnotherNode"
+    )
+    broken = FixedView(
+        [one for one in known[plural] if one["metadata"]["name"] != "n2"], 2, unreadable={("", "n2"): "no key"}
+    )
+    seen_now = guarded({**seen(**known), plural: broken})
+    for name, expected in (("192.0.2.5", "AddressOfAnotherNode"), ("192.0.2.1", "")):
+        obj = csr(name)
+        issuance = Issuance(csr=obj, request=parsed_request(obj), now=NOW, automatic=True)
+        assert reason(check.check(issuance, seen_now)) == expected
 
 
 def test_the_name_of_another_machine_is_its_own_before_it_has_a_node() -> None:
@@ -257,7 +304,7 @@ def test_suffixes_of_the_administrator() -> None:
 
 
 def test_the_own_name_of_a_labelled_machine() -> None:
-    labelled = node("api-2.example.com", "192.0.2.9", labels={"node-restriction.kubernetes.io/api-server": ""})
+    labelled = node("api-2.example.com", "192.0.2.9", labels={"node-role.kubernetes.io/control-plane": ""})
     obj = csr("api-2.example.com", "192.0.2.9", cn="system:node:api-2.example.com")
     assert reason(found(obj, nodes=[labelled])) == ""
 

@@ -172,7 +172,7 @@ def test_what_is_left_alone(obj: Obj | None, why: str) -> None:
         pytest.param({"ips": ["127.0.0.1", "198.51.100.1"]}, (), id="those of a machine that is no Node yet"),
         pytest.param(
             {"ips": ["192.0.2.9"]},
-            (thing("n1", metadata={"labels": {"node-restriction.kubernetes.io/api-server": ""}}),),
+            (thing("n1", metadata={"labels": {"node-role.kubernetes.io/control-plane": ""}}),),
             id="that of an API server for a Node with its label",
         ),
     ],

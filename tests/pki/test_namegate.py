@@ -101,6 +101,7 @@ LOOPBACK = (
     "LOCALHOST",
     "a.localhost",
     "localhost.localdomain",
+    "localhost6.localdomain6",
     "127.0.0.1",
     "127.8.8.8",
     "::1",
@@ -125,6 +126,7 @@ def test_names_of_no_machine_are_denied_whatever_is_granted(text: str) -> None:
         ("n1", ["db.prod"], "NameOfService"),
         ("kubernetes.default", ["kubernetes.default"], "ReservedName"),
         ("api.example.com", ["api.example.com"], "AddressOfControlPlane"),
+        ("web.prod.svc.corp.example", ["web.prod.svc.corp.example"], "NameOfService"),
     ],
 )
 def test_a_later_service_takes_no_nodes_own_name_away(node: str, certified: list[str], expected: str) -> None:
@@ -146,6 +148,8 @@ def test_a_later_service_takes_no_nodes_own_name_away(node: str, certified: list
         (["API.example.com"], "AddressOfControlPlane"),
         (["10.96.0.7"], "NameOfService"),
         (["db.prod"], "NameOfService"),
+        (["kubernetes.default.svc.corp.example"], "NameOfService"),
+        (["pod-1.web.prod.SVC.corp.example"], "NameOfService"),
         (["n2"], "AddressOfAnotherNode"),
         (["ip-2.internal"], "AddressOfAnotherNode"),
         (["192.0.2.2"], "AddressOfAnotherNode"),

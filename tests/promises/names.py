@@ -6,7 +6,6 @@ from tests.promises.columns import Documented, Door, Moment, Never, Promise, Pro
 
 _GATE = "tests/pki/test_namegate.py::"
 _CHECK = "tests/controllers/test_certifiednames.py::"
-_SUPERVISOR = "tests/controllers/test_supervisorapprover.py::"
 _LIVE = "tests/scenarios/test_k3scertificates.py::"
 _SIGNED_LATER = Proof(_CHECK + "test_what_became_reserved_after_the_approval_is_not_signed")
 _ELSEWHERE = "docs/adr/0056-one-gate-for-names.md"
@@ -54,20 +53,20 @@ ROWS: tuple[Promise, ...] = (
     ),
     Promise(
         key="names-of-other-machines",
-        sentence="No machine is certified for a name or an address that another machine has; an address belongs to the identity "
-        "that has a certificate for it.",
+        sentence="No machine is certified for a name or an address that another machine has; either belongs to the identity that "
+        "has a certificate for it until that ends, whatever its Node reports.",
         doors={
             Door.KUBEADM: Proof(_CHECK + "test_an_address_belongs_to_the_identity_that_has_a_certificate_for_it"),
-            Door.K3S: Proof(_SUPERVISOR + "test_addresses_that_it_may_not_have"),
+            Door.K3S: Proof(_CHECK + "test_a_certified_name_stays_with_its_machine_whatever_its_node_reports"),
             Door.ADMINISTRATOR: Documented(
-                "A person may approve a request for an address that another Node reports.",
+                "A person may approve a request for a name or an address that another machine has.",
                 "docs/approve-requests.md#serving-certificates",
             ),
             Door.SIGNER: Documented(
                 "The signing policy of an operator decides about names that are not those of API servers.",
                 "docs/choose-the-signers.md#rules",
             ),
-            Door.RENEWAL: Proof(_CHECK + "test_an_address_belongs_to_the_identity_that_has_a_certificate_for_it"),
+            Door.RENEWAL: Proof(_CHECK + "test_a_certified_name_stays_with_its_machine_whatever_its_node_reports"),
             Door.RECOVERY: _CLIENT_ONLY,
             Door.LOGIN: _CLIENT_ONLY,
             Door.SERVICE_ACCOUNT: _NOT_A_CERTIFICATE,
@@ -84,7 +83,7 @@ ROWS: tuple[Promise, ...] = (
                 "A certificate that was issued after the copy was made is not recorded; what Nodes report still counts.",
                 _ELSEWHERE,
             ),
-            Moment.UNREADABLE: Proof(_CHECK + "test_a_node_that_cannot_be_read_keeps_the_names_that_were_read_last"),
+            Moment.UNREADABLE: Proof(_CHECK + "test_a_machine_that_cannot_be_read_keeps_its_names_and_stops_no_other"),
             Moment.LEADER: Proof(_CHECK + "test_two_claims_of_one_moment_do_not_both_get_the_certificate"),
             Moment.CLOCK: Proof(_CHECK + "test_a_certified_address_becomes_free"),
         },

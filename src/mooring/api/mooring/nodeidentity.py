@@ -117,7 +117,7 @@ NODE_IDENTITY_SPEC = Message(
             10,
             ListOf(CERTIFIED_NAME),
             f"Names and addresses of the serving certificates of the machine; at most {MAX_CERTIFIED}. They belong to the machine "
-            "while its Node reports them, and it may renew them.",
+            "until the time given, whatever its Node reports, and it may renew them.",
         ),
     ),
     "The keys to which the name of a node belongs.",

@@ -43,7 +43,7 @@ from mooring.controllers.certificates.nameevidence import (
 from mooring.controllers.certificates.signingpolicy import NO_POLICY, SigningPolicy
 from mooring.pki.x509.canonicalnames import IPAddress, Name, canonical
 from mooring.pki.x509.namegate import (
-    SERVES_API,
+    CONTROL_PLANE,
     NodeEvidence,
     Outcome,
     Refusal,
@@ -57,8 +57,6 @@ from mooring.pki.x509.signers import KUBELET_SERVING
 from mooring.pki.x509.supervisorsigners import K3S_KUBELET_SERVING, K3S_LOCAL_NAMES
 from mooring.pki.x509.usages import EXTENDED_USAGES, SERVER_AUTH
 
-CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
-"""Label that kubeadm sets on its control-plane nodes with the rights of an administrator. NodeRestriction lets no node set it."""
 LOCAL_NAMES = {KUBELET_SERVING: NO_NAMES, K3S_KUBELET_SERVING: K3S_LOCAL_NAMES}
 """Signers of nodes' serving certificates, each with the names of loopback that all of its certificates have."""
 NAME_KINDS = (NODES, IDENTITIES, MACHINES, SERVICES, ENDPOINTS, CONFIG_MAPS)
@@ -178,7 +176,7 @@ def can_serve(usages: Iterable[str]) -> bool:
 def _serves_api(node: Obj | None, reported: frozenset[Name], views: Views) -> frozenset[Name]:
     """Return the own name of a Node and its addresses of API servers, if an administrator has labelled it as one of them."""
     labels = (node["metadata"].get("labels") or {}) if node is not None else {}
-    if node is None or (SERVES_API not in labels and CONTROL_PLANE not in labels):
+    if node is None or CONTROL_PLANE not in labels:
         return frozenset()
     return reported & {*own_addresses(views)} | {canonical(node["metadata"]["name"])}
 

@@ -2,8 +2,8 @@
 
 Rules kept here:
 * A Node has its own name, and reports the names and addresses of its `status.addresses`.
-* An identity has its own name, and those of its unexpired certificates (`spec.certifiedNames`). Others may have such a name once
-  the Node no longer reports it, because machines get new addresses, and once the membership has ended.
+* An identity has its own name, and those of its unexpired certificates (`spec.certifiedNames`), whatever its Node reports: a Node
+  reports nothing while it registers, and never a name that a person approved. Others may have them once the membership has ended.
 * API servers have the names of their serving certificates. Each server publishes its own in a ConfigMap of kube-system, and those
   count until the certificate expires, because its key exists until then.
 * What is derived from a view is kept until the view changes.
@@ -109,19 +109,19 @@ class Holders:
         self._certified = _Index(IDENTITIES, _names_of_identity)
 
     def reporters(self, name: Name, node: str, views: Views, now: datetime) -> frozenset[str]:
-        """Return the other nodes that have or report a name, or are certified for it without a Node."""
+        """Return the other nodes that have or report a name, or are certified for it."""
         reported = {other for _, other in self._reported.having(name, views)}
-        certified = {other for _, other in self._certified.having(name, views)}
-        alone = {other for other in certified - reported if _has_without_node(name, other, views, now)}
-        return frozenset((reported | alone) - {node})
+        return self._members_having(name, node, views, now) | reported - {node}
 
     def holders(self, name: Name, node: str, views: Views, now: datetime) -> frozenset[str]:
         """Return those of `reporters` that are certified for a name, or whose own name it is."""
-        return frozenset(
-            other
-            for other in self.reporters(name, node, views, now)
-            if other == name or name in certified_names(views[IDENTITIES].get(other), now)
-        )
+        own = {other for other in self.reporters(name, node, views, now) if other == name}
+        return self._members_having(name, node, views, now) | own
+
+    def _members_having(self, name: Name, node: str, views: Views, now: datetime) -> frozenset[str]:
+        """Return the other identities that have a name, and whose membership has not ended."""
+        certified = {other for _, other in self._certified.having(name, views)} - {node}
+        return frozenset(other for other in certified if _has_as_member(name, other, views, now))
 
 
 class Reserved:
@@ -190,11 +190,12 @@ def own_addresses(views: Views) -> Iterator[Name]:
         yield from (canonical(one["ip"]) for one in subset.get("addresses") or () if one.get("ip"))
 
 
-def _has_without_node(name: Name, node: str, views: Views, now: datetime) -> bool:
-    if views[NODES].get(node) is not None:
-        return False
+def _has_as_member(name: Name, node: str, views: Views, now: datetime) -> bool:
+    """Return true unless the membership or the certificate has ended. What cannot be read has not ended."""
+    if views[IDENTITIES].problem(node) or views[NODES].problem(node):
+        return True
     identity = views[IDENTITIES].get(node)
-    return not has_ended(identity, None) and (name == node or name in certified_names(identity, now))
+    return not has_ended(identity, views[NODES].get(node)) and (name == node or name in certified_names(identity, now))
 
 
 def _names_of_identity(identity: Obj) -> frozenset[Name]:

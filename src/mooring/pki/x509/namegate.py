@@ -8,7 +8,8 @@ Rules kept here:
 * A machine serves itself on loopback, and a server of the API listens there, too: a server that is not a node gets its names only
   where the policy names them in full.
 * Names that belong to no machine (loopback, `localhost`, Services) are denied. Names of API servers and of existing Services are
-  reserved: they are held until an administrator grants them to the machine. Neither is signed after the approval of a person.
+  reserved, and those that Services have in another domain: they are held until an administrator grants them to the machine. Neither
+  is signed after the approval of a person.
 * The own name of a node that it has a certificate for stays its own, whoever names a Service like it later.
 * A name or address that another identity has is held, unless the same identity has a certificate for it already, and the other has
   none.
@@ -34,10 +35,19 @@ MAX_NAMES = 32
 """Names and addresses of one request of a node. A Node has about five; the limit bounds the work, and the lookups, for one."""
 MAX_SERVER_NAMES = 1000
 """Names and addresses of a request for another signer. Each is compared; more take longer than other work may wait."""
-SERVES_API = "node-restriction.kubernetes.io/api-server"
-"""Label of a Node whose machine runs an API server, too. No node may set it."""
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+"""Label of a Node whose machine runs an API server, too. kubeadm sets it with the rights of an administrator, and no node may."""
 _LOOPBACK = frozenset(
-    {"localhost", "localhost.localdomain", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback"}
+    {
+        "localhost",
+        "localhost.localdomain",
+        "localhost4",
+        "localhost4.localdomain4",
+        "localhost6",
+        "localhost6.localdomain6",
+        "ip6-localhost",
+        "ip6-loopback",
+    }
 )
 _OF_NO_MACHINE = frozenset({*SERVICE_NAMES, *_LOOPBACK})
 _ENDS_OF_NO_MACHINE = (".svc", ".svc.cluster.local", ".localhost")
@@ -118,7 +128,7 @@ class NodeEvidence:
     resolved: Mapping[str, frozenset[IPAddress]] = field(default_factory=lambda: MappingProxyType({}))
     """Addresses of DNS names, once they were resolved."""
     reporters: Callable[[Name], Collection[str]] = lambda name: ()
-    """Returns the other nodes that have the name, report it, or have an unexpired certificate for it without a Node."""
+    """Returns the other nodes that have the name, report it, or have an unexpired certificate for it."""
     holders: Callable[[Name], Collection[str]] = lambda name: ()
     """Returns those of `reporters` that have an unexpired certificate for it, or whose name it is."""
 
@@ -200,15 +210,27 @@ def _reserved(names: Iterable[Name], evidence: NodeEvidence) -> Iterator[Refusal
                 "AddressOfControlPlane",
                 f"{name}: clients reach the API server there. If the machine of Node {quoted(evidence.node)} runs an API server, "
                 f"list the name in its inventory entry (mooring machine authorize {evidence.node} --serving-name {name}), or label "
-                f"the Node with {SERVES_API}; approving the request is not enough",
+                f"the Node with {CONTROL_PLANE}; approving the request is not enough",
             )
-        elif (service := reservations.services(name)) and not (name == evidence.node and name in evidence.certified):
+        elif service := _service(name, evidence):
             yield Refusal(
                 "NameOfService",
                 f"{name}: clients reach the Service {service} there. Rename one of them, or list the name in the inventory entry "
                 f"of the machine (mooring machine authorize {evidence.node} --serving-name {name}); approving the request is not "
                 "enough",
             )
+
+
+def _service(name: Name, evidence: NodeEvidence) -> str:
+    """Return the Service that clients reach by a name or an address; "" when it is that of none.
+
+    A name of the form SERVICE.NAMESPACE.svc.DOMAIN belongs to a Service in every domain, as the cluster's is not always known.
+    """
+    if isinstance(name, str) and "svc" in (labels := name.split("."))[2:]:
+        return f"{labels[1]}/{labels[0]}"
+    if name == evidence.node and name in evidence.certified:
+        return ""
+    return evidence.reservations.services(name)
 
 
 def _too_many(limit: int) -> Refusal:
@@ -222,7 +244,7 @@ def _claimed(names: Iterable[Name], evidence: NodeEvidence) -> Iterator[Refusal]
             yield Refusal(
                 "AddressOfAnotherNode",
                 f"{name}: Node {', '.join(sorted(others)[:_SHOWN])} has it, too; correct the addresses, or delete the Node that is "
-                "gone",
+                "gone (kubectl delete node), or approve the request",
             )
 
 
