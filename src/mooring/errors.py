@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 class MooringError(Exception):
@@ -240,11 +240,15 @@ class ConflictError(ApiError):
     reason = "Conflict"
 
     @classmethod
-    def of(cls, group: str, resource: str, name: str, detail: str) -> ConflictError:
+    def of(cls, group: str, resource: str, name: str, detail: str) -> Self:
         return cls(
             f'Operation cannot be fulfilled on {qualified(resource, group)} "{name}": {detail}',
             Details(name=name, group=group, kind=resource),
         )
+
+
+class NamespaceHeldError(ConflictError):
+    """A namespace that cannot be removed, because objects of other servers are in it."""
 
 
 STALE = "the object has been modified; please apply your changes to the latest version and try again"

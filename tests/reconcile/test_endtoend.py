@@ -16,6 +16,7 @@ from mooring.pki.keys import generate_key
 from mooring.pki.pem import certificates
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
+from mooring.reconcile.loop import HELD_DELAY
 from mooring.reconcile.registryapi import RegistryApi
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
@@ -365,3 +366,22 @@ async def test_a_node_without_a_heartbeat_becomes_unknown_and_comes_back(room: R
         await renew()
         await room.patch("nodes", "m1", ready("True"), subresource="status")
         await until(lambda: taints() == [])
+
+
+@in_room
+async def test_the_log_names_once_what_other_servers_have_in_a_terminating_namespace(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(room, controllers("namespace-controller")):
+        await room.create("namespaces", {"metadata": {"name": "left"}})
+        entry = await room.storage.create("/registry/example.com/things/left/one", b"value")
+        await room.delete("namespaces", "left", "", options=DeleteOptions())
+        await until(lambda: "waits" in caplog.text)
+        await room.clock.advance(60)
+        assert exists(room, "namespaces", "left")
+        assert caplog.text.count("the namespace has objects of kinds that this server does not serve") == 1
+        assert "namespace-controller left waits: " in caplog.text
+        assert "example.com/things (1)" in caplog.text
+        await room.storage.delete(entry.key, expected=entry.revision)
+        await room.clock.advance(HELD_DELAY)
+        await until(lambda: not exists(room, "namespaces", "left"))

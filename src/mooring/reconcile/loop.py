@@ -10,6 +10,7 @@ Rules kept here:
 * A failed precondition is no error: the change that broke it plans the key again, and so does the loop.
 * A plan that needs an object which cannot be read fails, one log line says so once, and the other plans go on. The key is planned
   again with back-off, and when the object can be read.
+* A namespace that holds objects of other servers waits in the same way: no change of the views would plan it again.
 * A failed plan is logged with its key, never with an object's content, and retried with back-off. Other keys go on. An object that
   a controller cannot parse is logged and skipped; otherwise it would stop the events for all controllers.
 """
@@ -43,6 +44,7 @@ from mooring.errors import (
     ConflictError,
     ForbiddenError,
     MooringError,
+    NamespaceHeldError,
     NotFoundError,
     UnreadableObjectError,
 )
@@ -63,8 +65,10 @@ REST_FACTOR = 2.0
 CONFLICT_DELAY = 0.08
 """Seconds. Longest wait after a conflict: it means that another write succeeded, as when many machines join with one limited token,
 so that waiting longer would only delay the last of them."""
+HELD_DELAY = 60.0
+"""Seconds. Longest wait for a namespace with objects of other servers: no event tells that they are gone."""
 MAX_BLOCKED = 1024
-"""Keys that are remembered as waiting for an object that cannot be read; beyond that a line may be logged again."""
+"""Keys that are remembered as waiting for an object that cannot be read or deleted; beyond that a line may be logged again."""
 MAX_ACCESS_CHECKS = 8
 """Access checks of one plan, and lookups of names, including those that its continuations return."""
 
@@ -170,7 +174,11 @@ class Reconciler:
             planned = self._clock.monotonic()
             settled = await self._apply(controller, queue, key, actions)
         except UnreadableObjectError as error:
-            self._block(controller, queue, key, str(error))
+            queue.retry(key)
+            self._log_once(controller, key, str(error))
+        except NamespaceHeldError as error:
+            queue.retry(key, HELD_DELAY)
+            self._log_once(controller, key, str(error))
         except MooringError as error:
             log.warning("%s %s: %s; trying again in %.3g s", controller.name, _key_text(key), error, queue.retry(key))
         except Exception:
@@ -181,8 +189,7 @@ class Reconciler:
                 queue.forget(key)
         return planned - begun
 
-    def _block(self, controller: Controller, queue: WorkQueue, key: Key, problem: str) -> None:
-        queue.retry(key)
+    def _log_once(self, controller: Controller, key: Key, problem: str) -> None:
         place = (controller.name, key)
         if self._blocked.get(place) == problem:
             return
@@ -262,6 +269,8 @@ class Reconciler:
             return not (isinstance(action, Create) and action.must_be_new)
         except NotFoundError:
             return True  # the object or its namespace is gone, and the event of that plans the rest
+        except NamespaceHeldError:
+            raise
         except ConflictError:
             return isinstance(action, Delete)
         except ForbiddenError as error:

@@ -25,7 +25,7 @@ from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.options import DeleteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339
-from mooring.errors import ConflictError
+from mooring.errors import ConflictError, NamespaceHeldError
 from mooring.registry.admission.namespacelifecycle import is_namespace
 from mooring.registry.cache.foreignkeys import ForeignKeys
 from mooring.registry.cache.stored import Stored
@@ -115,13 +115,13 @@ def check_preconditions(kind: Kind, stored: Stored, options: DeleteOptions) -> N
 
 
 def check_foreign_content(kind: Kind, name: str, foreign: ForeignKeys) -> None:
-    """Raise ConflictError when a namespace is to be removed while objects of other servers are in it.
+    """Raise NamespaceHeldError when a namespace is to be removed while objects of other servers are in it.
 
     Its namespace controller does not see them. They would be left behind, and come back with the next namespace of this name.
     """
     left = foreign.resources(name) if is_namespace(kind) else None
     if left:
         listed = ", ".join(f"{resource} ({count})" for resource, count in list(left.items())[:MAX_LISTED])
-        raise ConflictError.of(
+        raise NamespaceHeldError.of(
             "", "namespaces", name, f"the namespace has objects of kinds that this server does not serve: {listed}"
         )
