@@ -39,7 +39,7 @@ RESOURCES = (
 )
 FOREIGN_RESOURCES = (
     "replicationcontrollers,persistentvolumes,persistentvolumeclaims,deployments,replicasets,daemonsets,statefulsets,jobs,cronjobs,"
-    "ingresses,runtimeclasses,csidrivers,customresourcedefinitions"
+    "ingresses,networkpolicies,runtimeclasses,csidrivers,customresourcedefinitions"
 )
 Place = tuple[str, str, str]
 """Kind, namespace and name."""
@@ -50,6 +50,10 @@ CHANGED_BY_KUBERNETES = {
     ("Service", "default", "kubernetes"),
 }
 """Objects that a kube-apiserver brings up to date with its own address and CA."""
+CLIENT_CAS: Place = ("ConfigMap", "kube-system", "extension-apiserver-authentication")
+"""The published CAs: Mooring annotates them with what it wrote last, and changes nothing else."""
+UPDATED: Place = ("Secret", "layout", "updated")
+"""An object of kube-apiserver that a test updates through Mooring."""
 DEFAULTED: dict[Place, Callable[[Obj], object]] = {
     ("Job", "layout", "every"): lambda obj: obj["metadata"].pop("labels", None),
     ("PersistentVolumeClaim", "layout", "every"): lambda obj: obj["status"].pop("phase", None),
@@ -105,6 +109,9 @@ class Handover:
     store: str
     before: dict[Place, Obj]
     keys: dict[str, bytes]
+    """What the first server left."""
+    adopted: dict[str, bytes]
+    """What was there when the second server served, before any test wrote."""
     mooring: LiveServer
     kubernetes: Path
     """Directory with the certificates of the kube-apiserver."""
@@ -118,6 +125,7 @@ def taken_over(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Handover]:
         with running(directory, *FLAGS, store=store) as kubernetes:
             for name in ("everykind.yaml", "foreignkinds.yaml"):
                 kubectl(kubernetes, "apply", "--server-side", "-f", str(HERE / name))
+            kubectl(kubernetes, "-n", UPDATED[1], "create", "secret", "generic", UPDATED[2], "--from-literal=a=b")
             before = shown(kubernetes, f"{RESOURCES},{FOREIGN_RESOURCES}")
         keys = stored_keys(store)
         flags = ("--etcd-servers", store, "--service-cluster-ip-range", "10.96.0.0/16", "--controllers=csrcleaner")
@@ -129,7 +137,7 @@ def taken_over(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Handover]:
             (pki / name).chmod(0o600)
         mooring = start_server(directory / "mooring", *flags)
         try:
-            yield Handover(store, before, keys, mooring, directory)
+            yield Handover(store, before, keys, stored_keys(store), mooring, directory)
         finally:
             mooring.stop()
 
@@ -142,23 +150,24 @@ def test_a_cluster_of_kube_apiserver_is_adopted_with_its_ca(taken_over: Handover
 def test_mooring_shows_every_object_that_kube_apiserver_stored(taken_over: Handover) -> None:
     after = shown(taken_over.mooring, f"{RESOURCES},{FOREIGN_RESOURCES}")
     assert len({place[0] for place in taken_over.before}) == len(f"{RESOURCES},{FOREIGN_RESOURCES}".split(","))
-    assert differences(taken_over.before, after, set()) == {}
+    assert differences(taken_over.before, after, {CLIENT_CAS, UPDATED}) == {}
+    assert taken_over.before[CLIENT_CAS]["data"] == after[CLIENT_CAS]["data"]
 
 
 def test_what_mooring_does_not_know_is_left_as_it_was(taken_over: Handover) -> None:
     left = ("apiregistration.k8s.io", "flowschemas", "priorityclasses", "prioritylevelconfigurations", "ranges", "ipaddresses",
             "servicecidrs")  # fmt: skip
-    now = stored_keys(taken_over.store)
     for key, value in taken_over.keys.items():
         if key.split("/")[2] in left:
-            assert now.get(key) == value, key
+            assert taken_over.adopted.get(key) == value, key
 
 
 def test_values_of_either_encoding_are_updated(taken_over: Handover) -> None:
-    kubectl(taken_over.mooring, "-n", "layout", "label", "secret", "every", "by=mooring")
-    found = shown(taken_over.mooring, "secrets")["Secret", "layout", "every"]
-    assert found["metadata"]["uid"] == taken_over.before["Secret", "layout", "every"]["metadata"]["uid"]
-    assert stored_keys(taken_over.store)["/registry/secrets/layout/every"].startswith(b'{"kind":"Secret"')
+    assert taken_over.keys["/registry/secrets/layout/updated"].startswith(b"k8s\0")
+    kubectl(taken_over.mooring, "-n", "layout", "label", "secret", "updated", "by=mooring")
+    after = shown(taken_over.mooring, "secrets")[UPDATED]
+    assert after["metadata"]["uid"] == taken_over.before[UPDATED]["metadata"]["uid"]
+    assert stored_keys(taken_over.store)["/registry/secrets/layout/updated"].startswith(b'{"kind":"Secret"')
 
 
 def test_both_serve_side_by_side(taken_over: Handover) -> None:
