@@ -17,12 +17,14 @@ from mooring.controllers.actions import Create, InThread, Record, Requeue, Updat
 from mooring.controllers.certificates.certifiednames import CertifiedNames, can_serve
 from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
 from mooring.controllers.certificates.nameevidence import (
+    MAX_FORMER,
     MAX_REPORTED,
     Holders,
     Reserved,
     certified_names,
     published_hosts,
     serving_names_config_map,
+    with_former_names,
 )
 from mooring.controllers.certificates.requeststate import parsed_request
 from mooring.controllers.certificates.signer import CsrSigner
@@ -148,6 +150,29 @@ def test_names_of_a_server_are_reserved_until_its_certificate_ends() -> None:
     damaged = {**SERVER, "data": {**SERVER["data"], "notAfter": "tomorrow"}}
     for stored, expected in ((ended, ""), (damaged, "AddressOfControlPlane")):
         assert reason(found(csr("192.0.2.82"), nodes=[node("n1", "192.0.2.82")], configmaps=[stored])) == expected
+
+
+def test_names_of_a_replaced_certificate_are_reserved_until_it_ends() -> None:
+    """The record keeps them through further certificates, and drops those that ended."""
+    first = serving_names_config_map("s", ["api-9.example.com", "192.0.2.9", "192.0.2.8"], NOW + HOUR)
+    second = with_former_names(serving_names_config_map("s", ["192.0.2.9"], NOW + 2 * HOUR), first, NOW)
+    third = with_former_names(serving_names_config_map("s", ["192.0.2.8"], NOW + HOUR / 2), second, NOW)
+    assert second["data"]["former"].split() == ["192.0.2.8", moment(HOUR), "api-9.example.com", moment(HOUR)]
+    assert third["data"]["former"].split()[::2] == ["192.0.2.8", "192.0.2.9", "api-9.example.com"]
+    for name in ("api-9.example.com", "192.0.2.9", "192.0.2.8"):
+        obj = csr(name)
+        assert reason(found(obj, nodes=[node("n1", name)], configmaps=[third])) == "AddressOfControlPlane"
+    last = with_former_names(serving_names_config_map("s", ["192.0.2.7"], NOW + 4 * HOUR), third, NOW + 3 * HOUR)
+    assert "former" not in last["data"]
+    assert "former" not in with_former_names(first, None, NOW)["data"]
+    damaged = {**SERVER, "data": {**SERVER["data"], "former": "api-7.example.com tomorrow\n\n"}}
+    assert reason(found(csr("api-7.example.com"), configmaps=[damaged])) == "AddressOfControlPlane"
+
+
+def test_a_record_of_a_server_has_a_bounded_number_of_former_names() -> None:
+    many = serving_names_config_map("s", [f"a{number}.example.com" for number in range(MAX_FORMER + 9)], NOW + HOUR)
+    kept = with_former_names(serving_names_config_map("s", ["b.example.com"], NOW + HOUR), many, NOW)
+    assert len(kept["data"]["former"].splitlines()) == MAX_FORMER
 
 
 def test_a_person_outweighs_what_is_held_and_the_names_are_recorded() -> None:

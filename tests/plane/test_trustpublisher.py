@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mooring.controllers.certificates.nameevidence import PUBLISHED_PREFIX
 from mooring.errors import StorageError
 from mooring.identity import MASTERS
 from tests.support.manualclock import EPOCH, settle
@@ -85,5 +86,20 @@ def test_a_failed_publication_is_logged_and_the_next_one_still_happens(
         first = (await server.get(CLUSTER_INFO)).obj["data"]["kubeconfig"]
         await append_ca(server, bundle)
         assert (await server.get(CLUSTER_INFO)).obj["data"]["kubeconfig"] != first
+
+    with_root_ca_file(bundle, test)
+
+
+def test_names_of_a_replaced_certificate_stay_in_the_record_of_the_server(bundle: Path) -> None:
+    async def test(server: Server) -> None:
+        publisher, serving = server.plane.trust_publisher, server.plane.serving
+        for name in ("api-9.example.com", "api-8.example.com"):
+            pair = server.ca.server(name)
+            serving.follow_ca(((pair.certificate,), pair.key))
+            await publisher.publish_serving_names()
+        listed = (await server.get("/api/v1/namespaces/kube-system/configmaps")).obj["items"]
+        (record,) = (one["data"] for one in listed if one["metadata"]["name"].startswith(PUBLISHED_PREFIX))
+        assert "api-8.example.com" in record["names"].split()
+        assert "api-9.example.com" in record["former"].split()
 
     with_root_ca_file(bundle, test)

@@ -39,7 +39,7 @@ ROWS: tuple[Promise, ...] = (
             Moment.BODY: _AFTER_BODY,
             Moment.QUEUED: _SIGNED_LATER,
             Moment.WATCH: _NO_WATCH,
-            Moment.RESTART: Proof(_CHECK + "test_names_of_api_servers"),
+            Moment.RESTART: Proof(_CHECK + "test_names_of_a_replaced_certificate_are_reserved_until_it_ends"),
             Moment.RESTORE: Documented(
                 "The names of a server that was added after the copy are reserved once that server has started again.",
                 "docs/approve-requests.md#reserved-names",

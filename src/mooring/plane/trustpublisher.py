@@ -15,6 +15,7 @@ from typing import Any
 from mooring.api.kind import Change
 from mooring.apimachinery.schema import Obj
 from mooring.clock import Clock
+from mooring.controllers.certificates.nameevidence import with_former_names
 from mooring.errors import MooringError
 from mooring.pki.rootca import RootCa
 from mooring.pki.x509.clientissuers import IssuingCas
@@ -73,8 +74,13 @@ class TrustPublisher:
         await self._publish(self._client_cas())
 
     async def publish_serving_names(self) -> None:
-        """Publish the names of the serving certificate, which other servers reserve. Raises ApiError or StorageError."""
-        await self._publish(self._serving_names())
+        """Publish the names of the serving certificate, which other servers reserve. Raises ApiError or StorageError.
+
+        Names of a certificate that was replaced stay until it ends.
+        """
+        wanted = self._serving_names()
+        stored = self._registry.views["configmaps"].get(wanted["metadata"]["name"], wanted["metadata"]["namespace"])
+        await self._publish(with_former_names(wanted, stored, self._clock.now()))
 
     async def _publish(self, wanted: Obj) -> None:
         if self._registry.views["configmaps"].problem(wanted["metadata"]["name"], wanted["metadata"]["namespace"]):

@@ -5,7 +5,7 @@ Rules kept here:
 * An identity has its own name, and those of its unexpired certificates (`spec.certifiedNames`), whatever its Node reports: a Node
   reports nothing while it registers, and never a name that a person approved. Others may have them once the membership has ended.
 * API servers have the names of their serving certificates. Each server publishes its own in a ConfigMap of kube-system, and those
-  count until the certificate expires, because its key exists until then.
+  count until the certificate expires, because its key exists until then. Names of a replaced certificate stay in the record.
 * What is derived from a view is kept until the view changes.
 """
 
@@ -33,7 +33,9 @@ NODES, SERVICES, ENDPOINTS, CONFIG_MAPS = "nodes", "services", "endpoints", "con
 PUBLISHED_NAMESPACE = "kube-system"
 PUBLISHED_PREFIX = "mooring-serving-names-"
 """Begin of the names of the ConfigMaps in which servers publish the names of their serving certificates."""
-NAMES_KEY, END_KEY = "names", "notAfter"
+NAMES_KEY, END_KEY, FORMER_KEY = "names", "notAfter", "former"
+MAX_FORMER = 256
+"""Names of replaced certificates in the record of one server. Those that end last are kept."""
 MAX_REPORTED = 256
 """Addresses of a Node that count. A node writes them, and each change is read."""
 _SERVICE = ("kubernetes", "default")
@@ -54,6 +56,21 @@ def serving_names_config_map(server: str, names: Iterable[str], not_after: datet
         "metadata": {"name": f"{PUBLISHED_PREFIX}{digest}", "namespace": PUBLISHED_NAMESPACE},
         "data": {NAMES_KEY: "\n".join(sorted(set(names))), END_KEY: rfc3339(not_after)},
     }
+
+
+def with_former_names(wanted: Obj, existing: Obj | None, now: datetime) -> Obj:
+    """Return the ConfigMap that keeps names of replaced certificates of the server, each with its end, until then."""
+    (end, names), *_ = _published_names(wanted)
+    until: dict[Name, datetime] = {}
+    for other_end, others in _published_names(existing) if existing is not None else ():
+        for name in others:
+            if other_end >= now and (name not in names or other_end > end):
+                until[name] = max(other_end, until.get(name, other_end))
+    if not until:
+        return wanted
+    last = sorted(until.items(), key=lambda item: (item[1], str(item[0])))[-MAX_FORMER:]
+    former = "\n".join(sorted(f"{name} {rfc3339(until_then)}" for name, until_then in last))
+    return {**wanted, "data": {**wanted["data"], FORMER_KEY: former}}
 
 
 class _Index:
@@ -154,9 +171,10 @@ class Reserved:
                         name, PUBLISHED_NAMESPACE
                     )  # raises: nothing is certified while the names of a server are unknown
             found = tuple(
-                _published_names(one)
+                published
                 for one in readable(view).list(PUBLISHED_NAMESPACE)
                 if one["metadata"]["name"].startswith(PUBLISHED_PREFIX)
+                for published in _published_names(one)
             )
             self._published = view, view.revision, found
         return self._published[2]
@@ -229,11 +247,17 @@ def published_hosts(kubeconfig: str) -> Sequence[str]:
         return ()
 
 
-def _published_names(config_map: Obj) -> tuple[datetime, frozenset[Name]]:
-    """Return the names that a server has published, and when its certificate ends. What cannot be read never ends."""
+def _published_names(config_map: Obj) -> Sequence[tuple[datetime, frozenset[Name]]]:
+    """Return the names that a server has published, and when its certificates end: that in force first, then replaced ones."""
     data = config_map.get("data") or {}
+    in_force = _end(data.get(END_KEY)), frozenset(map(canonical, (data.get(NAMES_KEY) or "").split()))
+    former = (line.partition(" ") for line in (data.get(FORMER_KEY) or "").splitlines() if line.strip())
+    return in_force, *((_end(end), frozenset({canonical(name)})) for name, _, end in former)
+
+
+def _end(text: str | None) -> datetime:
+    """Return the end of a certificate. One that cannot be read never ends."""
     try:
-        end = parse_rfc3339(data.get(END_KEY) or "")
+        return parse_rfc3339(text or "")
     except ValueError:
-        end = datetime.max.replace(tzinfo=UTC)
-    return end, frozenset(canonical(text) for text in (data.get(NAMES_KEY) or "").split() if text)
+        return datetime.max.replace(tzinfo=UTC)
