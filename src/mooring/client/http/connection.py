@@ -15,7 +15,7 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
@@ -30,6 +30,21 @@ MAX_CONNECTIONS = 64
 """Connections of one client: more than any command or controller uses at a time."""
 IDLE_SECONDS = 60.0
 """Shorter than servers and load balancers keep an idle connection, so that the client closes it first."""
+
+
+class _Opening:
+    """A connection that a request opens. The library leaves it open when the request is cancelled during the TLS handshake."""
+
+    def __init__(self) -> None:
+        self._stream: Any = None
+        """Stream of the library, once TCP is connected."""
+
+    async def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """Called by the library at each of its steps (its extension `trace`)."""
+        if event.endswith(".connect_tcp.complete"):
+            self._stream = info["return_value"]
+        elif event.endswith(".start_tls.failed") and self._stream is not None:
+            await self._stream.aclose()
 
 
 class Stream:
@@ -102,7 +117,7 @@ class Connection:
                 headers=headers,
                 content=request.body,
                 timeout=timeout,
-                extensions=self._extensions,
+                extensions={**self._extensions, "trace": _Opening().trace},
             ) as response:
                 yield Stream(response)
         finally:
