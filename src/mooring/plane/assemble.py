@@ -204,6 +204,7 @@ def assemble(
     context = ServingContext(
         serving,
         lambda: authentication.client_cas.every,
+        config[ServingSettings].tls_profile(),
         http2=not config[ServingSettings].disable_http2_serving,
     )
 

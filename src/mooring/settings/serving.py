@@ -10,6 +10,7 @@ from mooring.errors import ConfigError
 from mooring.settings.addresses import parse_hosts
 from mooring.settings.declaration import Settings, setting
 from mooring.settings.kinds import BOOLEAN, COMMA_SEPARATED, DURATION, TEXT
+from mooring.settings.tlsprofile import TLS_1_2, TlsProfile, parse_suites, parse_version, tls_profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +47,32 @@ class ServingSettings(Settings):
     disable_http2_serving: bool = setting(
         BOOLEAN, default=False, meaning="Serve HTTP/1.1 only, also to clients that offer HTTP/2."
     )
+    tls_min_version: str = setting(
+        TEXT,
+        default=TLS_1_2,
+        meaning="Oldest version of TLS that is served: VersionTLS12 or VersionTLS13.",
+        metavar="VERSION",
+        parse=parse_version,
+    )
+    tls_cipher_suites: tuple[str, ...] = setting(
+        COMMA_SEPARATED,
+        default=(),
+        meaning="Cipher suites of TLS 1.2, by Go's names; repeatable, or with commas. Those of TLS 1.3 are always offered.",
+        metavar="SUITE,...",
+        default_note="ECDHE with AES-GCM and with ChaCha20",
+        parse=parse_suites,
+    )
     shutdown_delay_duration: timedelta = setting(
         DURATION, default=timedelta(0), meaning="Time to go on serving, not ready, after a signal to stop."
     )
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for a certificate without a key, or a key without a certificate."""
+        """Raise ConfigError for a certificate without a key, a key without a certificate, and suites that HTTP/2 cannot use."""
         if bool(self.tls_cert_file) != bool(self.tls_private_key_file):
             missing, given = ("private-key", "cert") if self.tls_cert_file else ("cert", "private-key")
             raise ConfigError(f"tls-{missing}-file: it is needed with tls-{given}-file")
+        self.tls_profile()
+
+    def tls_profile(self) -> TlsProfile:
+        """Return the versions and suites to offer. Raises ConfigError for suites that HTTP/2 cannot use."""
+        return tls_profile(self.tls_min_version, self.tls_cipher_suites, http2=not self.disable_http2_serving)

@@ -9,15 +9,24 @@ from OpenSSL import SSL
 
 from mooring.plane.serving.pair import ServingPair
 from mooring.server.transport.tls import server_context
+from mooring.settings.tlsprofile import TlsProfile
 
 
 class ServingContext:
     """Holds the TLS context, which is immutable once in use. `renew` replaces it for new connections; open ones are left alone."""
 
-    def __init__(self, pair: ServingPair, client_cas: Callable[[], Sequence[x509.Certificate]], *, http2: bool) -> None:
+    def __init__(
+        self,
+        pair: ServingPair,
+        client_cas: Callable[[], Sequence[x509.Certificate]],
+        profile: TlsProfile,
+        *,
+        http2: bool,
+    ) -> None:
         """Raises ConfigError when the certificate and the key do not belong together."""
         self._pair = pair
         self._client_cas = client_cas
+        self._profile = profile
         self._http2 = http2
         self._context = self._create()
 
@@ -31,4 +40,6 @@ class ServingContext:
         self._context = self._create()
 
     def _create(self) -> SSL.Context:
-        return server_context(self._pair.chain, self._pair.key, self._client_cas(), http2=self._http2)
+        return server_context(
+            self._pair.chain, self._pair.key, self._client_cas(), http2=self._http2, profile=self._profile
+        )

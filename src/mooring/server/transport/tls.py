@@ -5,7 +5,8 @@ Rules kept here:
   certificate that does not verify, unless the request carries a valid bearer token (docs/protocol/authentication.md#connections).
   So the verify callback accepts everything and `mooring.authn.x509.authenticator` verifies the chain afterwards (docs/adr/0003).
 * The names of the client CAs are advertised, so that clients with several certificates select the right one.
-* The minimum version is TLS 1.2.
+* The minimum version is TLS 1.2. Its suites have forward secrecy and authenticated encryption unless others are asked for: clients
+  in Go have had them since 1.8.
 * Sessions are resumed by stateless tickets (TLS 1.3), which carry the client's leaf and not its intermediates. A client that sent
   intermediates therefore gets no usable ticket: each of its connections makes a full handshake and sends them again.
   In TLS 1.2 the server announces a ticket before it sees the client's certificates, so it announces none.
@@ -25,11 +26,15 @@ from OpenSSL import SSL, crypto
 from mooring.errors import ConfigError
 from mooring.pki.keys import PrivateKey
 from mooring.pki.x509.verify import MAX_CHAIN
+from mooring.settings.tlsprofile import TlsProfile
 
 SSL_MODE_RELEASE_BUFFERS = 0x10
 """Free the 34 kB of record buffers of idle connections (openssl/ssl.h): a thousand idle watches need it."""
 SESSION_ID_CONTEXT = b"mooring"
 """Context of session resumption. Without one OpenSSL does not resume sessions that requested a client certificate."""
+
+
+DEFAULT_PROFILE = TlsProfile()
 
 
 def _drop_ticket_before_tls_1_3(tls: SSL.Connection) -> None:
@@ -64,25 +69,21 @@ def _http_2(tls: SSL.Connection, offered: list[bytes]) -> bytes | Any:
     return b"h2" if b"h2" in offered else _http_1_1(tls, offered)
 
 
-TLS_1_2_CIPHERS = b":".join(
-    f"ECDHE-{key}-{cipher}".encode()
-    for cipher in ("AES128-GCM-SHA256", "AES256-GCM-SHA384", "CHACHA20-POLY1305")
-    for key in ("ECDSA", "RSA")
-)
-"""Suites with forward secrecy and authenticated encryption. Clients in Go have had them since 1.8; CBC is not offered."""
-
-
 def server_context(
     chain: Sequence[x509.Certificate],
     key: PrivateKey,
     client_cas: Sequence[x509.Certificate],
     *,
     http2: bool = False,
+    profile: TlsProfile = DEFAULT_PROFILE,
 ) -> SSL.Context:
     """Return a context that presents `chain`, leaf first. Raises ConfigError when key and certificate do not match."""
     context = SSL.Context(SSL.TLS_SERVER_METHOD)
-    context.set_min_proto_version(SSL.TLS1_2_VERSION)
-    context.set_cipher_list(TLS_1_2_CIPHERS)
+    context.set_min_proto_version(SSL.TLS1_3_VERSION if profile.only_tls_1_3 else SSL.TLS1_2_VERSION)
+    if profile.tls_1_2_suites:
+        context.set_cipher_list(":".join(profile.tls_1_2_suites).encode())
+    if profile != DEFAULT_PROFILE:
+        context.set_options(SSL.OP_CIPHER_SERVER_PREFERENCE)  # HTTP/2 forbids CBC, which a client could prefer
     context.set_options(
         SSL.OP_NO_RENEGOTIATION
     )  # a client could otherwise cause handshakes without limit on one connection
