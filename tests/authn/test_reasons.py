@@ -52,7 +52,8 @@ def every_code() -> dict[str, str]:
     found |= dict.fromkeys(TokenRefusedError.CODES, "pki/jwt/token.py")
     found |= dict.fromkeys(OF_CLAIMS, "authn/claims/mapping.py")
     found |= dict.fromkeys(set(tokensecret.REASONS) - {tokensecret.OK}, "trust/bootstraptoken/tokensecret.py")
-    found |= dict.fromkeys((acceptedtokens.WRONG, acceptedtokens.ROTATED), "trust/k3s/acceptedtokens.py")
+    judgements = (acceptedtokens.WRONG, acceptedtokens.ROTATED, acceptedtokens.ROTATED_AGENT)
+    found |= dict.fromkeys(judgements, "trust/k3s/acceptedtokens.py")
     levels = (identity.NOT_AUTHENTICATED, identity.WRONG_GROUP, identity.IMPERSONATES, identity.NO_NODE)
     found |= dict.fromkeys(levels, "trust/k3s/identity.py")
     return {code: place for code, place in found.items() if code not in NOT_CODES}

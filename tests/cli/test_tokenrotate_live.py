@@ -90,6 +90,21 @@ def test_a_rotation_beside_the_server_is_followed_by_its_workers(server: LiveSer
 REFUSED: dict[str, tuple[list[str], int, str]] = {
     "a bootstrap token as the new one": (["--new-token", "abcdef.0123456789abcdef"], 2, "this is a bootstrap token"),
     "a new token that can be guessed": (["--new-token", "short"], 2, "16 to 512"),
+    "a bootstrap token as the new agent token": (
+        ["--agent", "--new-token", "abcdef.0123456789abcdef"],
+        2,
+        "new-token: this is a bootstrap token",
+    ),
+    "a server token as the new agent token": (
+        ["--agent", "--new-token", f"K10{'0' * 64}::server:{NEW}"],
+        2,
+        "new-token: the agent token must end with ::node",
+    ),
+    "an agent token with an agent token": (
+        ["--agent", "-s", "https://127.0.0.1:1", "-t", f"K10{'0' * 64}::node:{NEW}"],
+        1,
+        "this is an agent token",
+    ),
     "two new tokens": (["--new-token", NEW, "--new-token-file", "x"], 2, "not both"),
     "a grace of a year": (["--grace", "9000h"], 2, "0 to 720 hours"),
     "a status with a new token": (["--status", "--new-token", NEW], 2, "changes nothing"),

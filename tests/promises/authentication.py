@@ -10,6 +10,7 @@ _QUEUE = Proof(_STANDING + "test_a_credential_that_ends_while_the_request_is_que
 _MALFORMED = Proof("tests/attack/test_malformed.py::test_damaged_credentials_are_refused_without_a_hint")
 _DELETED = Proof("tests/attack/test_everyway.py::test_a_deleted_credential_is_refused_at_once_on_an_open_connection")
 _SUPERVISOR = "tests/server/test_supervisor.py::"
+_AGENT_TOKENS = "tests/plane/sharedkeys/test_agenttokens.py::"
 _NOBODY = Never("A signer decides about stored requests, and authenticates nobody.")
 _ONE_CHAIN = Never("Every way in over HTTP passes the same chain of authenticators.")
 _OWN_REQUESTS = Never("Each server authenticates its own requests, whichever leads.")
@@ -381,6 +382,46 @@ ROWS: tuple[Promise, ...] = (
                 Moment.CLOCK: Proof(
                     "tests/plane/sharedkeys/test_share.py::"
                     "test_a_given_token_is_refused_after_its_end_while_its_wrap_is_there"
+                ),
+            },
+        ),
+    ),
+    Promise(
+        key="a-rotated-agent-token-ends-with-its-grace",
+        sentence="An agent token that was replaced works until the end of its grace and no longer, on every server, and nothing "
+        "that a server is given brings it back.",
+        doors=doors(
+            Never("This way in takes no agent token."),
+            {
+                Door.K3S: Proof(
+                    _SUPERVISOR + "test_a_rotated_agent_token_is_good_during_its_grace_and_wins_over_the_flag"
+                ),
+                Door.OTHER_SERVER: Proof(
+                    _AGENT_TOKENS + "test_every_server_learns_the_new_token_and_ends_the_former_one_with_its_grace"
+                ),
+                Door.OTHER_WORKER: Proof(
+                    "tests/scenarios/test_agent_token_rotation.py::test_the_agent_token_of_two_servers_is_rotated"
+                ),
+            },
+        ),
+        moments=moments(
+            Never("The time of each use is compared with the end, which is stored with the keys."),
+            {
+                Moment.AT_REST: Proof("tests/trust/k3s/test_acceptedtokens.py::test_judgement"),
+                Moment.BODY: _BODY,
+                Moment.QUEUED: _BODY,
+                Moment.WATCH: Never("A token opens no watch: sessions of the tunnel have certificates."),
+                Moment.RESTART: Proof(
+                    _AGENT_TOKENS + "test_a_server_that_is_given_another_agent_token_says_so_and_does_not_use_it"
+                ),
+                Moment.RESTORE: Proof(
+                    _AGENT_TOKENS + "test_a_store_from_an_earlier_backup_brings_no_former_token_back"
+                ),
+                Moment.UNREADABLE: Proof(
+                    _SUPERVISOR + "test_a_rotated_agent_token_is_good_during_its_grace_and_wins_over_the_flag"
+                ),
+                Moment.CLOCK: Proof(
+                    _SUPERVISOR + "test_a_rotated_agent_token_is_good_during_its_grace_and_wins_over_the_flag"
                 ),
             },
         ),

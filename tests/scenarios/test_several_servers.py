@@ -229,5 +229,5 @@ def test_an_older_program_on_a_newer_store_is_refused_with_one_line(tmp_path: Pa
     asyncio.run(raise_level())
     status, errors = init(place)
     assert status == 1
-    assert "written by a newer Mooring (format level 99, this program supports 1 to 1); run the newer version" in errors
+    assert "written by a newer Mooring (format level 99, this program supports 1 to 2); run the newer version" in errors
     assert errors.count("\n") == 1

@@ -166,6 +166,7 @@ ELSEWHERE: Mapping[str, str] = {
     "bound-object-unknown-kind": "tests/authn/test_serviceaccount.py: every kind that a claim can name is kept here",
     "wrong-join-token": "tests/server/test_supervisor.py: on paths of the supervisor only",
     "rotated-token": "tests/server/test_supervisor.py",
+    "rotated-agent-token": "tests/server/test_supervisor.py",
     "supervisor-no-credential": "tests/server/test_supervisor.py",
     "supervisor-wrong-group": "tests/server/test_supervisor.py",
     "retired-ca": "tests/pki/test_verify.py, tests/plane/rollover/test_files.py",

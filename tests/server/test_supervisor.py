@@ -31,6 +31,7 @@ from mooring.server.transport.tlsconnection import TlsTransport
 from mooring.server.transport.websocket import WebSocketWriter
 from mooring.trust.k3s.acceptedtokens import FormerToken, digest, encode_former
 from mooring.trust.k3s.identity import Access
+from mooring.trust.sharedkeys.agenttokens import AgentTerm, encode_agent_tokens, rotated
 from tests.server.test_revocation import revoke
 from tests.support.manualclock import settle
 from tests.support.serverroom import PlainTransport, Reply, Server, connection, open_server
@@ -400,6 +401,40 @@ def test_a_rotated_token_is_good_during_its_grace_and_in_force_without_a_restart
             (folder / "token").write_text("damaged")
             await server.files_changed()
             assert (await ask(server, "/v1-k3s/config", "node", new)).status == 200, "the last good content stays"
+
+    asyncio.run(body())
+
+
+def test_a_rotated_agent_token_is_good_during_its_grace_and_wins_over_the_flag(tmp_path: Path) -> None:
+    for folder in ("server", "pki"):
+        (tmp_path / folder).mkdir()
+    file, new = tmp_path / "pki/agent-tokens.json", "f" * 32
+    (tmp_path / "server/token").write_text(f"{SERVER_TOKEN}\n")
+
+    async def body() -> None:
+        async with open_server(
+            k3s_supervisor=True, data_dir=str(tmp_path), storage=f"sqlite:{tmp_path}/x.db", agent_token=AGENT_TOKEN
+        ) as server:
+            assert (await ask(server, "/v1-k3s/config", "node", AGENT_TOKEN)).status == 200
+            now = server.clock.now()
+            former = [AgentTerm("a", digest(Secret(AGENT_TOKEN)))]
+            tokens = rotated(former, Secret(new), "b", [], timedelta(minutes=5), now)
+            file.write_bytes(encode_agent_tokens(tokens).reveal())
+            await server.files_changed()
+            for token in (new, AGENT_TOKEN):
+                assert (await ask(server, "/v1-k3s/config", "node", token)).status == 200
+                assert (await ask(server, "/v1-k3s/config", "server", token)).status == 401
+            await server.clock.advance(301)
+            assert (await ask(server, "/v1-k3s/config", "node", new)).status == 200
+            refused = await ask(server, "/v1-k3s/config", "node", AGENT_TOKEN)
+            told = (await server.get(f"/debug/authentication/refusals/{refused.headers['audit-id']}")).obj
+            assert (refused.status, told["why"]) == (401, "rotated-agent-token")
+            file.unlink()
+            await server.files_changed()
+            assert (await ask(server, "/v1-k3s/config", "node", new)).status == 200, "the last good content stays"
+            file.write_bytes(b"damaged")
+            await server.files_changed()
+            assert (await ask(server, "/v1-k3s/config", "node", AGENT_TOKEN)).status == 401
 
     asyncio.run(body())
 

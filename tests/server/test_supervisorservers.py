@@ -15,6 +15,7 @@ from mooring.errors import BadRequestError, ConfigError, InternalServerError, St
 from mooring.secret import Secret
 from mooring.server.endpoints.supervisor.servers import ServerKeys, rotate_token, server_bootstrap
 from mooring.trust.k3s.cahash import ca_hash
+from mooring.trust.sharedkeys.agenttokens import AgentRotationRefusedError
 from mooring.trust.sharedkeys.rotation import KnownTokenError
 from tests.server.test_supervisor import SERVER_TOKEN, ask, supervised
 from tests.support.serverroom import Server
@@ -48,6 +49,7 @@ class Keys:
 
     def __init__(self, error: Exception | None = None, row: Any = None, datastore: Any = None) -> None:
         self.rotations: list[tuple[bytes | None, timedelta]] = []
+        self.agent_rotations: list[tuple[bytes | None, timedelta]] = []
         self.error, self.row = error, row
         self.served = ServerKeys(
             views={},
@@ -56,6 +58,7 @@ class Keys:
             datastore=datastore,
             server_ca=lambda: CA_PEM,
             rotate=self.rotate,
+            rotate_agent=self.rotate_agent,
         )
 
     async def sealed_row(self) -> Any:
@@ -66,6 +69,11 @@ class Keys:
         if self.error is not None:
             raise self.error
         self.rotations.append((token.reveal() if token is not None else None, grace))
+
+    async def rotate_agent(self, token: Secret | None, grace: timedelta) -> None:
+        if self.error is not None:
+            raise self.error
+        self.agent_rotations.append((token.reveal() if token is not None else None, grace))
 
 
 def put(keys: Keys, body: bytes) -> Any:
@@ -97,7 +105,39 @@ def test_accepted_rotations(body: dict[str, str], expected: tuple[bytes | None, 
     assert keys.rotations == [expected]
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"newAgentToken": NEW}, (NEW.encode(), DAY)),
+        ({"newAgentToken": f"K10{ca_hash(CA_PEM)}::node:{NEW}", "grace": "0"}, (NEW.encode(), timedelta())),
+        ({"newAgentToken": "", "grace": "1h"}, (None, timedelta(hours=1))),
+    ],
+    ids=["a token", "a whole token without a grace", "a token that the server makes"],
+)
+def test_an_agent_token_is_replaced_by_its_own_field(
+    body: dict[str, str], expected: tuple[bytes | None, timedelta]
+) -> None:
+    keys = Keys()
+    assert put(keys, json.dumps(body).encode()).status == 200
+    assert (keys.rotations, keys.agent_rotations) == ([], [expected])
+
+
 REFUSED: dict[str, tuple[bytes, str]] = {
+    "both tokens": (json.dumps({"newToken": NEW, "newAgentToken": NEW}).encode(), "newAgentToken: .* not both"),
+    "an agent token of null": (b'{"newAgentToken": null}', "newAgentToken: give the new agent token"),
+    "a server token as agent token": (
+        json.dumps({"newAgentToken": f"K10{ca_hash(CA_PEM)}::server:{NEW}"}).encode(),
+        "newAgentToken: the agent token must end with ::node",
+    ),
+    "a bootstrap token as agent token": (
+        json.dumps({"newAgentToken": BOOTSTRAP_TOKEN}).encode(),
+        "newAgentToken: this is a bootstrap token",
+    ),
+    "an agent token that can be guessed": (b'{"newAgentToken": "short"}', "newAgentToken: .*16 to 512"),
+    "an agent token of another cluster": (
+        json.dumps({"newAgentToken": f"K10{'0' * 64}::node:{NEW}"}).encode(),
+        "newAgentToken: its CA hash is not that of this cluster",
+    ),
     "an empty body": (b"", "unexpected end of JSON input"),
     "half of a body": (b'{"newToken": "', "unexpected end of JSON input"),
     "a list": (b"[]", "not a JSON object"),
@@ -126,7 +166,7 @@ def test_refused_rotations_change_nothing(body: bytes, reason: str) -> None:
     keys = Keys()
     with pytest.raises(BadRequestError, match=reason) as raised:
         put(keys, body)
-    assert keys.rotations == []
+    assert (keys.rotations, keys.agent_rotations) == ([], [])
     assert NEW not in str(raised.value)
     assert BOOTSTRAP_TOKEN not in str(raised.value)
 
@@ -134,6 +174,16 @@ def test_refused_rotations_change_nothing(body: bytes, reason: str) -> None:
 def test_a_token_that_is_known_is_the_clients_fault() -> None:
     with pytest.raises(BadRequestError, match="newToken: the same"):
         put(Keys(KnownTokenError("the same")), b'{"newToken": ""}')
+
+
+def test_an_agent_token_that_is_refused_is_the_clients_fault_and_a_failure_names_what_was_not_rotated(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(BadRequestError, match="newAgentToken: too early"):
+        put(Keys(AgentRotationRefusedError("too early")), b'{"newAgentToken": ""}')
+    with pytest.raises(InternalServerError, match="the agent token was not rotated"), caplog.at_level(logging.ERROR):
+        put(Keys(StorageError("disk full")), b'{"newAgentToken": ""}')
+    assert "the agent token was not rotated: disk full" in caplog.text
 
 
 @pytest.mark.parametrize("error", [StorageError("disk full"), ConfigError("wrong file")], ids=["store", "files"])

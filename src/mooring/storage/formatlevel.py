@@ -26,8 +26,12 @@ from mooring.storage.keyspace import FORMAT_LEVEL, FORMAT_SERVERS
 
 log = logging.getLogger("mooring.storage")
 
-LEVELS: tuple[str, ...] = ("the objects of Kubernetes, the objects of mooring.dev, and the keys below /mooring/",)
+LEVELS: tuple[str, ...] = (
+    "the objects of Kubernetes, the objects of mooring.dev, and the keys below /mooring/",
+    "agent tokens among the shared keys (docs/adr/0076-rotation-of-the-agent-token.md)",
+)
 """What each level adds, from level 1 on. Rows are only added, each by the first program that can write it."""
+AGENT_TOKENS_LEVEL = 2
 TTL_SECONDS = 15
 """Time without a change after which a process is dead, as for the leases of servers (docs/adr/0048-servers-that-live.md)."""
 RENEW_SECONDS = 5.0
@@ -67,9 +71,14 @@ class UnsupportedLevelError(ConfigError):
 
 async def refuse_unsupported(storage: Storage, supported: Supported = SUPPORTED) -> None:
     """Raise UnsupportedLevelError when the store has a level that this program does not support. Changes nothing."""
-    level = _level(await storage.get(FORMAT_LEVEL))
+    level = await level_in_force(storage)
     if not supported.has(level):
         raise UnsupportedLevelError(level, supported)
+
+
+async def level_in_force(storage: Storage) -> int:
+    """Return the level of a store. Raises StorageError."""
+    return _level(await storage.get(FORMAT_LEVEL))
 
 
 class FormatLevel:

@@ -51,7 +51,7 @@ def scenario(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 class Server:
     """The keys of one server. A server without a token of its own makes one, or is refused."""
 
-    def __init__(self, root: Path, storage: MemoryStorage, clock: ManualClock = CLOCK, **settings: str) -> None:
+    def __init__(self, root: Path, storage: MemoryStorage, clock: ManualClock = CLOCK, **settings: Any) -> None:
         self.root, self.storage = root, storage
         self.config: ServerConfig = server_config(
             data_dir=str(root), storage="sqlite:/elsewhere/mooring.db", detected_addresses=("192.0.2.1",), **settings

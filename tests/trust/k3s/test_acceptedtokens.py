@@ -12,6 +12,7 @@ from mooring.trust.k3s.acceptedtokens import (
     ACCEPTED,
     MAX_FORMER,
     ROTATED,
+    ROTATED_AGENT,
     UNKNOWN,
     WRONG,
     AcceptedTokens,
@@ -26,6 +27,7 @@ SERVER, AGENT, OLD = (Secret(text * 16) for text in ("s", "a", "o"))
 ONE = AcceptedTokens(digest(SERVER))
 TWO = AcceptedTokens(digest(SERVER), digest(AGENT))
 ROTATING = AcceptedTokens(digest(SERVER), former=(FormerToken(digest(OLD), NOW),))
+AGENTS = AcceptedTokens(digest(SERVER), digest(AGENT), former_agents=(FormerToken(digest(OLD), NOW),))
 BEFORE = NOW - timedelta(microseconds=1)
 
 
@@ -45,6 +47,13 @@ BEFORE = NOW - timedelta(microseconds=1)
         pytest.param(ROTATING, "node", OLD, BEFORE, ACCEPTED, id="for agents, too"),
         pytest.param(ROTATING, "server", OLD, NOW, ROTATED, id="and not at its end"),
         pytest.param(ROTATING, "server", AGENT, BEFORE, WRONG, id="another token is wrong during a grace"),
+        pytest.param(
+            AGENTS, "node", OLD, BEFORE, ACCEPTED, id="a former agent token is good until the end of its grace"
+        ),
+        pytest.param(AGENTS, "node", OLD, NOW, ROTATED_AGENT, id="and not at its end, with a reason of its own"),
+        pytest.param(AGENTS, "node", AGENT, NOW, ACCEPTED, id="the new agent token is good"),
+        pytest.param(AGENTS, "node", SERVER, BEFORE, WRONG, id="the server token is no former agent token"),
+        pytest.param(AGENTS, "server", OLD, BEFORE, WRONG, id="server cannot use a former agent token"),
         pytest.param(ROTATING, "server", SERVER, BEFORE, ACCEPTED, id="the new one is good during a grace"),
     ],
 )

@@ -28,8 +28,11 @@ from mooring.trust.httpexchange import (
     Trust,
     Wait,
 )
+from mooring.trust.k3s.acceptedtokens import digest
 from mooring.trust.k3s.refusals import CaMismatchError, NotASupervisorError
 from mooring.trust.sharedkeys import envelope
+from mooring.trust.sharedkeys.agenttokens import NAME as AGENT_TOKENS
+from mooring.trust.sharedkeys.agenttokens import AgentTerm, AgentTokens, encode_agent_tokens
 from mooring.trust.sharedkeys.envelope import DamagedKeysError, TokenTerm
 from mooring.trust.sharedkeys.keyset import KeySet
 from mooring.trust.sharedkeys.serverjoin import (
@@ -55,8 +58,8 @@ CONFIG = {"ClusterDomain": "cluster.local", "ServiceIPRange": {"IP": "10.43.0.0"
 PLACE = {"etcdServers": ["https://192.0.2.1:2379"], "etcdPrefix": "/registry", "needsPassword": True}
 
 
-def sealed() -> envelope.Row:
-    keys = KeySet.of({"ca.crt": Secret(CA), "ca.key": Secret(private_key_pem(_KEY))})
+def sealed(**more: Secret) -> envelope.Row:
+    keys = KeySet.of({"ca.crt": Secret(CA), "ca.key": Secret(private_key_pem(_KEY)), **more})
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(envelope, "N", 16)
         return envelope.seal(envelope.claim("c", keys), keys, [TokenTerm(Secret(PASSWORD), 5)], os.urandom)[0]
@@ -328,3 +331,20 @@ def test_a_rotation_is_sent_once(new: Callable[[], Secret | None], body: dict[st
     with pytest.raises(ServerRefusalError):
         gone.drive(access(Polling()).rotate(new(), timedelta()))
     assert len(gone.bodies) == 1
+
+
+def test_an_agent_token_is_replaced_by_a_field_that_an_earlier_server_refuses() -> None:
+    peer = Supervisor()
+    peer.drive(access().rotate(Secret("n" * 16), timedelta(), agent=True))
+    assert peer.requests[-1] == ("PUT", "/v1-k3s/token", "server")
+    assert peer.bodies == [{"newAgentToken": "n" * 16, "grace": "0s"}]
+    gone = Supervisor(token=[status(503)])
+    with pytest.raises(ServerRefusalError, match="rotating the agent token at"):
+        gone.drive(access().rotate(None, timedelta(), agent=True))
+
+
+def test_agent_tokens_are_read_from_the_sealed_row() -> None:
+    assert Supervisor().drive(access().fetch_agent_tokens()) is None
+    tokens = AgentTokens(Secret("a" * 16), (AgentTerm("1", digest(Secret("a" * 16)), 5),))
+    row = json.loads(envelope.encode(sealed(**{AGENT_TOKENS: encode_agent_tokens(tokens)})))
+    assert Supervisor(server_bootstrap=[bootstrap(sealedKeys=row)]).drive(access().fetch_agent_tokens()) == tokens

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from mooring.authn.reasons import Reason
-from mooring.trust.k3s.acceptedtokens import ROTATED, WRONG
+from mooring.trust.k3s.acceptedtokens import ROTATED, ROTATED_AGENT, WRONG
 from mooring.trust.k3s.identity import IMPERSONATES, NO_NODE, NOT_AUTHENTICATED, WRONG_GROUP
 
 REASONS: Mapping[str, Reason] = MappingProxyType(
@@ -18,6 +18,10 @@ REASONS: Mapping[str, Reason] = MappingProxyType(
         ROTATED: Reason(
             "The server token was rotated, and the grace of the old one has ended.",
             "Give this machine the new token: server/token in the data directory of a server.",
+        ),
+        ROTATED_AGENT: Reason(
+            "The agent token was rotated, and the grace of the old one has ended. The first agent token replaces the server token.",
+            "Give this machine the new token: server/agent-token in the data directory of a server.",
         ),
         NOT_AUTHENTICATED: Reason(
             "A request to the supervisor API without a credential.",

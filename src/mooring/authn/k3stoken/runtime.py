@@ -4,6 +4,8 @@ Rules kept here:
 * Each worker follows the files of the data directory by itself. A rotated token is in force in all of them within two looks.
 * A start makes the token before it builds authenticators. Where there is none, as in a dry run, none is accepted.
 * A store in memory has no such files: there the settings give the token.
+* Agent tokens that were rotated once count, and no longer the settings (`mooring.trust.sharedkeys.agenttokens`). When their file
+  disappears under a running server, what was read last stays.
 """
 
 from __future__ import annotations
@@ -20,11 +22,13 @@ from mooring.settings.storage import StorageSettings
 from mooring.trust.k3s.acceptedtokens import AcceptedTokens, decode_former, digest
 from mooring.trust.k3s.agenttoken import check_agent_token, parse_agent_token
 from mooring.trust.k3s.settings import K3sSettings
+from mooring.trust.sharedkeys.agenttokens import NAME as AGENT_TOKENS
+from mooring.trust.sharedkeys.agenttokens import AgentTokens, decode_agent_tokens
 from mooring.trust.sharedkeys.servertoken import parse_token
 from mooring.trust.sharedkeys.settings import SharedKeysSettings
 
 KEY = "k3s-supervisor"
-FOLDER, TOKEN, FORMER = "server", "token", "former-tokens.json"
+FOLDER, TOKEN, FORMER, SHARED = "server", "token", "former-tokens.json", "pki"
 
 
 def build(config: Configured, host: Host) -> Running | None:
@@ -57,6 +61,8 @@ class _Sources:
         given = self._shared.server_token_file
         self._server = Path(given) if folder is None and given else folder and folder / TOKEN
         self._former = folder and folder / FORMER
+        self._rotated = None if storage.in_memory else Path(storage.data_dir) / SHARED / AGENT_TOKENS
+        self._was_rotated = False
         self._agent = Path(self._settings.agent_token_file) if self._settings.agent_token_file else None
         for path in (self._server, self._agent):
             if path is not None and _exists(path):
@@ -64,16 +70,30 @@ class _Sources:
 
     @property
     def paths(self) -> list[str]:
-        return [str(path) for path in (self._server, self._former, self._agent) if path is not None]
+        return [str(path) for path in (self._server, self._former, self._rotated, self._agent) if path is not None]
 
     def read(self) -> AcceptedTokens:
         """Return what is accepted now. Raises ConfigError."""
-        former, server = self._former, self._server_token()
+        former, server, agents = self._former, self._server_token(), self._agent_tokens()
         return AcceptedTokens(
             digest(server) if server is not None else None,
-            self._agent_digest(),
+            self._agent_digest() if agents is None else digest(agents.token),
             decode_former(self._host.files.read(str(former))) if former is not None and _exists(former) else (),
+            () if agents is None else agents.former,
         )
+
+    def _agent_tokens(self) -> AgentTokens | None:
+        """Return the agent tokens that the servers share; None before their first rotation. Raises ConfigError."""
+        if self._rotated is None or not (self._was_rotated or _exists(self._rotated)):
+            return None
+        try:
+            found = decode_agent_tokens(self._host.files.read(str(self._rotated)))
+        except ConfigError as error:
+            raise ConfigError(
+                f"{self._rotated}: {error}; delete it and start this server again, which takes it from the store"
+            ) from None
+        self._was_rotated = True
+        return found
 
     def _server_token(self) -> Secret | None:
         if self._server is not None:

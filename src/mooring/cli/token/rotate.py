@@ -1,17 +1,18 @@
-"""`mooring token rotate`: replace the server token, through a server or on the data directory of one.
+"""`mooring token rotate`: replace the server token or the agent token, through a server or on the data directory of one.
 
 Rules kept here (docs/protocol/k3s.md#server-level, docs/adr/0054-rotation-of-the-server-token.md):
 * With a URL the command asks the supervisor API of that server, as `k3s token rotate` does. Without one it changes the row in the
   store itself, beside running servers or without any. Servers follow either way, without a restart.
 * The new token is checked before anything is asked. No output has a token: the new one stands in the data directory of each server.
-* `--status` reads the row, which is public but for the keys, and prints identifiers and times.
+* `--status` prints identifiers and times. Those of server tokens are public in the row; of agent tokens they need the server token.
+* `--agent` takes the server token as well: an agent token cannot replace anything.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,19 +31,22 @@ from mooring.duration import format_duration
 from mooring.errors import ConfigError
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.sharedkeys.share import SharedKeys
-from mooring.plane.sharedkeys.tokenfile import MAX_FILE, ServerTokenFile
+from mooring.plane.sharedkeys.tokenfile import AGENT_FILE, MAX_FILE, AgentTokenFile, ServerTokenFile
 from mooring.secret import Secret
 from mooring.settings.storage import StorageSettings
 from mooring.storage import presence, table
 from mooring.storage.copying import refuse_incomplete
 from mooring.storage.formatlevel import refuse_unsupported
+from mooring.trust.k3s.agenttoken import parse_agent_token
 from mooring.trust.k3s.token import parse_token as parse_k3s_token
-from mooring.trust.sharedkeys.envelope import Row
+from mooring.trust.sharedkeys.agenttokens import AgentTerm, AgentTokens
+from mooring.trust.sharedkeys.envelope import Row, Wrap
 from mooring.trust.sharedkeys.rotation import DEFAULT_GRACE, check_grace
 from mooring.trust.sharedkeys.serverjoin import ONCE, ServerAccess, parse_server_token, server_access
 from mooring.trust.sharedkeys.servertoken import ANY_LENGTH, parse_token
 
 T = TypeVar("T")
+_NEW = "new-token"
 SETTLE_SECONDS = 2.0
 """Time in which every worker of the server has read the new token: they look once a second. k3s waits one second."""
 
@@ -66,7 +70,10 @@ SETTLE_SECONDS = 2.0
     show_envvar=True,
     help="Present server token. [default: server/token in the data directory]",
 )
-@click.option("--new-token", default="", metavar="TOKEN", help="New server token. [default: the server makes one]")
+@click.option(
+    "--agent", is_flag=True, help="Replace the agent token, with which machines join, and not the server token."
+)
+@click.option("--new-token", default="", metavar="TOKEN", help="New token. [default: the server makes one]")
 @click.option(
     "--new-token-file", default="", metavar="FILE", help="File with the new one: other users see a command line."
 )
@@ -85,6 +92,7 @@ SETTLE_SECONDS = 2.0
 def rotate(
     server: str,
     token: str,
+    agent: bool,
     new_token: str,
     new_token_file: str,
     grace: timedelta,
@@ -92,46 +100,59 @@ def rotate(
     output: str,
     **values: Any,
 ) -> None:
-    """Replace the server token of a cluster.
+    """Replace the server token or, with --agent, the agent token of a cluster.
 
     The present token works until the end of the grace: change what starts servers and joins agents meanwhile. Every server learns
     the new token and writes it to server/token in its data directory. Nothing has to be restarted. With --grace 0 other servers
     cannot learn it: write it to that file on each of them.
+
+    With --agent every server learns the new agent token, without a grace as well, and writes it to server/agent-token. From then on
+    --agent-token and --agent-token-file of a server are not used.
     """
     clock = SystemClock()
     with usage():
         check_grace(grace)
-        new = _new_token(new_token, new_token_file)
+        new = _new_token(new_token, new_token_file, agent=agent)
         if status and (new is not None):
             raise ConfigError("--status changes nothing; give no new token")
     if server:
         access = server_access(server, parse_server_token(_present_token(token, values), ANY_LENGTH), ONCE)
         if status:
-            _print_status(_drive(access, clock, lambda one: one.fetch_sealed_row()), clock.now(), output)
+            if agent:
+                _print_agents(_drive(access, clock, lambda one: one.fetch_agent_tokens()), clock.now(), output)
+            else:
+                _print_status(_drive(access, clock, lambda one: one.fetch_sealed_row()), clock.now(), output)
             return
-        _drive(access, clock, lambda one: one.rotate(new, grace))
+        _drive(access, clock, lambda one: one.rotate(new, grace, agent=agent))
         asyncio.run(clock.sleep(SETTLE_SECONDS))
-        _print_done(clock.now() + grace if grace else None, output, "server/token in the data directory of each server")
+        name = AGENT_FILE if agent else "token"
+        place = f"server/{name} in the data directory of each server"
+        _print_done(clock.now() + grace if grace else None, output, place, agent=agent)
         return
     config = _local(values)
     if token:
         _check_present(config, token)
     if status:
-        _print_status(_with_keys(config, clock, SharedKeys.row), clock.now(), output)
+        if agent:
+            _print_agents(_with_keys(config, clock, SharedKeys.agent_tokens), clock.now(), output)
+        else:
+            _print_status(_with_keys(config, clock, SharedKeys.row), clock.now(), output)
         return
-    rotated = _with_keys(config, clock, lambda shared: shared.rotate(new, grace))
-    _print_done(rotated.grace_ends, output, str(ServerTokenFile(config).path))
+    rotated = _with_keys(config, clock, lambda one: (one.rotate_agent if agent else one.rotate)(new, grace))
+    file = AgentTokenFile(config).path if agent else ServerTokenFile(config).path
+    _print_done(rotated.grace_ends, output, str(file), agent=agent)
 
 
-def _new_token(text: str, file: str) -> Secret | None:
+def _new_token(text: str, file: str, *, agent: bool) -> Secret | None:
     if text and file:
         raise ConfigError("give --new-token or --new-token-file, not both")
     try:
-        if file:
-            return parse_token(read_limited(Path(file), MAX_FILE))
-        return parse_token(text.encode("utf-8", "surrogateescape")) if text else None
+        data = read_limited(Path(file), MAX_FILE) if file else text.encode("utf-8", "surrogateescape")
+        if agent and (file or text):
+            return parse_agent_token(data, _NEW)
+        return parse_token(data) if file or text else None
     except ConfigError as error:
-        raise ConfigError(f"new-token: {error}") from None
+        raise ConfigError(f"{_NEW}: {str(error).removeprefix(f'{_NEW}: ')}") from None
 
 
 def _present_token(text: str, values: dict[str, Any]) -> str | bytes:
@@ -181,15 +202,18 @@ def _with_keys(config: ServerConfig, clock: Clock, work: Callable[[SharedKeys], 
     return asyncio.run(session())
 
 
-def _print_done(ends: datetime | None, output: str, place: str) -> None:
+def _print_done(ends: datetime | None, output: str, place: str, *, agent: bool) -> None:
     if output != "text":
-        document = {"kind": "ServerTokenRotation", "graceEnds": rfc3339(ends) if ends else None, "newTokenFile": place}
+        kind = "AgentTokenRotation" if agent else "ServerTokenRotation"
+        document = {"kind": kind, "graceEnds": rfc3339(ends) if ends else None, "newTokenFile": place}
         print_document(document, output)
     else:
         echo(
-            f"The server token was replaced. The new one stands in {place}.",
+            f"The {'agent' if agent else 'server'} token was replaced. The new one stands in {place}.",
             f"The former one works until {rfc3339(ends)}." if ends else "The former one works no more.",
         )
+    if agent:
+        return
     echo(
         "Keep the former one with the backups of the store that were made until now: it opens the keys in them.",
         err=True,
@@ -199,7 +223,31 @@ def _print_done(ends: datetime | None, output: str, place: str) -> None:
 def _print_status(row: Row | None, now: datetime, output: str) -> None:
     if row is None:
         raise ConfigError("this store has no keys of a cluster yet: start its server first")
-    tokens = [
+    if output != "text":
+        print_document({"kind": "ServerTokenStatus", "cluster": row.cluster, "tokens": _listed(row.wraps, now)}, output)
+        return
+    if not row.wraps:
+        echo("The keys of this cluster are not sealed in its store: no server token opens it.")
+        return
+    _print_terms(row.wraps, now)
+
+
+def _print_agents(tokens: AgentTokens | None, now: datetime, output: str) -> None:
+    terms = tokens.terms if tokens is not None else ()
+    if output != "text":
+        print_document({"kind": "AgentTokenStatus", "tokens": _listed(terms, now)}, output)
+        return
+    if not terms:
+        echo(
+            "The agent token of this cluster was never rotated: --agent-token-file of each server gives it, or agents join with "
+            "the server token."
+        )
+        return
+    _print_terms(terms, now)
+
+
+def _listed(terms: Sequence[Wrap | AgentTerm], now: datetime) -> list[dict[str, object]]:
+    return [
         {
             "id": one.id,
             "state": "former" if one.until else "present",
@@ -207,17 +255,13 @@ def _print_status(row: Row | None, now: datetime, output: str) -> None:
             "graceEnds": _time(one.until),
             "expired": one.is_over(now.timestamp()),
         }
-        for one in row.wraps
+        for one in terms
     ]
-    if output != "text":
-        print_document({"kind": "ServerTokenStatus", "cluster": row.cluster, "tokens": tokens}, output)
-        return
-    if not tokens:
-        echo("The keys of this cluster are not sealed in its store: no server token opens it.")
-        return
+
+
+def _print_terms(terms: Sequence[Wrap | AgentTerm], now: datetime) -> None:
     rows = [
-        (one.id, "former" if one.until else "present", _age(one.created, now), _left(one.until, now))
-        for one in row.wraps
+        (one.id, "former" if one.until else "present", _age(one.created, now), _left(one.until, now)) for one in terms
     ]
     print_table(("ID", "TOKEN", "AGE", "GRACE ENDS"), rows)
 

@@ -10,6 +10,7 @@ Rules kept here (docs/protocol/k3s.md#files-of-a-server):
   Several workers may do the same work: it is done under the lock of the data directory, and again changes nothing.
 * A token that has a hash already stays as it is until this process sees another bundle, so that a worker that has not seen a
   rollover does not undo the work of one that has.
+* An agent token that was rotated once is that of the shared keys. One that a setting gives is then not used, and the log says so.
 """
 
 from __future__ import annotations
@@ -24,17 +25,19 @@ from mooring.errors import ConfigError, MooringError
 from mooring.pki.rootca import RootCa
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.keystore import exclusive
-from mooring.plane.sharedkeys.tokenfile import MAX_FILE, ServerTokenFile
+from mooring.plane.sharedkeys.tokenfile import AGENT_FILE, MAX_FILE, ServerTokenFile
 from mooring.secret import Secret
 from mooring.trust.k3s import token as k3s
 from mooring.trust.k3s.agenttoken import parse_agent_token
 from mooring.trust.k3s.cahash import ca_hash
 from mooring.trust.k3s.settings import K3sSettings
+from mooring.trust.sharedkeys.agenttokens import MAX_BYTES, decode_agent_tokens
+from mooring.trust.sharedkeys.agenttokens import NAME as AGENT_TOKENS
 from mooring.trust.sharedkeys.settings import SharedKeysSettings
 
 LOOK_SECONDS = 1.0
 """Between two looks, which cost one stat of each file."""
-NODE_TOKEN, AGENT_TOKEN = "node-token", "agent-token"
+NODE_FILE = "node-token"
 
 log = logging.getLogger("mooring.plane")
 
@@ -46,6 +49,7 @@ class JoinTokenFiles:
         self._root = Path(config.data_dir)
         self._settings = config[K3sSettings]
         self._least = config[SharedKeysSettings].least_token_length
+        self._rotated = self._root / "pki" / AGENT_TOKENS
         self._token = ServerTokenFile(config)
         self._folder = self._token.path.parent
 
@@ -59,11 +63,11 @@ class JoinTokenFiles:
             make_directory(self._folder)
             if (password := self._token.kept()) is not None:
                 self._write(self._token.path, digest, k3s.SERVER, password, force)
-            self._link(NODE_TOKEN)
+            self._link(NODE_FILE)
             if (agent := self.agent_token()) is not None:
-                self._write(self._folder / AGENT_TOKEN, digest, k3s.NODE, agent, force)
+                self._write(self._folder / AGENT_FILE, digest, k3s.NODE, agent, force)
             else:
-                self._link(AGENT_TOKEN)
+                self._link(AGENT_FILE)
 
     async def run(self, root_ca: RootCa, clock: Clock) -> None:
         """Keep the files right until cancelled. They were written at the start."""
@@ -80,7 +84,23 @@ class JoinTokenFiles:
             bundle, seen = present[0], self._states()
 
     def agent_token(self) -> Secret | None:
-        """Return the agent token; None without one. Raises ConfigError."""
+        """Return the agent token in force; None without one. Raises ConfigError."""
+        given = self._given_agent_token()
+        if not self._rotated.exists():
+            return given
+        try:
+            present = decode_agent_tokens(read_limited(self._rotated, MAX_BYTES)).token
+        except ConfigError as error:
+            raise ConfigError(f"{self._rotated}: {error}") from None
+        if given not in (None, present):
+            log.warning(
+                "the agent token of this cluster was rotated, and the one of --agent-token or --agent-token-file is not the "
+                "present one: it is not used; leave the flag out. %s has the present one; mooring token rotate --agent changes it",
+                self._folder / AGENT_FILE,
+            )
+        return present
+
+    def _given_agent_token(self) -> Secret | None:
         if file := self._settings.agent_token_file:
             return parse_agent_token(read_limited(Path(file), MAX_FILE), f"agent-token-file: {file}", self._least)
         return self._settings.agent_token
@@ -104,7 +124,7 @@ class JoinTokenFiles:
         sync_directory(self._folder)
 
     def _states(self) -> tuple[tuple[int, int, int] | None, ...]:
-        followed = [self._token.path, self._folder / NODE_TOKEN, self._folder / AGENT_TOKEN]
+        followed = [self._token.path, self._folder / NODE_FILE, self._folder / AGENT_FILE, self._rotated]
         if file := self._settings.agent_token_file:
             followed.append(Path(file))
         return tuple(map(_state, followed))

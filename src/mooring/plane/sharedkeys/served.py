@@ -42,6 +42,11 @@ def server_keys(
             raise ConfigError("a store in memory keeps no server token; start the server with another --server-token")
         return await shared.rotate(token, grace)
 
+    async def rotate_agent(token: Secret | None, grace: timedelta) -> Rotated:
+        if shared is None:
+            raise ConfigError("a store in memory keeps no agent token; start the server with another --agent-token")
+        return await shared.rotate_agent(token, grace)
+
     return ServerKeys(
         configuration=configuration,
         sealed_row=sealed_row,
@@ -49,6 +54,7 @@ def server_keys(
         datastore=_datastore(config[StorageSettings]),
         server_ca=server_ca,
         rotate=rotate,
+        rotate_agent=rotate_agent,
     )
 
 

@@ -14,6 +14,8 @@ Rules kept here:
   tokens first, then the present one, then the record. A process that is killed in between does the rest at its next start or look.
 * The new token is on disk before the row changes (`next-token`): otherwise a rotation without a grace could end with a row
   that nothing opens.
+* Agent tokens are one of the files (`mooring.trust.sharedkeys.agenttokens`). A rotation alone changes them: what stands in `pki/`
+  is stored only where the store was restored from an earlier backup.
 * A former token opens the row until one of the servers has removed its wrap. The server that finds it in its data directory takes
   the present one; a server to which it is given after its end refuses it.
 """
@@ -35,12 +37,15 @@ from mooring.errors import ConfigError, MooringError, StorageError
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.keystore import exclusive
 from mooring.plane.sharedkeys.files import SharedKeyFiles
-from mooring.plane.sharedkeys.tokenfile import ServerTokenFile
+from mooring.plane.sharedkeys.tokenfile import AgentTokenFile, ServerTokenFile
 from mooring.secret import Secret
 from mooring.settings.storage import StorageSettings
 from mooring.storage.contract import Entry, KeyExistsError, RevisionMismatchError, Storage
+from mooring.storage.formatlevel import AGENT_TOKENS_LEVEL, level_in_force
+from mooring.trust.k3s.acceptedtokens import digest
 from mooring.trust.k3s.settings import K3sSettings
-from mooring.trust.sharedkeys import envelope
+from mooring.trust.sharedkeys import agenttokens, envelope
+from mooring.trust.sharedkeys.agenttokens import AgentRotationRefusedError, AgentTerm, AgentTokens, decode_agent_tokens
 from mooring.trust.sharedkeys.envelope import KEY, Row, TokenTerm, WrongTokenError
 from mooring.trust.sharedkeys.keyset import TOKEN_KEY, KeySet
 from mooring.trust.sharedkeys.reconciliation import (
@@ -53,7 +58,7 @@ from mooring.trust.sharedkeys.reconciliation import (
     missing_keys,
     next_action,
 )
-from mooring.trust.sharedkeys.rotation import rotated, unexpired
+from mooring.trust.sharedkeys.rotation import KnownTokenError, rotated, unexpired
 from mooring.trust.sharedkeys.servertoken import generate_token
 from mooring.trust.sharedkeys.settings import FILES, SharedKeysSettings
 
@@ -87,9 +92,9 @@ def shares_keys(config: ServerConfig) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rotated:
-    """A rotation of the server token: identifier of the new wrap, and the end of the former token; None without one."""
+    """A rotation of a token: identifier of the new one, and the end of the former one; None without one."""
 
-    wrap: str
+    id: str
     grace_ends: datetime | None
     made: Secret | None
     """The new token, when it was made here."""
@@ -114,6 +119,7 @@ class SharedKeys:
         self._root = Path(config.data_dir)
         self._files = SharedKeyFiles(self._root)
         self._token = ServerTokenFile(config)
+        self._agent_token = AgentTokenFile(config)
         self._storage = storage
         self._keeps_files = config[SharedKeysSettings].shared_keys == FILES
         self._entropy = entropy
@@ -365,6 +371,9 @@ class SharedKeys:
         async with self._locked():
             made = generate_token(self._entropy) if new is None else None
             entry, row, keys, before = await self._present()
+            agents = _agent_tokens(keys)
+            if new is not None and agents is not None and digest(new) in [one.sha256 for one in agents.terms]:
+                raise KnownTokenError("the new server token is an agent token of this cluster; give another one")
             after = rotated(before, made or new or Secret(b""), grace, self._clock.now())
             sealed = await self._reseal(entry, row, keys, before, after)
         wrap, *former = sealed.wraps
@@ -375,6 +384,69 @@ class SharedKeys:
             f"the former one works until {_time(ends)}" if ends else "the former one works no more",
         )
         return Rotated(wrap.id, datetime.fromtimestamp(ends, UTC) if ends else None, made)
+
+    async def rotate_agent(self, new: Secret | None, grace: timedelta) -> Rotated:
+        """Replace the agent token by `new`, or by one that is made here. The former one works until the end of the grace.
+
+        The former one is that of this data directory before the first rotation. Raises MooringError; then nothing was changed.
+        """
+        if self._keeps_files:
+            raise ConfigError(
+                "with --shared-keys files the servers share no agent token: replace --agent-token-file on each, which they follow"
+            )
+        async with self._locked():
+            entry, row, keys, server_terms = await self._present()
+            if not row.is_sealed:
+                raise AgentRotationRefusedError(
+                    "no agent joins this cluster with an agent token: start its server with --k3s-supervisor first"
+                )
+            if (level := await level_in_force(self._storage)) < AGENT_TOKENS_LEVEL:
+                raise AgentRotationRefusedError(
+                    f"the format of this store has level {level}, and a rotated agent token needs level {AGENT_TOKENS_LEVEL}: the "
+                    "servers raise it by themselves once all of them run this version; try again then"
+                )
+            if self._files.record().agreed.generation > row.generation:
+                raise AgentRotationRefusedError(
+                    "the store has older keys than this data directory, because it was restored from an earlier backup: start a "
+                    "server again, which stores the present ones, then rotate"
+                )
+            token = new if new is not None else generate_token(self._entropy)
+            server_tokens = [digest(one.token) for one in server_terms]
+            before = self._agent_terms(keys, server_terms)
+            after = agenttokens.rotated(before, token, self._new_id(), server_tokens, grace, self._clock.now())
+            changed = keys.with_file(agenttokens.NAME, agenttokens.encode_agent_tokens(after))
+            assert self._data_key is not None  # `_present` opened the row
+            self._token.accept(server_terms, (), self._clock.now())  # a change of theirs counts as taken with this row
+            following = envelope.reseal(row, changed, self._data_key, self._entropy)
+            if not await self._write_row(entry, following):
+                raise StorageError("another server changed the keys of this cluster at the same time; try again")
+            await asyncio.to_thread(self._files.write, changed, _agreed(following))
+            self._agent_token.keep(token)
+        present, *former = after.terms
+        ends = max((one.until for one in former if not one.is_over(present.created)), default=0)
+        log.info(
+            "the agent token was replaced (%s); %s",
+            present.id,
+            f"the former one works until {_time(ends)}" if ends else "the former one works no more",
+        )
+        return Rotated(present.id, datetime.fromtimestamp(ends, UTC) if ends else None, token if new is None else None)
+
+    def _agent_terms(self, keys: KeySet, server_terms: tuple[TokenTerm, ...]) -> tuple[AgentTerm, ...]:
+        """Return the tokens with which agents join now. Raises ConfigError."""
+        if (tokens := _agent_tokens(keys)) is not None:
+            return tokens.terms
+        if (kept := self._agent_token.kept()) is not None:
+            return (AgentTerm(self._new_id(), digest(kept)),)
+        return tuple(AgentTerm(self._new_id(), digest(one.token), one.created, one.until) for one in server_terms)
+
+    async def agent_tokens(self) -> AgentTokens | None:
+        """Return the agent tokens in the store; None before their first rotation. Raises MooringError."""
+        async with self._locked():
+            _, _, keys, _ = await self._present()
+        return _agent_tokens(keys)
+
+    def _new_id(self) -> str:
+        return self._entropy(8).hex()
 
     async def remove_expired(self) -> bool:
         """Remove the wraps of tokens whose grace has ended. Return whether there were any. Raises MooringError."""
@@ -479,6 +551,12 @@ class SharedKeys:
     async def _store(self, entry: Entry | None, row: Row, keys: KeySet) -> bool:
         assert self._data_key is not None  # the caller opened the row
         generation = self._files.record().agreed.generation
+        if generation <= row.generation or agenttokens.NAME not in keys.files:
+            stored = envelope.open_keys(row, self._data_key)
+            keys = keys.with_file(agenttokens.NAME, stored.files.get(agenttokens.NAME))
+            if keys.fingerprint == stored.fingerprint:
+                await asyncio.to_thread(self._files.write, keys, _agreed(row))
+                return True
         following = envelope.reseal(row, keys, self._data_key, self._entropy, after=generation)
         if not await self._write_row(entry, following):
             return False
@@ -515,6 +593,12 @@ class SharedKeys:
 
 def _agreed(row: Row) -> Agreed:
     return Agreed(row.cluster, row.generation, row.fingerprint, row.authorities)
+
+
+def _agent_tokens(keys: KeySet) -> AgentTokens | None:
+    """Return the agent tokens in a set of keys; None before their first rotation."""
+    content = keys.files.get(agenttokens.NAME)
+    return decode_agent_tokens(content.reveal()) if content is not None else None
 
 
 def _time(seconds: int) -> str:

@@ -1,7 +1,8 @@
-"""The server token of one server: as it was given, else as it stands in `<data-dir>/server/token`.
+"""The tokens of one server: the server token as it was given, else as it stands in `<data-dir>/server/token`; the agent token.
 
     server/token                 the present one
     server/next-token            the one that a rotation is about to put in its place
+    server/agent-token           the agent token, or a link to `token`
     server/former-tokens.json    digests of former ones, with the end of each (mooring.trust.k3s.acceptedtokens)
 
 Rules kept here:
@@ -26,12 +27,14 @@ from mooring.plane.exposed import warn_if_exposed
 from mooring.secret import Secret
 from mooring.trust.k3s import token as k3s
 from mooring.trust.k3s.acceptedtokens import FormerToken, decode_former, digest, encode_former
+from mooring.trust.k3s.agenttoken import parse_agent_token
 from mooring.trust.sharedkeys.envelope import TokenTerm
 from mooring.trust.sharedkeys.servertoken import parse_token
 from mooring.trust.sharedkeys.settings import SharedKeysSettings
 
 log = logging.getLogger("mooring.plane")
 
+AGENT_FILE = "agent-token"
 MAX_FILE = 4096
 """Bytes: the longest token, and whitespace around it."""
 
@@ -141,6 +144,28 @@ class ServerTokenFile:
     def forget(self) -> None:
         """Remove a token that was made in vain."""
         self.path.unlink(missing_ok=True)
+
+
+class AgentTokenFile:
+    """The agent token of one data directory, as the last start or the last rotation wrote it."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.path = Path(config.data_dir) / "server" / AGENT_FILE
+
+    def kept(self) -> Secret | None:
+        """Return the agent token; None when agents join with the server token. Raises ConfigError, also without the file."""
+        if self.path.is_symlink():
+            return None
+        return parse_agent_token(read_limited(self.path, MAX_FILE), str(self.path), least=1)
+
+    def keep(self, token: Secret) -> None:
+        """Write the agent token with the hash that the server token has; a server that runs, or starts, writes the present hash."""
+        try:
+            digest = k3s.parse_token(read_limited(self.path.with_name("token"), MAX_FILE).strip()).ca_hash
+        except ConfigError:
+            digest = ""
+        text = k3s.format_token(digest, k3s.password_credential(k3s.NODE, token)) if k3s.is_digest(digest) else token
+        write_atomic(self.path, text.reveal() + b"\n")
 
 
 def _end(term: TokenTerm, now: datetime) -> datetime:

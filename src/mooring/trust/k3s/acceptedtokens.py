@@ -1,4 +1,4 @@
-"""Passwords that the supervisor accepts now: the server token, the agent token, and server tokens that were rotated away.
+"""Passwords that the supervisor accepts now: the server token, the agent token, and tokens that were rotated away.
 
     server/token                 the server token in force
     server/former-tokens.json    {"formerTokens": [{"sha256": "<hex>", "until": "<RFC 3339>"}]}: digests of former ones, each with
@@ -11,6 +11,8 @@ Rules kept here (docs/protocol/k3s.md#authentication-of-the-supervisor, docs/adr
 * A former token is accepted before the end of its grace, which is checked at each use. Afterwards it is refused as `rotated-token`,
   even by a server in whose data directory it still stands as the present one: that one could not learn the new token.
 * Without an agent token, user `node` has the passwords of user `server`.
+* A former agent token is judged likewise for user `node`, as `rotated-agent-token` after its grace. Its digest stands beside the
+  present one (`mooring.trust.sharedkeys.agenttokens`).
 * Values are immutable. A rotation replaces the whole object.
 """
 
@@ -30,6 +32,7 @@ from mooring.secret import Secret
 from mooring.trust.k3s.identity import AGENT_USER, SERVER_USER
 
 ACCEPTED, UNKNOWN, WRONG, ROTATED = "accepted", "unknown-user", "wrong-join-token", "rotated-token"
+ROTATED_AGENT = "rotated-agent-token"
 """Judgements of a user and a password."""
 
 MAX_FORMER = 16
@@ -39,7 +42,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class FormerToken:
-    """A server token that was rotated away: the digest of its password, and the end of its grace."""
+    """A token that was rotated away: the digest of its password, and the end of its grace."""
 
     sha256: bytes = field(repr=False)
     until: datetime
@@ -55,19 +58,27 @@ class AcceptedTokens:
     server: bytes | None = field(repr=False)
     agent: bytes | None = field(default=None, repr=False)
     former: tuple[FormerToken, ...] = ()
+    former_agents: tuple[FormerToken, ...] = ()
 
     def judge(self, user: str, password: Secret, now: datetime) -> str:
-        """Return the judgement: ACCEPTED, UNKNOWN for another user name, WRONG, or ROTATED for a token after its grace."""
+        """Return the judgement: ACCEPTED, WRONG, UNKNOWN for another user name, ROTATED or ROTATED_AGENT after a grace."""
         if user not in (SERVER_USER, AGENT_USER):
             return UNKNOWN
         given = digest(password)
         if user == AGENT_USER and self.agent is not None:
-            return ACCEPTED if hmac.compare_digest(given, self.agent) else WRONG
+            is_agent = hmac.compare_digest(given, self.agent)
+            return _judgement(given, self.former_agents, now, ROTATED_AGENT) or (ACCEPTED if is_agent else WRONG)
         is_current = self.server is not None and hmac.compare_digest(given, self.server)
-        matching = [one for one in self.former if hmac.compare_digest(given, one.sha256)]
-        if matching:  # even when it still is in server/token, on a server that could not learn the new one
-            return ACCEPTED if any(now < one.until for one in matching) else ROTATED
-        return ACCEPTED if is_current else WRONG
+        # a former one even when it still is in server/token, on a server that could not learn the new one
+        return _judgement(given, self.former, now, ROTATED) or (ACCEPTED if is_current else WRONG)
+
+
+def _judgement(given: bytes, former: Sequence[FormerToken], now: datetime, over: str) -> str:
+    """Return ACCEPTED for a former token before its end, `over` after it, and "" for another password."""
+    matching = [one for one in former if hmac.compare_digest(given, one.sha256)]
+    if not matching:
+        return ""
+    return ACCEPTED if any(now < one.until for one in matching) else over
 
 
 def digest(password: Secret) -> bytes:

@@ -3,8 +3,8 @@
 Rules kept here:
 * Serving certificates and kubeconfigs are not part of it: each server makes its own.
 * The certificate and the key of the CA belong together, or the set is refused.
-* A fingerprint is a SHA-256 over public data: certificates, and the public halves of keys. It changes with every change of the
-  set and tells nothing about a key.
+* A fingerprint is a SHA-256 over public data: certificates, the public halves of keys, and the times of agent tokens. It changes
+  with every change of the set and tells nothing about a key or a token.
 * Two sets belong to one cluster when a CA that one of them trusts, or has retired, is trusted or retired by the other.
 """
 
@@ -22,6 +22,8 @@ from mooring.pki.pem import certificates
 from mooring.pki.x509.clusterca import CaState
 from mooring.secret import Secret
 from mooring.trust.discovery.pins import pin_of
+from mooring.trust.sharedkeys.agenttokens import NAME as AGENT_TOKENS
+from mooring.trust.sharedkeys.agenttokens import public_part
 
 CA, CA_KEY = "ca.crt", "ca.key"
 TOKEN_KEY, LINEAGE_KEY = "sa.key", "lineage.key"
@@ -40,6 +42,7 @@ NAMES = (
     "rollover/old.crt",
     "rollover/new.key",
     "rollover/new.crt",
+    AGENT_TOKENS,
 )
 """Names of the files, each key before what is made of it."""
 MAX_BYTES = 256 << 10
@@ -72,6 +75,8 @@ class KeySet:
         digest = hashlib.sha256()
         for name, data in present.items():
             public = _public_half(name, data) if name.endswith(".key") else data
+            if name == AGENT_TOKENS:
+                public = public_part(data)
             digest.update(f"{name} {len(public)}\n".encode() + public)
         try:
             ca = CaState.of_files(bundles[CA], load_private_key(present[CA_KEY]), (), bundles[RETIRED])
@@ -79,6 +84,11 @@ class KeySet:
             raise ConfigError(f"{CA}: {error}") from None
         pins = _pins((ca.authority.certificate, *ca.trusted, *ca.retired))
         return cls(dict(files), pins, digest.hexdigest())
+
+    def with_file(self, name: str, content: Secret | None) -> KeySet:
+        """Return the set with other content of one file; without it for None. Raises ConfigError that names the file."""
+        others = {one: data for one, data in self.files.items() if one != name}
+        return KeySet.of(others if content is None else {**others, name: content})
 
 
 def authorities_of(ca_pem: bytes, retired_pem: bytes = b"") -> tuple[str, ...]:

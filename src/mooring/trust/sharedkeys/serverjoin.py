@@ -39,7 +39,9 @@ from mooring.trust.k3s.refusals import NotASupervisorError
 from mooring.trust.k3s.token import NODE, SERVER, K3sToken, TokenFormatError, parse_token
 from mooring.trust.kubeconfig.model import User
 from mooring.trust.sharedkeys import servertoken
-from mooring.trust.sharedkeys.envelope import Row, decode
+from mooring.trust.sharedkeys.agenttokens import NAME as AGENT_TOKENS
+from mooring.trust.sharedkeys.agenttokens import AgentTokens, decode_agent_tokens
+from mooring.trust.sharedkeys.envelope import Row, decode, open_keys, unlock
 
 ONCE = Polling(attempts=1)
 """For commands of a person, who waits."""
@@ -135,10 +137,17 @@ class ServerAccess:
         server = yield from self.connect()
         return (yield from server.fetch_bootstrap()).row
 
-    def rotate(self, new: Secret | None, grace: timedelta) -> DiscoveryExchange[None]:
-        """Replace the server token; the server makes one when none is given. Raises DiscoveryError."""
+    def rotate(self, new: Secret | None, grace: timedelta, *, agent: bool = False) -> DiscoveryExchange[None]:
+        """Replace the server token, or the agent token; the server makes one when none is given. Raises DiscoveryError."""
         server = yield from self.connect()
-        yield from server.rotate(new, grace)
+        yield from server.rotate(new, grace, agent=agent)
+
+    def fetch_agent_tokens(self) -> DiscoveryExchange[AgentTokens | None]:
+        """Return the agent tokens in the sealed row; None before their first rotation. Raises DiscoveryError, DamagedKeysError."""
+        server = yield from self.connect()
+        row = (yield from server.fetch_bootstrap()).row
+        content = open_keys(row, unlock(row, server.password)).files.get(AGENT_TOKENS)
+        return decode_agent_tokens(content.reveal()) if content is not None else None
 
 
 def server_access(url: str, token: K3sToken, polling: Polling = JOIN_POLLING) -> ServerAccess:
@@ -203,10 +212,14 @@ class TrustedServer:
             configuration,
         )
 
-    def rotate(self, new: Secret | None, grace: timedelta) -> DiscoveryExchange[None]:
-        """Replace the server token. Raises DiscoveryError. Sent once: a second rotation would end the token of the first."""
-        step = f"rotating the server token at {self.ca.url}"
-        body = {"newToken": new.reveal().decode() if new is not None else "", "grace": format_duration(grace)}
+    def rotate(self, new: Secret | None, grace: timedelta, *, agent: bool = False) -> DiscoveryExchange[None]:
+        """Replace the server token, or the agent token. Raises DiscoveryError.
+
+        Sent once: a second rotation would end the token of the first.
+        """
+        step = f"rotating the {'agent' if agent else 'server'} token at {self.ca.url}"
+        field = "newAgentToken" if agent else "newToken"
+        body = {field: new.reveal().decode() if new is not None else "", "grace": format_duration(grace)}
         request = HttpRequest(
             self.ca.trust, method="PUT", url=TOKEN, body=msgspec.json.encode(body), timeout=_ROTATION_SECONDS
         )

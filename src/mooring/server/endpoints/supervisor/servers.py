@@ -1,9 +1,11 @@
-"""Serve what servers ask of servers: the sealed keys of the cluster, and a new server token.
+"""Serve what servers ask of servers: the sealed keys of the cluster, a new server token, and a new agent token.
 
 Rules kept here (docs/protocol/k3s.md#server-level):
 * Keys leave this server sealed only, as they stand in the store. A client that expects them in clear gets none.
 * A body is checked whole before anything changes. A new token that has the form of a bootstrap token is refused: k3s ends with half
   of a rotation there.
+* `newToken` replaces the server token, `newAgentToken` the agent token. A server that does not know the latter refuses the
+  body, and changes nothing.
 * One rotation runs at a time in a process: each takes a thread and 64 MiB.
 * A failure is 500, and names the Audit-Id under which the log has the reason. No answer has a token.
 """
@@ -25,9 +27,13 @@ from mooring.server.endpoints.unsettled import refuse_unsettled
 from mooring.server.requestcontext import Context
 from mooring.server.transport.http import JSON, Response
 from mooring.trust.k3s import token as k3s
+from mooring.trust.k3s.agenttoken import parse_agent_token
 from mooring.trust.k3s.cahash import accepted_hashes
+from mooring.trust.sharedkeys.agenttokens import AgentRotationRefusedError
 from mooring.trust.sharedkeys.rotation import DEFAULT_GRACE, RotationRefusedError, check_grace
 from mooring.trust.sharedkeys.servertoken import parse_token
+
+SERVER_FIELD, AGENT_FIELD = "newToken", "newAgentToken"
 
 log = logging.getLogger("mooring.server")
 
@@ -53,6 +59,8 @@ class ServerKeys:
     """Returns the CAs of the servers' certificates: a new token that names other CAs is of another cluster."""
     rotate: Callable[[Secret | None, timedelta], Awaitable[object]]
     """Replaces the server token; without a token makes one. Raises MooringError."""
+    rotate_agent: Callable[[Secret | None, timedelta], Awaitable[object]]
+    """Replaces the agent token likewise."""
     is_rotating: bool = field(default=False, init=False)
 
 
@@ -71,51 +79,63 @@ async def server_bootstrap(context: Context, keys: ServerKeys) -> Response:
 
 
 async def rotate_token(context: Context, keys: ServerKeys) -> Response:
-    """Replace the server token. Raises BadRequestError, TooManyRequestsError, InternalServerError."""
-    token, grace = _read(await context.request.body(), keys.server_ca())
+    """Replace the server token or the agent token. Raises BadRequestError, TooManyRequestsError, InternalServerError."""
+    name, token, grace = _read(await context.request.body(), keys.server_ca())
+    what, rotate = ("server", keys.rotate) if name == SERVER_FIELD else ("agent", keys.rotate_agent)
     if keys.is_rotating:
-        raise TooManyRequestsError("the server token is being rotated; try again later")
+        raise TooManyRequestsError("a token is being rotated; try again later")
     keys.is_rotating = True
     try:
         await context.confirm()
-        await keys.rotate(token, grace)
-    except RotationRefusedError as error:
-        raise BadRequestError(f"newToken: {error}") from None
+        await rotate(token, grace)
+    except (RotationRefusedError, AgentRotationRefusedError) as error:
+        raise BadRequestError(f"{name}: {error}") from None
     except MooringError as error:
-        log.error("%s: the server token was not rotated: %s", context.audit_id, error)
+        log.error("%s: the %s token was not rotated: %s", context.audit_id, what, error)
         raise InternalServerError(
-            f"the server token was not rotated; the operator finds the reason under Audit-Id {context.audit_id}"
+            f"the {what} token was not rotated; the operator finds the reason under Audit-Id {context.audit_id}"
         ) from None
     finally:
         keys.is_rotating = False
     return Response(200)
 
 
-def _read(body: bytes, server_ca: bytes) -> tuple[Secret | None, timedelta]:
-    """Return the new token, None when the server makes it, and the grace. Raises BadRequestError, which repeats neither.
+def _agent_token(data: bytes) -> Secret:
+    return parse_agent_token(data, AGENT_FIELD)
+
+
+def _read(body: bytes, server_ca: bytes) -> tuple[str, Secret | None, timedelta]:
+    """Return the field of the new token, the token, None when the server makes it, and the grace.
+
+    Raises BadRequestError, which repeats no value.
 
     A token with the hash of a CA must name one of the CAs in `server_ca`.
     """
     given = decode_json(body)
     if not isinstance(given, dict):
         raise BadRequestError("the body is not a JSON object")
-    text, grace = given.get("newToken"), given.get("grace")
+    name = AGENT_FIELD if AGENT_FIELD in given else SERVER_FIELD
+    if name == AGENT_FIELD and SERVER_FIELD in given:
+        raise BadRequestError(f"{AGENT_FIELD}: give it or {SERVER_FIELD}, not both")
+    text, grace = given.get(name), given.get("grace")
     if not isinstance(text, str):
-        raise BadRequestError('newToken: give the new server token, or "" for one that the server makes')
+        what = "agent" if name == AGENT_FIELD else "server"
+        raise BadRequestError(f'{name}: give the new {what} token, or "" for one that the server makes')
     if grace is not None and not isinstance(grace, str):
         raise BadRequestError("grace: give a duration such as 24h0m0s")
     try:
         data = text.encode("utf-8", "surrogatepass")
-        token = parse_token(data) if text else None
+        parse = parse_token if name == SERVER_FIELD else _agent_token
+        token = parse(data) if text else None
         named = k3s.parse_token(data.strip()).ca_hash if text else ""
     except ConfigError as error:
-        raise BadRequestError(f"newToken: {error}") from None
+        raise BadRequestError(f"{name}: {str(error).removeprefix(f'{name}: ')}") from None
     if named and named not in accepted_hashes(server_ca):
         raise BadRequestError(
-            "newToken: its CA hash is not that of this cluster; no machine could join with this token: leave the hash out"
+            f"{name}: its CA hash is not that of this cluster; no machine could join with this token: leave the hash out"
         )
     try:
-        return token, check_grace(DEFAULT_GRACE if grace is None else parse_duration(grace))
+        return name, token, check_grace(DEFAULT_GRACE if grace is None else parse_duration(grace))
     except (ConfigError, ValueError) as error:
         reason = error if isinstance(error, ConfigError) else "give a duration such as 24h0m0s"
         raise BadRequestError(f"grace: {reason}") from None
