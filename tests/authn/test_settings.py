@@ -222,6 +222,6 @@ def test_the_file_writes_durations_of_an_entry_as_texts() -> None:
 
 
 def test_a_crl_that_is_required_must_be_given() -> None:
-    with pytest.raises(ConfigError, match=r"^client-crl-required: it needs client-crl-file$"):
-        ClientCertificateSettings.read({"client_crl_required": True})
-    assert ClientCertificateSettings.read({"client_crl_required": True, "client_crl_file": ("f",)}).client_crl_required
+    with pytest.raises(ConfigError, match=r"^client-crl-strict: it needs client-crl-file$"):
+        ClientCertificateSettings.read({"client_crl_strict": True})
+    assert ClientCertificateSettings.read({"client_crl_strict": True, "client_crl_file": ("f",)}).client_crl_strict

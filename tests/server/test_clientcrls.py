@@ -171,7 +171,7 @@ def test_past_next_update_a_required_crl_answers_503_and_ends_watches(tmp_path: 
         await files.change(server, crls=OTHER.crl(begin=server.clock.now()))
         assert (await server.get(SECRETS, via=via)).status == 200
 
-    in_server(tmp_path, test, client_crl_required=True)
+    in_server(tmp_path, test, client_crl_strict=True)
 
 
 def test_past_next_update_a_crl_that_is_not_required_still_counts_with_a_warning(
@@ -192,7 +192,7 @@ def test_past_next_update_a_crl_that_is_not_required_still_counts_with_a_warning
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        pytest.param({"client_crl_required": True}, "client-crl-required: it needs client-crl-file", id="without a file"),
+        pytest.param({"client_crl_strict": True}, "client-crl-strict: it needs client-crl-file", id="without a file"),
         pytest.param({"client_crl_file": ("/nowhere/crl",)}, "/nowhere/crl cannot be read", id="a missing file"),
         pytest.param({"client_crl_file": (__file__,)}, "client-crl-file: .*test_clientcrls.py: the text is neither", id="no CRL"),
     ],

@@ -38,7 +38,7 @@ class FollowedClientCas:
         self._from_file = bool(config[ClientCertificateSettings].client_ca_file)
         self.bundles = Bundles(own.trusted, proxy)
         client = config[ClientCertificateSettings]
-        self.crls = ClientCrls(required=client.client_crl_required)
+        self.crls = ClientCrls(required=client.client_crl_strict)
         self._files = files
         self._crl_files = client.client_crl_file
         self._ca_files = {

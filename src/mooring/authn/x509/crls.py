@@ -4,7 +4,7 @@ Rules kept here (docs/authentication/client-certificates.md#crls):
 * Every certificate of the path is looked up on the CRL of the CA that issued it: the leaf, the intermediates that the client sent,
   and a CA of the bundle that another CA of the bundle has revoked.
 * A serial number on a CRL counts whatever the clock says, from when the file is read until a newer CRL of that CA leaves it out.
-* With `--client-crl-required` a certificate of a CA whose CRL is missing, not yet valid or past nextUpdate is undecided, and the
+* With `--client-crl-strict` a certificate of a CA whose CRL is missing, not yet valid or past nextUpdate is undecided, and the
   caller gets 503. The CAs of the cluster are exempt: their certificates are revoked by the denylist.
 * The CRLs are those of this server's files. `state` changes with them, and with the time where the time decides.
 """

@@ -79,11 +79,11 @@ REASONS: Mapping[str, Reason] = MappingProxyType(
             f"{NEW_CERTIFICATE} If the revocation was a mistake, the CA issues a CRL without it: write it to client-crl-file.",
         ),
         CRL_MISSING: Reason(
-            "With client-crl-required: no CRL of the CA that issued the certificate was read. The caller got 503.",
+            "With client-crl-strict: no CRL of the CA that issued the certificate was read. The caller got 503.",
             "Write the CRL of that CA to client-crl-file. For an intermediate, its certificate belongs into client-ca-file.",
         ),
         CRL_NOT_CURRENT: Reason(
-            "With client-crl-required: the CRL of the CA is past its nextUpdate or begins later. The caller got 503.",
+            "With client-crl-strict: the CRL of the CA is past its nextUpdate or begins later. The caller got 503.",
             "Write the CRL that the CA has published since to client-crl-file, and compare the clocks.",
         ),
         NO_COMMON_NAME: Reason(

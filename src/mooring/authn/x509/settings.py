@@ -29,12 +29,12 @@ class ClientCertificateSettings(Settings):
         meaning="CRLs, in PEM or DER, of the CAs that verify client certificates; read again when a file changes.",
         metavar="FILE",
     )
-    client_crl_required: bool = setting(
+    client_crl_strict: bool = setting(
         BOOLEAN,
         default=False,
         meaning="Accept no client certificate of another CA than the cluster's while there is no current CRL of it.",
     )
 
     def __post_init__(self) -> None:
-        if self.client_crl_required and not self.client_crl_file:
-            raise ConfigError("client-crl-required: it needs client-crl-file")
+        if self.client_crl_strict and not self.client_crl_file:
+            raise ConfigError("client-crl-strict: it needs client-crl-file")
