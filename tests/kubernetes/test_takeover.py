@@ -52,6 +52,9 @@ CHANGED_BY_KUBERNETES = {
 """Objects that a kube-apiserver brings up to date with its own address and CA."""
 CLIENT_CAS: Place = ("ConfigMap", "kube-system", "extension-apiserver-authentication")
 """The published CAs: Mooring annotates them with what it wrote last, and changes nothing else."""
+HELD = "held"
+"""A namespace with an object of a kind that Mooring does not serve."""
+THING: Obj = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "one", "namespace": HELD}}
 UPDATED: Place = ("Secret", "layout", "updated")
 """An object of kube-apiserver that a test updates through Mooring."""
 DEFAULTED: dict[Place, Callable[[Obj], object]] = {
@@ -80,6 +83,11 @@ def comparable(place: Place, obj: Obj) -> Obj:
     if place in DEFAULTED:
         DEFAULTED[place](obj)
     return obj
+
+
+def held(shown: dict[Place, Obj]) -> set[Place]:
+    """Return the places of the namespace that a test deletes, and of what is in it."""
+    return {place for place in shown if place[1] == HELD or place == ("Namespace", "", HELD)}
 
 
 def moving(place: Place) -> bool:
@@ -126,9 +134,18 @@ def taken_over(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Handover]:
             for name in ("everykind.yaml", "foreignkinds.yaml"):
                 kubectl(kubernetes, "apply", "--server-side", "-f", str(HERE / name))
             kubectl(kubernetes, "-n", UPDATED[1], "create", "secret", "generic", UPDATED[2], "--from-literal=a=b")
+            kubectl(kubernetes, "wait", "--for=condition=established", "crd/things.example.com")
+            kubectl(kubernetes, "create", "namespace", HELD)
+            kubectl(kubernetes, "apply", "-f", "-", stdin=json.dumps(THING).encode())
             before = shown(kubernetes, f"{RESOURCES},{FOREIGN_RESOURCES}")
         keys = stored_keys(store)
-        flags = ("--etcd-servers", store, "--service-cluster-ip-range", "10.96.0.0/16", "--controllers=csrcleaner")
+        flags = (
+            "--etcd-servers",
+            store,
+            "--service-cluster-ip-range",
+            "10.96.0.0/16",
+            "--controllers=csrcleaner,namespace",
+        )
         pki = directory / "mooring/pki"
         pki.mkdir(parents=True, mode=0o700)
         (directory / "mooring").chmod(0o700)
@@ -150,7 +167,7 @@ def test_a_cluster_of_kube_apiserver_is_adopted_with_its_ca(taken_over: Handover
 def test_mooring_shows_every_object_that_kube_apiserver_stored(taken_over: Handover) -> None:
     after = shown(taken_over.mooring, f"{RESOURCES},{FOREIGN_RESOURCES}")
     assert len({place[0] for place in taken_over.before}) == len(f"{RESOURCES},{FOREIGN_RESOURCES}".split(","))
-    assert differences(taken_over.before, after, {CLIENT_CAS, UPDATED}) == {}
+    assert differences(taken_over.before, after, {CLIENT_CAS, UPDATED, *held(taken_over.before)}) == {}
     assert taken_over.before[CLIENT_CAS]["data"] == after[CLIENT_CAS]["data"]
 
 
@@ -208,6 +225,13 @@ def test_both_serve_side_by_side(taken_over: Handover) -> None:
             kubectl(one, *command)
             kubectl(one, "-n", "layout", "delete", "service", "again")
         assert differences(shown(mooring, RESOURCES), shown(kubernetes, RESOURCES), CHANGED_BY_KUBERNETES) == {}
+
+
+def test_the_log_names_what_holds_a_namespace(taken_over: Handover) -> None:
+    kubectl(taken_over.mooring, "delete", "namespace", HELD, "--wait=false")
+    eventually(lambda: f"namespace-controller {HELD} waits: " in taken_over.mooring.log)
+    assert "kinds that this server does not serve: example.com/things (1)" in taken_over.mooring.log
+    assert kubectl(taken_over.mooring, "get", "namespace", HELD, "-o", "jsonpath={.status.phase}") == "Terminating"
 
 
 def _port_of(name: str) -> str:

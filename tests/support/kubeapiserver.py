@@ -1,7 +1,8 @@
-"""A real kube-apiserver with its etcd, for tests of what runs against any Kubernetes.
+"""A real kube-apiserver with its etcd, and a kube-controller-manager, for tests of what runs against any Kubernetes.
 
-Rules kept here: the programs are found on PATH; MOORING_TEST_KUBE_APISERVER names another kube-apiserver. Where one is missing,
-tests are skipped with the reason. Certificates are made by `mooring certs`, and the processes end with the block.
+Rules kept here: the programs are found on PATH; MOORING_TEST_KUBE_APISERVER names another kube-apiserver, and the
+kube-controller-manager beside it is used. Where one is missing, tests are skipped with the reason. Certificates are made by
+`mooring certs`, and the processes end with the block.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from tests.support.ports import free_port
 from tests.support.standalonecontrollers import write_kubeconfig
 
 APISERVER = os.environ.get("MOORING_TEST_KUBE_APISERVER") or shutil.which("kube-apiserver")
+CONTROLLER_MANAGER = shutil.which("kube-controller-manager", path=str(Path(APISERVER).parent) if APISERVER else None)
 ETCD = shutil.which("etcd")
 MISSING = "" if APISERVER and ETCD else "needs kube-apiserver and etcd on PATH, or MOORING_TEST_KUBE_APISERVER"
+MISSING_MANAGER = MISSING or ("" if CONTROLLER_MANAGER else "needs kube-controller-manager beside kube-apiserver")
 START_SECONDS = 120.0
 
 
@@ -98,6 +101,21 @@ def running(directory: Path, *flags: str, store: str = "") -> Iterator[KubeApiSe
         ]  # fmt: skip
         _await_ready(server, stack.enter_context(_process(directory, command)))
         yield server
+
+
+@contextmanager
+def running_controller_manager(server: KubeApiServer, *flags: str) -> Iterator[None]:
+    """Run kube-controller-manager with the controllers that kubeadm enables, and the CA as its signer."""
+    assert CONTROLLER_MANAGER is not None
+    command = [
+        CONTROLLER_MANAGER, "--kubeconfig", str(server.kubeconfig),
+        "--controllers=*,bootstrap-signer-controller,token-cleaner-controller",
+        "--cluster-signing-cert-file", str(server.ca[0]), "--cluster-signing-key-file", str(server.ca[1]), "--leader-elect=false",
+        "--root-ca-file", str(server.ca[0]), "--service-account-private-key-file", str(server.directory / "sa.key"),
+        "--bind-address", "127.0.0.1", "--secure-port", str(free_port()), "--cert-dir", str(server.directory / "manager"), *flags,
+    ]  # fmt: skip
+    with _process(server.directory, command):
+        yield
 
 
 @contextmanager
