@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from dataclasses import replace
 from datetime import timedelta
 from ipaddress import ip_address
 
@@ -14,6 +15,9 @@ from cryptography import x509
 from mooring.client.http.requests import drive_fetching, fetch
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
+from mooring.pki.keys import generate_key
+from mooring.pki.x509 import profiles
+from mooring.pki.x509.names import subject
 from mooring.secret import Secret
 from mooring.trust.discovery.notices import DiscoveryExchange, Notice
 from mooring.trust.httpexchange import (
@@ -64,6 +68,34 @@ def test_the_given_ca_is_all_the_trust_there_is() -> None:
         assert failed(HttpRequest(Trust(OTHER.certificate_pem), url=server.url)).kind == CERTIFICATE
         assert failed(HttpRequest(SYSTEM_ROOTS, url=server.url)).kind == CERTIFICATE
         assert fetched(HttpRequest(UNVERIFIED, url=server.url)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "is_taken"),
+    [
+        ("system:node:n1", "", False),
+        ("n1", "system:node:n1", False),
+        ("kube-apiserver", "", True),
+        ("kube-apiserver", "system:nodes", True),
+    ],
+)
+def test_a_node_is_no_api_server_whatever_names_of_loopback_its_certificate_has(
+    name: str, unit: str, is_taken: bool
+) -> None:
+    """The CA of the cluster signs certificates of nodes for the same purpose; those of k3s's agents have localhost."""
+    key = generate_key()
+    template = replace(
+        profiles.apiserver_serving(key.public_key(), CA.now, ["localhost"], [ip_address("127.0.0.1")]),
+        subject=subject(name, ("system:nodes",), unit=unit),
+    )
+    with peer.http_peer(pair=CA.sign(template, key)) as server:
+        request = HttpRequest(Trust(CA.certificate_pem), url=server.url, authorization=Secret(b"Bearer secret"))
+        answer = got(request)
+    assert isinstance(answer, HttpResponse) is is_taken, answer
+    assert bool(server.requests) is is_taken
+    if isinstance(answer, HttpFailure):
+        assert answer.kind == CERTIFICATE
+        assert "that of a node" in answer.message
 
 
 def test_a_leaf_or_an_intermediate_among_the_given_is_an_anchor_too() -> None:

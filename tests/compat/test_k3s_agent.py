@@ -207,7 +207,11 @@ def subject(certificate: x509.Certificate) -> tuple[str, tuple[str, ...], tuple[
 
 
 SUBJECTS = {
-    "/v1-k3s/serving-kubelet.crt": (f"CN={NODE}", (NODE, "localhost"), ("127.0.0.1", "192.0.2.11", "2001:db8::11")),
+    "/v1-k3s/serving-kubelet.crt": (
+        f"CN={NODE},OU=system:node:{NODE}",
+        (NODE, "localhost"),
+        ("127.0.0.1", "192.0.2.11", "2001:db8::11"),
+    ),
     "/v1-k3s/client-kubelet.crt": (f"CN=system:node:{NODE},O=system:nodes", (), ()),
     "/v1-k3s/client-kube-proxy.crt": (f"CN=system:kube-proxy,OU=system:node:{NODE}", (), ()),
     "/v1-k3s/client-k3s-controller.crt": (f"CN=system:k3s-controller,OU=system:node:{NODE}", (), ()),

@@ -251,7 +251,10 @@ GRANT = {"type": "Approved", "status": "True", "reason": "AutoApprovedSupervisor
     [
         pytest.param(K3S_KUBELET_CLIENT, "CN=system:node:n1,O=system:nodes", (), id="the client of a kubelet"),
         pytest.param(
-            K3S_KUBELET_SERVING, "CN=n1", ("n1", "localhost", "127.0.0.1", "192.0.2.1"), id="the server of a kubelet"
+            K3S_KUBELET_SERVING,
+            "CN=n1,OU=system:node:n1",
+            ("n1", "localhost", "127.0.0.1", "192.0.2.1"),
+            id="the server of a kubelet",
         ),
         pytest.param(K3S_KUBE_PROXY_CLIENT, "CN=system:kube-proxy,OU=system:node:n1", (), id="kube-proxy"),
         pytest.param(

@@ -55,12 +55,16 @@ ROWS: tuple[Promise, ...] = (
     ),
     Promise(
         key="secrets-go-to-verified-servers-only",
-        sentence="Tokens, passwords and keys are sent to servers that were verified, and to no other.",
+        sentence="Tokens, passwords and keys are sent to servers that were verified, and to no other. A node is no "
+        "server, although the same CA signs its certificate.",
         doors=doors(
             Never("Its requests are built by the same type, which refuses a secret without verified TLS."),
             {
                 Door.KUBEADM: _UNVERIFIED,
-                Door.K3S: Proof(_EXCHANGES + "test_a_node_password_is_not_sent_to_an_unverified_server"),
+                Door.K3S: Proof(
+                    "tests/client/test_httprequests.py::"
+                    "test_a_node_is_no_api_server_whatever_names_of_loopback_its_certificate_has"
+                ),
                 Door.RENEWAL: Proof(
                     "tests/client/test_cluster.py::test_a_server_of_another_ca_is_passed_over_and_gets_no_credential"
                 ),

@@ -193,7 +193,7 @@ async def test_each_path_issues_the_names_of_the_server_whatever_the_request_say
     """A DER request with a hostile subject, hostile names and an organization of administrators."""
     ca, mine = server.ca.certificate, None
     for path, subject, alternatives in (
-        (SERVING, "CN=n1", ("n1", "localhost", "127.0.0.1", HERE, "2001:db8::7")),
+        (SERVING, "CN=n1,OU=system:node:n1", ("n1", "localhost", "127.0.0.1", HERE, "2001:db8::7")),
         (CLIENT, "CN=system:node:n1,O=system:nodes", ()),
         (PROXY, "CN=system:kube-proxy,OU=system:node:n1", ()),
         (CONTROLLER, "CN=system:k3s-controller,OU=system:node:n1", ()),

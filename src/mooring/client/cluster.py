@@ -465,10 +465,8 @@ class ClusterClient:
 def _context(cluster: Cluster, certificate_pem: bytes, key: Secret | None) -> ssl.SSLContext:
     if cluster.insecure_skip_tls_verify:
         context = tls.not_verifying()
-    elif cluster.ca_pem:
-        context = tls.trusting(cluster.ca_pem)
     else:
-        context = tls.trusting_system_roots()
+        context = tls.for_api_server(cluster.ca_pem)
     if key is not None:
         tls.present(context, certificate_pem, key)
     return context

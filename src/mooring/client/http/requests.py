@@ -83,7 +83,7 @@ async def _presented(request: HttpRequest, trust: Trust, clock: Clock) -> Presen
 def _context(trust: Trust, presented: Presented) -> ssl.SSLContext:
     if not trust.verify:
         return tls.not_verifying()
-    context = tls.trusting(trust.ca_pem) if trust.ca_pem else tls.trusting_system_roots()
+    context = tls.for_api_server(trust.ca_pem)
     if presented.key is not None:
         tls.present(context, presented.certificate_pem, presented.key)
     return context

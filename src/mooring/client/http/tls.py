@@ -4,6 +4,8 @@ Rules kept here (docs/protocol/discovery-and-join.md; Go's `x509.CertPool`, whos
 * A context with given CAs trusts nothing else: the system's roots are not added. An intermediate or a leaf among them is an anchor.
 * A context without verification never holds a client key.
 * A client key reaches OpenSSL through memory, never through a file on disk.
+* A context for an API server refuses the certificate of a node, which the same CA signs for the same purpose: the names of loopback
+  in certificates of k3s's agents are no proof of an API server (docs/adr/0057-a-root-for-kubelets.md).
 * Four failures have four remedies and are distinguished by the type of the error: a server without TLS, a certificate that does not
   verify, a certificate outside its validity period, and no response.
 """
@@ -13,12 +15,14 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from mooring.clock import rfc3339
 from mooring.errors import ConfigError
+from mooring.identity import NODE_PREFIX
 from mooring.pki import pem
 from mooring.pki.errors import PkiError
 from mooring.secret import Secret
@@ -33,6 +37,7 @@ from mooring.trust.httpexchange import (
     HttpFailure,
 )
 
+NODE_CERTIFICATE = "the certificate is that of a node and not of an API server"
 _NOT_YET_VALID, _EXPIRED = 9, 10
 """X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL."""
 _SPEAKS_TLS = ("ALERT", "UNSUPPORTED_PROTOCOL", "DH_KEY_TOO_SMALL", "NO_PROTOCOLS_AVAILABLE", "UNEXPECTED_EOF")
@@ -56,6 +61,36 @@ def trusting_system_roots() -> ssl.SSLContext:
     """Return a context that verifies the server under the system's roots."""
     context = _client_context()
     context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    return context
+
+
+class _ApiServerConnection(ssl.SSLObject):
+    """A connection that ends, before it sends anything, with a server whose certificate is that of a node."""
+
+    def do_handshake(self) -> None:
+        super().do_handshake()
+        if _is_of_node(self.getpeercert() or {}):
+            error = ssl.SSLCertVerificationError(1, NODE_CERTIFICATE)
+            error.verify_code, error.verify_message = 0, NODE_CERTIFICATE
+            raise error
+
+
+def _is_of_node(certificate: Mapping[str, Any]) -> bool:
+    """Return true when the common name or the organizational unit of a verified certificate names a node."""
+    return any(
+        kind in ("commonName", "organizationalUnitName") and value.startswith(NODE_PREFIX)
+        for attributes in certificate.get("subject", ())
+        for kind, value in attributes
+    )
+
+
+def for_api_server(ca_pem: bytes) -> ssl.SSLContext:
+    """Return a context that verifies an API server under `ca_pem`, or under the system's roots when that is empty.
+
+    Raises ConfigError.
+    """
+    context = trusting(ca_pem) if ca_pem else trusting_system_roots()
+    context.sslobject_class = _ApiServerConnection
     return context
 
 

@@ -10,6 +10,7 @@ Rules kept here:
 * A request without them is of no supervisor and becomes no certificate.
 * The users `system:kube-proxy` and `system:k3s-controller` are the same on all machines. Their certificates name the machine in an
   organizational unit, `OU=system:node:<name>`, by which the server knows when they end. Kubernetes reads nothing from it.
+* Serving certificates of kubelets have the same unit: Mooring's clients do not take a server with it for an API server.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def issued_request(request: CertificateRequest, signer_name: str, extra: Extra) 
         return replace(request, subject=subject, alternative_names=names.NO_NAMES)
     addresses = dict.fromkeys((*K3S_LOCAL_NAMES.ips, *map(node_address, extra.get(NODE_IP) or ())))
     listed = AlternativeNames(tuple(dict.fromkeys((node, *K3S_LOCAL_NAMES.dns))), tuple(addresses))
-    return replace(request, subject=names.subject(node), alternative_names=listed)
+    return replace(request, subject=names.subject(node, unit=NODE_PREFIX + node), alternative_names=listed)
 
 
 def node_address(text: str) -> IPAddress:
