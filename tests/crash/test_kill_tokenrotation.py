@@ -1,5 +1,7 @@
 """`kill -9` of `mooring token rotate` between any two changes of its disk: the cluster opens with one of the two tokens.
 
+With `--agent`: after the next start the rotation is whole, or did not happen.
+
 Invariants: the data directory opens the row by itself, and then has that token as its present one; a new server opens it with that
 token, too; the keys are the same; nothing is left of the rotation.
 """
@@ -22,7 +24,9 @@ from mooring.plane.sharedkeys.files import SharedKeyFiles
 from mooring.plane.sharedkeys.share import SharedKeys
 from mooring.plane.sharedkeys.tokenfile import ServerTokenFile
 from mooring.secret import Secret
+from mooring.storage.keyspace import FORMAT_LEVEL
 from mooring.storage.sqlite.driver import SqliteStorage
+from mooring.trust.sharedkeys.agenttokens import NAME as AGENT_TOKENS
 from tests.support import forkserver
 from tests.support.commandline import CommandLine, mooring
 from tests.support.killable import DYING
@@ -87,5 +91,52 @@ def test_killed_between_any_two_changes_of_its_disk(tmp_path: Path, whole: Path)
         if not killed:
             assert token != Secret(OLD)
             assert n > 8, "there are more changes than that"
+            return
+    raise AssertionError("a rotation does not change its disk a hundred times")
+
+
+def raise_level(store: Path) -> None:
+    """Raise the level of the format of a store that no server has open, as the first server does after some seconds."""
+
+    async def session() -> None:
+        storage = SqliteStorage(store, SystemClock())
+        await storage.open()
+        try:
+            entry = await storage.get(FORMAT_LEVEL)
+            assert entry is not None
+            await storage.update(FORMAT_LEVEL, b'{"level": 2}', expected=entry.revision)
+        finally:
+            await storage.close()
+
+    asyncio.run(session())
+
+
+@pytest.mark.crash
+def test_a_rotation_of_the_agent_token_is_killed_between_any_two_changes_of_its_disk(
+    tmp_path: Path, mooring: CommandLine
+) -> None:
+    whole = tmp_path / "whole"
+    mooring.done(
+        "init", "--data-dir", str(whole), "--bind-address", "127.0.0.1", "--token", "", "--server-token", OLD,
+        "--k3s-supervisor", "--agent-token", "agent-agent-agent-agent",
+    )  # fmt: skip
+    raise_level(whole / "mooring.db")
+    before, happened = SharedKeyFiles(whole).key_set().files, []
+    for n in range(1, 100):
+        data = tmp_path / str(n)
+        shutil.copytree(whole, data, symlinks=True)
+        command = ["-c", DYING, str(n), "token", "rotate", "--agent", "--data-dir", str(data), "--grace", "0"]
+        process = forkserver.Process(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        output, _ = process.communicate(timeout=PATIENCE)
+        killed = process.returncode == -signal.SIGKILL
+        assert killed or process.returncode == 0, output
+
+        keys, token = opened(server_config(data_dir=str(data)), data / "mooring.db")
+        assert token == Secret(OLD)
+        assert {name: one for name, one in keys.items() if name != AGENT_TOKENS} == before
+        happened.append(AGENT_TOKENS in keys)
+        if not killed:
+            assert happened == sorted(happened), "from one change on it did, and not before"
+            assert set(happened) == {False, True}
             return
     raise AssertionError("a rotation does not change its disk a hundred times")
