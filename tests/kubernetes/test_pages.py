@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from mooring.secret import Secret
 from mooring.trust.kubeconfig.model import User
 from tests.citations import FENCE
 from tests.kubeadm.peers import node_request
+from tests.support import etcd
 from tests.support.kubeapiserver import (
     MISSING,
     MISSING_MANAGER,
@@ -51,7 +53,9 @@ HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
 CONTROLLERS_PAGE = DOCS / "controllers-for-any-cluster.md"
 KUBERNETES_PAGE = DOCS / "with-real-kubernetes.md"
+TAKEOVER_PAGE = DOCS / "take-over-an-etcd.md"
 WEBHOOK_PAGE = DOCS / "authentication" / "webhook.md"
+ETCD_FLAGS = ("--etcd-cafile", "--etcd-certfile", "--etcd-keyfile")
 HERE_ADDRESS = "10.0.0.1"
 TOKEN = "abcdef.0123456789abcdef"
 DENYLIST = "certificaterevocations"
@@ -380,6 +384,80 @@ def _user_request(name: str, pem: bytes) -> dict[str, object]:
     }
     obj = {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}
     return {**obj, "metadata": {"name": name}, "spec": spec}
+
+
+# -- an etcd changes hands -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(bool(etcd.MISSING), reason=etcd.MISSING or "etcd is here")
+def test_take_over_an_etcd(tmp_path: Path) -> None:
+    text = re.sub(r"(?m)^   ", "", TAKEOVER_PAGE.read_text())  # blocks below an item of a list
+    (tmp_path / "page.md").write_text(text)
+    page = blocks(tmp_path / "page.md")
+    copy, serve = page.pop("From kube-apiserver to Mooring")
+    assert not any(page.values()), "this test runs every block"
+    (snapshot,) = re.findall(r"`(etcdctl [^`]*)`", text)
+    range_and_issuer = re.findall(r"(--service-\S+) (\S+)", serve)
+    for name in ("etcd", "kubernetes"):
+        (tmp_path / name).mkdir()
+    certificates = etcd.Certificates.make(tmp_path / "etcd")
+    with etcd.running(tmp_path / "etcd", certificates=certificates, client_certificates=True) as store:
+        files = (str(certificates.ca), *map(str, certificates.client))
+        flags = [word for flag, file in zip(ETCD_FLAGS, files, strict=True) for word in (flag, file)]
+        flags += [word for pair in range_and_issuer for word in pair]
+        with running(tmp_path / "kubernetes", *flags, store=store.endpoints) as server:
+            _kubectl(
+                server.kubeconfig,
+                "kubectl create configmap before --from-literal=a=b; kubectl create serviceaccount robot",
+            )
+            token = _kubectl(server.kubeconfig, "kubectl create token robot").strip()
+        port, store_port = free_port(), int(store.endpoints.rpartition(":")[2])
+        environment = {f"ETCDCTL_{name}": value for name, value in zip(("CACERT", "CERT", "KEY"), files, strict=True)}
+        environment |= {"ETCDCTL_API": "3", "ETCDCTL_ENDPOINTS": store.endpoints}
+        machines = Machines(tmp_path / "machines", {2379: store_port}, environment)
+        try:
+            _place_files_of_kubeadm(machines, server, files)
+            machines.environment["MOORING_DATA_DIR"] = str(machines.directory(HERE_ADDRESS) / "var/lib/mooring")
+            machines.run(f"cd {tmp_path}\n{snapshot}", HERE_ADDRESS)
+            machines.run(copy, HERE_ADDRESS)
+            serve = serve.replace("0.0.0.0", "127.0.0.1").replace("--secure-port 6443", f"--secure-port {port}")
+            machines.start(serve, HERE_ADDRESS, "mooring")
+            taken_over = KubeApiServer(server.directory, port)
+            as_robot = taken_over.write_kubeconfig("robot.conf", User("robot", token=Secret(token.encode())))
+            eventually(lambda: _answers(as_robot))
+            assert "system:serviceaccount:default:robot" in _kubectl(as_robot, "kubectl auth whoami")
+            files_of_admin = (str(server.directory / "admin.crt"), str(server.directory / "admin.key"))
+            admin = taken_over.write_kubeconfig(
+                "here.conf", User("admin", certificate_file=files_of_admin[0], key_file=files_of_admin[1])
+            )
+            assert _kubectl(admin, "kubectl get configmap before -o jsonpath={.data.a}") == "b"
+            _kubectl(admin, "kubectl create configmap after --from-literal=a=c")
+        finally:
+            machines.end_all()
+        with running(tmp_path / "kubernetes", *flags, store=store.endpoints) as server:
+            assert _kubectl(server.kubeconfig, "kubectl get configmap after -o jsonpath={.data.a}") == "c"
+
+
+def _place_files_of_kubeadm(machines: Machines, server: KubeApiServer, of_etcd: tuple[str, ...]) -> None:
+    """Place keys where kubeadm has them, and a sudo that is not needed."""
+    pki = machines.directory(HERE_ADDRESS) / "etc/kubernetes/pki"
+    (pki / "etcd").mkdir(parents=True)
+    for name in ("ca.crt", "ca.key", "sa.key", "sa.pub"):
+        shutil.copy(server.directory / name, pki / name)
+    for name, file in zip(
+        ("etcd/ca.crt", "apiserver-etcd-client.crt", "apiserver-etcd-client.key"), of_etcd, strict=True
+    ):
+        shutil.copy(file, pki / name)
+    sudo = machines.root / "bin/sudo"
+    sudo.write_text('#!/bin/sh\nexec "$@"\n')
+    sudo.chmod(0o755)
+
+
+def _answers(kubeconfig: Path) -> bool:
+    try:
+        return bool(_kubectl(kubeconfig, "kubectl auth whoami"))
+    except AssertionError:
+        return False
 
 
 # -- Mooring as the webhook of a kube-apiserver ----------------------------------------------------------------------------

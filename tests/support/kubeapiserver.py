@@ -32,6 +32,8 @@ ETCD = shutil.which("etcd")
 MISSING = "" if APISERVER and ETCD else "needs kube-apiserver and etcd on PATH, or MOORING_TEST_KUBE_APISERVER"
 MISSING_MANAGER = MISSING or ("" if CONTROLLER_MANAGER else "needs kube-controller-manager beside kube-apiserver")
 START_SECONDS = 120.0
+ISSUER = "--service-account-issuer"
+"""A flag that adds up: one of a test replaces that of `running`. Of other flags the last counts."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def running(directory: Path, *flags: str, store: str = "") -> Iterator[KubeApiSe
             APISERVER, "--etcd-servers", store, "--secure-port", str(server.port), "--bind-address", "127.0.0.1",
             "--client-ca-file", str(server.ca[0]), "--tls-cert-file", str(directory / "server.crt"),
             "--tls-private-key-file", str(directory / "server.key"), "--authorization-mode", "Node,RBAC",
-            "--service-account-issuer", "https://kubernetes.default.svc", "--service-cluster-ip-range", "10.96.0.0/16",
+            *(() if ISSUER in flags else (ISSUER, "https://kubernetes.default.svc")), "--service-cluster-ip-range", "10.96.0.0/16",
             "--service-account-key-file", str(directory / "sa.pub"), "--enable-bootstrap-token-auth",
             "--service-account-signing-key-file", str(directory / "sa.key"), *flags,
         ]  # fmt: skip
