@@ -103,6 +103,17 @@ def test_limits_of_a_token_that_the_server_does_not_enforce_are_not_promised(
     assert (("secrets", "kube-system", "bootstrap-token-abcdef") in peer.objects) == (not mode)
 
 
+@pytest.mark.parametrize("mode", [(), ("--dry-run",)], ids=["done", "dry run"])
+def test_what_descends_from_a_token_is_withdrawn_with_a_warning(
+    peer: KubernetesPeer, command: CommandLine, mode: tuple[str, ...]
+) -> None:
+    peer.define(DENYLIST, "lineagerecords", "nodeidentities")
+    done = command("token", "impact", "abcdef", "--revoke", *mode)
+    assert done.code == 0, done.err
+    assert done.err.startswith(f"{warning(peer)}. Only mooring controllers reads the entries, ")
+    assert "denylist" not in command("token", "impact", "abcdef").err
+
+
 def test_a_token_without_limits_comes_without_a_warning(peer: KubernetesPeer, command: CommandLine) -> None:
     assert "Warning" not in command("token", "create", "abcdef.0123456789abcdef").err
     assert [path for _, path in peer.requests if path.startswith("/version")] == []

@@ -6,6 +6,7 @@ Rules kept here:
 * `--revoke` deletes the token first, so that it makes no further request. Requests that wait are denied for good, or marked as
   failed when a person has approved them: a token that is merely deleted lets them wait. Then it revokes every public key whose
   certificates have not expired, and reads the records again until no new key appears.
+* Against another API server, which does not read the denylist, `--revoke` warns before it begins, and does the rest.
 * Entries of the denylist are named after the key, so that a run that was killed half-way is repeated as it is.
 """
 
@@ -24,6 +25,7 @@ from mooring.api.mooring.group import API_VERSION
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
 from mooring.cli.audit.records import REQUESTS, fetch_records, require_whole
+from mooring.cli.certs import inventory
 from mooring.cli.options.client import kubeconfig_option, output_option
 from mooring.cli.options.flags import usage
 from mooring.cli.printing import output as printing
@@ -83,6 +85,11 @@ async def _work(
     client: ClusterClient, *, token_id: str, revoke: bool, dry_run: bool, clock: Clock, limit: timedelta
 ) -> tuple[list[Obj], int]:
     """Return the entries that descend from the token, and the number of its requests that may still get a certificate."""
+    if revoke and (unenforced := await inventory.unenforced(client)):
+        echo(
+            f"warning: {unenforced}. Only mooring controllers reads the entries, for the requests that it decides.",
+            err=True,
+        )
     if revoke:
         await _delete_token(client, token_id, dry_run, clock, limit)
     if revoke and not dry_run:
