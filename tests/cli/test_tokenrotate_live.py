@@ -36,6 +36,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     found.stop()
 
 
+@pytest.fixture
+def guessed_server(tmp_path: Path) -> Iterator[LiveServer]:
+    """A server for a test that uses up the guesses of this address."""
+    found = start_server(tmp_path / "data", "--k3s-supervisor", "--workers", "2")
+    yield found
+    found.stop()
+
+
 def token_of(server: LiveServer) -> str:
     return (server.data_dir / "server/token").read_text().strip()
 
@@ -74,7 +82,10 @@ def test_a_rotation_through_the_server_leaves_both_tokens_in_force(server: LiveS
     assert NEW not in table
 
 
-def test_a_rotation_beside_the_server_is_followed_by_its_workers(server: LiveServer, mooring: CommandLine) -> None:
+def test_a_rotation_beside_the_server_is_followed_by_its_workers(
+    guessed_server: LiveServer, mooring: CommandLine
+) -> None:
+    server = guessed_server
     old, file = password_of(server), server.data_dir.parent / "next"
     file.write_text(NEXT)
     file.chmod(0o600)
