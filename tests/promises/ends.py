@@ -76,7 +76,9 @@ ROWS: tuple[Promise, ...] = (
             Door.OTHER_WORKER: Never("The ConfigMap of the ends is in the store, where every worker reads it."),
         },
         moments={
-            Moment.AT_REST: Proof("tests/api/test_ends.py::test_what_a_store_would_bring_back"),
+            Moment.AT_REST: Proof(
+                "tests/plane/background/test_storemark.py::test_a_copy_to_which_another_server_has_written_since_is_older"
+            ),
             Moment.BODY: Never("The gate is read when a credential is issued, without an await before it."),
             Moment.QUEUED: Proof(
                 "tests/server/test_endsgate.py::test_an_end_that_comes_while_a_request_waits_refuses_it"
@@ -92,7 +94,7 @@ ROWS: tuple[Promise, ...] = (
                 "tests/server/test_unreadable.py::test_a_list_of_ends_that_cannot_be_read_is_503_for_nodes_and_tokens_alone"
             ),
             Moment.LEADER: Never("The ConfigMap of the ends is in the store, whichever process leads."),
-            Moment.CLOCK: Never("A store is older by its revisions and its cluster, and not by a time."),
+            Moment.CLOCK: Never("A store is older by its revisions, its counts and its cluster, and not by a time."),
         },
     ),
     Promise(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,12 +13,18 @@ from mooring.trust.ends.mark import MAX_CHECKPOINTS, MAX_ENDS, MAX_REVISION, Mar
 from mooring.trust.lineage.chain import Checkpoint
 
 HEAD = Checkpoint(2, "sha256:" + "2" * 64)
-FULL = Mark(7, "uid", (HEAD,), {"node": {"n1": {"uid": "u1"}}})
+FULL = Mark(7, "uid", (HEAD,), {"node": {"n1": {"uid": "u1"}}}, "0a", 3)
 
 
 def test_a_mark_is_read_as_it_was_written() -> None:
     assert parse_mark(FULL.encode()) == FULL
     assert parse_mark(Mark().encode()) == Mark()
+
+
+def test_a_mark_of_an_earlier_version_has_no_count() -> None:
+    document = json.loads(FULL.encode())
+    del document["server"], document["witness"]
+    assert parse_mark(json.dumps(document).encode()) == replace(FULL, server="", witness=0)
 
 
 def test_the_newest_ends_and_checkpoints_are_kept() -> None:
@@ -43,6 +50,11 @@ def test_the_newest_ends_and_checkpoints_are_kept() -> None:
         {"ends": []},
         {"ends": {"node": []}},
         {"ends": {"node": {"n1": "u1"}}},
+        {"server": 1},
+        {"server": "../x"},
+        {"witness": -1},
+        {"witness": True},
+        {"witness": MAX_REVISION + 1},
     ],
     ids=str,
 )

@@ -24,6 +24,8 @@ FORMAT_SERVERS = "/mooring/format/servers/"
 """Beginning of the keys of the processes that live, and the levels that they support. They belong to that store."""
 RESTORES = "/mooring/restores"
 """Key of the records of restores (`mooring.storage.restores`)."""
+WITNESSES = "/mooring/witnesses/"
+"""Beginning of the keys in which each server counts what it remembered (`mooring.storage.witnesses`)."""
 REVISION_OFFSETS = "/mooring/revision-offset"
 """Beginning of the keys in which the driver of etcd keeps the offset of its revisions. They belong to that etcd."""
 PAGE_ENTRIES = 256

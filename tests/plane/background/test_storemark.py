@@ -644,6 +644,63 @@ def test_a_database_file_that_was_replaced_by_an_older_copy(tmp_path: Path, capl
     assert f"the store is at revision {before}, and this server has seen revision {seen}" in caplog.text
 
 
+def test_a_copy_to_which_another_server_has_written_since_is_older(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Test with a server of an empty directory, which starts first on the copy, and writes more than was lost."""
+    copy = tmp_path / "copy"
+
+    async def begin(parts: RegistryParts, mark: StoreMark) -> None:
+        await create(parts, "nodes", {"metadata": {"name": "n1"}})
+
+    async def end(parts: RegistryParts, mark: StoreMark) -> None:
+        await delete(parts, "nodes", "n1")
+        await create(
+            parts, "certificaterevocations", {"metadata": {"name": "serial-1f"}, "spec": {"serialNumber": "1f"}}
+        )
+
+    async def write_more(parts: RegistryParts, mark: StoreMark) -> None:
+        for n in range(30):
+            await create(parts, "nodes", {"metadata": {"name": f"other-{n}"}})
+
+    in_registry(tmp_path, begin)
+    shutil.copytree(tmp_path, copy, ignore=lambda *_: {FILE_NAME, f"{FILE_NAME}.lock", "copy"})
+    in_registry(tmp_path, end)
+    in_registry(copy, write_more)
+    for file in tmp_path.glob("mooring.db*"):
+        file.unlink()
+    for file in copy.glob("mooring.db*"):
+        shutil.copy(file, tmp_path)
+    seen = read_mark(tmp_path).revision
+
+    async def noticed(parts: RegistryParts, mark: StoreMark) -> None:
+        assert not mark.is_continued
+        assert parts.registry.revision > seen + JUMP
+        await mark.judge()
+        await parts.registry.fresh()
+        assert set(listed(parts)) == {"node.n1"}
+        assert denied(parts) == {"serial-1f"}
+        waived = {ends.WAIVED + key: text for key, text in listed(parts).items()}
+        await parts.registry.update(
+            BY_PLURAL[ends.CONFIG_MAPS],
+            ends.NAMESPACE,
+            ends.NAME,
+            {"metadata": {"name": ends.NAME, "namespace": ends.NAMESPACE}, "data": waived},
+            Change(ADMINISTRATOR, SystemClock().now()),
+            WriteOptions(),
+        )
+        await mark.judge()
+        assert is_settled(mark)
+
+    async def settled(parts: RegistryParts, mark: StoreMark) -> None:
+        assert mark.is_continued
+        assert is_settled(mark)
+
+    in_registry(tmp_path, noticed)
+    in_registry(tmp_path, settled)
+    assert caplog.text.count("other servers have written to it since") == 1
+
+
 def test_a_store_that_was_emptied_is_told_in_one_line_although_nothing_had_ended(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -5,7 +5,8 @@ Rules kept here:
   that were deleted, joins that were counted, the rollover of the CA, the generation of the shared keys (`mooring.trust.ends.mark`).
 * It is written from the state that the watch cache has, so after the commit. It may lag and never leads. A clean stop writes it;
   after `kill -9` it is behind by PAUSE or, where only the revision changed, by REVISION_PAUSE.
-* A store is older than the mark when its newest revision is lower, when a restore left out the revision of the mark, or when it is
+* A store is older than the mark when its newest revision is lower, when a restore left out the revision of the mark, when its count
+  of what this server remembered is lower (`mooring.storage.witnesses`: other servers have written to the copy since), or when it is
   another cluster. Revisions then go on beyond those that were seen, so that none has two meanings: the jump is larger than what a
   server writes between two marks. Watches from before end as compacted, and clients read everything again.
 * A store that was restored while this server runs, which the driver of etcd notices, is judged before the next write of the mark.
@@ -28,6 +29,7 @@ import hashlib
 import logging
 import os
 import platform
+import secrets
 import threading
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -53,6 +55,7 @@ from mooring.registry.cache.events import Event
 from mooring.registry.store import Registry
 from mooring.storage.contract import Storage
 from mooring.storage.restores import Restore, read_restores, record_restore
+from mooring.storage.witnesses import add_witness, read_witness
 from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.ends.mark import MAX_ENDS, Mark, parse_mark
 from mooring.trust.lineage.chain import Checkpoint, checkpoint_of, parse_checkpoint, record_name
@@ -155,6 +158,8 @@ class StoreMark:
         self._registry: Registry | None = None
         self._storage: Storage | None = None
         self._changed = asyncio.Event()
+        self._owes_witness = False
+        """True when the store may have a lower count than the mark, and that was settled."""
         self._lock_file: int | None = None
         self._written = b""
         self._is_reported = False
@@ -188,6 +193,15 @@ class StoreMark:
             )
             floor = seen + JUMP
             await record_restore(storage, newest, floor)  # before the jump: a start that is killed in between finds it
+        elif not floor and self._mark.witness > await read_witness(storage, self._mark.server):
+            self.is_continued = False
+            log.error(
+                "the store was restored from an older copy, emptied, or replaced by another one, and other servers have written to "
+                "it since: it is at revision %d, and lacks what this server has seen. Clients read everything again",
+                newest,
+            )
+            floor = newest + JUMP
+            await record_restore(storage, 0, floor)  # which revision was restored is not known
         for attempt in range(1, TRIES + 1):
             if await storage.revision() >= floor:
                 return
@@ -379,7 +393,7 @@ class StoreMark:
             kept = self._ends.get(kind, {})
             self._ends[kind] = {name: value for name, value in kept.items() if ends.key_of(kind, name) not in waived}
         assert self._registry is not None  # `compare` was called
-        self._is_older, self._damage = False, ""
+        self._is_older, self._damage, self._owes_witness = False, "", True
         # with the revision that was lost the next write would find the same restore, and write nothing
         self._mark = replace(self._mark, revision=max(self._mark.revision, self._registry.revision))
         self._read_state()
@@ -563,8 +577,17 @@ class StoreMark:
             revision=max(registry.revision, self._mark.revision),
             cluster=_cluster(registry) or self._mark.cluster,
             lineage=self._evidence if self._head is None else (*self._evidence, self._head),
-            ends={kind: dict(found) for kind, found in self._ends.items()},
+            ends={kind: dict(found) for kind, found in self._ends.items() if found},
+            server=self._mark.server or secrets.token_hex(8),
+            witness=self._mark.witness,
         )
+        if self._owes_witness or (mark.ends, mark.lineage) != (self._mark.ends, self._mark.lineage):
+            try:
+                witness, revision = await add_witness(self._storage, mark.server, mark.witness)
+            except StorageError:
+                return  # the store takes no writes now; what has ended is in it
+            mark = replace(mark, witness=witness, revision=max(mark.revision, revision))
+            self._owes_witness = False
         await asyncio.to_thread(self._write, mark)
 
     def _write(self, mark: Mark) -> None:
@@ -632,7 +655,12 @@ class StoreMark:
             return
         for kind in (End.TOKEN, End.NODE):
             self._ends[kind] = {**known.ends.get(kind, {}), **self._ends.get(kind, {})}
-        self._mark = replace(self._mark, revision=max(self._mark.revision, known.revision))
+        self._mark = replace(
+            self._mark,
+            revision=max(self._mark.revision, known.revision),
+            server=known.server,
+            witness=max(self._mark.witness, known.witness),
+        )
 
     def _release_lock(self) -> None:
         if self._lock_file is not None:
