@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -13,6 +15,8 @@ from typing import Any
 import pytest
 
 from mooring.api.mooring.certificaterevocation import entry_name
+from mooring.apimachinery.schema import Obj
+from mooring.authn.credentials import Credentials
 from mooring.identity import NODES
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.rootca import RootCa
@@ -33,6 +37,8 @@ from tests.support.testca import Pair, ThrowawayCA
 
 DENYLIST = "/apis/mooring.dev/v1alpha1/certificaterevocations"
 IDENTITIES = "/apis/mooring.dev/v1alpha1/nodeidentities"
+REVOCATION = "/registry/mooring.dev/certificaterevocations/node-n1"
+IDENTITY = "/registry/mooring.dev/nodeidentities/n1"
 
 
 async def member(server: Server, name: str) -> tuple[Pair, Connection]:
@@ -122,6 +128,83 @@ async def test_the_revocation_of_a_node_that_cannot_be_read_is_503_for_that_node
     assert (await server.get("/api/v1/nodes/n2", via=second)).status == 200
     await server.clock.advance(PAUSE_SECONDS)
     assert watch.ended
+
+
+Edit = Callable[[Obj], object]
+
+
+async def edit(server: Server, key: str, change: Edit) -> None:
+    """Change an object in the store, where nothing validates it."""
+    found = await server.storage.get(key)
+    assert found is not None
+    obj = json.loads(found.value)
+    change(obj)
+    await server.storage.update(key, json.dumps(obj, separators=(",", ":")).encode(), expected=found.revision)
+    await settle()
+
+
+@pytest.mark.parametrize(
+    ("key", "change"),
+    [
+        pytest.param(REVOCATION, lambda obj: obj["spec"].update(issuedBefore="2026-01-0zT00:00:00Z"), id="no time"),
+        pytest.param(REVOCATION, lambda obj: obj["spec"].update(issuedBefore=5), id="a number as a time"),
+        pytest.param(REVOCATION, lambda obj: obj["spec"].update(issuedBefose=""), id="a field of no revocation"),
+        pytest.param(IDENTITY, lambda obj: obj["spec"].update(nodeUIE=obj["spec"].pop("nodeUID")), id="the end"),
+        pytest.param(IDENTITY, lambda obj: obj["spec"].update(ke9s=obj["spec"].pop("keys")), id="the keys"),
+        pytest.param(IDENTITY, lambda obj: obj.update(spdc=obj.pop("spec")), id="the spec"),
+        pytest.param(IDENTITY, lambda obj: obj["spec"].update(changedAt="x"), id="no time of a change"),
+    ],
+)
+def test_a_damaged_field_is_503_for_its_node_and_hides_no_end_from_the_others(key: str, change: Edit) -> None:
+    """One bit turns `nodeUID` into `nodeUIE`, and a time into a text that is none: the JSON stays whole."""
+
+    @in_server
+    async def test(server: Server) -> None:
+        (_, first), (_, second) = await member(server, "n1"), await member(server, "n2")
+        before = (server.clock.now() - timedelta(days=9)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        spec = {"nodeName": "n1", "issuedBefore": before}
+        assert (await server.post(DENYLIST, {"metadata": {"name": "node-n1"}, "spec": spec})).status == 201
+        uid = (await server.get("/api/v1/nodes/n1")).obj["metadata"]["uid"]
+        identity = (await server.get(f"{IDENTITIES}/n1")).obj
+        identity["spec"]["nodeUID"] = uid
+        assert (await server.call("PUT", f"{IDENTITIES}/n1", body=identity)).status == 200
+        own, other = [
+            await server.follow(f"/api/v1/nodes?watch=1&fieldSelector=metadata.name%3D{name}", via=via)
+            for name, via in (("n1", first), ("n2", second))
+        ]
+        await edit(server, key, change)
+        assert [(await server.get("/apis", via=via)).status for via in (first, second)] == [503, 200]
+        await server.clock.advance(PAUSE_SECONDS)
+        assert (own.ended, other.ended) == (True, False)
+        spec = {"nodeName": "n2"}
+        assert (await server.post(DENYLIST, {"metadata": {"name": "node-n2"}, "spec": spec})).status == 201
+        await server.clock.advance(PAUSE_SECONDS)
+        assert other.ended
+
+    test()
+
+
+@in_server
+async def test_a_watch_that_cannot_be_judged_ends_and_the_others_are_judged(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (_, first), (_, second) = await member(server, "n1"), await member(server, "n2")
+    own, other = [
+        await server.follow(f"/api/v1/nodes?watch=1&fieldSelector=metadata.name%3D{name}", via=via)
+        for name, via in (("n1", first), ("n2", second))
+    ]
+    judge = server.authenticator("client-certificate")
+    authenticate = judge.authenticate
+
+    def fail(credentials: Credentials, *rest: Any) -> Any:
+        if credentials.peer == first.chain:
+            raise ValueError("not expected")
+        return authenticate(credentials, *rest)
+
+    monkeypatch.setattr(judge, "authenticate", fail)
+    assert (await server.post(DENYLIST, {"metadata": {"name": "node-n2"}, "spec": {"nodeName": "n2"}})).status == 201
+    await server.clock.advance(PAUSE_SECONDS)
+    assert (own.ended, other.ended) == (True, True)
 
 
 @in_server

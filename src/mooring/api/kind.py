@@ -191,6 +191,9 @@ class Kind:
     """Finalizers without a domain must be standard ones. Kinds whose Kubernetes validation omits this check say False."""
     garbage_collected: bool = True
     """The garbage collector processes these objects: only then may a delete add a finalizer for it to remove."""
+    is_exact: bool = False
+    """The objects say who may come in. A stored one with a field that the kind does not have is unreadable: what the damaged name
+    of a field leaves is its absence, which may grant what the field took away."""
     cascade_plurals: tuple[str, ...] = ()
     """Plurals of kinds whose object of the same name is deleted together with an object of this kind."""
     stored_fields: Message | None = None

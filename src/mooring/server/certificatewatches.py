@@ -8,8 +8,8 @@ Rules kept here:
   kube-apiserver lets it go on until its own timeout.
 * The first change after a pause is handled at once, and later ones at most every PAUSE_SECONDS. A watch that begins is judged
   once more, because its request may have waited since it was authenticated.
-* Only the authenticator that accepted the request judges again, and only a rejection ends the watch. It ends cleanly; the next
-  request of the client gets 401.
+* Only the authenticator that accepted the request judges again. A rejection ends the watch, and so does an error while it is
+  judged: one that stopped the pass would leave the watches of all others open. It ends cleanly; the next request gets 401.
 * A pass gives way between slices, and most certificates cost it the comparison of a few revisions.
 """
 
@@ -110,9 +110,14 @@ class CertificateWatches:
         connection = context.request.connection
         memo = connection.cache.get("peer") or PeerMemo()
         judge = self._judges[context.outcome.authenticator]
-        verdict = judge.authenticate(
-            Credentials(connection.chain, memo=memo), self._registry.views, self._clock.now(), ()
-        )
+        try:
+            verdict = judge.authenticate(
+                Credentials(connection.chain, memo=memo), self._registry.views, self._clock.now(), ()
+            )
+        except Exception:  # what cannot be judged ends, and the watches of others are judged
+            log.exception("%s: the watch cannot be judged, and ends", context.audit_id)
+            writer.end()
+            return
         if isinstance(verdict, Rejected):
             user = context.impersonator or context.user
             log.info(

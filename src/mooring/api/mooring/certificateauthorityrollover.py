@@ -205,6 +205,7 @@ KIND = Kind(
         ),
     ),
     garbage_collected=False,
+    is_exact=True,
     storage=STORAGE_PREFIX + "certificateauthorityrollovers",
     name_errors=_name_errors,
     default=_default,

@@ -324,6 +324,7 @@ KIND = Kind(
         returns_deleted=False,
     ),
     garbage_collected=False,
+    is_exact=True,
     storage=STORAGE_PREFIX + PLURAL,
     name_errors=dns1123_subdomain_errors,
     default=_default,

@@ -166,6 +166,7 @@ KIND = Kind(
         ),
     ),
     garbage_collected=False,
+    is_exact=True,
     storage=f"{STORAGE_PREFIX}{PLURAL}",
     name_errors=_name_errors,
     validate=_validate,

@@ -252,6 +252,7 @@ KIND = Kind(
         ),
     ),
     garbage_collected=False,
+    is_exact=True,
     storage=f"{STORAGE_PREFIX}{PLURAL}",
     name_errors=dns1123_subdomain_errors,
     validate=_validate,

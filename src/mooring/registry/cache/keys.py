@@ -3,31 +3,20 @@
 Rules kept here:
 * The name and the namespace inside a value are those of its key. Ciphers such as AES-CBC and secretbox do not bind a value to its
   key, so that one Secret could be copied over another.
-* A value that is not JSON throughout is not an object, also when its first bytes are right.
+* A value that is not JSON throughout is not an object, also when its first bytes are right. Neither is one with a field of another
+  type than its kind has: what judges by an object need not expect that, and must not fail for everybody.
+* An object of a kind that says who may come in (`Kind.is_exact`) has no field that the kind does not have: of a field whose name is
+  damaged nothing is left but its absence.
 """
 
 from __future__ import annotations
 
 import msgspec
-from msgspec import Struct
 
 from mooring.api.kind import Kind
+from mooring.apimachinery.codec.storedshape import shape_decoder
 from mooring.registry.cache.stored import Stored
 from mooring.storage.contract import Entry
-
-
-class _Metadata(Struct, gc=False):
-    name: str = ""
-    namespace: str = ""
-
-
-class _Shape(Struct, gc=False):
-    """The part of an object that is compared with its key; the rest is walked over, and must be JSON."""
-
-    metadata: _Metadata
-
-
-_shape = msgspec.json.Decoder(_Shape).decode
 
 
 class Keys:
@@ -60,15 +49,17 @@ class Keys:
 
 
 def _check_shape(stored: Stored, namespace: str, name: str) -> None:
-    """Raise StorageError for bytes that are not an object, or an object of another name."""
-    raw = stored.raw
+    """Raise StorageError for bytes that are not an object of their kind, or an object of another name."""
+    raw, kind = stored.raw, stored.kind
     try:
-        metadata = _shape(raw).metadata
+        metadata = shape_decoder(kind.storage_schema, exact=kind.is_exact)(raw).metadata_
         if not raw.isascii():
             raw.decode()
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except msgspec.ValidationError as error:
+        raise stored.unreadable("a field has a value of another type, or another name") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise stored.unreadable("it is not valid JSON") from error
-    if metadata.name != name or metadata.namespace != namespace:
+    if metadata is None or metadata.name_ != name or (metadata.namespace_ or "") != namespace:
         raise stored.unreadable(
             "the object inside has another name or namespace than its key: it was copied from another object"
         )
