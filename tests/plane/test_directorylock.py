@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import re
 import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from mooring.errors import ConfigError
 from mooring.plane.directorylock import DRAIN_SECONDS, FILE, LOOK_SECONDS, only_server
+from mooring.plane.keystore import exclusive
 
 HOLD = """
 import os, sys, time
@@ -110,6 +115,23 @@ def test_workers_that_never_end_are_not_waited_for(with_worker: Holder, tmp_path
     with pytest.raises(ConfigError, match="is used by the process"), only_server(tmp_path, pauses.append):
         pass
     assert len(pauses) == pytest.approx(DRAIN_SECONDS / LOOK_SECONDS, abs=2)
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EIO])
+@pytest.mark.parametrize("lock", [only_server, exclusive], ids=["of a server", "of single writes"])
+def test_a_file_system_without_locks_is_refused_with_what_to_do(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    lock: Callable[[Path], AbstractContextManager[None]],
+) -> None:
+    def refused(descriptor: int, operation: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    problem = re.escape(os.strerror(code).lower())
+    with pytest.raises(ConfigError, match=f"cannot be locked: {problem}; use a file system with locks"), lock(tmp_path):
+        pass
 
 
 def test_a_lock_without_a_number_is_another_process(holder: Holder, tmp_path: Path) -> None:

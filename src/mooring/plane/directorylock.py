@@ -19,7 +19,7 @@ from pathlib import Path
 
 from mooring.client.files import make_directory
 from mooring.errors import ConfigError
-from mooring.plane.lockfile import open_lock
+from mooring.plane.lockfile import no_lock, open_lock
 
 log = logging.getLogger("mooring.plane")
 
@@ -61,6 +61,8 @@ def _take(descriptor: int, data_dir: Path, pause: Callable[[float], None]) -> No
                 is_told = True
             pause(LOOK_SECONDS)
             left -= LOOK_SECONDS
+        except OSError as error:
+            raise no_lock(data_dir / FILE, error) from error
         else:
             return
 

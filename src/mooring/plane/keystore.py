@@ -62,7 +62,7 @@ from mooring.plane import endpoints
 from mooring.plane.cafiles import load, read_ca
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.exposed import refuse_exposed, warn_if_exposed
-from mooring.plane.lockfile import open_lock
+from mooring.plane.lockfile import no_lock, open_lock
 from mooring.plane.serving.pair import Pair, read_pair
 from mooring.plane.serving.trust import serving_cas
 from mooring.secret import Secret
@@ -122,7 +122,10 @@ def exclusive(data_dir: Path) -> Iterator[None]:
     _refuse_other_writers(data_dir)
     descriptor = open_lock(data_dir / ".lock")
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            raise no_lock(data_dir / ".lock", error) from error
         yield
     finally:
         os.close(descriptor)

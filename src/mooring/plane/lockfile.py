@@ -11,6 +11,7 @@ from mooring.errors import ConfigError
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _IN_THE_WAY = "something else has that name; move it away"
 _NO_DESCRIPTOR = "raise the limit of open files (ulimit -n, or LimitNOFILE of the unit)"
+_NO_LOCKS = "use a file system with locks (flock), a local one for instance, or mount this one with them"
 _REMEDIES = {
     errno.EISDIR: _IN_THE_WAY,
     errno.ELOOP: _IN_THE_WAY,
@@ -21,6 +22,12 @@ _REMEDIES = {
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space",
 }
+
+
+def no_lock(path: Path, error: OSError) -> ConfigError:
+    """Return the error for a lock file that is open, and that the file system does not lock."""
+    reason = (error.strerror or str(error)).lower()
+    return ConfigError(f"the lock file {path} cannot be locked: {reason}; {_NO_LOCKS}")
 
 
 def open_lock(path: Path) -> int:

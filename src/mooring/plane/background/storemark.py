@@ -50,7 +50,7 @@ from mooring.clock import Clock, rfc3339
 from mooring.controllers.bootstrap.tokensecrets import expiration_of, is_token
 from mooring.errors import AlreadyExistsError, ApiError, ConfigError, ConflictError, MooringError, StorageError
 from mooring.identity import API_SERVER, MASTERS, UserInfo
-from mooring.plane.lockfile import open_lock
+from mooring.plane.lockfile import no_lock, open_lock
 from mooring.registry.cache.events import Event
 from mooring.registry.store import Registry
 from mooring.storage.contract import Storage
@@ -630,13 +630,20 @@ class StoreMark:
             return False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        except OSError as error:
             os.close(descriptor)
             return False
         try:
             self._take_over()
         except ConfigError as error:
             os.close(descriptor)
+            if not self._is_reported:
+                problem = no_lock(self._directory / LOCK_NAME, error)
+                log.error("a store that is restored from an older copy will not be noticed: %s", problem)
+            self._is_reported = True
             if not self._is_reported:
                 log.error("a store that is restored from an older copy will not be noticed: %s", error)
             self._is_reported = True
