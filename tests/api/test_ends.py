@@ -174,12 +174,14 @@ LOST_RECORD = {"lineagerecords": FixedView(unreadable={("", record_name(2)): "da
         ),
         pytest.param("server-token", "keys", {"generation": 4}, {}, True, id="an earlier generation of the keys"),
         pytest.param("server-token", "keys", {"generation": 3}, {}, False, id="the generation of the keys"),
+        pytest.param("server-token", "keys", {"generation": 3, "created": 51}, {}, True, id="an earlier server token"),
+        pytest.param("server-token", "keys", {"generation": 3, "created": 50}, {}, False, id="the server token"),
     ],
 )
 def test_what_a_store_would_bring_back(
     kind: str, name: str, value: dict[str, Any], store: dict[str, FixedView], returns: bool
 ) -> None:
-    found = list(ends.returning({kind: {name: value}}, None, {**EMPTY, **store}, 3, NOW))
+    found = list(ends.returning({kind: {name: value}}, None, {**EMPTY, **store}, 3, NOW, 50))
     told = {field: part for field, part in value.items() if field != ends.DELETED_AT}
     assert found == ([(End(kind), name, told)] if returns else [])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Awaitable, Callable
@@ -21,10 +22,12 @@ from mooring.apimachinery.options import DeleteOptions, WriteOptions
 from mooring.clock import SystemClock, rfc3339
 from mooring.errors import ConfigError, StorageError
 from mooring.identity import MASTERS, UserInfo
-from mooring.plane.background.storemark import FILE_NAME, JUMP, TRIES, StoreMark, read_mark
+from mooring.pki.keys import private_key_pem
+from mooring.plane.background.storemark import FILE_NAME, JUMP, LOCK_NAME, TRIES, StoreMark, read_mark
 from mooring.plane.configuration import server_config
 from mooring.plane.firstboot import SYSTEM_USER
 from mooring.plane.registry import RegistryParts, open_registry
+from mooring.secret import Secret
 from mooring.storage.contract import CompactedError
 from mooring.storage.memory import MemoryStorage
 from mooring.storage.restores import Restore, read_restores, record_restore
@@ -33,9 +36,12 @@ from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord, to_secret
 from mooring.trust.ends.mark import Mark, parse_mark
 from mooring.trust.lineage.chain import Checkpoint
+from mooring.trust.sharedkeys import envelope
+from mooring.trust.sharedkeys.keyset import KeySet
 from tests.support import etcd
 from tests.support.registryroom import counting_entropy
 from tests.support.storagedrivers import open_etcd
+from tests.support.testca import ThrowawayCA
 
 ADMINISTRATOR = UserInfo("jane", groups=(MASTERS,))
 MOMENT = "2026-01-01T00:00:00Z"
@@ -296,6 +302,24 @@ def denied(parts: RegistryParts) -> set[str]:
     return {one["metadata"]["name"] for one in parts.registry.views["certificaterevocations"].list()}
 
 
+def test_a_mark_that_the_file_system_does_not_lock_is_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = fcntl.flock
+
+    def refused(descriptor: int, operation: int) -> None:
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith(LOCK_NAME):
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+        before(descriptor, operation)
+
+    async def nothing(parts: RegistryParts, mark: StoreMark) -> None:
+        await mark.write()
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    in_registry(tmp_path, nothing)
+    assert caplog.text.count("will not be noticed: the lock file") == 1
+
+
 def test_a_store_of_another_cluster_is_older(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def end(parts: RegistryParts, mark: StoreMark) -> None:
         await create(parts, "nodes", {"metadata": {"name": "n1"}})
@@ -359,6 +383,38 @@ def test_a_store_that_is_restored_while_the_server_runs_is_judged_before_the_mar
             await mark.write()
 
     in_registry(tmp_path, running)
+
+
+def test_a_former_server_token_is_noticed_although_the_generation_of_the_keys_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Test with a start that stores newer keys of `pki` in the row of a restored store, which counts the generation up."""
+    monkeypatch.setattr(envelope, "N", 16)
+    ca = ThrowawayCA()
+    keys = KeySet.of({"ca.crt": Secret(ca.authority.certificate_pem), "ca.key": Secret(private_key_pem(ca.key))})
+
+    async def put(parts: RegistryParts, created: int, generation: int) -> None:
+        term = envelope.TokenTerm(Secret(b"a" * 32), created)
+        row, _ = envelope.seal(envelope.claim("c", keys, generation - 1), keys, (term,), counting_entropy())
+        found = await parts.storage.get(envelope.KEY)
+        if found is not None:
+            await parts.storage.delete(envelope.KEY, expected=found.revision)
+        await parts.storage.create(envelope.KEY, envelope.encode(row))
+
+    async def restored(parts: RegistryParts, mark: StoreMark) -> None:
+        saved = await parts.storage.revision()
+        await put(parts, created=200, generation=3)
+        await mark.write()
+        assert read_mark(tmp_path).ends["server-token"] == {"keys": {"generation": 3, "created": 200}}
+        floor = await parts.storage.revision()
+        await record_restore(parts.storage, saved, floor)
+        await put(parts, created=100, generation=4)
+        await mark.write()
+        await mark.judge()
+        await parts.registry.fresh()
+        assert set(listed(parts)) == {"server-token.keys"}
+
+    in_registry(tmp_path, restored)
 
 
 def test_two_servers_add_what_each_remembers(tmp_path: Path) -> None:

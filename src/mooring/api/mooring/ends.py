@@ -67,7 +67,8 @@ class End(StrEnum):
     ROLLOVER = "rollover"
     """A rollover of the CA; the value has its uid, its phase and the number of phases that it had reached."""
     SERVER_TOKEN = "server-token"  # noqa: S105 - a kind, not a password
-    """A change of the keys that servers share, or of the token that seals them; the value has the generation."""
+    """A change of the keys that servers share, or of the token that seals them; the value has the generation, and when the present
+    token was made (`created`, seconds since 1970)."""
     LINEAGE = "lineage"
     """The record of an issued certificate; the value has the checkpoint of the newest one."""
     MARK = "mark"
@@ -174,10 +175,13 @@ def returning(
     views: Views,
     generation: int,
     now: datetime,
+    token_created: int = 0,
 ) -> Iterator[tuple[End, str, Mapping[str, Any]]]:
     """Yield the remembered ends that the store does not have: kind, name and value.
 
-    `generation`: that of the keys in the store. Raises ValueError and KeyError for values that no mark has.
+    `generation`: that of the keys in the store. `token_created`: when its server token was made. A server that stores its keys in
+    the row of a restored store counts the generation up, and leaves the former token in it. Raises ValueError and KeyError for
+    values that no mark has.
     """
     for name, spec in ends.get(End.REVOCATION, {}).items():
         if revokes_less(views, name, spec):
@@ -218,7 +222,7 @@ def returning(
         ):
             yield End.ROLLOVER, name, value
     for name, value in ends.get(End.SERVER_TOKEN, {}).items():
-        if generation < int(value["generation"]):
+        if generation < int(value["generation"]) or token_created < int(value.get("created", 0)):
             yield End.SERVER_TOKEN, name, value
     if lineage is not None:
         records = views[LINEAGE_RECORDS]

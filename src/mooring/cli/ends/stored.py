@@ -18,7 +18,8 @@ REMEDIES: Mapping[str, str] = {
     ends.End.JOINS: "apply counts the joins again",
     ends.End.NODE: "apply deletes the Node, which ends the membership",
     ends.End.ROLLOVER: "replace the CA again (mooring ca rollover start), then waive",
-    ends.End.SERVER_TOKEN: "replace the server token again (mooring token rotate --grace 0), then waive",
+    ends.End.SERVER_TOKEN: "replace again what was replaced: the server token (mooring token rotate --grace 0), the agent token "
+    "(mooring token rotate --agent --grace 0), the keys in pki; then waive",
     ends.End.LINEAGE: "keep the checkpoint; the records after the restored ones are lost; then waive",
     ends.End.MARK: "compare the audit log with the store, then waive",
     ends.End.MORE: "settle the others; the server then lists these",

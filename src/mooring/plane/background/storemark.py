@@ -359,13 +359,15 @@ class StoreMark:
             name = self._path.parent.name
             found[ends.key_of(End.MARK, name)] = ends.entry(name, {"problem": self._damage})
         lineage = self._mark.lineage[-1] if self._mark.lineage else None
+        keys = await self._shared_keys()
         try:
             coming = ends.returning(
                 {kind: values for kind, values in self._mark.ends.items() if kind != End.REVOCATION},
                 lineage,
                 registry.views,
-                await self._generation(),
+                keys["generation"],
                 self._clock.now(),
+                keys["created"],
             )
             for kind, name, value in coming:
                 found[ends.key_of(kind, name)] = ends.entry(name, value)
@@ -562,7 +564,7 @@ class StoreMark:
             return
         assert self._storage is not None  # set with the registry
         try:
-            generation = await self._generation()
+            keys = await self._shared_keys()
             restores = await read_restores(self._storage)
         except StorageError:
             return  # the store does not serve: nothing new is known
@@ -571,8 +573,8 @@ class StoreMark:
             self._made_again.clear()
             self._changed.set()
             return
-        if generation:
-            self._ends[End.SERVER_TOKEN] = {"keys": {"generation": generation}}
+        if keys["generation"]:
+            self._ends[End.SERVER_TOKEN] = {"keys": {field: number for field, number in keys.items() if number}}
         mark = Mark(
             revision=max(registry.revision, self._mark.revision),
             cluster=_cluster(registry) or self._mark.cluster,
@@ -604,16 +606,19 @@ class StoreMark:
                 return
             self._written, self._is_reported, self._mark = text, False, mark
 
-    async def _generation(self) -> int:
-        """Return the generation of the keys in the store; 0 when there are none, or they cannot be read."""
+    async def _shared_keys(self) -> dict[str, int]:
+        """Return the `generation` of the keys in the store, and when its server token was made (`created`).
+
+        Both are 0 when there are no keys, or when they cannot be read.
+        """
         assert self._storage is not None
         entry = await self._storage.get(envelope.KEY)
-        if entry is None:
-            return 0
         try:
-            return envelope.decode(entry.value).generation
+            row = envelope.decode(entry.value) if entry is not None else None
         except ConfigError:
-            return 0
+            row = None
+        wraps = row.wraps if row is not None else ()
+        return {"generation": row.generation if row is not None else 0, "created": wraps[0].created if wraps else 0}
 
     # -- the lock ----------------------------------------------------------------------------------------------------
 
@@ -635,15 +640,15 @@ class StoreMark:
             return False
         except OSError as error:
             os.close(descriptor)
+            if not self._is_reported:
+                problem = no_lock(self._directory / LOCK_NAME, error)
+                log.error("a store that is restored from an older copy will not be noticed: %s", problem)
+            self._is_reported = True
             return False
         try:
             self._take_over()
         except ConfigError as error:
             os.close(descriptor)
-            if not self._is_reported:
-                problem = no_lock(self._directory / LOCK_NAME, error)
-                log.error("a store that is restored from an older copy will not be noticed: %s", problem)
-            self._is_reported = True
             if not self._is_reported:
                 log.error("a store that is restored from an older copy will not be noticed: %s", error)
             self._is_reported = True
