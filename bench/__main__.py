@@ -271,14 +271,16 @@ class Bench:
         self.row("idle memory", "422 MiB", "≤ 90 MiB", f"{statistics.median(memory):.0f} MiB")
 
     def watching(self, data: Path) -> None:
-        memory, over_http2 = [], []
+        memory, over_http2, judging = [], [], []
         for _ in range(self.runs):
             with server(data) as running:
                 memory.append(idlewatches.measure(running, self.say))
             with server(data) as running:
                 over_http2.append(idlewatches.measure_http2(self.binary, running, self.say))
+                judging.append(idlewatches.measure_judging(self.binary, running, self.say))
         self.row(*idlewatches.row(", TLS with client certificates", statistics.median(memory)))
         self.row(*idlewatches.row(" of one HTTP/2 client", statistics.median(over_http2)))
+        self.row(*idlewatches.judging_row(statistics.median(judging)))
 
     def idle_watches(self) -> None:
         """Measure idle watches alone."""

@@ -21,12 +21,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from bench.denylist import cpu_seconds
+
 if TYPE_CHECKING:
     from bench.__main__ import Server
 
 WATCHES = 1000
+JUDGED = 10_000
+CHANGES = 10
 WANTED_MIB = 25
 WARM = 20
+PASS_SECONDS = 2.0
+"""Time after a change until every watch has been judged, and the pass is at rest."""
 PATIENCE = 20.0
 """Seconds in which one watch must begin."""
 SETTLE_SECONDS = 1.0
@@ -108,3 +114,28 @@ def measure_http2(binary: Path, running: Server, say: Callable[[str], None]) -> 
     before = running.rss_mib
     with held(binary, running, WATCHES):
         return running.rss_mib - before
+
+
+def measure_judging(binary: Path, running: Server, say: Callable[[str], None]) -> float:
+    """Return the CPU seconds in which a change of a right has `JUDGED` open watches judged again."""
+    say(f"{JUDGED:,} open watches, and changes of rights")
+    _changed(running)
+    alone = _changed(running)
+    with held(binary, running, JUDGED):
+        return (_changed(running) - alone) / CHANGES
+
+
+def _changed(running: Server) -> float:
+    """Return the CPU seconds that the server takes for CHANGES changes of a right, each with a pass of its own."""
+    before = cpu_seconds(running)
+    for number in range(CHANGES):
+        name = f"bench-{number}-{time.monotonic_ns()}"
+        running.request("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", {"metadata": {"name": name}})
+        time.sleep(PASS_SECONDS)
+    return cpu_seconds(running) - before
+
+
+def judging_row(seconds: float) -> tuple[str, str, str, str]:
+    """Return the line of the table: work, Kubernetes, target, measured."""
+    work = f"CPU time to judge {JUDGED:,} open watches again after a change of a right"
+    return work, "", "", f"{seconds:.2f} s, {seconds / JUDGED * 1e6:.0f} µs each"

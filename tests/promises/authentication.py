@@ -15,8 +15,9 @@ _NOBODY = Never("A signer decides about stored requests, and authenticates nobod
 _ONE_CHAIN = Never("Every way in over HTTP passes the same chain of authenticators.")
 _OWN_REQUESTS = Never("Each server authenticates its own requests, whichever leads.")
 _NOT_REMEMBERED = Never("No verdict outlives its process.")
+_WATCH_ENDS = Proof("tests/server/test_openwatches.py::test_a_watch_ends_with_its_credential")
 _WATCH_GOES_ON = Documented(
-    "A watch of a token goes on until it ends or its connection closes, as in kube-apiserver.", "docs/access.md"
+    "A watch with a verdict from outside goes on until it ends or its connection closes.", "docs/access.md"
 )
 _JUDGED_AGAIN = Never("The credential is judged again after the body and after the queue, by the same authenticator.")
 
@@ -134,7 +135,7 @@ ROWS: tuple[Promise, ...] = (
                 Moment.AT_REST: _DELETED,
                 Moment.BODY: _BODY,
                 Moment.QUEUED: _QUEUE,
-                Moment.WATCH: _WATCH_GOES_ON,
+                Moment.WATCH: _WATCH_ENDS,
                 Moment.RESTART: _NOT_REMEMBERED,
                 Moment.RESTORE: Proof(
                     "tests/authn/test_bootstraptoken.py::test_a_token_that_was_deleted_before_the_store_was_restored"
@@ -186,7 +187,7 @@ ROWS: tuple[Promise, ...] = (
                 ),
                 Moment.BODY: _BODY,
                 Moment.QUEUED: _QUEUE,
-                Moment.WATCH: _WATCH_GOES_ON,
+                Moment.WATCH: _WATCH_ENDS,
                 Moment.RESTART: _NOT_REMEMBERED,
                 Moment.RESTORE: Documented(
                     "A snapshot brings back accounts that were deleted after it.", "docs/back-up-and-restore.md"
@@ -228,7 +229,7 @@ ROWS: tuple[Promise, ...] = (
                 Moment.AT_REST: Proof("tests/pki/test_keyset.py::test_which_key_may_have_signed"),
                 Moment.BODY: _BODY,
                 Moment.QUEUED: _QUEUE,
-                Moment.WATCH: _WATCH_GOES_ON,
+                Moment.WATCH: Never("A token keeps its audiences."),
                 Moment.RESTART: _NOT_REMEMBERED,
                 Moment.RESTORE: Never("Keys and issuers stand in files, which a restore leaves alone."),
                 Moment.UNREADABLE: Proof(

@@ -52,9 +52,7 @@ ROWS: tuple[Promise, ...] = (
             ),
             Moment.BODY: Proof(_STANDING + "test_unfinished_requests_on_a_connection_end_with_its_key"),
             Moment.QUEUED: _QUEUE,
-            Moment.WATCH: Proof(
-                "tests/server/test_revocation.py::test_the_watches_of_a_revoked_certificate_end_and_no_others"
-            ),
+            Moment.WATCH: Proof("tests/server/test_openwatches.py::test_a_watch_ends_with_its_credential"),
             Moment.RESTART: Never("A request does not outlive the process that serves it."),
             Moment.RESTORE: _RESTORED,
             Moment.UNREADABLE: Proof(_STANDING + "test_a_credential_that_becomes_unreadable_is_503_and_grants_nothing"),
@@ -148,7 +146,7 @@ ROWS: tuple[Promise, ...] = (
             Moment.BODY: Proof(_STANDING + "test_a_verdict_from_outside_counts_for_as_long_as_it_is_remembered"),
             Moment.QUEUED: Never("The same function judges after the body and after the queue."),
             Moment.WATCH: Documented(
-                "A watch goes on until it ends or its connection closes, as in kube-apiserver.", "docs/access.md"
+                "A watch with a verdict from outside goes on until it ends or its connection closes.", "docs/access.md"
             ),
             Moment.RESTART: Never("Nothing is remembered over a restart."),
             Moment.RESTORE: Never("Nothing that is remembered is in the store."),

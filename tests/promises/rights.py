@@ -41,8 +41,8 @@ ROWS: tuple[Promise, ...] = (
                 Moment.AT_REST: Proof("tests/registry/test_admission.py::test_a_node_may_not_change"),
                 Moment.BODY: Never("The authorizer judges again after the body, and admission at the write."),
                 Moment.QUEUED: Proof("tests/authz/test_nodegraph.py::test_edges_are_updated_incrementally"),
-                Moment.WATCH: Documented(
-                    "A watch that was allowed goes on until it ends, as in kube-apiserver.", "docs/access.md"
+                Moment.WATCH: Proof(
+                    "tests/server/test_openwatches.py::test_a_node_watches_a_secret_for_as_long_as_a_pod_of_it_refers_to_it"
                 ),
                 Moment.UNREADABLE: _UNREADABLE,
             },
@@ -146,8 +146,8 @@ ROWS: tuple[Promise, ...] = (
                 Moment.QUEUED: _WAITED,
                 Moment.BODY: _BODY,
                 Moment.QUEUED: _QUEUE,
-                Moment.WATCH: Documented(
-                    "A watch that was allowed goes on until it ends, as in kube-apiserver.", "docs/access.md"
+                Moment.WATCH: Proof(
+                    "tests/server/test_openwatches.py::test_a_watch_ends_with_the_right_to_impersonate"
                 ),
                 Moment.UNREADABLE: _UNREADABLE,
             },
@@ -155,7 +155,7 @@ ROWS: tuple[Promise, ...] = (
     ),
     Promise(
         key="a-right-ends-with-its-binding",
-        sentence="A right that was taken away is gone at the next request.",
+        sentence="A right that was taken away is gone at the next request, and open watches end with it.",
         doors=doors(
             Never("Every way in over HTTP passes the same authorizers."),
             {
@@ -174,9 +174,7 @@ ROWS: tuple[Promise, ...] = (
                 Moment.AT_REST: _AT_ONCE,
                 Moment.BODY: _WAITED,
                 Moment.QUEUED: _WAITED,
-                Moment.WATCH: Documented(
-                    "A watch that was allowed goes on until it ends, as in kube-apiserver.", "docs/access.md"
-                ),
+                Moment.WATCH: Proof("tests/server/test_openwatches.py::test_a_watch_ends_with_its_right"),
                 Moment.RESTORE: Documented(
                     "A snapshot brings back bindings that were deleted after it.", "docs/back-up-and-restore.md"
                 ),

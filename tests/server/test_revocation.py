@@ -21,7 +21,7 @@ from mooring.pki.x509.authority import Authority
 from mooring.pki.x509.clusterca import CaState, ClusterCa
 from mooring.pki.x509.revocationlist import SignedList, revocation_list, revoked_certificate
 from mooring.plane.background.revocationlist import LEAST_REST, RENEW, RevocationListPublisher
-from mooring.server.certificatewatches import PAUSE_SECONDS
+from mooring.server.openwatches import PAUSE_SECONDS
 from mooring.server.transport.tlsconnection import Connection
 from tests.support.manualclock import EPOCH, settle
 from tests.support.refused import SECRETS

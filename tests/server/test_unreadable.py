@@ -24,7 +24,7 @@ from mooring.pki.x509.requests import build_request
 from mooring.plane.configuration import server_config
 from mooring.plane.firstboot import FirstBoot
 from mooring.plane.registry import open_registry
-from mooring.server.certificatewatches import PAUSE_SECONDS
+from mooring.server.openwatches import PAUSE_SECONDS
 from mooring.server.transport.tlsconnection import Connection
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord, to_secret

@@ -267,9 +267,7 @@ async def open_server(**flags: Any) -> AsyncIterator[Server]:
     await registry.start()
     server = Server(storage, registry, clock)
     server.plane, server.ca, server.config, server.token_key = plane, ca, config, keys.token_key
-    background = [
-        asyncio.ensure_future(work) for work in (plane.trust_publisher.run(), plane.certificate_watches.run())
-    ]
+    background = [asyncio.ensure_future(work) for work in (plane.trust_publisher.run(), plane.open_watches.run())]
     try:
         await FirstBoot(registry, clock, config, RootCa(ca.certificate_pem), ca.cluster_ca).run()
         await plane.trust_publisher.publish_client_cas()

@@ -2,7 +2,7 @@
 
 Rules kept here:
 * A part gets as arguments what it uses, and nothing is assigned to it afterwards. Nothing is global, and nothing is started here.
-* What happens at run time is passed on by events that exist before the parts: `trust_changed`, `certificates_changed`, `stopping`.
+* What happens at run time is passed on by events that exist before the parts: `trust_changed`, `credentials_changed`, `stopping`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,6 @@ from mooring.reconcile.lineage import LineageWriter
 from mooring.reconcile.loop import Reconciler
 from mooring.reconcile.registryapi import RegistryApi
 from mooring.server.audit.logfile import AuditLog
-from mooring.server.certificatewatches import CertificateWatches
 from mooring.server.endpoints.debugauthentication import Explanations
 from mooring.server.endpoints.debugauthentication import answers as refusal_answers
 from mooring.server.endpoints.encryptionatrest import EncryptionReport
@@ -77,6 +76,7 @@ from mooring.server.hostmetrics import HostMetrics
 from mooring.server.hostshare.share import HostShare
 from mooring.server.hostshare.siblings import Siblings
 from mooring.server.metrics import Metrics
+from mooring.server.openwatches import OpenWatches
 from mooring.server.pipeline import Pipeline
 from mooring.server.refusedrequests import Refusals
 from mooring.server.resources.handlers import Resources
@@ -136,7 +136,7 @@ class Assembly:
     supervisor: SupervisorApi | None
     """None unless the supervisor API of k3s is turned on."""
     watches: Watches
-    certificate_watches: CertificateWatches
+    open_watches: OpenWatches
     revocation_list: RevocationListPublisher
     expiry_watch: ExpiryWatch
     encryption_lease: EncryptionLease
@@ -164,11 +164,11 @@ def assemble(
 ) -> Assembly:
     """Build the parts of a server over an open registry. Raises ConfigError for settings and files that cannot be used."""
     registry = parts.registry
-    trust_changed, certificates_changed, stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    trust_changed, credentials_changed, stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     def client_cas_changed() -> None:
         trust_changed.set()
-        certificates_changed.set()
+        credentials_changed.set()
 
     metrics = Metrics()
     metrics.registry.register(EncryptionMetrics(parts.encryption, process.identity))
@@ -260,7 +260,8 @@ def assemble(
         )
     encryption_lease = EncryptionLease(parts.encryption, api_of("encryption-lease"), clock, process.identity)
     watches = Watches(registry, clock, entropy)
-    certificate_watches = CertificateWatches(registry, authentication.authenticators, certificates_changed, clock)
+    open_watches = OpenWatches(registry, credentials_changed, clock)
+    authentication.reloading.subscribe(credentials_changed.set)
     event_loop_lag = EventLoopLag()
     health = health_checks(audit.log, registry, parts.encryption, reconciler, event_loop_lag, stopping, parts.mark)
     share = process.share
@@ -305,7 +306,7 @@ def assemble(
         second_stage=authentication.second_stage,
         refusals=refusals,
         schemes=authentication.schemes,
-        certificate_watches=certificate_watches,
+        open_watches=open_watches,
         stripping=Stripping(config[RequestHeaderSettings].names),
         authorize=parts.authorize,
         dispatch=Router(services, Resources(registry, watches, clock, parts.authorize)),
@@ -346,7 +347,7 @@ def assemble(
         registry,
         clock,
         server_label(config),
-        lambda now: certificates_changed.set() if authentication.client_cas.crls.has_passed(now) else None,
+        lambda now: credentials_changed.set() if authentication.client_cas.crls.has_passed(now) else None,
     )
     watch_expiry(expiry_watch, health, metrics)
     if snapshots is not None:
@@ -367,7 +368,7 @@ def assemble(
         snapshots=snapshots,
         supervisor=supervisor,
         watches=watches,
-        certificate_watches=certificate_watches,
+        open_watches=open_watches,
         revocation_list=revocation_list,
         expiry_watch=expiry_watch,
         encryption_lease=encryption_lease,

@@ -146,7 +146,7 @@ def _background_work(assembly: Assembly, clock: Clock) -> dict[str, Coroutine[An
         **levels,
         "first boot": assembly.first_boot.complete(),
         "reloading": authentication.reloading.run(clock),
-        "certificate watches": assembly.certificate_watches.run(),
+        "open watches": assembly.open_watches.run(),
         "revocation list": assembly.revocation_list.run(),
         "expiry watch": assembly.expiry_watch.run(),
         "encryption lease": assembly.encryption_lease.run(),

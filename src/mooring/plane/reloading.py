@@ -52,6 +52,11 @@ class Reloading:
 
     def __init__(self) -> None:
         self._files: list[_Followed] = []
+        self._subscribers: list[Callable[[], None]] = []
+
+    def subscribe(self, use: Callable[[], None]) -> None:
+        """Call `use` after each changed file that came into force."""
+        self._subscribers.append(use)
 
     def follow(self, path: str, use: Use) -> bytes:
         """Return the content of `path`, and call `use` with the new content after each change.
@@ -99,6 +104,8 @@ class Reloading:
         for file in self._changed():
             with _logged(file.paths[0]):
                 (await asyncio.to_thread(file.prepare))()
+                for use in self._subscribers:
+                    use()
 
     def _changed(self) -> Iterator[_Followed]:
         for file in tuple(self._files):

@@ -28,6 +28,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 from mooring.apimachinery.codec.limits import MAX_BODY
@@ -63,9 +64,9 @@ from mooring.registry.store import Registry
 from mooring.server.audit.auditor import HEALTH_PATHS, Auditor
 from mooring.server.authentication.secondstage import SecondStage
 from mooring.server.authentication.standing import CredentialEndedError, CredentialGate, Standing
-from mooring.server.certificatewatches import CertificateWatches
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.metrics import Metrics
+from mooring.server.openwatches import OpenWatches
 from mooring.server.refusedrequests import Refusal, Refusals
 from mooring.server.requestcontext import Context
 from mooring.server.response.headers import challenges, reply_headers
@@ -121,7 +122,7 @@ class Pipeline:
         second_stage: SecondStage,
         refusals: Refusals,
         schemes: Mapping[str, str],
-        certificate_watches: CertificateWatches,
+        open_watches: OpenWatches,
         stripping: Stripping,
         authorize: Callable[[Attributes], Decision],
         dispatch: Callable[[Context], Awaitable[Response]],
@@ -140,7 +141,7 @@ class Pipeline:
         self.refusals = refusals
         self._schemes = schemes
         self._challenges = challenges(schemes)
-        self._certificate_watches = certificate_watches
+        self._open_watches = open_watches
         self._stripping = stripping
         self._authorize = authorize
         self.dispatch = dispatch
@@ -257,6 +258,10 @@ class Pipeline:
     async def _judge_again(self, context: Context, standing: Standing, attributes: Attributes) -> None:
         """Judge credential, impersonation and right again after a wait. Raises UnauthorizedError, ForbiddenError."""
         await standing.judge_again()
+        self._judge_right_again(context, attributes)
+
+    def _judge_right_again(self, context: Context, attributes: Attributes) -> None:
+        """Judge impersonation and right again. Raises ForbiddenError."""
         if context.impersonator is not None:
             context.user, context.impersonator, context.constraint = context.impersonator, None, ""
             self._impersonate(context)
@@ -270,7 +275,7 @@ class Pipeline:
         """
         request = context.request
         context.info = parse_request(request.method, route.path, {})  # the client's spelling becomes no label
-        context.routed = context.confidential = True
+        context.routed = context.supervised = True
         standing: Standing | None = None
         if route.access is Access.PUBLIC:
             context.annotations["authorization.k8s.io/decision"] = "allow"
@@ -504,13 +509,26 @@ class Pipeline:
             if self._audit.blocks:
                 await self._audit.stored()
             try:
-                with self._certificate_watches.judging(context, writer):
+                with self._open_watches.judging(context, writer, partial(self._end_of, context)):
                     await stream(writer)
             finally:
                 self._finish(context, status, "", started)
                 self._audit.finished(context, status, "")
 
         return run
+
+    def _end_of(self, context: Context) -> str:
+        """Return why a running watch ends now: its credential, its impersonation or its right has ended. "" while it goes on."""
+        try:
+            if context.standing is not None:
+                context.standing.check_running()
+            if not context.supervised:
+                self._judge_right_again(context, self._attributes(context))
+        except CredentialEndedError as ended:
+            return _end_reasons(ended.outcome)
+        except ApiError as refused:
+            return refused.message
+        return ""
 
     def _finish(self, context: Context, status: int, reason: str, started: float) -> None:
         info = context.info
@@ -551,9 +569,13 @@ def _info_before_authentication(request: Request) -> RequestInfo:
     return parse_request(request.method, request.path, request.query if request.is_query_cheap else {})
 
 
+def _end_reasons(outcome: Outcome) -> str:
+    return "; ".join(f"{one.authenticator}: {one.reason} ({one.detail})" for one in outcome.refusals) or outcome.why
+
+
 def _note_end(context: Context, outcome: Outcome) -> None:
     """Note for the operator why the credential ended before the request took effect."""
-    reasons = "; ".join(f"{one.authenticator}: {one.reason} ({one.detail})" for one in outcome.refusals) or outcome.why
+    reasons = _end_reasons(outcome)
     context.outcome = outcome
     context.why = outcome.why
     context.annotations["authentication.mooring.dev/ended"] = reasons

@@ -19,6 +19,9 @@ _NOT_AUTHENTICATED = Outcome(None)
 class CredentialStanding(Gate, Protocol):
     """The credential of a request, without the credential itself (`mooring.server.authentication.standing`)."""
 
+    def check_running(self) -> None:
+        """Return when the credential of a running watch counts now. Raises UnauthorizedError."""
+
     async def confirm(self) -> None:
         """Return when the credential counts by views as fresh as a linearizable read. Raises UnauthorizedError."""
 
@@ -49,8 +52,9 @@ class Context:
     """Request body, kept only when an audit policy may record it."""
     audit: Decision | None = None
     """Decision of the audit policy; None until the policy is evaluated."""
-    confidential: bool = False
-    """True when no policy may record the bodies: requests to the supervisor API carry tokens and keys."""
+    supervised: bool = False
+    """True for a request to the supervisor API: groups decide in place of authorizers. No policy may record its body, which carries
+    tokens and keys."""
     routed: bool = False
     """True once the path is known to be served: verb and resource then come from closed sets and may become metric labels."""
 

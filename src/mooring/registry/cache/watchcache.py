@@ -67,6 +67,7 @@ class WatchCache:
         self._expected: dict[str, bytes] = {}
         self._reported: set[str] = set()
         self._on_loss: list[Callable[[], None]] = []
+        self._on_change: list[Callable[[Transition], None]] = []
         self._waiting: list[tuple[int, int, asyncio.Future[bool]]] = []
         self._tickets = 0
         self._follower: asyncio.Task[None] | None = None
@@ -152,6 +153,11 @@ class WatchCache:
         """Call `callback` after each write that cannot be read, of which watches have no event. Return what ends that."""
         self._on_loss.append(callback)
         return lambda: self._on_loss.remove(callback)
+
+    def on_change(self, callback: Callable[[Transition], None]) -> Callable[[], None]:
+        """Call `callback` with each write of an object that can be read, once views have it. Return what ends that."""
+        self._on_change.append(callback)
+        return lambda: self._on_change.remove(callback)
 
     def _lost(self) -> None:
         for callback in tuple(self._on_loss):
@@ -329,6 +335,8 @@ class WatchCache:
                 future.set_result(True)
         for cache, transition in transitions:
             cache.publish(transition)
+            for callback in self._on_change:
+                callback(transition)
             previous = transition.previous
             if previous is not None and len(previous.raw) > LONG_BYTES:
                 previous.forget()  # else garbage collections visit the decoded forms of all its states

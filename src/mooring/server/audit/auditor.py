@@ -212,7 +212,7 @@ class Auditor:
         annotations = context.annotations
         plain = level is Level.METADATA  # the common case, without bodies
         if not plain and (
-            context.confidential or (info.group, info.resource, info.subresource) in _RESOURCES_WITH_SECRETS
+            context.supervised or (info.group, info.resource, info.subresource) in _RESOURCES_WITH_SECRETS
         ):
             level, plain = Level.METADATA, True
             annotations = {**annotations, OMITTED: _SECRETS_OMITTED}

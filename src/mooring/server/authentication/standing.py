@@ -133,6 +133,16 @@ class Standing:
         elif not self._is_settled(found, now):
             raise CredentialEndedError(Outcome(None, why=UNDECIDED), self._unauthorized)
 
+    def check_running(self) -> None:
+        """Return when the credential of a running watch counts now. Raises CredentialEndedError.
+
+        A verdict from outside that is not remembered counts on: only a request asks for it again.
+        """
+        now = self._gate.clock.now()
+        found = self._judge_at_once(now)
+        if not isinstance(found, Pending):
+            self._settle(found, now)
+
     async def prepare(self) -> None:
         """Renew a verdict from outside that may be too old for `check`. Raises CredentialEndedError."""
         now = self._gate.clock.now()
