@@ -7,7 +7,9 @@ import errno
 import fcntl
 import os
 import shutil
+import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -525,6 +527,50 @@ def test_revocations_are_made_again_whatever_else_waits(tmp_path: Path, caplog: 
 
     in_registry(tmp_path, judged)
     assert "4 revocations that it lacked were made again" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("damage", "is_deleted"),
+    [
+        pytest.param(("DELETE FROM live WHERE key LIKE '%/serial-1f'",), False, id="lost"),
+        pytest.param(
+            ("DELETE FROM live WHERE key LIKE '%/serial-1f'", "DELETE FROM log WHERE key LIKE '%/serial-1f'"),
+            False,
+            id="lost with its change",
+        ),
+        pytest.param((), True, id="taken back"),
+    ],
+)
+def test_a_revocation_that_the_store_lost_is_made_again_and_one_that_was_deleted_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: tuple[str, ...], is_deleted: bool
+) -> None:
+    """The row of one is gone from the file; the other was deleted by a server that was killed before it wrote its mark."""
+    kept = tmp_path / "kept"
+
+    async def revoke(parts: RegistryParts, mark: StoreMark) -> None:
+        spec = {"serialNumber": "1f"}
+        await create(parts, "certificaterevocations", {"metadata": {"name": "serial-1f"}, "spec": spec})
+        await mark.write()
+        kept.write_bytes((tmp_path / FILE_NAME).read_bytes())
+        if is_deleted:
+            await delete(parts, "certificaterevocations", "serial-1f")
+
+    async def judged(parts: RegistryParts, mark: StoreMark) -> None:
+        assert mark.is_settled is is_deleted
+        await mark.judge()
+        await parts.registry.fresh()
+        assert (parts.registry.views["certificaterevocations"].get("serial-1f") is None) is is_deleted
+        assert mark.is_settled
+        assert ("lost 1 revocations that nobody deleted" in caplog.text) is not is_deleted
+
+    in_registry(tmp_path, revoke)
+    if is_deleted:
+        kept.replace(tmp_path / FILE_NAME)
+    else:
+        with closing(sqlite3.connect(tmp_path / "mooring.db")) as database, database:
+            for statement in damage:
+                database.execute(statement)
+    in_registry(tmp_path, judged)
 
 
 def test_revocations_are_made_again_while_the_list_of_ends_cannot_be_read(tmp_path: Path) -> None:

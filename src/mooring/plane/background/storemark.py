@@ -9,6 +9,7 @@ Rules kept here:
   of what this server remembered is lower (`mooring.storage.witnesses`: other servers have written to the copy since), or when it is
   another cluster. Revisions then go on beyond those that were seen, so that none has two meanings: the jump is larger than what a
   server writes between two marks. Watches from before end as compacted, and clients read everything again.
+* A store that lacks a revocation of the mark, which nobody deleted, is older in the same way: damage takes rows, too.
 * A store that was restored while this server runs, which the driver of etcd notices, is judged before the next write of the mark.
 * What an older store would bring back is written into the ConfigMap of ends (`mooring.api.mooring.ends`), which closes the gate on
   every server. Until it is settled the mark stays as it was: another start, and another worker, come to the same judgement.
@@ -32,10 +33,10 @@ import platform
 import secrets
 import threading
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
@@ -53,7 +54,7 @@ from mooring.identity import API_SERVER, MASTERS, UserInfo
 from mooring.plane.lockfile import no_lock, open_lock
 from mooring.registry.cache.events import Event
 from mooring.registry.store import Registry
-from mooring.storage.contract import Storage
+from mooring.storage.contract import CompactedError, Storage
 from mooring.storage.restores import Restore, read_restores, record_restore
 from mooring.storage.witnesses import add_witness, read_witness
 from mooring.trust.bootstraptoken import tokensecret
@@ -79,6 +80,10 @@ MAX_AHEAD = 1 << 44
 """Revisions that a store may be behind: 55 years of 10 000 writes a second. More is a number that nobody has written."""
 TRIES = 10
 """Attempts to advance, or to write the ConfigMap, while other servers do so."""
+LOOK_BACK = 1000
+"""Changes before the revision of the mark that are read, too: it is taken a little later than what the mark has."""
+READ_WITHIN = 10.0
+"""Seconds in which a start reads the changes since the mark, which are those of the seconds before a stop."""
 MADE_AT_ONCE = 64
 """Revocations that are written at a time: the store commits them together."""
 LISTED = 20
@@ -216,13 +221,45 @@ class StoreMark:
         self._registry, self._storage = registry, storage
         cluster = _cluster(registry)
         restores = await read_restores(storage)
-        self._is_older = _is_older(self._mark, cluster, restores)
+        self._is_older = _is_older(self._mark, cluster, restores) or await self._lacks_revocations(registry, storage)
         if self._mark.cluster and cluster not in (None, self._mark.cluster) and self.is_continued:
             self.is_continued = False
             log.error(
                 "the store was emptied, or is that of another cluster: this server remembers cluster %s",
                 self._mark.cluster,
             )
+
+    async def _lacks_revocations(self, registry: Registry, storage: Storage) -> bool:
+        """Return true when the store lacks revocations of the mark, and not because they were deleted. Raises StorageError.
+
+        It cannot be told for a mark that is older than the oldest change in the store: other servers may have deleted them.
+        """
+        prefix = BY_PLURAL[certificaterevocation.PLURAL].key_prefix()
+        denylist = registry.views[certificaterevocation.PLURAL]
+        known = self._mark.ends.get(End.REVOCATION, {})
+        missing = {prefix + name for name in known if denylist.get(name) is None and not denylist.problem(name)}
+        first, newest = await storage.compacted(), await storage.revision()
+        if not missing or first > self._mark.revision:
+            return False
+        deleted: set[str] = set()
+        after = max(first, self._mark.revision - LOOK_BACK)
+        try:
+            async with asyncio.timeout(READ_WITHIN), aclosing(cast("Any", storage.watch("/", after=after))) as batches:
+                while after < newest:
+                    for change in await anext(batches):
+                        after = change.revision
+                        (deleted.add if change.entry is None else deleted.discard)(change.key)
+        except (CompactedError, TimeoutError):
+            return False
+        except StorageError as error:  # changes are lost, too; what the mark has is known
+            log.error("the changes since the mark cannot be read: %s", error)
+        lost = missing - deleted
+        if lost:
+            log.error(
+                "the store has lost %d revocations that nobody deleted: it is damaged; see `mooring store verify`",
+                len(lost),
+            )
+        return bool(lost)
 
     @property
     def is_settled(self) -> bool:
