@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from datetime import timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from mooring.pki.keys import generate_key
 from mooring.pki.pem import certificate_from_der
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.clusterca import MAX_CROSS_SIGNED, CaState, ClusterCa
+from mooring.pki.x509.successor import cross_sign
 from tests.support.testca import ThrowawayCA
 
 CAS = [ThrowawayCA(f"ca-{number}") for number in range(6)]
@@ -38,6 +40,21 @@ def test_the_ca_of_the_key_issues_and_the_whole_bundle_is_trusted_in_its_order()
         assert state.trusted == (A.certificate, B.certificate)
         assert state.cross_signed == (B_BY_A,)
         assert state.retired == (C.certificate,), "a trusted CA is not retired"
+
+
+def test_a_certificate_that_makes_a_former_key_a_ca_for_clients_is_dropped_and_its_key_counts_as_given_up() -> None:
+    state = CaState.of_files((B.certificate,), B.key, (A_BY_B, B_BY_A))
+    assert (state.cross_signed, state.compromised, state.distrusted) == ((B_BY_A,), (A_BY_B,), (A_BY_B,))
+    retired = CaState.of_files((B.certificate,), B.key, (A_BY_B, B_BY_A), (A.certificate,))
+    assert (retired.cross_signed, retired.compromised, retired.retired) == ((B_BY_A,), (), (A.certificate,))
+
+
+def test_a_certificate_for_servers_or_by_a_ca_that_is_not_trusted_is_kept() -> None:
+    servers = cross_sign(A.certificate, B.authority, NOW, secrets.token_bytes)
+    kept = (servers, C_BY_B, B_BY_A)
+    assert CaState.of_files((B.certificate, C.certificate), B.key, kept).cross_signed == kept
+    stranger = ThrowawayCA("ca-1", NOW)
+    assert CaState.of_files((stranger.certificate,), stranger.key, (A_BY_B,)).cross_signed == (A_BY_B,), "another key"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ from mooring.client.files import write_atomic
 from mooring.controllers.certificates.carollover import ABSENT, CLEANING, Step, next_step
 from mooring.errors import ConfigError
 from mooring.pki.errors import PeerCertificateError
-from mooring.pki.keys import PrivateKey, generate_key, load_private_key, private_key_pem
+from mooring.pki.keys import PrivateKey, accepted_public_key, generate_key, load_private_key, private_key_pem
 from mooring.pki.pem import certificates, certificates_pem
+from mooring.pki.x509 import profiles
+from mooring.pki.x509.authority import Authority, serial_number
 from mooring.pki.x509.successor import cross_sign
 from mooring.pki.x509.verify import ClientTrust
 from mooring.plane.cafiles import read_ca
@@ -337,6 +340,30 @@ def test_retired_cas_that_are_kept_no_longer_are_distrusted_for_good(room: Room)
     ca = read_ca(room.pki)
     assert (len(ca.retired), len(ca.distrusted)) == (4, 6)
     assert room.old in ca.distrusted
+
+
+def full_ca(subject: x509.Certificate, issuer: Authority) -> x509.Certificate:
+    """Return the certificate by which a CA vouched for another in a rollover of an earlier version: for every use."""
+    template = profiles.certificate_authority(accepted_public_key(subject.public_key()), NOW)
+    template = replace(template, subject=subject.subject)
+    return issuer.sign(template, NOW, serial_number(secrets.token_bytes))
+
+
+@pytest.mark.parametrize("compromised", [False, True])
+def test_a_rollover_of_an_earlier_version_leaves_the_old_key_no_path(room: Room, compromised: bool) -> None:
+    old, old_key = read_ca(room.pki).authority, load_private_key((room.pki / "ca.key").read_bytes())
+    room.apply(*FORWARD, compromised=compromised)
+    new = read_ca(room.pki).authority
+    left, home = full_ca(old.certificate, new), full_ca(new.certificate, old)
+    (room.pki / "cross-signed.crt").write_bytes(certificates_pem([left, home]))
+    (room.pki / "distrusted-ca.crt").unlink(missing_ok=True)  # that version remembered no compromised CA
+    ca = read_ca(room.pki)
+    assert ca.cross_signed == (home,), "machines that were off come back by it"
+    assert ca.retired == (() if compromised else (room.old,))
+    assert is_refused(room, old_key, left)
+    room.files.apply(Step.PREPARE, NOW + timedelta(seconds=1), secrets.token_bytes)
+    assert left not in certificates((room.pki / "cross-signed.crt").read_bytes())
+    assert is_refused(room, old_key, left), "it is remembered once the file is written again"
 
 
 def test_a_ca_that_an_administrator_placed_is_used_and_further_cas_stay(room: Room) -> None:

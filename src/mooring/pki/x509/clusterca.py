@@ -9,6 +9,8 @@ Rules kept here:
   CA that issues to other CAs, so that a client which trusts only another one verifies the server.
 * The keys of CAs that were retired, given up or stolen make every path unusable on which they stand. A signer may keep one that was
   merely retired, on purpose. One that was given up or stolen comes back with no bundle.
+* A rollover of an earlier version left a certificate by which the new CA makes the old key a CA for clients, for ten years. It is
+  dropped, and the key counts as given up unless it is remembered as retired.
 * Retired CAs verify nothing but the way back of a machine that was off during the rollover, the newest of them.
 """
 
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
 from mooring.pki.errors import IssueError
@@ -79,7 +82,11 @@ class CaState:
                     raise
                 continue
             trusted = tuple(dict.fromkeys(bundle))
-            stolen = tuple(one for one in dict.fromkeys(distrusted) if _public_key(one) != public)
+            vouched = tuple(one for one in cross_signed if _makes_a_former_key_a_ca(one, trusted))
+            cross_signed = tuple(one for one in cross_signed if one not in vouched)
+            known = [_public_key(one) for one in (*distrusted, *retired)]
+            former = (one for one in vouched if _public_key(one) not in known)
+            stolen = tuple(one for one in dict.fromkeys((*distrusted, *former)) if _public_key(one) != public)
             keys = [_public_key(one) for one in (*trusted, *stolen)]
             kept = tuple(one for one in dict.fromkeys(retired) if _public_key(one) not in keys)
             return cls(authority, trusted, cross_signed, kept[:MAX_RETIRED], (*stolen, *kept), stolen)
@@ -101,6 +108,24 @@ class CaState:
                     found.append(one)
                     reached.append(one.issuer)
         return tuple(found[:MAX_CROSS_SIGNED])
+
+
+def _makes_a_former_key_a_ca(certificate: x509.Certificate, trusted: Certificates) -> bool:
+    """Return whether a trusted CA vouches in it, for more than servers, for the key of a CA that is trusted no more."""
+    try:
+        certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
+    except x509.ExtensionNotFound:
+        key = _public_key(certificate)
+        return all(key != _public_key(one) for one in trusted) and any(_has_issued(one, certificate) for one in trusted)
+    return False
+
+
+def _has_issued(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def _public_key(certificate: x509.Certificate) -> PublicKeyTypes:

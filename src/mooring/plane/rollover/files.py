@@ -151,8 +151,8 @@ class RolloverFiles:
         old, pair = ca.authority, self._pair()
         if new in ca.trusted or (pair is not None and pair.old.certificate != old.certificate):
             raise ConfigError(f"{self._folder} belongs to another rollover; move it away, then it is made anew")
-        if new.public_key() in [one.public_key() for one in ca.compromised]:
-            # an administrator placed the CA of an aborted rollover again
+        if ca.compromised:
+            # without the CA of an aborted rollover that an administrator placed again, and with what the file written next may tell
             others = [one for one in ca.compromised if one.public_key() != new.public_key()]
             self._write_others(DISTRUSTED, others)
         if not compromised and find_cross_signed(ca.cross_signed, new, old.certificate) is None:
