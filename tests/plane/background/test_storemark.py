@@ -248,6 +248,7 @@ def test_the_mark_has_every_deleted_object_of_a_name_and_what_finalizers_hold(tm
         assert kept["node"]["n2"] == {
             "uid": terminating["metadata"]["uid"],
             "deletedAt": terminating["metadata"]["deletionTimestamp"],
+            "recorded": True,
         }
         assert set(kept["token"]) == {"abcdef"}
 
@@ -561,7 +562,7 @@ def test_a_revocation_that_the_store_lost_is_made_again_and_one_that_was_deleted
         await parts.registry.fresh()
         assert (parts.registry.views["certificaterevocations"].get("serial-1f") is None) is is_deleted
         assert mark.is_settled
-        assert ("lost 1 revocations that nobody deleted" in caplog.text) is not is_deleted
+        assert ("lost 1 objects that deny access" in caplog.text) is not is_deleted
 
     in_registry(tmp_path, revoke)
     if is_deleted:
@@ -570,6 +571,28 @@ def test_a_revocation_that_the_store_lost_is_made_again_and_one_that_was_deleted
         with closing(sqlite3.connect(tmp_path / "mooring.db")) as database, database:
             for statement in damage:
                 database.execute(statement)
+    in_registry(tmp_path, judged)
+
+
+@pytest.mark.parametrize("is_deleted", [False, True], ids=["lost", "deleted by a person"])
+def test_a_machine_whose_identity_the_store_lost_stays_deleted(tmp_path: Path, is_deleted: bool) -> None:
+    async def end(parts: RegistryParts, mark: StoreMark) -> None:
+        await create(parts, "nodes", {"metadata": {"name": "n1"}})
+        await delete(parts, "nodes", "n1")
+        if is_deleted:
+            await delete(parts, "nodeidentities", "n1")
+        await mark.write()
+
+    async def judged(parts: RegistryParts, mark: StoreMark) -> None:
+        assert mark.is_settled is is_deleted
+        await mark.judge()
+        await parts.registry.fresh()
+        waiting = ends.pending(parts.registry.views[ends.CONFIG_MAPS].get(ends.NAME, ends.NAMESPACE))
+        assert list(waiting) == ([] if is_deleted else ["node.n1"])
+
+    in_registry(tmp_path, end)
+    with closing(sqlite3.connect(tmp_path / "mooring.db")) as database, database:
+        database.execute("DELETE FROM live WHERE key LIKE '%/nodeidentities/n1'")
     in_registry(tmp_path, judged)
 
 

@@ -9,7 +9,8 @@ Rules kept here:
   of what this server remembered is lower (`mooring.storage.witnesses`: other servers have written to the copy since), or when it is
   another cluster. Revisions then go on beyond those that were seen, so that none has two meanings: the jump is larger than what a
   server writes between two marks. Watches from before end as compacted, and clients read everything again.
-* A store that lacks a revocation of the mark, which nobody deleted, is older in the same way: damage takes rows, too.
+* A store that lacks a revocation of the mark, or the NodeIdentity of a deleted Node, which nobody deleted, is older in the same
+  way: damage takes rows, too.
 * A store that was restored while this server runs, which the driver of etcd notices, is judged before the next write of the mark.
 * What an older store would bring back is written into the ConfigMap of ends (`mooring.api.mooring.ends`), which closes the gate on
   every server. Until it is settled the mark stays as it was: another start, and another worker, come to the same judgement.
@@ -91,7 +92,9 @@ LISTED = 20
 
 KUBE_SYSTEM = "kube-system"
 _USER = UserInfo(API_SERVER, groups=(MASTERS,))
-_FOLLOWED = (certificaterevocation.PLURAL, "secrets", "nodes", ROLLOVERS, ends.CONFIG_MAPS)
+_FOLLOWED = (certificaterevocation.PLURAL, "secrets", "nodes", nodeidentity.PLURAL, ROLLOVERS, ends.CONFIG_MAPS)
+_RECORDED = "recorded"
+"""Field of a deleted Node whose NodeIdentity said so when the mark was written."""
 
 
 class DamagedMarkError(ConfigError):
@@ -221,7 +224,7 @@ class StoreMark:
         self._registry, self._storage = registry, storage
         cluster = _cluster(registry)
         restores = await read_restores(storage)
-        self._is_older = _is_older(self._mark, cluster, restores) or await self._lacks_revocations(registry, storage)
+        self._is_older = _is_older(self._mark, cluster, restores) or await self._has_lost(registry, storage)
         if self._mark.cluster and cluster not in (None, self._mark.cluster) and self.is_continued:
             self.is_continued = False
             log.error(
@@ -229,15 +232,23 @@ class StoreMark:
                 self._mark.cluster,
             )
 
-    async def _lacks_revocations(self, registry: Registry, storage: Storage) -> bool:
-        """Return true when the store lacks revocations of the mark, and not because they were deleted. Raises StorageError.
+    async def _has_lost(self, registry: Registry, storage: Storage) -> bool:
+        """Return true when the store lacks revocations or identities of the mark, and not because they were deleted.
+
+        Raises StorageError.
 
         It cannot be told for a mark that is older than the oldest change in the store: other servers may have deleted them.
         """
-        prefix = BY_PLURAL[certificaterevocation.PLURAL].key_prefix()
-        denylist = registry.views[certificaterevocation.PLURAL]
-        known = self._mark.ends.get(End.REVOCATION, {})
-        missing = {prefix + name for name in known if denylist.get(name) is None and not denylist.problem(name)}
+        nodes = self._mark.ends.get(End.NODE, {})
+        missing = {
+            BY_PLURAL[plural].key_prefix() + name
+            for plural, names in (
+                (certificaterevocation.PLURAL, list(self._mark.ends.get(End.REVOCATION, {}))),
+                (nodeidentity.PLURAL, [name for name, value in nodes.items() if value.get(_RECORDED)]),
+            )
+            for name in names
+            if registry.views[plural].get(name) is None and not registry.views[plural].problem(name)
+        }
         first, newest = await storage.compacted(), await storage.revision()
         if not missing or first > self._mark.revision:
             return False
@@ -256,7 +267,7 @@ class StoreMark:
         lost = missing - deleted
         if lost:
             log.error(
-                "the store has lost %d revocations that nobody deleted: it is damaged; see `mooring store verify`",
+                "the store has lost %d objects that deny access, and nobody deleted them: see `mooring store verify`",
                 len(lost),
             )
         return bool(lost)
@@ -504,6 +515,8 @@ class StoreMark:
         is_deleted = event.type == "DELETED"
         if plural == "nodes" and not is_deleted and not _is_terminating(event):
             return  # most events by far: the object is not decoded for them
+        if plural == nodeidentity.PLURAL and not is_deleted:
+            return
         obj = event.obj
         if plural == lineagerecord.PLURAL:
             self._note_record(obj, is_deleted)
@@ -513,6 +526,10 @@ class StoreMark:
             self._note_secret(obj, is_deleted)
         elif plural == "nodes":
             self._note_node(obj)
+        elif plural == nodeidentity.PLURAL:
+            known = self._ends.get(End.NODE, {}).get(obj["metadata"]["name"], {})
+            if known.get(_RECORDED):
+                self._set(End.NODE, obj["metadata"]["name"], {key: known[key] for key in known if key != _RECORDED})
         elif plural == ROLLOVERS:
             if not is_deleted:
                 phase = str((obj.get("status") or {}).get("phase", ""))
@@ -531,7 +548,7 @@ class StoreMark:
         identity = self._registry.views[nodeidentity.PLURAL].get(name)
         reregisters = identity is not None and bool(spec_of(identity).get("reregisters"))
         moment = node["metadata"].get("deletionTimestamp") or rfc3339(self._clock.now())
-        value = {"uid": uid, **({} if reregisters else {ends.DELETED_AT: moment})}
+        value = {"uid": uid, **({} if reregisters else {ends.DELETED_AT: moment, _RECORDED: identity is not None})}
         self._set(End.NODE, name, ends.after_another(value, known))
 
     def _note_secret(self, secret: Obj, is_deleted: bool) -> None:
