@@ -26,6 +26,7 @@ from mooring.client.cluster import ClusterClient, connect
 from mooring.client.http.requests import fetch
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
+from mooring.errors import NotFoundError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.x509 import names
 from mooring.secret import Secret
@@ -39,6 +40,7 @@ from mooring.trust.joinconfiguration import JoinInput, JoinPlan, validate_join_i
 from mooring.trust.kubeconfig.model import Cluster, User, select_context, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
 from tests.support.liveserver import LiveServer, start_server
+from tests.support.polling import eventually
 from tests.support.ports import free_port
 from tests.support.sharedstore import shared_store
 from tests.support.testca import Pair, ThrowawayCA
@@ -183,14 +185,19 @@ def test_a_document_joins_too(company: Company, tmp_path: Path, monkeypatch: pyt
 
 
 def test_everything_that_verifies_the_server_names_its_ca(company: Company) -> None:
-    async def read(client: ClusterClient) -> tuple[Obj, Obj, Obj]:
-        return (
-            await client.get("configmaps", "cluster-info", "kube-public"),
-            await client.get("configmaps", "kube-root-ca.crt", "default"),
-            await client.get("configmaps", "extension-apiserver-authentication", "kube-system"),
-        )
+    async def read(client: ClusterClient) -> tuple[Obj, Obj, Obj] | None:
+        try:
+            return (
+                await client.get("configmaps", "cluster-info", "kube-public"),
+                await client.get("configmaps", "kube-root-ca.crt", "default"),
+                await client.get("configmaps", "extension-apiserver-authentication", "kube-system"),
+            )
+        except NotFoundError:  # a controller publishes the second one
+            return None
 
-    info, root, extension = company.server.run(read)
+    found = eventually(lambda: company.server.run(read), company.server)
+    assert found is not None
+    info, root, extension = found
     assert parse_kubeconfig(info["data"]["kubeconfig"]).clusters[0].ca_pem == COMPANY.certificate_pem
     assert root["data"]["ca.crt"] == COMPANY.certificate_pem.decode()
     assert extension["data"]["client-ca-file"] == company.server.ca_pem.decode()

@@ -69,7 +69,7 @@ async def ended(server: KillableServer) -> int:
 
 async def meets_the_error(client: ClusterClient, faults: Faults, name: str) -> bool:
     """Let the next fsync of the write-ahead log fail, and create an object. Return whether its commit met the error: one of the
-    server itself may have come first."""
+    server itself, or of another worker, may have come first."""
     faults.fail("fsync", "*/mooring.db-wal", errno.EIO, times=1)
     try:
         await client.create("configmaps", config_map(name))
@@ -78,8 +78,8 @@ async def meets_the_error(client: ClusterClient, faults: Faults, name: str) -> b
             await client.create("configmaps", config_map("refused"))
         return True
     except (ServiceUnavailableError, PeerError):
-        return False
-    raise AssertionError("no commit met the error")
+        pass
+    return False
 
 
 def test_a_commit_whose_fsync_fails_is_answered_504_and_ends_the_server_with_an_error(
