@@ -74,6 +74,23 @@ def test_what_was_published_stays_until_it_is_withdrawn(
         assert start(tmp_path) == remaining
 
 
+def test_an_address_that_is_left_out_beside_one_that_stays_is_removed_and_a_default_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    start(tmp_path)
+    assert start(tmp_path, "a.example:443", "b.example:443") == ("a.example:443", "b.example:443", f"{OWN}:6443")
+    caplog.clear()
+    assert start(tmp_path, "a.example:443") == ("a.example:443", f"{OWN}:6443")
+    assert caplog.messages == ["b.example:443 was left out of control-plane-endpoint: it is published no more"]
+    assert start(tmp_path) == ("a.example:443", f"{OWN}:6443")
+    assert start(tmp_path, "c.example:443", "a.example:443")[:2] == ("c.example:443", "a.example:443")
+    assert start(tmp_path, "c.example:443") == ("c.example:443", f"{OWN}:6443")
+    assert start(tmp_path, "d.example:443") == ("d.example:443", "c.example:443", f"{OWN}:6443"), "machines have it"
+    (tmp_path / FILE).unlink()
+    kept = ("c.example:443", "d.example:443", f"{OWN}:6443")
+    assert start(tmp_path, "c.example:443") == kept, "a directory of an earlier version removes nothing"
+
+
 def test_an_address_of_this_start_cannot_be_withdrawn(tmp_path: Path) -> None:
     start(tmp_path, "old.example:443")
     with pytest.raises(ConfigError, match=r"old\.example:443 is an address of this start; give another"):
@@ -117,10 +134,10 @@ def test_a_directory_of_an_earlier_version(tmp_path: Path, servers: list[str], e
 def test_a_withdrawal_is_reported_and_one_of_an_address_that_is_not_published_too(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    start(tmp_path, "old.example:443")
+    start(tmp_path)
     start(tmp_path, "new.example:443")
     caplog.clear()
     start(tmp_path, withdraw=("old.exmaple:443",))
     assert "withdraw-endpoint: old.exmaple:443 is not published; leave the flag out" in caplog.text
-    assert start(tmp_path, withdraw=("old.example:443",)) == ("new.example:443",)
-    assert "old.example:443 is withdrawn: it is published no more" in caplog.text
+    assert start(tmp_path, withdraw=(f"{OWN}:6443",)) == ("new.example:443",)
+    assert f"{OWN}:6443 is withdrawn: it is published no more" in caplog.text

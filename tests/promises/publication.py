@@ -8,7 +8,7 @@ _LOCK = "tests/plane/test_directorylock.py::"
 _REFUSED = Proof(_LOCK + "test_a_directory_in_use_is_refused_at_once_with_the_process_and_what_to_do")
 _DRAINING = Proof(_LOCK + "test_the_workers_of_a_killed_supervisor_hold_it_until_they_have_drained")
 _ENDPOINTS = "tests/plane/test_endpoints.py::"
-_STAYS = Proof(_ENDPOINTS + "test_what_was_published_stays_until_it_is_withdrawn")
+_STAYS = Proof(_ENDPOINTS + "test_an_address_that_is_left_out_beside_one_that_stays_is_removed_and_a_default_is_not")
 _NO_REQUEST = Never("No request takes part: a start publishes.")
 _DOORS: dict[Door, Cell] = {
     door: Never("The way in reads what is published, and changes nothing of it.")
@@ -35,7 +35,7 @@ ROWS: tuple[Promise, ...] = (
     ),
     Promise(
         key="published-addresses-stay",
-        sentence="An address that was given or published stays published until a person withdraws it.",
+        sentence="A published address stays until a person withdraws it, or leaves it out beside one that stays.",
         doors={**_DOORS, Door.OTHER_SERVER: _REFUSED, Door.OTHER_WORKER: Never("Workers share the configuration.")},
         moments={
             Moment.AT_REST: _STAYS,

@@ -4,7 +4,8 @@ Rules kept here (docs/operate.md#the-address-of-the-control-plane):
 * Addresses that a person gave are kept, those of this machine as well, until others are given. They stand in a file of the data
   directory, which is empty where nobody gave one: then the address of the machine is determined at each start.
 * What was published stays published behind the addresses of this start: kubeconfigs and machines have it. It goes when a person
-  withdraws it. A port that the system chose is used once, and is not kept.
+  withdraws it, or leaves it out of given addresses of which another one stays: machines have that, too.
+* A port that the system chose is used once, and is not kept.
 * A directory of an earlier version has no such file. There, several addresses and those of other machines count as given.
 """
 
@@ -64,12 +65,25 @@ def with_published(config: ServerConfig, data_dir: Path, *, port_is_chosen: bool
         )
     if port_is_chosen:
         return config
-    kept = [one for one in _parsed(published(data_dir)) if one not in (*config.endpoints, *withdrawn)]
+    gone = (*config.endpoints, *withdrawn, *_left_out(config, data_dir))
+    kept = [one for one in _parsed(published(data_dir)) if one not in gone]
     return replace(config, endpoints=(*config.endpoints, *kept[:MAX_KEPT]))
+
+
+def _left_out(config: ServerConfig, data_dir: Path) -> list[Endpoint]:
+    """Return the addresses that a person gave at the last start, and left out at this one, where another of them stays."""
+    settings, path = config[NetworkSettings], data_dir / FILE
+    given = _parsed(settings.control_plane_endpoint, settings.secure_port)
+    if not given or not path.exists():
+        return []
+    before = _parsed(read_limited(path).decode("utf-8", "replace").split(), settings.secure_port)
+    left_out = [one for one in before if one not in given]
+    return left_out if len(left_out) < len(before) else []
 
 
 def record(config: ServerConfig, data_dir: Path) -> None:
     """Remember the addresses that a person gave, and log a change of the first one. Call it before admin.conf is written."""
+    left_out = [str(one) for one in _left_out(config, data_dir)]
     given = config[NetworkSettings].control_plane_endpoint
     content = "".join(f"{one}\n" for one in given).encode()
     path = data_dir / FILE
@@ -83,6 +97,9 @@ def record(config: ServerConfig, data_dir: Path) -> None:
             log.warning("%s is withdrawn: it is published no more", withdrawn)
         else:
             log.warning("withdraw-endpoint: %s is not published; leave the flag out", withdrawn)
+    for text in left_out:
+        if text in before and text != before[0]:
+            log.warning("%s was left out of control-plane-endpoint: it is published no more", text)
     if not before or now == before[0]:
         return
     kept = before[0] in map(str, config.endpoints)
@@ -93,11 +110,11 @@ def record(config: ServerConfig, data_dir: Path) -> None:
     )  # fmt: skip
 
 
-def _parsed(texts: Sequence[str]) -> list[Endpoint]:
+def _parsed(texts: Sequence[str], port: int = 443) -> list[Endpoint]:
     found = []
     for text in texts:
         try:
-            found.append(parse_endpoint(text, "admin.conf", 443))
+            found.append(parse_endpoint(text, "admin.conf", port))
         except ConfigError:
             continue  # an edited admin.conf
     return found
