@@ -18,6 +18,8 @@ from typing import Any, cast
 
 import pytest
 
+from mooring.api.mooring.certificaterevocation import KIND as REVOCATION
+from mooring.api.mooring.certificaterevocation import entry_name
 from mooring.authn.custom.authenticator import CustomAuthenticator
 from mooring.authn.k3stoken.authenticator import K3sTokenAuthenticator
 from mooring.authn.own import Offered, Rejected, User
@@ -31,7 +33,10 @@ from mooring.server.authentication.standing import RENEWED_AFTER
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.transport.http import Request, Response
 from mooring.server.transport.tlsconnection import Connection
+from mooring.storage.contract import Storage
+from mooring.storage.memory import MemoryStorage
 from mooring.trust.k3s.acceptedtokens import AcceptedTokens, digest
+from tests.registry.test_commit import Late
 from tests.server.test_revocation import revoke, serial_number
 from tests.server.test_unreadable import damage, member
 from tests.support.http2peer import peer as http2_peer
@@ -735,3 +740,29 @@ def over_http2(served: Served, pair: Pair, content: bytes, revoked: Callable[[],
         for stream in streams:
             client.send(stream, content[-10:])
         return [client.reply(stream).status for stream in streams]
+
+
+def test_a_read_that_waited_for_newer_views_counts_by_them() -> None:
+    lates: list[Late] = []
+
+    def around(storage: MemoryStorage) -> Storage:
+        lates.append(Late(storage))
+        return cast(Storage, lates[0])
+
+    async def body() -> None:
+        async with open_server(around=around) as server:
+            pair = server.ca.client("jane", MASTERS)
+            via, spec = connection([pair.der]), serial_number(pair)
+            assert (await server.get(SECRETS, via=via)).status == 200
+            lates[0].open.clear()
+            key, of = REVOCATION.key("", entry_name(spec)), REVOCATION.resource
+            metadata = {"name": entry_name(spec), "uid": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+            entry = {"apiVersion": of.api_version, "kind": of.kind, "metadata": metadata, "spec": spec}
+            await server.storage.create(key, json.dumps(entry).encode())  # as another server does
+            reading = asyncio.ensure_future(server.get(SECRETS, via=via))
+            await settle()
+            assert not reading.done(), "the views lack the revocation"
+            lates[0].open.set()
+            assert refused(await reading) == (401, "Unauthorized")
+
+    asyncio.run(body())

@@ -242,9 +242,10 @@ def key_store(ca: ThrowawayCA) -> KeyStore:
 async def open_server(**flags: Any) -> AsyncIterator[Server]:
     """Start a server and finish its first boot; `flags` are those of `mooring.plane.configuration.server_config`.
 
-    `share`: the part of this server in what the workers of a host share.
+    `share`: the part of this server in what the workers of a host share. `around`: returns its store around the one in memory.
     """
     share = flags.pop("share", ALONE)
+    around = flags.pop("around", lambda storage: storage)
     clock = ManualClock()
     ca = ThrowawayCA(now=clock.now())
     defaults = {
@@ -257,7 +258,7 @@ async def open_server(**flags: Any) -> AsyncIterator[Server]:
     storage = MemoryStorage()
     await storage.open()
     entropy = counting_entropy()
-    encryption = EncryptionAtRest(config[EncryptionSettings], storage, clock, entropy)
+    encryption = EncryptionAtRest(config[EncryptionSettings], around(storage), clock, entropy)
     process = Process(identity="here_boot_1_1", is_gone=lambda identity: False, share=share)
     audit = build_audit(config, clock, entropy, share)
     parts = build_registry(config, encryption, clock, entropy, audit.auditor.written)

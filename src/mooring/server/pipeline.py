@@ -102,6 +102,7 @@ MAX_JOIN_BODY = 64 << 10
 most, and many machines have a join token."""
 
 _JOINERS = frozenset({BOOTSTRAPPERS, RECOVERING_NODES})
+_READS = frozenset({"get", "list", "watch"})
 _SELECTING = frozenset({"list", "watch", "deletecollection"})
 _NO_QUERY: Mapping[str, list[str]] = MappingProxyType({})
 
@@ -233,13 +234,13 @@ class Pipeline:
             if self._audit.keeps_bodies:
                 context.body = await request.body()
         if info.path in HEALTH_PATHS or _is_exempt(context.user, info):
-            return await self._run(context)
+            return await self._run(context, standing, attributes)
         if context.user.username == ANONYMOUS:
             waited = await self.flow.enter_anonymous()
             try:
                 if waited:
                     await self._judge_again(context, standing, attributes)
-                return await self._run(context)
+                return await self._run(context, standing, attributes)
             finally:
                 self.flow.leave_anonymous()
         name = context.user.username
@@ -249,7 +250,7 @@ class Pipeline:
         try:
             if waited:
                 await self._judge_again(context, standing, attributes)
-            response = await self._run(context)
+            response = await self._run(context, standing, attributes)
         finally:
             self.flow.leave()
         response.at_once = self.flow.shared  # not after the work for other users
@@ -398,10 +399,17 @@ class Pipeline:
             label_selector=query.get("labelSelector", ("",))[0],
         )
 
-    async def _run(self, context: Context) -> Response:
-        info = context.info
+    async def _run(self, context: Context, standing: Standing, attributes: Attributes) -> Response:
+        """Dispatch the request. A read that waited for newer views counts by them: they may say that the credential has ended."""
+        revision = self._registry.revision
+        response = await self._run_in_time(context)
+        if context.info.verb in _READS and response.stream is None and self._registry.revision != revision:
+            await self._judge_again(context, standing, attributes)
+        return response
+
+    async def _run_in_time(self, context: Context) -> Response:
         query = context.request.query
-        if info.verb in ("get", "list", "watch") and "timeout" not in query:
+        if context.info.verb in _READS and "timeout" not in query:
             return await self.dispatch(context)  # reads come from memory, and wait for it under shorter limits
         seconds = parse_timeout(query).total_seconds()
         try:
