@@ -41,6 +41,7 @@ def expiring(
             "the serving certificate of tls-cert-file" if of_files else "the serving certificate",
             "write its successor and the key to the same files; a running server takes them" if of_files else _OWN,
             lambda: serving.chain,
+            is_renewed=not of_files,
         ),
         "ca": Source(
             "the CA of the cluster",

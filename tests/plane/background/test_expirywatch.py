@@ -89,6 +89,26 @@ async def test_a_warning_is_a_line_an_event_and_a_check_once_a_day_until_it_is_r
 
 
 @in_server
+async def test_what_the_server_renews_is_warned_of_when_the_renewal_did_not_come(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Test with a jump of the clock, at which the watch looks first and the renewal comes then."""
+    clock, found = ManualClock(), [ending(365)]
+    watch = watch_of(server, clock, found, is_renewed=True)
+    clock.set(EPOCH + timedelta(days=1500))
+    await watch.look()
+    assert (watch.passes, await events(server), caplog.text) == (True, [], "")
+    found[:] = [ending(1865)]
+    await watch.look()
+    assert watch.passes
+    clock.set(EPOCH + timedelta(days=3000))
+    for passes in (True, False):
+        await watch.look()
+        assert watch.passes is passes
+    assert [reason for reason, _ in await events(server)] == ["CertificateExpired"]
+
+
+@in_server
 async def test_the_workers_of_a_server_share_an_event(server: Server) -> None:
     clock, certificate = ManualClock(EPOCH + timedelta(days=350)), ending(365)
     for _ in range(3):

@@ -5,6 +5,8 @@ Rules kept here (docs/operate.md#certificates-that-end):
   server renews is renewed earlier, so that a warning says that the renewal fails.
 * A warning is a line of the log and an Event of the namespace `kube-system`, at the first look and then once a day; the check
   `certificates` of `/readyz?verbose` warns all the time. The server goes on: a client whose clock is right decides for itself.
+* What the server renews itself is warned of at the second look at the same certificate. After a jump of the clock the first look may
+  come before the renewal, which comes within half a minute.
 * The workers of a server and its restarts share an Event by its name.
 """
 
@@ -56,6 +58,8 @@ class Source:
     advice: str
     read: Callable[[], Sequence[Ending]]
     is_ca: bool = False
+    is_renewed: bool = False
+    """Whether this server renews it."""
     last_counts: bool = False
     """Whether it ends with the last of its certificates, as a bundle of CAs; else with the first, as a chain."""
 
@@ -95,6 +99,8 @@ class ExpiryWatch:
         self._clock = clock
         self._server = server
         self._warned: dict[str, tuple[int, datetime]] = {}
+        self._seen: dict[str, int] = {}
+        """Serial numbers of what ended soon at the last look."""
         self.passes = True
         """Whether nothing ended or ended soon at the last look."""
 
@@ -114,6 +120,12 @@ class ExpiryWatch:
         now = self._clock.now()
         self._looked(now)
         near = dict(self._near(now))
+        before, self._seen = self._seen, {name: one.serial_number for name, one in near.items()}
+        near = {
+            name: one
+            for name, one in near.items()
+            if not self.sources[name].is_renewed or before.get(name) == one.serial_number
+        }
         self.passes = not near
         self._warned = {name: last for name, last in self._warned.items() if name in near}
         for name, certificate in near.items():
