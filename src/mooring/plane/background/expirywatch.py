@@ -5,8 +5,8 @@ Rules kept here (docs/operate.md#certificates-that-end):
   server renews is renewed earlier, so that a warning says that the renewal fails.
 * A warning is a line of the log and an Event of the namespace `kube-system`, at the first look and then once a day; the check
   `certificates` of `/readyz?verbose` warns all the time. The server goes on: a client whose clock is right decides for itself.
-* What the server renews itself is warned of at the second look at the same certificate. After a jump of the clock the first look may
-  come before the renewal, which comes within half a minute.
+* What the server renews itself is warned of at the second look at the same certificate. After a jump of the clock the first look
+  may come before the renewal, which comes within half a minute.
 * The workers of a server and its restarts share an Event by its name.
 """
 
