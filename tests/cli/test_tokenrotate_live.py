@@ -92,10 +92,23 @@ def test_a_rotation_beside_the_server_is_followed_by_its_workers(
     said = mooring.done(
         "token", "rotate", "--data-dir", str(server.data_dir), "--new-token-file", str(file), "--grace", "0"
     )
-    assert "The former one works no more." in said
+    assert "Every server refuses the former one within 10 seconds." in said
     eventually(lambda: accepts(server, NEXT, path=STATUS), server)
     eventually(lambda: not accepts(server, old, path=STATUS), server)  # by the other worker
     assert password_of(server) == NEXT
+
+
+@pytest.mark.parametrize("kind", [(), ("--agent",)], ids=["server token", "agent token"])
+def test_a_server_whose_store_is_its_own_says_where_the_status_is(
+    server: LiveServer, mooring: CommandLine, kind: tuple[str, ...]
+) -> None:
+    refused = mooring("token", "rotate", *kind, "--status", "-s", server.url, "-t", token_of(server))
+    assert refused.code != 0
+    assert "etcd disabled" not in refused.err
+    assert (
+        "it is in a file of that server: run the command on its machine, with --data-dir and without --server"
+        in refused.err
+    )
 
 
 REFUSED: dict[str, tuple[list[str], int, str]] = {

@@ -1,8 +1,10 @@
-"""Two servers on one store whose agent token is rotated: with a grace through one of them, and without one beside them."""
+"""Rotations of the agent token, with a grace and without: of two servers on one store, and of workers on one data directory."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +18,7 @@ from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually
 from tests.support.servertokens import accepts
 from tests.support.sharedstore import shared_store
+from tests.support.workers import WORKERS, worker_pids
 
 __all__ = ["mooring"]
 AGENT, NEW = "agent-agent-agent-agent", "fedcba9876543210fedcba9876543210"
@@ -47,6 +50,14 @@ def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[L
     yield one, two
     one.stop()
     two.stop()
+
+
+@pytest.fixture
+def server_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveServer]:
+    monkeypatch.setattr(liveserver, "_launched", launched)
+    server = start_server(tmp_path / "data", "--k3s-supervisor", "--workers", str(WORKERS))
+    yield server
+    server.stop()
 
 
 def is_agent(server: LiveServer, password: str) -> bool:
@@ -121,3 +132,34 @@ def test_the_agent_token_of_two_servers_is_rotated(
     assert "it is not used; leave the flag out" in two.log
     for secret in (AGENT, NEW, third):
         assert secret not in one.log + two.log
+
+
+def test_every_worker_follows_a_rotation_of_the_agent_token(
+    server_of_workers: LiveServer, mooring: CommandLine
+) -> None:
+    server = server_of_workers
+    first = parse_token((server.data_dir / "server/token").read_text().strip()).password
+    assert first is not None
+    place, formers = ("--data-dir", str(server.data_dir)), [first.reveal().decode()]
+
+    def rotated(grace: str) -> str:
+        """Rotate the token, and wait until many connections in a row take the new one; the kernel spreads them over the workers."""
+        eventually(lambda: mooring("token", "rotate", "--agent", *place, "--grace", grace).code == 0, server)
+        new = agent_token(server)
+        eventually(lambda: all(is_agent(server, new) for _ in range(8 * WORKERS)), server)
+        return new
+
+    formers.append(rotated("1h"))
+    assert all(is_agent(server, formers[0]) for _ in range(8 * WORKERS)), "the grace"
+    present = rotated("0")
+    for former in formers * WORKERS:
+        assert not is_agent(server, former)
+    killed = worker_pids(server)[0]
+    os.kill(killed, signal.SIGKILL)  # its successor reads the files
+    eventually(lambda: len(pids := worker_pids(server)) == WORKERS and killed not in pids, server)
+    assert all(is_agent(server, present) for _ in range(8 * WORKERS))
+    for former in formers * WORKERS:
+        assert not is_agent(server, former)
+    assert accepts(server, formers[0], path="/v1-k3s/encrypt/status"), "the server token stays"
+    for secret in (*formers, present):
+        assert secret not in server.log

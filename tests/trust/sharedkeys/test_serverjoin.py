@@ -43,6 +43,7 @@ from mooring.trust.sharedkeys.serverjoin import (
     NotTheServerTokenError,
     ServerAccess,
     ServerRefusalError,
+    StoreNotSharedError,
     UnusableAnswerError,
     critical_differences,
     parse_server_token,
@@ -274,7 +275,7 @@ REFUSALS: dict[str, tuple[dict[str, list[Answer]], type[DiscoveryError], str]] =
     ),
     "a server on SQLite": (
         {"server_bootstrap": [status(400, "etcd disabled: move\nit")]},
-        ServerRefusalError,
+        StoreNotSharedError,
         "the server answered 400: etcd disabled: move it$",
     ),
     "a server that repeats the password": (

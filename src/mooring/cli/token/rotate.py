@@ -30,7 +30,7 @@ from mooring.clock import Clock, SystemClock, rfc3339
 from mooring.duration import format_duration
 from mooring.errors import ConfigError
 from mooring.plane.configuration import ServerConfig, server_config
-from mooring.plane.sharedkeys.share import SharedKeys
+from mooring.plane.sharedkeys.share import FOLLOW_SECONDS, SharedKeys
 from mooring.plane.sharedkeys.tokenfile import AGENT_FILE, MAX_FILE, AgentTokenFile, ServerTokenFile
 from mooring.secret import Secret
 from mooring.settings.storage import StorageSettings
@@ -42,7 +42,13 @@ from mooring.trust.k3s.token import parse_token as parse_k3s_token
 from mooring.trust.sharedkeys.agenttokens import AgentTerm, AgentTokens
 from mooring.trust.sharedkeys.envelope import Row, Wrap
 from mooring.trust.sharedkeys.rotation import DEFAULT_GRACE, check_grace
-from mooring.trust.sharedkeys.serverjoin import ONCE, ServerAccess, parse_server_token, server_access
+from mooring.trust.sharedkeys.serverjoin import (
+    ONCE,
+    ServerAccess,
+    StoreNotSharedError,
+    parse_server_token,
+    server_access,
+)
 from mooring.trust.sharedkeys.servertoken import ANY_LENGTH, parse_token
 
 T = TypeVar("T")
@@ -118,10 +124,16 @@ def rotate(
     if server:
         access = server_access(server, parse_server_token(_present_token(token, values), ANY_LENGTH), ONCE)
         if status:
-            if agent:
-                _print_agents(_drive(access, clock, lambda one: one.fetch_agent_tokens()), clock.now(), output)
-            else:
-                _print_status(_drive(access, clock, lambda one: one.fetch_sealed_row()), clock.now(), output)
+            try:
+                if agent:
+                    _print_agents(_drive(access, clock, lambda one: one.fetch_agent_tokens()), clock.now(), output)
+                else:
+                    _print_status(_drive(access, clock, lambda one: one.fetch_sealed_row()), clock.now(), output)
+            except StoreNotSharedError:
+                raise ConfigError(
+                    f"{access.url} does not send the store of its cluster, because it is in a file of that server: run the command "
+                    "on its machine, with --data-dir and without --server"
+                ) from None
             return
         _drive(access, clock, lambda one: one.rotate(new, grace, agent=agent))
         asyncio.run(clock.sleep(SETTLE_SECONDS))
@@ -210,7 +222,9 @@ def _print_done(ends: datetime | None, output: str, place: str, *, agent: bool) 
     else:
         echo(
             f"The {'agent' if agent else 'server'} token was replaced. The new one stands in {place}.",
-            f"The former one works until {rfc3339(ends)}." if ends else "The former one works no more.",
+            f"The former one works until {rfc3339(ends)}."
+            if ends
+            else f"Every server refuses the former one within {FOLLOW_SECONDS:.0f} seconds.",
         )
     if agent:
         return

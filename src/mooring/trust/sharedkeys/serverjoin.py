@@ -48,6 +48,8 @@ ONCE = Polling(attempts=1)
 MAX_BOOTSTRAP = 2 << 20
 """Bytes of the sealed keys and the place of the store."""
 _VERSION = 1
+ETCD_DISABLED = "etcd disabled"
+"""k3s's words, with which a refusal begins when the store is a file of its server."""
 
 
 class ServerRefusalError(DiscoveryError):
@@ -62,6 +64,10 @@ class ServerRefusalError(DiscoveryError):
 
 class NotTheServerTokenError(ServerRefusalError):
     code = "not-the-server-token"
+
+
+class StoreNotSharedError(ServerRefusalError):
+    code = "store-not-shared"
 
 
 class ConfigurationMismatchError(ServerRefusalError):
@@ -279,7 +285,8 @@ class TrustedServer:
         if reply.status == 404:
             return NotASupervisorError(step, reply.status)
         if reply.status not in (401, 403):
-            return ServerRefusalError(step, f"the server answered {reply.status}{detail}")
+            kind = StoreNotSharedError if detail.startswith(f": {ETCD_DISABLED}") else ServerRefusalError
+            return kind(step, f"the server answered {reply.status}{detail}")
         if user == SERVER:
             as_agent = yield from self._send(HttpRequest(self.ca.trust, url=CONFIG), NODE)
             if isinstance(as_agent, HttpResponse) and as_agent.status == 200:

@@ -31,15 +31,16 @@ from mooring.trust.k3s.agenttoken import parse_agent_token
 from mooring.trust.k3s.cahash import accepted_hashes
 from mooring.trust.sharedkeys.agenttokens import AgentRotationRefusedError
 from mooring.trust.sharedkeys.rotation import DEFAULT_GRACE, RotationRefusedError, check_grace
+from mooring.trust.sharedkeys.serverjoin import ETCD_DISABLED
 from mooring.trust.sharedkeys.servertoken import parse_token
 
 SERVER_FIELD, AGENT_FIELD = "newToken", "newAgentToken"
 
 log = logging.getLogger("mooring.server")
 
-ETCD_DISABLED = (
-    "etcd disabled: the objects of this cluster are in a file of its first server, which other machines cannot share; move them to "
-    "etcd first (docs/grow-to-three-machines.md)"
+STORE_NOT_SHARED = (
+    f"{ETCD_DISABLED}: the objects of this cluster are in a file of its first server, which other machines cannot share; move them "
+    "to etcd first (docs/grow-to-three-machines.md)"
 )
 """k3s's words, and the remedy."""
 
@@ -67,7 +68,7 @@ class ServerKeys:
 async def server_bootstrap(context: Context, keys: ServerKeys) -> Response:
     """Answer with the sealed keys and the place of the store. Raises BadRequestError."""
     if keys.datastore is None:
-        raise BadRequestError(ETCD_DISABLED)
+        raise BadRequestError(STORE_NOT_SHARED)
     refuse_unsettled(keys.views)
     row = await keys.sealed_row()
     if row is None:
