@@ -23,7 +23,7 @@ OF_K3S = frozenset(f"--{key}" for key in SECRET_KEYS if refused_flag(f"--{key}")
 WORDS = ("token", "password", "secret", "credential", "certificate_key")
 """Parts of names of options that may take a secret."""
 NO_SECRETS = {
-    "--allow-short-tokens": "yes or no",
+    "--allow-short-server-token": "yes or no",
     "--authentication-token-webhook-cache-ttl": "a duration",
     "--authentication-token-webhook-version": "a version",
     "--discovery-token-ca-cert-hash": "a public hash",

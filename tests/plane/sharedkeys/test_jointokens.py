@@ -65,9 +65,9 @@ def test_short_tokens_of_k3s_are_used_with_a_warning(
         (tmp_path / "server").write_text("ab\n")
         (tmp_path / "agent").write_text("cd\n")
         given = {"server_token_file": str(tmp_path / "server"), "agent_token_file": str(tmp_path / "agent")}
-        with pytest.raises(ConfigError, match="--allow-short-tokens accepts a shorter one"):
+        with pytest.raises(ConfigError, match="--allow-short-server-token accepts a shorter one"):
             start(config_of(tmp_path, **given))
-    start(config_of(tmp_path, allow_short_tokens=True, **given))
+    start(config_of(tmp_path, allow_short_server_token=True, **given))
     for name, expected in (("token", b"ab"), ("agent-token", b"cd")):
         password = token(tmp_path, name).password
         assert password is not None
@@ -77,7 +77,7 @@ def test_short_tokens_of_k3s_are_used_with_a_warning(
 
 
 def test_long_tokens_cause_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    start(config_of(tmp_path, allow_short_tokens=True))
+    start(config_of(tmp_path, allow_short_server_token=True))
     assert not [record for record in caplog.records if "fewer than" in record.getMessage()]
 
 

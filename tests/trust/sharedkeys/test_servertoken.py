@@ -79,5 +79,5 @@ def test_a_short_token_is_accepted_where_the_caller_says_so(text: str, short: bo
     assert token.reveal() == text.encode()
     assert is_short(token) is short
     if short:
-        with pytest.raises(ConfigError, match="--allow-short-tokens accepts a shorter one"):
+        with pytest.raises(ConfigError, match="--allow-short-server-token accepts a shorter one"):
             parse_token(text.encode())

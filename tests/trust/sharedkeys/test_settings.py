@@ -23,13 +23,13 @@ def test_refused(values: dict[str, str], reason: str) -> None:
 
 
 def test_a_short_token_of_k3s_is_accepted_where_the_operator_says_so() -> None:
-    settings = SharedKeysSettings.read({"server_token": "short", "allow_short_tokens": True})
+    settings = SharedKeysSettings.read({"server_token": "short", "allow_short_server_token": True})
     assert settings.server_token is not None
     assert settings.server_token.reveal() == b"short"
-    with pytest.raises(ConfigError, match="--allow-short-tokens accepts a shorter one"):
+    with pytest.raises(ConfigError, match="--allow-short-server-token accepts a shorter one"):
         SharedKeysSettings.read({"server_token": "short"})
     with pytest.raises(ConfigError, match="without spaces"):
-        SharedKeysSettings.read({"server_token": "two words", "allow_short_tokens": True})
+        SharedKeysSettings.read({"server_token": "two words", "allow_short_server_token": True})
 
 
 def test_the_token_is_not_printed() -> None:

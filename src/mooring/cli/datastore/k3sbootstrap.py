@@ -140,7 +140,7 @@ def import_(source: str, data_dir: str, token: str, token_file: str, **values: A
     if not is_usable:
         echo(
             f"The token has less than {servertoken.MIN_SECRET} characters and was not taken: the server makes one, unless it "
-            "is started with --server-token-file and --allow-short-tokens.",
+            "is started with --server-token-file and --allow-short-server-token.",
             err=True,
         )
 

@@ -73,9 +73,9 @@ def prepare_keys(
 
 
 def _warn_of_short_tokens(config: ServerConfig) -> None:
-    """Warn of tokens that only `--allow-short-tokens` accepts. Raises ConfigError."""
+    """Warn of tokens that only `--allow-short-server-token` accepts. Raises ConfigError."""
     settings, k3s = config[SharedKeysSettings], config[K3sSettings]
-    if not settings.allow_short_tokens:
+    if not settings.allow_short_server_token:
         return
     file = ServerTokenFile(config)
     server = file.given() or (None if config[StorageSettings].in_memory else file.kept())
@@ -84,7 +84,7 @@ def _warn_of_short_tokens(config: ServerConfig) -> None:
         if token is not None and is_short(token):
             log.warning(
                 "the %s has fewer than %d characters and can be guessed; replace it (mooring token rotate, or another "
-                "--agent-token-file), and leave --allow-short-tokens out",
+                "--agent-token-file), and leave --allow-short-server-token out",
                 what,
                 MIN_SECRET,
             )

@@ -3,8 +3,8 @@
 Rules kept here:
 * It is one line of printable characters in the grammar of k3s (`mooring.trust.k3s.token`). Its password alone counts.
 * The user is `node`, or none. A bootstrap token is refused: it has a Secret of its own, and an end.
-* It is as long as a server token at least: nothing but the limit on guesses protects it. `--allow-short-tokens` accepts a shorter
-  one, too.
+* It is as long as a server token at least: nothing but the limit on guesses protects it. `--allow-short-server-token` accepts a
+  shorter one, too.
 """
 
 from __future__ import annotations
@@ -47,5 +47,5 @@ def check_agent_token(password: Secret, place: str, least: int) -> None:
     if len(password.reveal()) < least:
         raise ConfigError(
             f"{place}: an agent token is one line of {least} to {MAX_PASSWORD} printable ASCII characters without spaces; "
-            "--allow-short-tokens accepts a shorter one, as k3s does"
+            "--allow-short-server-token accepts a shorter one, as k3s does"
         )

@@ -7,7 +7,7 @@ Rules kept here:
 * A bootstrap token is refused: it is made to be given away, and lives a day.
 * A password that begins with `K10` is refused, because k3s and Mooring read it as the whole form.
 * A token that is made here has 128 random bits. One that a person chose has MIN_SECRET characters at least; scrypt makes guesses of
-  it expensive (`envelope`). A cluster that comes from k3s may have a shorter one: `--allow-short-tokens` accepts it.
+  it expensive (`envelope`). A cluster that comes from k3s may have a shorter one: `--allow-short-server-token` accepts it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mooring.trust.k3s import token as k3s
 MIN_SECRET, MAX_SECRET = 16, 512
 """Characters. Whoever finds the secret has the key of the CA: 16 typed characters are the least that withstands guesses."""
 ANY_LENGTH = 1
-"""Least number of characters where another place judges the length, or `--allow-short-tokens` accepts what k3s does."""
+"""Least number of characters where another place judges the length, or `--allow-short-server-token` accepts what k3s does."""
 _RANDOM_BYTES = 16
 _PRINTABLE = re.compile(rb"[\x21-\x7e]+")
 
@@ -61,7 +61,7 @@ def parse_token(data: bytes, least: int = MIN_SECRET) -> Secret:
 
 
 def is_short(token: Secret) -> bool:
-    """Return true for a token that `--allow-short-tokens` alone accepts."""
+    """Return true for a token that `--allow-short-server-token` alone accepts."""
     return len(token.reveal()) < MIN_SECRET
 
 
@@ -69,7 +69,7 @@ def check_length(token: Secret, what: str, least: int = MIN_SECRET) -> None:
     """Raise ConfigError for a token of fewer than `least` characters. `what` names it in the error."""
     if len(token.reveal()) < least:
         raise ConfigError(
-            f"{what} is one line of {least} to {MAX_SECRET} printable ASCII characters without spaces; --allow-short-tokens "
+            f"{what} is one line of {least} to {MAX_SECRET} printable ASCII characters without spaces; --allow-short-server-token "
             "accepts a shorter one, as k3s does"
         )
 

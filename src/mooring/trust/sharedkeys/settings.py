@@ -72,7 +72,7 @@ class SharedKeysSettings(Settings):
         parse=_token,
     )
 
-    allow_short_tokens: bool = setting(
+    allow_short_server_token: bool = setting(
         BOOLEAN,
         default=False,
         meaning="Accept a server token and an agent token of fewer than 16 characters, as k3s does, with a warning. A guess of "
@@ -82,7 +82,7 @@ class SharedKeysSettings(Settings):
     @property
     def least_token_length(self) -> int:
         """Characters that a server token or an agent token must have."""
-        return ANY_LENGTH if self.allow_short_tokens else MIN_SECRET
+        return ANY_LENGTH if self.allow_short_server_token else MIN_SECRET
 
     def __post_init__(self) -> None:
         """Raise ConfigError for two tokens, and for one that is too short."""
