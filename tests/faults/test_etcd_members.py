@@ -253,8 +253,7 @@ def test_a_restore_from_a_snapshot_is_noticed_and_never_served_silently(tmp_path
 def test_tls_with_client_certificates_and_files_that_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(drivermodule, "HEARTBEAT_SECONDS", 0.05)
-    monkeypatch.setattr(drivermodule, "ALARM_BEATS", 2)
+    monkeypatch.setattr(drivermodule, "FILES_SECONDS", 0.05)
     made = tmp_path / "certificates"
     made.mkdir()
     certificates = etcd.Certificates.make(made)
@@ -284,6 +283,90 @@ def test_tls_with_client_certificates_and_files_that_change(
             await plain.open()
 
     with etcd.running(tmp_path, certificates=certificates, client_certificates=True) as cluster:
+        asyncio.run(scenario(cluster))
+
+
+def test_credentials_are_read_again_after_a_refusal_and_while_nothing_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(drivermodule, "FILES_SECONDS", 3600.0)
+    present, others = tmp_path / "present", tmp_path / "others"
+    for directory in (present, others):
+        directory.mkdir()
+    certificates = etcd.Certificates.make(present)
+    etcd.Certificates.make(others)
+    certificate, key = certificates.client
+
+    async def scenario(cluster: etcd.Etcd) -> None:
+        files = {"etcd_cafile": str(certificates.ca), "etcd_certfile": str(certificate), "etcd_keyfile": str(key)}
+        store = open_etcd(cluster, "/registry", **files)
+        await store.open()
+        entry = await store.create("/registry/a", b"1")
+        (member,) = cluster.members
+        shown = {name: (present / name).read_bytes() for name in ("ca.crt", "root.crt", "root.key")}
+        for name in ("ca.crt", "server.crt", "server.key"):
+            (present / name).write_bytes((others / name).read_bytes())
+        member.kill()
+        member.start()
+        await asyncio.to_thread(member.await_healthy)
+        (present / "ca.crt").write_bytes(shown["ca.crt"])  # etcd has read its own file
+        with monkeypatch.context() as impatient:
+            impatient.setattr(connection, "READ_SECONDS", 0.5)
+            with pytest.raises(StorageError):
+                await store.get("/registry/a")
+        for name in shown:
+            (present / name).write_bytes((others / name).read_bytes())
+        assert await store.get("/registry/a") == entry
+        await store.close()
+
+        monkeypatch.setattr(drivermodule, "FILES_SECONDS", 0.05)
+        store = open_etcd(cluster, "/registry", **files)
+        await store.open()
+        member.stop()  # no read succeeds, nor fails within seconds
+        caplog.clear()
+        with caplog.at_level(logging.INFO):
+            certificate.write_bytes(certificate.read_bytes() + b"\n")
+            async with asyncio.timeout(1.5):  # sooner than a member that hangs is left
+                while "connecting anew" not in caplog.text:
+                    await asyncio.sleep(0.01)
+        member.resume()
+        await store.close()
+
+    with etcd.running(tmp_path, certificates=certificates, client_certificates=True) as cluster:
+        asyncio.run(scenario(cluster))
+
+
+def test_a_password_that_changes_at_etcd_first_is_read_with_the_next_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drivermodule, "FILES_SECONDS", 3600.0)
+    password = tmp_path / "password"
+    password.write_text("first-password\n")
+
+    async def scenario(cluster: etcd.Etcd) -> None:
+        for command in (
+            ("user", "add", "root:first-password"),
+            ("user", "grant-role", "root", "root"),
+            ("auth", "enable"),
+        ):
+            await asyncio.to_thread(cluster.control, *command)
+        store = open_etcd(cluster, "/registry", etcd_username="root", etcd_password_file=str(password))
+        await store.open()
+        await store.create("/registry/a", b"1")
+        await asyncio.to_thread(
+            cluster.control,
+            *("user", "passwd", "root", "--interactive=false"),
+            user="root:first-password",
+            given="second-password\n",
+        )
+        with pytest.raises(StorageError, match="refused the user or the password"):
+            await store.create("/registry/b", b"1")
+        password.write_text("second-password\n")
+        created = await store.create("/registry/b", b"1")
+        assert await store.get("/registry/b") == created
+        await store.close()
+
+    with etcd.running(tmp_path) as cluster:
         asyncio.run(scenario(cluster))
 
 

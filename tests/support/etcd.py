@@ -190,8 +190,8 @@ class Etcd:
             assert time.monotonic() < deadline, "no member leads"
             time.sleep(0.02)
 
-    def control(self, *arguments: str, user: str = "") -> str:
-        """Run etcdctl and return its output."""
+    def control(self, *arguments: str, user: str = "", given: str = "") -> str:
+        """Run etcdctl with the input `given`, and return its output."""
         assert ETCDCTL is not None
         command = [ETCDCTL, "--endpoints", self.endpoints, "--command-timeout=20s"]
         if self.certificates is not None:
@@ -200,7 +200,12 @@ class Etcd:
         if user:
             command += ["--user", user]
         outcome = subprocess.run(
-            [*command, *arguments], capture_output=True, text=True, env={**os.environ, "ETCDCTL_API": "3"}, timeout=60
+            [*command, *arguments],
+            input=given,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "ETCDCTL_API": "3"},
+            timeout=60,
         )
         assert outcome.returncode == 0, outcome.stderr
         return outcome.stdout

@@ -8,7 +8,8 @@ Rules kept here:
 * The time of a read or write includes all its attempts. An operation of several calls passes its end to each.
 * Every request demands that the member knows a leader (`hasleader`), so that a member cut off from its cluster refuses at once
   instead of letting requests run into their deadline.
-* Files of certificates and of the password are read anew when they change; the channels are replaced then.
+* Files of certificates and of the password are read again after every failed connection and every refused credential, before the
+  next attempt, and by the driver at intervals. The channels are replaced when a file has changed.
 * Messages of errors name the endpoint and what to do. They never contain a key, a value, a password or a token.
 
 gRPC must not be started before a process forks for the last time: its threads do not survive. Importing it starts nothing; making a
@@ -81,6 +82,8 @@ _NOT_PROPOSED = ("etcdserver: no leader", "etcdserver: too many requests", "fail
 """Failures before a request was proposed to the members: it can be repeated."""
 _LEFT = "the member was left"
 _TOKEN_EXPIRED = ("invalid auth token", "revision of auth store is old")
+_CREDENTIALS_REFUSED = ("authentication failed", "user name is empty", "permission denied")
+"""Refusals that another password or client certificate can end."""
 
 log = logging.getLogger(__name__)
 
@@ -170,6 +173,8 @@ class Connection:
     def __init__(self, settings: StorageSettings, servers: Sequence[str]) -> None:
         self._settings = settings
         self._files = self._read_files()
+        self._unread = ""
+        """The last problem with a file, "" after all were read: it is logged once."""
         self._endpoints = [self._endpoint(url) for url in servers]
         self._index = 0
         self._token = ""
@@ -201,22 +206,24 @@ class Connection:
             credentials = grpc.ssl_channel_credentials(ca, key, certificate)
         return Endpoint(url, credentials)
 
-    async def follow_files(self) -> None:
-        """Replace the channels, and the token, when a file has changed. A file that cannot be read changes nothing."""
+    def follow_files(self) -> bool:
+        """Replace the channels when a file has changed. Return whether one has. A file that cannot be read changes nothing."""
         try:
             files = self._read_files()
         except StorageError as error:
-            log.warning("%s; the one read before is used", error)
-            return
+            if str(error) != self._unread:
+                log.warning("%s; the one read before is used", error)
+            self._unread = str(error)
+            return False
+        self._unread = ""
         if files == self._files:
-            return
+            return False
         log.info("certificates or password for etcd have changed; connecting anew")
         self._files = files
         old, self._endpoints = self._endpoints, [self._endpoint(endpoint.url) for endpoint in self._endpoints]
         for endpoint in old:
             self._close_later(endpoint, WRITE_SECONDS)
-        if self._settings.etcd_username:
-            await self._authenticate()
+        return True
 
     # -- opening and closing ---------------------------------------------------------------------------------------
 
@@ -290,6 +297,7 @@ class Connection:
                 self._authenticating = None
 
     async def _get_token(self) -> None:
+        self.follow_files()  # a token is refused after the password was changed
         password = (self._files[3] or b"").decode(errors="replace").rstrip("\r\n")
         request = messages.AuthenticateRequest(name=self._settings.etcd_username, password=password)
         try:
@@ -337,8 +345,13 @@ class Connection:
                     raise StorageError(f"etcd at {endpoint.url}: {REMEDIES['user name is empty']}") from None
                 await self._authenticate()
             elif _is_refusal(failure):
+                if any(part in details for part in _CREDENTIALS_REFUSED) and self.follow_files():
+                    if self._settings.etcd_username:
+                        await self._authenticate()
+                    continue
                 raise RefusedError(f"etcd: {_in_words(failure)}", details) from None
             else:
+                self.follow_files()  # the member may demand, or have, other certificates by now
                 self.leave(endpoint)
                 if not repeatable and not any(part in details for part in _NOT_PROPOSED):
                     raise UnknownOutcomeError(

@@ -10,6 +10,7 @@ Rules kept here:
   bring back a key that was deleted meanwhile. What stays unknown raises `UnknownOutcomeError`.
 * Ranges are read in pages of bounded size, at one revision.
 * A heartbeat notices within seconds that etcd fails (`problem`) or has raised an alarm (`alarm`).
+* Files of credentials are followed by a loop of their own, which waits for no answer of etcd.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ from mooring.storage.restores import Restore, with_record
 HEARTBEAT_SECONDS = 2.0
 """Seconds between two looks at etcd while nobody reads: a member that hangs is left, and a restore is noticed."""
 ALARM_BEATS = 5
-"""Heartbeats between two looks at alarms and files."""
+"""Heartbeats between two looks at alarms."""
+FILES_SECONDS = 5.0
+"""Seconds between two looks at the files of certificates and of the password."""
 PAGE_ENTRIES = 1000
 """Entries that are read at a time: their conversion keeps the loop thread for about 3 ms."""
 COMPACT_REV_KEY = b"compact_rev_key"
@@ -87,7 +90,7 @@ class EtcdStorage:
         """Version of COMPACT_REV_KEY as this process knows it."""
         self._askers: list[asyncio.Future[int]] = []
         self._asking: asyncio.Task[None] | None = None
-        self._heart: asyncio.Task[None] | None = None
+        self._loops: tuple[asyncio.Task[None], ...] = ()
         self._writes = 0
         self._idle = asyncio.Event()
         self._connection: Connection
@@ -122,16 +125,20 @@ class EtcdStorage:
             self._is_open = False
             await self._connection.close()
             raise
-        self._heart = asyncio.get_running_loop().create_task(self._beat(), name="heartbeat of etcd")
+        loop = asyncio.get_running_loop()
+        self._loops = (
+            loop.create_task(self._beat(), name="heartbeat of etcd"),
+            loop.create_task(self._follow_files(), name="files for etcd"),
+        )
 
     async def close(self) -> None:
         if not self._is_open:
             return
         self._is_open = False
         await self._idle.wait()
-        if self._heart is not None:
-            self._heart.cancel()
-            await asyncio.gather(self._heart, return_exceptions=True)
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
         if self._asking is not None:
             await asyncio.gather(self._asking, return_exceptions=True)
         await self._stream.close()
@@ -160,9 +167,17 @@ class EtcdStorage:
                 self.problem = problem
                 log.log(logging.WARNING if problem else logging.INFO, "%s", problem or "etcd serves again")
 
+    async def _follow_files(self) -> None:
+        """Follow the files of credentials until cancelled."""
+        while True:
+            await self._clock.sleep(FILES_SECONDS)
+            try:
+                self._connection.follow_files()
+            except Exception:  # the loop must go on
+                log.exception("the files of credentials for etcd could not be followed")
+
     async def _look_around(self) -> None:
-        """Look at the files, and at the alarms of etcd. Raises StorageError."""
-        await self._connection.follow_files()
+        """Look at the alarms of etcd. Raises StorageError."""
         response = await self._connection.call(messages.ALARM, messages.AlarmRequest())
         alarm = _alarms_in_words({member.alarm for member in response.alarms})
         if alarm != self.alarm:
