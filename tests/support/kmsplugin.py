@@ -44,6 +44,10 @@ def message(*parts: tuple[int, bytes]) -> bytes:
     return bytes(out)
 
 
+class LostKeyError(Exception):
+    """The key of a value was destroyed."""
+
+
 class SimulatedPlugin:
     """State of a plugin, which a test changes."""
 
@@ -58,6 +62,8 @@ class SimulatedPlugin:
         self.calls: Counter[str] = Counter()
         self.reply: Callable[[str, bytes], bytes | None] = lambda method, request: None
         """Returns an answer of the test's own, None for the right one."""
+        self.lost: set[str] = set()
+        """Ids of keys that were destroyed: Decrypt fails for them."""
         self.answers = threading.Event()
         self.answers.set()
 
@@ -80,6 +86,8 @@ class SimulatedPlugin:
             key_id = self.encrypts_with or self.key_id
             notes = [(3, encode_map_entry(name, value)) for name, value in self.annotations.items()]
             return message((1, sealed(key_id, given[1])), (2, key_id.encode()), *notes)
+        if given[3].decode() in self.lost:
+            raise LostKeyError
         if self.annotations:
             assert decode_map_entry(given[4], ValueBudget()) == (ANNOTATION, b"note")
         return message((1, opened(given[3].decode(), given[1])))

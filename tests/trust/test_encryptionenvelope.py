@@ -44,6 +44,13 @@ def primed(key_id: str = "one", now: float = 0.0) -> Envelope:
     return envelope
 
 
+def learn(envelope: Envelope, value: bytes) -> None:
+    """Let the envelope learn the data key of a value, which SEED encrypted."""
+    with pytest.raises(DataKeyNeededError) as caught:
+        envelope.open(value, KEY, 0)
+    envelope.learn(caught.value, SEED, 0)
+
+
 def test_a_value_opens_with_the_seed_that_wrote_it() -> None:
     envelope = primed()
     assert envelope.open(envelope.seal(b"value", KEY, entropy, 0), KEY, 0) == (b"value", False)
@@ -80,7 +87,11 @@ def test_an_unknown_data_key_is_asked_for_and_then_known_for_a_day() -> None:
         restarted.open(value, KEY, 0)
     assert caught.value.data_key == data_key("one")
     assert caught.value.envelope is restarted
-    restarted.learn(caught.value.data_key, SEED, 0)
+    with pytest.raises(CipherError, match="not authentic"):
+        restarted.learn(caught.value, Secret(b"w" * 32), 0)
+    with pytest.raises(DataKeyNeededError):  # a wrong answer is not kept
+        restarted.open(value, KEY, 0)
+    restarted.learn(caught.value, SEED, 0)
     assert restarted.open(value, KEY, DATA_KEY_SECONDS) == (b"value", True)  # stale: nothing writes yet
     with pytest.raises(DataKeyNeededError):
         restarted.open(value, KEY, DATA_KEY_SECONDS + 1)
@@ -90,22 +101,24 @@ def test_a_data_key_of_the_older_form_is_the_key_itself() -> None:
     key = EncryptedDataKey(b"c", "one", (), AES_GCM_KEY)
     value = encode_encrypted_object(EncryptedObject(AesGcm(SEED).seal(b"value", KEY, entropy), key))
     envelope = primed()
-    envelope.learn(key, SEED, 0)
+    learn(envelope, value)
     assert envelope.open(value, KEY, 0) == (b"value", True)  # stale: the form is not the one written now
 
 
 @pytest.mark.parametrize("source", [AES_GCM_KEY, 1])
 def test_something_that_is_no_key_is_refused(source: int) -> None:
+    envelope = primed()
+    needed = DataKeyNeededError(envelope, EncryptedObject(b"", EncryptedDataKey(b"c", "one", (), source)), KEY)
     with pytest.raises(CipherError, match=r"no data key|shorter than 32 bytes"):
-        primed().learn(EncryptedDataKey(b"c", "one", (), source), Secret(b"short"), 0)
+        envelope.learn(needed, Secret(b"short"), 0)
 
 
 def test_data_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_DATA_KEYS", 2)
-    first = primed().seal(b"value", KEY, entropy, 0)
+    first, *others = [primed(name).seal(b"value", KEY, entropy, 0) for name in ("one", "two", "three")]
     envelope = Envelope("vault")
-    for name in ("one", "two", "three"):
-        envelope.learn(data_key(name), SEED, 0)
+    for value in (first, *others):
+        learn(envelope, value)
     with pytest.raises(DataKeyNeededError):
         envelope.open(first, KEY, 0)
 

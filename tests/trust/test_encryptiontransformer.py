@@ -56,7 +56,7 @@ def test_values_that_kube_apiserver_wrote_open(row: dict[str, str]) -> None:
         assert found.open(value, row["key"].encode(), 0) == (plain, False)
     except DataKeyNeededError as needed:
         seed = opened(needed.data_key.key_id, needed.data_key.ciphertext)
-        needed.envelope.learn(needed.data_key, Secret(seed), 0)
+        needed.envelope.learn(needed, Secret(seed), 0)
         assert found.open(value, row["key"].encode(), 0)[0] == plain
 
 
@@ -123,8 +123,8 @@ def test_a_plugin_writes_reads_and_is_asked_for_unknown_keys() -> None:
     restarted = Transformers(configuration)
     with pytest.raises(DataKeyNeededError) as caught:
         restarted.of(SECRETS).open(value, KEY, 0)
-    with pytest.raises(UnreadableError, match="kms vault: the KMS plugin did not decrypt the data key"):
-        restarted.of(SECRETS).open(value, KEY, 0, refused={caught.value.data_key})
+    with pytest.raises(UnreadableError, match="kms vault: refused by the plugin"):
+        restarted.of(SECRETS).open(value, KEY, 0, refused={caught.value.data_key: "refused by the plugin"})
     kept = Transformers(configuration, first.envelopes)
     assert kept.of(SECRETS).open(value, KEY, 0) == (b"value", False)
 

@@ -182,11 +182,114 @@ def test_a_wrong_data_key_makes_a_value_unreadable(plugin: SimulatedPlugin) -> N
     async def body() -> None:
         async with started(configuration(plugin)) as writer:
             value = writer.seal(SECRETS, b"value", KEY)
-        for answer, problem in ((b"w" * 32, "not authentic"), (b"short", "did not decrypt")):
+        for answer, problem in (
+            (b"w" * 32, "not authentic"),
+            (b"short", "something that is no data key|shorter than 32 bytes"),
+        ):
             plugin.reply = lambda method, request, plain=answer: message((1, plain)) if method == "Decrypt" else None  # type: ignore[misc]  # mypy cannot infer a default of a lambda
             async with started(configuration(plugin)) as providers:
                 with pytest.raises(UnreadableError, match=problem):
                     await providers.open(SECRETS, value, KEY)
+
+    run(body)
+
+
+async def written_with(plugin: SimulatedPlugin, *key_ids: str) -> list[bytes]:
+    """Return a value of each key of the plugin."""
+    values = []
+    for plugin.key_id in key_ids:
+        async with started(configuration(plugin)) as writer:
+            values.append(writer.seal(SECRETS, b"value", KEY))
+    return values
+
+
+def test_a_value_whose_key_was_destroyed_keeps_no_other_from_being_read_and_the_plugin_is_healthy(
+    plugin: SimulatedPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "UNHEALTHY_SECONDS", 60.0)
+
+    async def body() -> None:
+        lost, *good = await written_with(plugin, "key-1", "key-2", "key-3")
+        plugin.lost = {"key-1"}
+        again: list[bool] = []
+        async with started(configuration(plugin)) as providers:
+            providers.subscribe(lambda: again.append(True))
+            for _ in range(20):
+                with pytest.raises(UnreadableError, match="kms vault: the KMS plugin did not decrypt the data key"):
+                    await providers.open(SECRETS, lost, KEY)
+                for value in good:
+                    assert (await providers.open(SECRETS, value, KEY))[0] == b"value"
+            assert plugin.calls["Decrypt"] == 3  # each data key once
+            assert providers.healthy
+            assert again == []
+
+    run(body)
+
+
+def test_a_data_key_that_was_not_decrypted_is_asked_for_again_less_often_each_time(plugin: SimulatedPlugin) -> None:
+    async def body() -> None:
+        (lost,) = await written_with(plugin, "key-1")
+        plugin.lost = {"key-1"}
+        again: list[bool] = []
+        async with started(configuration(plugin)) as providers:
+            providers.subscribe(lambda: again.append(True))
+            with pytest.raises(UnreadableError):
+                await providers.open(SECRETS, lost, KEY)
+            (waiting,) = [key for one in providers._plugins.values() for key in one.waiting.values()]
+            waits: list[float] = []
+            while len(waits) < 4:
+                before = plugin.calls["Decrypt"]
+                waits.append(waiting.wait)
+                await until(lambda calls=before: plugin.calls["Decrypt"] > calls and waiting.wait > waits[-1])  # type: ignore[misc]  # mypy cannot infer a default of a lambda
+            assert waits == [module.UNHEALTHY_SECONDS * factor for factor in (1, 2, 4, 8)]
+            assert again == []  # nothing became readable: nothing is read again
+            plugin.lost = set()
+            await until(lambda: bool(again))
+            assert providers.open_now(SECRETS, lost, KEY) == (b"value", False)
+
+    run(body)
+
+
+def test_a_wrong_answer_is_not_remembered_and_other_values_of_the_data_key_are_read(plugin: SimulatedPlugin) -> None:
+    async def body() -> None:
+        async with started(configuration(plugin)) as writer:
+            value, moved = (writer.seal(SECRETS, b"value", context) for context in (KEY, KEY + b"/other"))
+        async with started(configuration(plugin)) as providers:
+            with pytest.raises(UnreadableError, match="not authentic"):
+                await providers.open(SECRETS, moved, KEY)  # the fault of the value, and not of its data key
+            assert await providers.open(SECRETS, value, KEY) == (b"value", False)
+            assert plugin.calls["Decrypt"] == 1
+        wrong = [message((1, b"w" * 32))]
+        plugin.reply = lambda method, request: wrong.pop() if method == "Decrypt" and wrong else None
+        again: list[bool] = []
+        async with started(configuration(plugin)) as providers:
+            providers.subscribe(lambda: again.append(True))
+            with pytest.raises(UnreadableError, match="not authentic"):
+                await providers.open(SECRETS, value, KEY)
+            await until(lambda: bool(again))
+            assert providers.open_now(SECRETS, value, KEY) == (b"value", False)
+
+    run(body)
+
+
+def test_one_call_that_is_lost_leaves_the_other_data_keys_readable(
+    plugin: SimulatedPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body() -> None:
+        values = await written_with(plugin, "key-1", "key-2", "key-3")
+        again: list[bool] = []
+        async with started(configuration(plugin, "250ms")) as providers:
+            providers.subscribe(lambda: again.append(True))
+            monkeypatch.setattr(module, "HEALTHY_SECONDS", 3600.0)  # the Status does not time out here
+            await asyncio.sleep(0)
+            plugin.answers.clear()
+            with pytest.raises(UnreadableError):
+                await providers.open(SECRETS, values[0], KEY)
+            plugin.answers.set()
+            for value in values[1:]:
+                assert (await providers.open(SECRETS, value, KEY))[0] == b"value"
+            await until(lambda: bool(again))
+            assert (await providers.open(SECRETS, values[0], KEY))[0] == b"value"
 
     run(body)
 

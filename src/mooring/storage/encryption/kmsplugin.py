@@ -46,6 +46,10 @@ class PluginError(PeerError):
     """A call that a plugin did not answer, or answered with an error."""
 
 
+class UnansweredError(PluginError):
+    """A call that a plugin did not answer: the failure is that of the plugin, and not of what it was asked."""
+
+
 class KmsPluginClient:
     """One plugin. Calls may run concurrently."""
 
@@ -63,6 +67,7 @@ class KmsPluginClient:
         self._name = plugin.name
         self._timeout = plugin.timeout.total_seconds()
         self._error = grpc.aio.AioRpcError
+        self._unanswered = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
         self._channel: Any = grpc.aio.insecure_channel(
             target,
             options=(
@@ -105,7 +110,8 @@ class KmsPluginClient:
         try:
             reply: bytes = await call(request, timeout=self._timeout, wait_for_ready=True)
         except self._error as error:
-            raise PluginError(f"KMS plugin {self._name}: {method} failed: {error.code().name}") from None
+            kind = UnansweredError if error.code() in self._unanswered else PluginError
+            raise kind(f"KMS plugin {self._name}: {method} failed: {error.code().name}") from None
         try:
             return read(reply)
         except (MessageError, ApiError):

@@ -3,9 +3,13 @@
 Rules kept here:
 * A new configuration comes into force whole, after each plugin that it adds was healthy once. Until then the old one stays.
 * Each plugin is asked for its status at intervals. A new key id gives a new seed (`mooring.trust.encryption.envelope`).
-* A data key is decrypted once, however many values need it at the same time. After a failure the plugin is left alone for a moment,
-  so that a list of a thousand values does not wait a thousand times.
-* When a plugin answers again, or a new configuration is in force, subscribers are called: values may be readable that were not.
+* A data key is decrypted once, however many values need it at the same time. One that the plugin does not decrypt, or whose answer
+  opens no value, waits before it is asked for again: 3 s first, twice as long after each failure, 5 minutes at most. No other data
+  key waits for it.
+* Only the Status speaks for the health of a plugin. A plugin that left three calls in a row without an answer (one, while its
+  Status fails) is not asked for data keys for a moment, so that a list of a thousand values does not wait a thousand times.
+* Data keys that wait are asked for again by themselves. When the plugin decrypts one, or a new configuration is in force,
+  subscribers are called: values may be readable that were not.
 """
 
 from __future__ import annotations
@@ -13,14 +17,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 
 from mooring.apimachinery.uid import uuid4
 from mooring.clock import Clock
 from mooring.errors import MooringError, StorageError
 from mooring.secret import Secret
-from mooring.storage.encryption.kmsplugin import KmsPluginClient, PluginError
+from mooring.storage.encryption.kmsplugin import KmsPluginClient, PluginError, UnansweredError
 from mooring.trust.encryption.ciphers import SEED, CipherError, Entropy
 from mooring.trust.encryption.configuration import EncryptionConfiguration, GroupResource, KmsPlugin
 from mooring.trust.encryption.encryptedobject import EncryptedDataKey
@@ -30,7 +34,16 @@ from mooring.trust.encryption.transformer import PLAIN, Transformer, Transformer
 HEALTHY_SECONDS = 20.0
 """Between two questions to a healthy plugin; kube-apiserver's health check keeps an answer as long."""
 UNHEALTHY_SECONDS = 3.0
-"""Between two questions to a plugin that failed, and the time for which it is not asked for data keys."""
+"""Between two questions to a plugin that failed, the time for which one without answers is not asked for data keys, and the first
+wait of a data key that it did not decrypt."""
+MAX_WAIT_SECONDS = 300.0
+"""Longest wait of a data key. A key that was destroyed stays so; one that is brought back is used at a start, too."""
+RETRY_PAUSE = 0.01
+"""Least pause between two rounds of questions for data keys that wait."""
+UNANSWERED_CALLS = 3
+"""Calls in a row that a plugin leaves without an answer before it is not asked: a single one may be lost."""
+MAX_WAITING = 4096
+"""Data keys of a plugin that wait: as many as are kept when they are decrypted."""
 CLOSE_FACTOR = 2
 """Timeouts after which the connection to a removed plugin is closed: calls under way have ended by then."""
 
@@ -38,6 +51,26 @@ FROM_STORAGE, TO_STORAGE = "from_storage", "to_storage"
 Connect = Callable[[KmsPlugin], KmsPluginClient]
 
 log = logging.getLogger(__name__)
+
+
+class WaitingKey:
+    """A data key that no value could be opened with: when it is asked for again, and a value that needs it."""
+
+    __slots__ = ("answer", "needed", "problem", "until", "wait")
+
+    def __init__(self, needed: DataKeyNeededError) -> None:
+        self.needed = needed
+        self.until = 0.0
+        self.wait = 0.0
+        self.problem = ""
+        self.answer: Secret | None = None
+        """The last answer of the plugin. Other values try it while the key waits; the first that it opens ends the wait."""
+
+    def failed(self, now: float, problem: str) -> None:
+        """Wait longer than before."""
+        self.wait = min(max(UNHEALTHY_SECONDS, self.wait * 2), MAX_WAIT_SECONDS)
+        self.until = now + self.wait
+        self.problem = problem
 
 
 class Plugin:
@@ -50,8 +83,21 @@ class Plugin:
         self.problem = "it has not been reached yet"
         """Reason of the last failure, "" while it is healthy."""
         self.silent_until = 0.0
+        self.unanswered = 0
+        """Calls of Decrypt in a row without an answer."""
         self.polling: asyncio.Task[None] | None = None
-        self.decrypting: dict[EncryptedDataKey, asyncio.Task[None]] = {}
+        self.decrypting: dict[EncryptedDataKey, asyncio.Task[Secret]] = {}
+        self.waiting: OrderedDict[EncryptedDataKey, WaitingKey] = OrderedDict()
+        self.retrying: asyncio.Task[None] | None = None
+
+    def wait_for(self, needed: DataKeyNeededError) -> WaitingKey:
+        """Return the entry of a data key among those that wait."""
+        found = self.waiting.get(needed.data_key)
+        if found is None:
+            found = self.waiting[needed.data_key] = WaitingKey(needed)
+            while len(self.waiting) > MAX_WAITING:
+                self.waiting.popitem(last=False)
+        return found
 
 
 class Providers:
@@ -142,8 +188,9 @@ class Providers:
             one.polling = asyncio.get_running_loop().create_task(self._poll_forever(one), name=f"KMS plugin {name}")
 
     async def _close_later(self, plugin: Plugin) -> None:
-        if plugin.polling is not None:
-            plugin.polling.cancel()
+        for task in (plugin.polling, plugin.retrying):
+            if task is not None:
+                task.cancel()
         await self._clock.sleep(CLOSE_FACTOR * plugin.plugin.timeout.total_seconds())
         await _close(plugin)
 
@@ -173,10 +220,8 @@ class Providers:
         if plugin.problem and plugin.problem != before:
             log.error("the KMS plugin %s is not healthy: %s", plugin.plugin.name, plugin.problem)
         elif before and not plugin.problem:
-            plugin.silent_until = 0.0
             log.info("the KMS plugin %s is healthy", plugin.plugin.name)
-            if plugin.polling is not None:  # else nothing was read yet
-                self._readable_again()
+            self._ask_again(plugin)
 
     async def _ask(self, plugin: Plugin) -> None:
         now, envelope = self._clock.monotonic(), plugin.envelope
@@ -224,7 +269,7 @@ class Providers:
 
     async def open(self, resource: GroupResource, value: bytes, context: bytes) -> tuple[bytes, bool]:
         """Return the plain value, and whether it is stale. Raises UnreadableError."""
-        refused: set[EncryptedDataKey] = set()
+        refused: dict[EncryptedDataKey, str] = {}
         found = self.open_now(resource, value, context)
         while found is None:
             transformer = self.transformers.of(resource)
@@ -232,9 +277,11 @@ class Providers:
                 found = transformer.open(value, context, self._clock.monotonic(), refused)
             except DataKeyNeededError as needed:
                 try:
-                    await self._decrypt(needed)
-                except MooringError:
-                    refused.add(needed.data_key)
+                    await self._learn(needed)
+                except PluginError:
+                    refused[needed.data_key] = "the KMS plugin did not decrypt the data key"
+                except CipherError as error:
+                    refused[needed.data_key] = f"with the data key that the KMS plugin returned: {error}"
         return found
 
     def seal(self, resource: GroupResource, value: bytes, context: bytes) -> bytes:
@@ -251,30 +298,99 @@ class Providers:
         self.operations[str(resource), TO_STORAGE, prefix, "OK"] += 1
         return sealed
 
-    async def _decrypt(self, needed: DataKeyNeededError) -> None:
-        """Have a data key decrypted and keep it. Raises PluginError or CipherError."""
+    # -- data keys -----------------------------------------------------------------------------------------------------
+
+    async def _learn(self, needed: DataKeyNeededError) -> None:
+        """Have a data key decrypted, and keep it if it opens the value. Raises PluginError or CipherError."""
         plugin = next((one for one in self._plugins.values() if one.envelope is needed.envelope), None)
         if plugin is None:
             raise PluginError("the plugin was removed from the configuration meanwhile")
+        plain = await self._decrypted(plugin, needed)
+        now = self._clock.monotonic()
+        try:
+            plugin.envelope.learn(needed, plain, now)
+        except CipherError as error:
+            waiting = plugin.wait_for(needed)
+            if waiting.answer is not plain:  # else another value has tried it already
+                waiting.answer = plain
+                waiting.failed(now, str(error))
+                log.warning("what the KMS plugin %s decrypted does not open a value: %s", plugin.plugin.name, error)
+            self._retry_later(plugin)
+            raise
+        plugin.waiting.pop(needed.data_key, None)
+
+    async def _decrypted(self, plugin: Plugin, needed: DataKeyNeededError) -> Secret:
+        """Return the answer of the plugin, a recent one where the key waits. Raises PluginError."""
         task = plugin.decrypting.get(needed.data_key)
         if task is None:
-            if self._clock.monotonic() < plugin.silent_until:
-                raise PluginError(f"KMS plugin {plugin.plugin.name} has just failed")
-            task = asyncio.get_running_loop().create_task(self._decrypt_once(plugin, needed.data_key))
+            now = self._clock.monotonic()
+            waiting = plugin.waiting.get(needed.data_key)
+            if waiting is not None and now < waiting.until:
+                if waiting.answer is None:
+                    raise PluginError(waiting.problem)
+                return waiting.answer
+            if now < plugin.silent_until:
+                waiting = plugin.wait_for(needed)
+                waiting.until, waiting.problem = plugin.silent_until, "the KMS plugin does not answer"
+                self._retry_later(plugin)
+                raise PluginError(waiting.problem)
+            task = asyncio.get_running_loop().create_task(self._decrypt_once(plugin, needed))
             plugin.decrypting[needed.data_key] = task
             task.add_done_callback(lambda _: plugin.decrypting.pop(needed.data_key, None))
-        await asyncio.shield(task)
+        return await asyncio.shield(task)
 
-    async def _decrypt_once(self, plugin: Plugin, key: EncryptedDataKey) -> None:
+    async def _decrypt_once(self, plugin: Plugin, needed: DataKeyNeededError) -> Secret:
         self.cache_misses += 1
         try:
-            plain = await plugin.client.decrypt(key, uuid4(self._entropy))
-            plugin.envelope.learn(key, plain, self._clock.monotonic())
+            plain = await plugin.client.decrypt(needed.data_key, uuid4(self._entropy))
         except MooringError as error:
+            now = self._clock.monotonic()
             log.warning("a data key could not be decrypted: %s", error)
-            plugin.silent_until = self._clock.monotonic() + UNHEALTHY_SECONDS
-            plugin.problem = plugin.problem or "it did not decrypt a data key"
+            plugin.unanswered = plugin.unanswered + 1 if isinstance(error, UnansweredError) else 0
+            if plugin.unanswered >= (1 if plugin.problem else UNANSWERED_CALLS):
+                plugin.silent_until = now + UNHEALTHY_SECONDS
+            waiting = plugin.wait_for(needed)
+            waiting.answer = None
+            waiting.failed(now, str(error))
+            self._retry_later(plugin)
             raise
+        plugin.unanswered = 0
+        return plain
+
+    def _ask_again(self, plugin: Plugin) -> None:
+        """Ask at once for the data keys that wait: the plugin is healthy again."""
+        plugin.silent_until, plugin.unanswered = 0.0, 0
+        for waiting in plugin.waiting.values():
+            waiting.until = waiting.wait = 0.0
+        if plugin.retrying is not None:
+            plugin.retrying.cancel()
+            plugin.retrying = None
+        self._retry_later(plugin)
+
+    def _retry_later(self, plugin: Plugin) -> None:
+        if plugin.waiting and (plugin.retrying is None or plugin.retrying.done()):
+            name = f"data keys of KMS plugin {plugin.plugin.name}"
+            plugin.retrying = asyncio.get_running_loop().create_task(self._retry(plugin), name=name)
+
+    async def _retry(self, plugin: Plugin) -> None:
+        """Ask for data keys when their wait is over, until none waits."""
+        while plugin.waiting:
+            now = self._clock.monotonic()
+            await self._clock.sleep(max(min(one.until for one in plugin.waiting.values()) - now, RETRY_PAUSE))
+            now = self._clock.monotonic()
+            is_readable = False
+            for key, waiting in tuple(plugin.waiting.items()):
+                if waiting.until > now or plugin.waiting.get(key) is not waiting:
+                    continue
+                before = waiting.answer
+                try:
+                    await self._learn(waiting.needed)
+                    is_readable = True
+                except MooringError:
+                    # another answer may open other values than the one that waits here
+                    is_readable = is_readable or (waiting.answer is not None and waiting.answer != before)
+            if is_readable:
+                self._readable_again()
 
 
 def _prefix(value: bytes, transformer: Transformer) -> str:
@@ -285,7 +401,7 @@ def _prefix(value: bytes, transformer: Transformer) -> str:
 
 
 async def _close(plugin: Plugin) -> None:
-    tasks = [plugin.polling, *plugin.decrypting.values()]
+    tasks = [plugin.polling, plugin.retrying, *plugin.decrypting.values()]
     for task in tasks:
         if task is not None:
             task.cancel()

@@ -6,6 +6,7 @@ Rules kept here:
 * The server makes a seed, the plugin encrypts it, and the encrypted seed is stored beside each value. The plugin is called once
   for each seed, and not once for each value.
 * A value whose data key is not known raises DataKeyNeededError. The caller has the plugin decrypt it, calls `learn`, and repeats.
+* A decrypted data key is kept once it has opened a value, so that a wrong answer of the plugin is not kept for a day.
 * The plugin reports the id of its key. A new id gives a new seed, and makes every value of another id stale.
 * Without news from the plugin, values are written for `WRITE_SECONDS` more, and then refused: an administrator who replaced the
   key of the plugin knows that nothing is written with the old one afterwards. Reading continues.
@@ -38,10 +39,13 @@ VERSIONS = ("v2", "v2beta1")
 class DataKeyNeededError(Exception):
     """The plugin has to decrypt `data_key` first."""
 
-    def __init__(self, envelope: Envelope, data_key: EncryptedDataKey) -> None:
+    def __init__(self, envelope: Envelope, found: EncryptedObject, context: bytes) -> None:
+        """`found`: the value that needs it, with its `context`."""
         super().__init__("a data key is needed")
         self.envelope = envelope
-        self.data_key = data_key
+        self.data_key = found.data_key
+        self.found = found
+        self.context = context
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ class Envelope:
         found = decode_encrypted_object(data)
         cipher = self._known(found.data_key, now)
         if cipher is None:
-            raise DataKeyNeededError(self, found.data_key)
+            raise DataKeyNeededError(self, found, context)
         return cipher.open(found.data, context), self._is_stale(found.data_key)
 
     def _is_stale(self, key: EncryptedDataKey) -> bool:
@@ -108,12 +112,15 @@ class Envelope:
             return None
         return found[1]
 
-    def learn(self, key: EncryptedDataKey, plain: Secret, now: float) -> None:
-        """Keep a data key that the plugin has decrypted. Raises CipherError for one that is no key."""
+    def learn(self, needed: DataKeyNeededError, plain: Secret, now: float) -> None:
+        """Keep a data key that the plugin has decrypted. Raises CipherError for one that does not open the value that needs it."""
+        key = needed.data_key
         try:
-            self._keep(key, SeededAesGcm(plain) if key.is_seed else AesGcm(plain), now)
+            cipher = SeededAesGcm(plain) if key.is_seed else AesGcm(plain)
         except ValueError:
             raise CipherError("the KMS plugin returned something that is no data key") from None
+        cipher.open(needed.found.data, needed.context)
+        self._keep(key, cipher, now)
 
     def _keep(self, key: EncryptedDataKey, cipher: Cipher, now: float) -> None:
         self._keys[key] = (now + DATA_KEY_SECONDS, cipher)

@@ -12,7 +12,7 @@ Rules kept here:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mooring.errors import MooringError
@@ -42,6 +42,8 @@ from mooring.trust.encryption.envelope import DataKeyNeededError, Envelope
 
 MAX_NAME = 200
 """Characters of a key's name in errors and in the usage report: a prefix comes from the store."""
+
+NOTHING_REFUSED: Mapping[EncryptedDataKey, str] = {}
 
 _CIPHERS: Mapping[str, Callable[..., Cipher]] = {AESCBC: AesCbc, AESGCM: AesGcm, SECRETBOX: Secretbox}
 
@@ -83,11 +85,11 @@ class Transformer:
         return tuple(slot.prefix for slot in self._slots if slot.prefix)
 
     def open(
-        self, value: bytes, context: bytes, now: float, refused: Collection[EncryptedDataKey] = ()
+        self, value: bytes, context: bytes, now: float, refused: Mapping[EncryptedDataKey, str] = NOTHING_REFUSED
     ) -> tuple[bytes, bool]:
         """Return the plain value, and whether it is stale. Raises UnreadableError, and DataKeyNeededError.
 
-        `refused`: data keys that a plugin could not decrypt.
+        `refused`: data keys that a plugin could not decrypt, each with the reason.
         """
         problems: list[str] = []
         for place, slot in enumerate(self._slots):
@@ -105,7 +107,7 @@ class Transformer:
             except DataKeyNeededError as needed:
                 if needed.data_key not in refused:
                     raise
-                problems.append(f"{slot.label}: the KMS plugin did not decrypt the data key")
+                problems.append(f"{slot.label}: {refused[needed.data_key]}")
         raise UnreadableError("; ".join(problems) or _no_key_fits(value))
 
     def seal(self, value: bytes, context: bytes, entropy: Entropy, now: float) -> bytes:
