@@ -45,7 +45,7 @@ from mooring.pki.x509.requests import build_request
 from mooring.settings.kinds import split_commas
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import ServingSettings
-from mooring.trust.discovery.errors import EndpointDownError, NotTlsError
+from mooring.trust.discovery.errors import BalancerAnswerError, EndpointDownError, NotKubernetesError, NotTlsError
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -303,6 +303,8 @@ def test_ten_conflicts_are_enough() -> None:
         (EndpointDownError("s", "w"), True),
         (ServiceUnavailableError("starting"), True),
         (PeerError("reset"), True),
+        (BalancerAnswerError("s", 503), True),
+        (NotKubernetesError("s", "w"), False),
         (NotTlsError("s", "w"), False),
         (NotMooringError("another"), False),
         (UnauthorizedError(), False),

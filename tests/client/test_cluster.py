@@ -29,6 +29,7 @@ from mooring.errors import (
     TooManyRequestsError,
 )
 from mooring.secret import Secret
+from mooring.trust.discovery.errors import BalancerAnswerError, NotKubernetesError
 from mooring.trust.kubeconfig.model import Cluster, User
 from tests.support import peer
 from tests.support.liveserver import LiveServer
@@ -223,6 +224,58 @@ def test_an_answer_that_is_not_of_an_api_server_is_told() -> None:
     asking(lambda asked: peer.Reply(502, b"<html>bad gateway</html>"), work)
 
 
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_a_balancer_whose_server_is_away_may_answer_otherwise_later(status: int) -> None:
+    async def work(client: ClusterClient) -> None:
+        with pytest.raises(
+            BalancerAnswerError, match=f"status {status} without a Kubernetes Status.*; a load balancer or proxy"
+        ):
+            await client.get("secrets", "x", "y")
+
+    asking(lambda asked: peer.Reply(status, b"<html>no server</html>"), work)
+
+
+OTHER_JSON: dict[str, bytes] = {
+    "without metadata": b'{"kind":"SecretList","items":null}',
+    "metadata that is a text": b'{"kind":"Secret","metadata":"x"}',
+    "an empty object": b"{}",
+}
+
+
+@pytest.mark.parametrize("body", OTHER_JSON.values(), ids=OTHER_JSON)
+def test_json_that_is_no_object_of_kubernetes_is_not_taken_for_one(body: bytes) -> None:
+    async def work(client: ClusterClient) -> None:
+        for refused in (
+            client.get("configmaps", "x", "default"),
+            client.create("configmaps", config_map("x")),
+            client.update("configmaps", config_map("x")),
+            client.patch("configmaps", "x", {}, "default"),
+        ):
+            with pytest.raises(NotKubernetesError, match="JSON, but not an object of Kubernetes"):
+                await refused
+
+    asking(lambda asked: peer.Reply(200, body), work)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"items":5}',
+        b'{"items":[5]}',
+        b'{"items":[{}]}',
+        b'{"items":[{"metadata":[]}]}',
+        b'{"items":[],"metadata":"x"}',
+        b"{}",
+    ],
+)
+def test_json_that_is_no_list_of_kubernetes_is_not_taken_for_one(body: bytes) -> None:
+    async def work(client: ClusterClient) -> None:
+        with pytest.raises(NotKubernetesError, match="JSON, but not a list of Kubernetes"):
+            await client.list("configmaps")
+
+    asking(lambda asked: peer.Reply(200, body), work)
+
+
 def test_plain_http_is_refused() -> None:
     with pytest.raises(ConfigError, match="must be an https URL"):
         ClusterClient(Cluster("c", "http://127.0.0.1:8080"), User("u"), SystemClock())
@@ -310,12 +363,12 @@ def test_a_token_file_is_read_again_after_a_401(tmp_path: Any) -> None:
 
     def answer(asked: peer.ReceivedRequest) -> peer.Reply:
         if asked.headers["Authorization"] == "Bearer new":
-            return peer.Reply()
+            return peer.Reply(200, b'{"metadata":{}}')
         token.write_text("new\n")
         return status(401, "Unauthorized")
 
     async def work(client: ClusterClient) -> None:
-        assert await client.get("secrets", "x", "y") == {}
+        assert await client.get("secrets", "x", "y") == {"metadata": {}}
 
     asked = asking(answer, work, User("u", token=Secret("ignored"), token_file=str(token)))
     assert [one.headers["Authorization"] for one in asked] == ["Bearer old", "Bearer new"]

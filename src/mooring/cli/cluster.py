@@ -34,7 +34,13 @@ from mooring.errors import (
     UnauthorizedError,
 )
 from mooring.trust.auditid import explained_by
-from mooring.trust.discovery.errors import CertificateError, ClockSkewError, NotKubernetesError, NotTlsError
+from mooring.trust.discovery.errors import (
+    BalancerAnswerError,
+    CertificateError,
+    ClockSkewError,
+    NotKubernetesError,
+    NotTlsError,
+)
 from mooring.trust.kubeconfig.model import Selected
 
 P = ParamSpec("P")
@@ -87,7 +93,7 @@ def run(chosen: Selected, clock: Clock, work: Callable[[ClusterClient], Awaitabl
 def is_transient(error: MooringError) -> bool:
     """Return True when a retry may succeed."""
     if isinstance(error, PeerError):
-        return not isinstance(error, _FINAL)
+        return isinstance(error, BalancerAnswerError) or not isinstance(error, _FINAL)
     return isinstance(error, InternalServerError | RequestTimeoutError | ServiceUnavailableError)
 
 

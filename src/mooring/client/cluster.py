@@ -51,7 +51,12 @@ from mooring.errors import (
     TooManyRequestsError,
 )
 from mooring.secret import Secret
-from mooring.trust.discovery.errors import EndpointDownError, EndpointTimeoutError, NotKubernetesError
+from mooring.trust.discovery.errors import (
+    BalancerAnswerError,
+    EndpointDownError,
+    EndpointTimeoutError,
+    NotKubernetesError,
+)
 from mooring.trust.discovery.fetch import connection_error
 from mooring.trust.httpexchange import HttpRequest
 from mooring.trust.kubeconfig.model import Cluster, Selected, User, flatten_cluster
@@ -65,6 +70,8 @@ STRATEGIC = "application/strategic-merge-patch+json"
 _JSON = "application/json"
 _GROUPS = "/apis/"
 _PAGE_NOT_FOUND = b"404 page not found"
+_OF_A_BALANCER = frozenset({429, 502, 503, 504})
+"""Statuses of a load balancer or proxy that cannot pass a request on now."""
 
 TIMEOUT = 30.0
 """Seconds for connecting and between bytes. kubectl has no limit."""
@@ -196,7 +203,7 @@ class ClusterClient:
 
     async def get(self, target: Target, name: str, namespace: str = "") -> Obj:
         """Return one object. Raises NotFoundError and others."""
-        return await self._request_object("GET", _path(target, namespace, name))
+        return self._checked(await self._request_object("GET", _path(target, namespace, name)))
 
     async def list(
         self, target: Target, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
@@ -207,8 +214,10 @@ class ClusterClient:
         items: list[Obj] = []
         while True:
             page = await self._request_object("GET", _path(resource, namespace), query)
+            if not _is_list(page):
+                raise NotKubernetesError(self._step, "JSON, but not a list of Kubernetes")
             metadata = page.get("metadata") or {}
-            for item in page.get("items") or ():
+            for item in page["items"] or ():
                 item.setdefault("kind", resource.kind)
                 item.setdefault("apiVersion", resource.api_version)
                 items.append(item)
@@ -229,12 +238,13 @@ class ClusterClient:
         """POST `obj`, to its own namespace unless one is given. Raises AlreadyExistsError and others."""
         namespace = namespace or _namespace(obj)
         path = _path(target, namespace, name, subresource) if subresource else _path(target, namespace)
-        return await self._request_object("POST", path, _dry_run_query(dry_run), obj)
+        created = await self._request_object("POST", path, _dry_run_query(dry_run), obj)
+        return self._checked(created) if _is_object(obj) and not subresource else created
 
     async def update(self, target: Target, obj: Obj, *, subresource: str = "", dry_run: bool = False) -> Obj:
         """PUT `obj`. Raises ConflictError and others."""
         path = _path(target, _namespace(obj), obj["metadata"]["name"], subresource)
-        return await self._request_object("PUT", path, _dry_run_query(dry_run), obj)
+        return self._checked(await self._request_object("PUT", path, _dry_run_query(dry_run), obj))
 
     async def patch(
         self,
@@ -248,7 +258,7 @@ class ClusterClient:
     ) -> Obj:
         """PATCH one object."""
         path = _path(target, namespace, name, subresource)
-        return await self._request_object("PATCH", path, {}, patch, content_type)
+        return self._checked(await self._request_object("PATCH", path, {}, patch, content_type))
 
     async def delete(
         self,
@@ -343,6 +353,12 @@ class ClusterClient:
         obj = _json_object(answer)
         if obj is None:
             raise NotKubernetesError(self._step, "not a JSON object")
+        return obj
+
+    def _checked(self, obj: Obj) -> Obj:
+        """Return an object of the API. Raises NotKubernetesError for other JSON, which a proxy may have sent."""
+        if not _is_object(obj):
+            raise NotKubernetesError(self._step, "JSON, but not an object of Kubernetes")
         return obj
 
     async def _send(
@@ -452,6 +468,8 @@ class ClusterClient:
             return NotFoundError("the server could not find the requested resource")
         obj = _json_object(body)
         if obj is None or obj.get("kind") != "Status":
+            if answer.status in _OF_A_BALANCER:
+                return BalancerAnswerError(self._step, answer.status)
             return NotKubernetesError(self._step, f"status {answer.status} without a Kubernetes Status")
         obj.setdefault("code", answer.status)
         after = answer.headers.get("retry-after", "")
@@ -470,6 +488,18 @@ def _context(cluster: Cluster, certificate_pem: bytes, key: Secret | None) -> ss
     if key is not None:
         tls.present(context, certificate_pem, key)
     return context
+
+
+def _is_object(obj: object) -> bool:
+    return isinstance(obj, dict) and isinstance(obj.get("metadata"), dict)
+
+
+def _is_list(page: Obj) -> bool:
+    """Return whether JSON is a list of objects. A list without objects may have null for them."""
+    items = page.get("items", ...)
+    if items is not None and not (isinstance(items, list) and all(map(_is_object, items))):
+        return False
+    return isinstance(page.get("metadata") or {}, dict)
 
 
 def _best_failure(failures: Sequence[PeerError]) -> PeerError:

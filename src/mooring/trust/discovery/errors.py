@@ -81,9 +81,20 @@ class FetchError(DiscoveryError):
 class NotKubernetesError(DiscoveryError):
     code = "not-kubernetes"
 
-    def __init__(self, step: str, reason: str) -> None:
+    def __init__(self, step: str, reason: str, advice: str = "check the address and the port") -> None:
+        super().__init__(f"{step}: the answer is not one of a Kubernetes API server ({reason}); {advice}")
+
+
+class BalancerAnswerError(NotKubernetesError):
+    """A load balancer or proxy answered in place of the API server, which may answer later."""
+
+    code = "balancer"
+
+    def __init__(self, step: str, status: int) -> None:
         super().__init__(
-            f"{step}: the answer is not one of a Kubernetes API server ({reason}); check the address and the port"
+            step,
+            f"status {status} without a Kubernetes Status",
+            "a load balancer or proxy answers so while it reaches no API server, or has too many requests; see its log",
         )
 
 
