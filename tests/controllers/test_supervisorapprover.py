@@ -11,12 +11,14 @@ import pytest
 
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
+from mooring.authz.attributes import Attributes
+from mooring.authz.decision import Decision, Ruling
 from mooring.controllers.actions import Action, CheckAccess, Create, Requeue, Retry, Update
 from mooring.controllers.certificates.certifiednames import CertifiedNames
 from mooring.controllers.certificates.issuance import HELD_FOR, Finding, Issuance, Objection, Preparation
 from mooring.controllers.certificates.requeststate import parsed_request
 from mooring.controllers.certificates.signer import CsrSigner
-from mooring.controllers.certificates.supervisorapprover import SupervisorApprover
+from mooring.controllers.certificates.supervisorapprover import SupervisorApprover, would_approve
 from mooring.pki.keys import generate_key
 from mooring.pki.pem import certificates
 from mooring.pki.x509.requests import build_request
@@ -233,6 +235,42 @@ def test_the_issuance_checks_come_last(found: Finding) -> None:
         assert outcome(actions) == ("NeedsApproval", "NodeNameTaken")
     else:
         assert actions == [*found.actions, Requeue(NOW)]
+
+
+NODE_USER = {"username": "system:node:n1", "groups": ("system:nodes",), "extra": {CREDENTIAL: ["client-certificate"]}}
+JOINER = {"username": "system:bootstrap:abcdef", "groups": ("g",), "extra": {CREDENTIAL: ["bootstrap-token"]}}
+
+
+@pytest.mark.parametrize(
+    ("obj", "found", "granted", "approved"),
+    [
+        pytest.param(csr(), None, "", True, id="the token of the cluster"),
+        pytest.param(csr(), Objection("Held", "wait"), "", False, id="held"),
+        pytest.param(
+            csr(), Objection("Held", "wait", unresolved=("a",)), "", True, id="waits for the address of a name"
+        ),
+        pytest.param(csr(), Preparation(()), "", True, id="something is recorded first"),
+        pytest.param(csr(**JOINER), None, "nodeclient", True, id="a joiner that is granted"),
+        pytest.param(csr(**JOINER), None, "selfnodeclient", False, id="a joiner that is not"),
+        pytest.param(csr(**NODE_USER), None, "selfnodeclient", True, id="a node"),
+    ],
+)
+def test_a_request_is_judged_before_it_is_written(
+    obj: Obj, found: Finding | None, granted: str, approved: bool
+) -> None:
+    class Check:
+        name, watches = "check", ()
+
+        def check(self, issuance: Issuance, seen: Views) -> Finding | None:
+            return found
+
+    def authorize(asked: Attributes) -> Decision:
+        assert (asked.user.username, asked.verb, asked.resource) == (
+            obj["spec"]["username"], "create", "certificatesigningrequests",
+        )  # fmt: skip
+        return Decision(Ruling.ALLOW if asked.subresource == granted else Ruling.NO_OPINION)
+
+    assert would_approve(obj, (Check(),), views(), NOW, authorize) is approved
 
 
 def test_only_new_requests_of_the_supervisor_are_planned() -> None:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import pytest
 
 from mooring.api.kinds import BY_PLURAL
-from mooring.controllers.table import CONTROLLERS, ControllerSettings, build
+from mooring.controllers.table import CONTROLLERS, ISSUANCE_CHECKS, ControllerSettings, build, checks_before_password
 from mooring.pki.rootca import RootCa
 from tests.support.plans import NOW
 from tests.support.testca import ThrowawayCA
 
 CA = ThrowawayCA(now=NOW)
 SETTINGS = ControllerSettings(authority_for=CA.cluster_ca.for_signer, root_ca=RootCa(CA.certificate_pem))
+
+
+def test_every_check_but_that_of_the_name_comes_before_a_password() -> None:
+    assert [check.name for check in checks_before_password(SETTINGS)] == [
+        name for name in ISSUANCE_CHECKS if name != "name-ownership"
+    ]
 
 
 def test_the_names_are_those_of_kube_controller_manager() -> None:

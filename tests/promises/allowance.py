@@ -63,8 +63,9 @@ ROWS: tuple[Promise, ...] = (
         moments={
             Moment.AT_REST: _LISTED,
             Moment.BODY: Never("The approver and the signer decide about a stored request."),
-            Moment.QUEUED: Never(
-                "The signer repeats the check: an entry that was removed stops an automatic approval."
+            Moment.QUEUED: Proof(
+                "tests/server/test_k3scertificates.py::"
+                "test_a_stranger_whose_request_waits_for_the_inventory_keeps_no_name_from_the_listed_machine"
             ),
             Moment.WATCH: Never("A watch gives no certificate."),
             Moment.RESTART: Never("The use of an entry stands in the store."),

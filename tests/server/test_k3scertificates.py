@@ -529,13 +529,85 @@ async def test_an_address_of_another_node_waits_for_a_person_and_an_approval_is_
     assert held.status == 503
     assert "Node n2 has it" in held.message
     (csr,) = requests(server)
+    await approve(server, csr)
+    assert HERE in [
+        str(one) for one in names.alternative_names(leaf(await post(server, SERVING, node=asked)).extensions).ips
+    ]
+
+
+async def approve(server: Server, csr: Obj) -> None:
     approved = {"type": "Approved", "status": "True", "reason": "ByHand", "message": ""}
     changed = {**csr, "status": {"conditions": [*csr["status"]["conditions"], approved]}}
     path = f"/apis/certificates.k8s.io/v1/certificatesigningrequests/{csr['metadata']['name']}/approval"
     assert (await server.call("PUT", path, body=changed)).status == 200
-    assert HERE in [
-        str(one) for one in names.alternative_names(leaf(await post(server, SERVING, node=asked)).extensions).ips
-    ]
+
+
+def listed(name: str = "n1", **spec: Any) -> Obj:
+    return {"metadata": {"name": name}, "spec": {"nodeName": name, **spec}}
+
+
+@pytest.mark.parametrize("path", [SERVING, CLIENT])
+def test_a_stranger_whose_request_waits_for_the_inventory_keeps_no_name_from_the_listed_machine(path: str) -> None:
+    @supervised(machine_inventory="required")
+    async def test(server: Server) -> None:
+        await server.create("authorizedmachines", listed(allowedCIDRs=["203.0.113.0/24"]))
+        stranger = await post(server, path, node=of_node(password=OTHER_PASSWORD), key=generate_key())
+        assert stranger.status == 503
+        assert "no authorized machine fits" in stranger.message
+        assert list(server.registry.views["secrets"].list("kube-system")) == []
+        there = agent_from("203.0.113.1")
+        for own in (SERVING, CLIENT):
+            assert (await post(server, own, via=there)).status == 200
+        stranger = await post(server, path, node=of_node(password=OTHER_PASSWORD), key=generate_key())
+        assert stranger.status == 403
+
+    test()
+
+
+@supervised()
+async def test_a_request_that_is_denied_stores_no_password(server: Server) -> None:
+    denied = await post(server, SERVING, node=of_node("localhost"))
+    assert denied.status == 400
+    assert list(server.registry.views["secrets"].list("kube-system")) == []
+
+
+@supervised()
+async def test_a_token_whose_machines_wait_for_a_person_stores_no_password_before(server: Server) -> None:
+    await server.delete("clusterrolebindings", "kubeadm:node-autoapprove-bootstrap")
+    token = await token_of(server)
+    assert (await post(server, CLIENT, token=token)).status == 503
+    assert stored(server, "secrets", "n1.node-password.k3s", "kube-system") is None
+    assert (await post(server, CLIENT, node=of_node(password=OTHER_PASSWORD), key=generate_key())).status == 200
+
+
+@supervised(machine_inventory="required")
+async def test_a_machine_that_a_person_approved_joins_and_keeps_its_password_afterwards(server: Server) -> None:
+    for path in (SERVING, CLIENT):
+        assert (await post(server, path)).status == 503
+        (csr,) = [one for one in requests(server) if not one["status"].get("certificate")]
+        await approve(server, csr)
+        reply = await post(server, path)
+        assert reply.status == 200
+    mine = connection([leaf(reply).public_bytes(Encoding.DER)], source=HERE)
+    await server.create("nodes", node_of())
+    renewed = asyncio.ensure_future(post(server, SERVING, via=mine, key=generate_key()))
+    await until_async(lambda: any(one["spec"]["username"] != "node" for one in requests(server)))
+    await server.clock.advance(1.0)  # the record of the Node came between
+    assert (await renewed).status == 200
+    assert password_secret(server)
+    stranger = await post(server, CLIENT, node=of_node(password=OTHER_PASSWORD), key=generate_key())
+    assert stranger.status == 403
+
+
+@supervised(machine_inventory="required")
+async def test_a_machine_that_waits_joins_once_it_is_listed(server: Server) -> None:
+    assert (await post(server, SERVING)).status == 503
+    await server.create("authorizedmachines", listed())
+    await server.clock.advance(31.0)
+    for path in (SERVING, CLIENT):
+        await until_async(lambda: all(one["status"].get("certificate") for one in requests(server)))
+        assert (await post(server, path)).status == 200
+    assert password_secret(server)
 
 
 @supervised()

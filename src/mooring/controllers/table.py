@@ -112,6 +112,14 @@ def issuance_checks(settings: ControllerSettings) -> tuple[IssuanceCheck, ...]:
     return tuple(make(settings) for make in ISSUANCE_CHECKS.values())
 
 
+def checks_before_password(settings: ControllerSettings) -> tuple[IssuanceCheck, ...]:
+    """Build the issuance checks that see a request before its node password is stored.
+
+    The check of the name needs the password. `password_objection` is its part that comes before.
+    """
+    return tuple(make(settings) for name, make in ISSUANCE_CHECKS.items() if name != "name-ownership")
+
+
 CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingProxyType(
     {
         "bootstrap-signer-controller": lambda settings: BootstrapSigner(),

@@ -26,7 +26,7 @@ from mooring.authn.stripping import Stripping
 from mooring.clock import Clock
 from mooring.controllers.certificates.nameevidence import serving_names_config_map
 from mooring.controllers.certificates.noderecovery import NodeRecovery
-from mooring.controllers.table import ControllerSettings, build, selected
+from mooring.controllers.table import ControllerSettings, build, checks_before_password, selected
 from mooring.pki.x509.clientissuers import ClientIssuers
 from mooring.plane.audit import Audit
 from mooring.plane.authentication import Authentication
@@ -213,10 +213,8 @@ def assemble(
 
     master_leases = _master_leases(config, parts, clock, process.share)
     addresses = _addresses(config, master_leases)
-    controllers = build(
-        _controller_settings(config, signing, policy, authentication, serving, addresses),
-        selected(config[ControllerManagerSettings].controllers),
-    )
+    controller_settings = _controller_settings(config, signing, policy, authentication, serving, addresses)
+    controllers = build(controller_settings, selected(config[ControllerManagerSettings].controllers))
     elector = LeaderElector(api_of("leader-election"), clock, process.identity, process.is_gone)
 
     def fenced(writer: str) -> FencedApi:
@@ -298,6 +296,8 @@ def assemble(
             ca=key_store.ca,
             entropy=entropy,
             shared_keys=shared_keys,
+            checks=checks_before_password(controller_settings),
+            authorize=parts.authorize,
         ),
         share,
     )

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from cryptography.x509 import Certificate
 
 from mooring.apimachinery.schema import Obj
+from mooring.authz.decision import Authorize
 from mooring.clock import Clock
+from mooring.controllers.certificates.issuance import IssuanceCheck
+from mooring.controllers.certificates.supervisorapprover import would_approve
 from mooring.pki.pem import certificates_pem
 from mooring.pki.x509.clusterca import ClusterCa
 from mooring.plane.agentconfig import agent_config
@@ -55,6 +58,9 @@ class SupervisorParts:
     entropy: Callable[[int], bytes]
     shared_keys: SharedKeys | None
     """None for a store in memory."""
+    checks: tuple[IssuanceCheck, ...]
+    """Issuance checks that see a request before its node password is stored."""
+    authorize: Authorize
 
 
 class SupervisorApi:
@@ -89,7 +95,13 @@ class SupervisorApi:
             apiservers=lambda: api_server_addresses(parts.registry.views) or tuple(map(str, parts.config.endpoints)),
             ready=parts.ready,
             certificates=NodeCertificates(
-                registry=parts.registry, passwords=self.passwords, chain_for=self._chain_for, clock=parts.clock
+                registry=parts.registry,
+                passwords=self.passwords,
+                chain_for=self._chain_for,
+                clock=parts.clock,
+                would_approve=lambda csr: would_approve(
+                    csr, parts.checks, parts.registry.views, parts.clock.now(), parts.authorize
+                ),
             ),
             tunnels=self.tunnels,
             encryption=self._encryption_status,

@@ -6,6 +6,8 @@ Rules kept here (docs/protocol/k3s.md#certificates, docs/adr/0052-certificates-o
 * The server token and the agent token are permission to join, as in k3s. A node needs `selfnodeclient`, as for any renewal, and
   every other requester `nodeclient`, as for kubeadm's way: a token whose machines wait for a person waits here, too.
 * The issuance checks come last, as everywhere. They decide about the names of a serving certificate (`certifiednames`).
+* `would_approve` judges a request before the first node password of its name is stored: a request that is held or denied stores no
+  password, which would keep the name from the machine that may have it.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ from datetime import datetime
 from mooring.api.certificates.conditions import APPROVED
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
+from mooring.authz.attributes import Attributes
+from mooring.authz.decision import Authorize
 from mooring.controllers.actions import Action, CheckAccess, Entropy, Key, Retry, Update
-from mooring.controllers.certificates.approver import access_review, marked_as_not_granted
+from mooring.controllers.certificates.approver import GROUP, access_review, marked_as_not_granted
 from mooring.controllers.certificates.issuance import (
     AUTOMATIC,
     NEEDS_APPROVAL,
@@ -37,7 +41,7 @@ from mooring.controllers.certificates.requeststate import (
     with_condition,
     without_condition,
 )
-from mooring.identity import NODE_PREFIX
+from mooring.identity import NODE_PREFIX, UserInfo
 from mooring.pki.errors import RequestError
 from mooring.pki.x509.signers import NODE_CLIENT, SELF_NODE_CLIENT, SIGNERS
 from mooring.pki.x509.supervisorsigners import SUPERVISOR_SIGNERS, credential_in
@@ -74,9 +78,9 @@ class SupervisorApprover:
         if SIGNERS[spec["signerName"]].refusals(request, spec.get("usages") or ()):
             return ()
         issuance = Issuance(csr=csr, request=request, now=now, automatic=True)
-        if not {SERVERS, AGENTS}.isdisjoint(_token_groups(csr)):
+        if _has_cluster_token(csr):
             return self._approve(issuance, views, "the machine has the token of the cluster")
-        approval = SELF_NODE_CLIENT if issuance.username.startswith(NODE_PREFIX) else NODE_CLIENT
+        approval = _approval(issuance.username)
 
         def then(allowed: bool) -> Sequence[Action]:
             if allowed:
@@ -97,6 +101,35 @@ class SupervisorApprover:
         csr = without_condition(issuance.csr, NEEDS_APPROVAL)
         message = f"Approved without a person: {grounds}."
         return (Update(REQUESTS, with_condition(csr, APPROVED, REASON, message), "approval"),)
+
+
+def would_approve(csr: Obj, checks: Sequence[IssuanceCheck], views: Views, now: datetime, authorize: Authorize) -> bool:
+    """Return true when a request that is not written yet would be approved by itself, as far as `checks` decide.
+
+    An objection that the address of a DNS name may remove does not count. Raises RequestError.
+    """
+    issuance = Issuance(csr=csr, request=parsed_request(csr), now=now, automatic=True)
+    finding = find(checks, issuance, views)
+    if isinstance(finding, Objection) and not finding.unresolved:
+        return False
+    if _has_cluster_token(csr):
+        return True
+    spec = csr["spec"]
+    extra = {name: tuple(values) for name, values in issuance.extra.items()}
+    user = UserInfo(issuance.username, spec.get("uid", ""), tuple(spec.get("groups") or ()), extra)
+    approval = _approval(user.username)
+    return authorize(
+        Attributes(user=user, verb="create", group=GROUP, version="*", resource=REQUESTS, subresource=approval)
+    ).allowed
+
+
+def _approval(username: str) -> str:
+    """Return the subresource that a requester must be allowed to create."""
+    return SELF_NODE_CLIENT if username.startswith(NODE_PREFIX) else NODE_CLIENT
+
+
+def _has_cluster_token(csr: Obj) -> bool:
+    return not {SERVERS, AGENTS}.isdisjoint(_token_groups(csr))
 
 
 def _token_groups(csr: Obj) -> Sequence[str]:

@@ -7,6 +7,8 @@ Rules kept here (docs/protocol/k3s.md#certificates, docs/adr/0052-certificates-o
   client certificate of its kubelet.
 * The two certificates of a kubelet need the name of a node and its password, as headers. A node asks for itself only, and only
   while its Node exists.
+* A request that would be held or denied stores no node password, and is written without one. It stays that request until it is
+  decided, so that a person can approve it.
 * The handler writes a CertificateSigningRequest as the user, with what the server states about it, and waits until the controllers
   of this or of another server have decided. The object stays.
 * The name of the object follows from key, name, addresses, password and user. A client that asks again meets its request, and not
@@ -40,7 +42,7 @@ from mooring.apimachinery.options import DeleteOptions, ListOptions, WriteOption
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.selectors import parse_field_selector
 from mooring.authn.serviceaccount.tokenrequest import ISSUED_CREDENTIAL_ID
-from mooring.clock import Clock, parse_rfc3339
+from mooring.clock import Clock, parse_rfc3339, rfc3339
 from mooring.controllers.certificates.issuance import NEEDS_APPROVAL
 from mooring.controllers.certificates.nameownership import MEMBERSHIP_ENDED, NAME_TAKEN
 from mooring.errors import (
@@ -119,6 +121,8 @@ class NodeCertificates:
     chain_for: Callable[[str], Sequence[x509.Certificate]]
     """Returns the CAs that are sent behind a certificate of a signer, the one that signed it first."""
     clock: Clock
+    would_approve: Callable[[Obj], bool]
+    """Return true when a request that is not written yet would be approved without a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +162,9 @@ async def _issued_chain(context: Context, issuing: NodeCertificates) -> bytes:
     refuse_unsettled(registry.views)
     attested: dict[str, tuple[str, ...]] = {CREDENTIAL: (context.outcome.authenticator,)}
     if node is not None:
-        attested |= await _verified_node(context, issuing, node, signer)
+        attested |= _stated(node, signer)
+        unproven = _wanted(context.user, signer, request_pem, parsed, attested)
+        attested |= await _verified_password(context, issuing, node, unproven)
     else:
         attested[NODE_NAME] = (_machine(context),)
     wanted = _wanted(context.user, signer, request_pem, parsed, attested)
@@ -236,23 +242,40 @@ def _addresses(text: str) -> tuple[str, ...]:
         raise BadRequestError("invalid node IP address: give addresses separated by commas") from None
 
 
-async def _verified_node(
-    context: Context, issuing: NodeCertificates, node: _Node, signer: str
+def _stated(node: _Node, signer: str) -> dict[str, tuple[str, ...]]:
+    """Return what the server states about a node, without its password."""
+    stated: dict[str, tuple[str, ...]] = {NODE_NAME: (node.name,)}
+    if signer == K3S_KUBELET_SERVING and node.addresses:
+        stated[NODE_IP] = node.addresses
+    return stated
+
+
+async def _verified_password(
+    context: Context, issuing: NodeCertificates, node: _Node, unproven: _Wanted
 ) -> dict[str, tuple[str, ...]]:
-    """Return what the server states about a node. Raises UnauthorizedError, and what the password raises."""
+    """Return what the server states about the password of a node; nothing when none is stored, and the request waits without one.
+
+    `unproven`: the request without a password. Raises UnauthorizedError, and what the password raises.
+    """
     present = issuing.registry.views["nodes"].get(node.name) if node.is_own else None
     if node.is_own and (present is None or is_terminating(present)):
         context.why = "the Node of this certificate does not exist"
         raise UnauthorizedError(message="unable to verify node identity: join with a valid token")
+
+    def may_store() -> bool:
+        views, now = issuing.registry.views, issuing.clock.now()
+        present = views["certificatesigningrequests"].get(unproven.name)
+        if present is not None and may_be_repeated(present, views, now):
+            return False
+        csr = _object(unproven)
+        csr["metadata"]["creationTimestamp"] = rfc3339(now)
+        _CSRS.prepare_for_create(csr, _change(context, unproven))
+        return issuing.would_approve(csr)
+
     uid = await issuing.passwords.verified(
-        node.name, node.password, context.user.username, context.request.connection.network, context.standing
+        node.name, node.password, context.user.username, context.request.connection.network, context.standing, may_store
     )
-    stated: dict[str, tuple[str, ...]] = {NODE_NAME: (node.name,)}
-    if uid:
-        stated[NODE_PASSWORD] = (uid,)
-    if signer == K3S_KUBELET_SERVING and node.addresses:
-        stated[NODE_IP] = node.addresses
-    return stated
+    return {NODE_PASSWORD: (uid,)} if uid else {}
 
 
 def _machine(context: Context) -> str:
@@ -298,8 +321,8 @@ async def _issued(context: Context, issuing: NodeCertificates, wanted: _Wanted) 
     raise ServiceUnavailableError(f"the certificate request {wanted.name} was deleted meanwhile; ask again")
 
 
-async def _create(registry: Registry, context: Context, wanted: _Wanted) -> None:
-    csr = {
+def _object(wanted: _Wanted) -> Obj:
+    return {
         "apiVersion": "certificates.k8s.io/v1",
         "kind": "CertificateSigningRequest",
         "metadata": {"name": wanted.name},
@@ -309,7 +332,10 @@ async def _create(registry: Registry, context: Context, wanted: _Wanted) -> None
             "usages": list(wanted.usages),
         },
     }
-    change = Change(
+
+
+def _change(context: Context, wanted: _Wanted) -> Change:
+    return Change(
         context.user,
         context.received,
         source=context.request.connection.address,
@@ -318,8 +344,11 @@ async def _create(registry: Registry, context: Context, wanted: _Wanted) -> None
         gate=context.standing,
         writer="supervisor",
     )
+
+
+async def _create(registry: Registry, context: Context, wanted: _Wanted) -> None:
     try:
-        await registry.create(_CSRS, "", csr, change, WriteOptions())
+        await registry.create(_CSRS, "", _object(wanted), _change(context, wanted), WriteOptions())
     except AlreadyExistsError:
         await registry.fresh()  # the same client asks another server at the same time
 

@@ -1,9 +1,10 @@
 """Verify the node password of a machine that joins, and keep the first one that is given for a name.
 
 Rules kept here (docs/protocol/k3s.md#node-passwords, docs/adr/0052-certificates-of-k3s-agents.md):
-* The first password of a name is stored, if the user may have the name (`password_objection`) and its token lets a machine join
-  under it (`join_refusal`): otherwise a token that is used up could keep names from others. Of two first uses at once one is
-  stored, and the other is compared with it.
+* The first password of a name is stored, if the user may have the name (`password_objection`), its token lets a machine join under
+  it (`join_refusal`), and the request would be approved by itself: a request that is held or denied would keep the name from the
+  machine that may have it. Such a request goes on without a password. Of two first uses at once one is stored, and the other is
+  compared with it.
 * Every later password is compared with the Secret, in a thread: scrypt takes a tenth of a second and 32 MiB. So many run, and so
   many wait for one source. The second certificate of a kubelet needs none: what was proven a moment ago counts once more
   (`mooring.trust.k3s.recentproofs`).
@@ -126,14 +127,23 @@ class NodePasswords:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def verified(self, node: str, password: Secret, username: str, source: str, gate: Gate | None = None) -> str:
-        """Return the uid of the Secret against which a password was verified; "" for one that `fail_open` lets through.
+    async def verified(
+        self,
+        node: str,
+        password: Secret,
+        username: str,
+        source: str,
+        gate: Gate | None = None,
+        may_store: Callable[[], bool] = lambda: True,
+    ) -> str:
+        """Return the uid of the Secret against which a password was verified; "" for one that is not stored: `may_store` is false,
+        or `fail_open` lets it through.
 
         `source`: network of the client. `gate`: judges the credential of the request when a password is stored.
         Raises ForbiddenError, ServiceUnavailableError, TooManyRequestsError.
         """
         try:
-            return await self._ensured(node, password, username, source, gate)
+            return await self._ensured(node, password, username, source, gate, may_store)
         except (ForbiddenError, TooManyRequestsError, UnauthorizedError, UnreadableNameError):
             raise
         except MooringError as error:
@@ -144,17 +154,26 @@ class NodePasswords:
             self._defer(node, password, error)
             return ""
 
-    async def _ensured(self, node: str, password: Secret, username: str, source: str, gate: Gate | None = None) -> str:
+    async def _ensured(
+        self,
+        node: str,
+        password: Secret,
+        username: str,
+        source: str,
+        gate: Gate | None = None,
+        may_store: Callable[[], bool] = lambda: True,
+    ) -> str:
         """Store the first password of a node, or compare a later one. `username`: "" when the user may have the name."""
         secret = self._stored(node)
         if secret is None:
             views = self._registry.views
             if any(views[plural].problem(node) for plural in (IDENTITIES, "nodes")):
                 raise UnreadableNameError(f"what is recorded about node {node} cannot be read now; ask again later")
-            refusal = (
-                (password_objection(node, username, views) or join_refusal(username, node, views)) if username else ""
-            )
-            if refusal:
+            if refusal := join_refusal(username, node, views):
+                raise ForbiddenError(refusal)
+            if not may_store():
+                return ""
+            if refusal := password_objection(node, username, views) if username else "":
                 raise ForbiddenError(refusal)
             hashed = await self._compute(source, partial(hash_password, password, self._entropy(SALT_BYTES)))
             try:
