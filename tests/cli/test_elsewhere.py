@@ -161,16 +161,34 @@ def test_a_server_that_does_not_say_its_version_is_promised_nothing(peer: Kubern
     assert f"{peer.url} is a server that does not say its version, not Mooring" in done.err
 
 
-@pytest.mark.parametrize("which", [("revoke", "--force", "--serial", "1f"), ("list",), ("show", "n1")])
-def test_without_the_kind_no_entry_is_written(
-    peer: KubernetesPeer, command: CommandLine, which: tuple[str, ...]
+@pytest.mark.parametrize(
+    ("which", "kind", "flags"),
+    [
+        (("certs", "revoke", "--force", "--serial", "1f"), DENYLIST, ""),
+        (("certs", "list"), DENYLIST, ""),
+        (("certs", "show", "n1"), DENYLIST, ""),
+        (("machine", "list"), "authorizedmachines", ""),
+        (("machine", "authorize", "m1"), "authorizedmachines", ""),
+        (("machine", "remove", "m1"), "authorizedmachines", ""),
+        (("token", "impact", "abcdef"), "lineagerecords", " --controllers='*,csrsigner'"),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else "",
+)
+def test_without_a_kind_the_way_to_it_is_named(
+    peer: KubernetesPeer, command: CommandLine, which: tuple[str, ...], kind: str, flags: str
 ) -> None:
-    done = command("certs", *which)
+    done = command(*which)
     assert done.code != 0
     assert done.err == (
-        f"Error: {peer.url} is no Mooring server, it is Kubernetes {VERSION}: only a Mooring server refuses certificates on a "
-        "denylist\n"
+        f"Error: {peer.url} is Kubernetes {VERSION}, not Mooring, and does not serve {kind}.mooring.dev: apply what mooring "
+        f"controllers manifests{flags} prints\n"
     )
+    assert [method for method, _ in peer.requests if method not in ("GET", "POST", "DELETE")] == []
+
+
+def test_a_machine_that_is_not_listed_cannot_be_removed(peer: KubernetesPeer, command: CommandLine) -> None:
+    peer.define("authorizedmachines")
+    assert command("machine", "remove", "m1").err.endswith('"m1" not found\n')
 
 
 @pytest.mark.parametrize("which", [("list",), ("show", "node-n1")])

@@ -16,13 +16,14 @@ from typing import ParamSpec, TypeVar
 
 import click
 
+from mooring.api.mooring.group import GROUP
 from mooring.cli.options.flags import DURATION
 from mooring.cli.options.machine import default_data_dir
 from mooring.cli.printing.output import echo
 from mooring.cli.printing.redaction import redacted
 from mooring.client import kubeconfigfiles
 from mooring.client.cluster import ClusterClient, connect
-from mooring.client.serverversion import NotMooringError
+from mooring.client.serverversion import NotMooringError, other_program
 from mooring.clock import Clock
 from mooring.duration import format_duration
 from mooring.errors import (
@@ -88,6 +89,18 @@ def run(chosen: Selected, clock: Clock, work: Callable[[ClusterClient], Awaitabl
             "have expired, or be of another cluster; name another kubeconfig with --kubeconfig, or renew this one"
             + explained_by(error.audit_id)
         ) from None
+
+
+async def not_served(client: ClusterClient, plural: str, *, controller: str = "") -> PeerError:
+    """Return the error for a server without a kind of Mooring's. `controller`: one to choose by name, whose kind it is."""
+    kind = f"{plural}.{GROUP}"
+    if program := await other_program(client):
+        flags = f" --controllers='*,{controller}'" if controller else ""
+        return NotMooringError(
+            f"{client.server} is {program}, not Mooring, and does not serve {kind}: apply what mooring controllers "
+            f"manifests{flags} prints"
+        )
+    return PeerError(f"{client.server} does not serve {kind}: its version is older than this command")
 
 
 def is_transient(error: MooringError) -> bool:

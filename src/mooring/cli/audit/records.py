@@ -20,11 +20,16 @@ from mooring.pki.x509.signers import SIGNERS
 from mooring.trust.lineage.verification import Verified
 
 REQUESTS = "certificatesigningrequests"
+_SIGNER = "csrsigner"
+"""The controller that writes records; mooring controllers runs it by name only."""
 
 
 async def fetch_records(client: ClusterClient, clock: Clock, limit: timedelta) -> Sequence[Obj]:
-    """Return all records. Raises ConfigError for a cluster without the kind."""
-    return await _listed(client, PLURAL, clock, limit)
+    """Return all records. Raises PeerError for a cluster without the kind."""
+    try:
+        return await _listed(client, PLURAL, clock, limit)
+    except NotFoundError:
+        raise await cluster.not_served(client, PLURAL, controller=_SIGNER) from None
 
 
 async def fetch_requests(client: ClusterClient, clock: Clock, limit: timedelta) -> Sequence[Obj]:
@@ -55,7 +60,7 @@ async def fetch_claims(client: ClusterClient, clock: Clock, limit: timedelta) ->
     is signed, so that one may lack a record because it was never issued."""
     try:
         return claims_in(await _listed(client, NODE_IDENTITIES, clock, limit))
-    except ConfigError:
+    except NotFoundError:
         return []  # a cluster without node identities
 
 
@@ -73,12 +78,7 @@ async def _listed(client: ClusterClient, plural: str, clock: Clock, limit: timed
     async def ask() -> Sequence[Obj]:
         return (await client.list(plural)).items
 
-    try:
-        return await cluster.retry(ask, clock, limit)
-    except NotFoundError:
-        raise ConfigError(
-            f"the cluster has no {plural}: it is no Mooring server, and lacks what mooring controllers manifests prints"
-        ) from None
+    return await cluster.retry(ask, clock, limit)
 
 
 def require_whole(verified: Verified) -> None:

@@ -21,10 +21,11 @@ from mooring.api.mooring.certificaterevocation import KIND, node_entry
 from mooring.api.view import NamespacedName, Views, namespaced_name
 from mooring.apimachinery.schema import Obj
 from mooring.authn.x509 import denylist, membership
+from mooring.cli import cluster
 from mooring.client.cluster import ClusterClient
-from mooring.client.serverversion import check_is_mooring, other_program
+from mooring.client.serverversion import other_program
 from mooring.clock import parse_rfc3339
-from mooring.errors import ConfigError, ForbiddenError, NotFoundError, PeerError
+from mooring.errors import ConfigError, ForbiddenError, NotFoundError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.x509.checkedpeer import CheckedPeer, PathCertificate, RecordedPeer
 from mooring.pki.x509.profiles import BACKDATE
@@ -192,7 +193,7 @@ async def fetch(client: ClusterClient) -> Inventory:
         entries = (await client.list(PLURAL)).items
         identities = (await client.list(nodeidentity.PLURAL)).items
     except NotFoundError:
-        raise await not_served(client) from None
+        raise await cluster.not_served(client, PLURAL) from None
     records = await _readable(client, lineagerecord.PLURAL) or ()
     return Inventory(
         identities=identities,
@@ -231,12 +232,6 @@ async def unenforced(client: ClusterClient) -> str:
         f"{client.server} is {program}, not Mooring, and does not read the denylist: it accepts every certificate of its CA until "
         "the certificate expires"
     )
-
-
-async def not_served(client: ClusterClient) -> PeerError:
-    """Return the error for a server without the denylist. Raises NotMooringError for another kind of server."""
-    await check_is_mooring(client, "refuses certificates on a denylist")
-    return PeerError(f"{client.server} does not serve {QUALIFIED}: its version is older than this command")
 
 
 def normalized(text: str) -> str:

@@ -249,7 +249,7 @@ async def write(client: ClusterClient, revocation: Revocation, clock: Clock) -> 
     except AlreadyExistsError:
         created, is_new = await _write_again(client, revocation, now)
     except NotFoundError:
-        raise await inventory.not_served(client) from None
+        raise await cluster.not_served(client, PLURAL) from None
     if "nodeName" in revocation.subject and not revocation.dry_run:
         await clock.sleep(_SECOND)
     done = ("recorded" if warning else "revoked") if is_new else "unchanged"

@@ -21,7 +21,7 @@ from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
-from mooring.errors import AlreadyExistsError
+from mooring.errors import AlreadyExistsError, NotFoundError
 from mooring.pki.x509.canonicalnames import canonical
 from mooring.settings.kinds import split_commas
 from mooring.trust.discovery.pins import PinError, parse_pin
@@ -98,6 +98,8 @@ def authorize(
                 if found.get("spec") != obj["spec"]:
                     raise
                 return found
+            except NotFoundError:
+                raise await cluster.not_served(client, PLURAL) from None
 
         return await cluster.retry(attempt, clock, timeout)
 

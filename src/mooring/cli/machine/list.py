@@ -16,6 +16,7 @@ from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
+from mooring.errors import NotFoundError
 
 
 @click.command("list")
@@ -28,7 +29,10 @@ def list_machines(output: str, kubeconfig: str, context_name: str, timeout: time
 
     async def fetch(client: ClusterClient) -> Sequence[Obj]:
         async def ask() -> Sequence[Obj]:
-            return (await client.list(PLURAL)).items
+            try:
+                return (await client.list(PLURAL)).items
+            except NotFoundError:
+                raise await cluster.not_served(client, PLURAL) from None
 
         return await cluster.retry(ask, clock, timeout)
 

@@ -18,6 +18,7 @@ from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
+from mooring.errors import NotFoundError
 
 
 @click.command("remove")
@@ -30,7 +31,19 @@ def remove(name: Sequence[str], kubeconfig: str, context_name: str, timeout: tim
 
     async def work(client: ClusterClient) -> None:
         for one in name:
-            await cluster.retry(partial(client.delete, PLURAL, one), clock, timeout)
+            try:
+                await cluster.retry(partial(client.delete, PLURAL, one), clock, timeout)
+            except NotFoundError:
+                await _check_is_served(client)
+                raise
             echo(f"{QUALIFIED}/{one} removed")
 
     cluster.run(cluster.selected(kubeconfig, context_name), clock, work)
+
+
+async def _check_is_served(client: ClusterClient) -> None:
+    """Raise PeerError when the server does not serve the kind."""
+    try:
+        await client.list(PLURAL)
+    except NotFoundError:
+        raise await cluster.not_served(client, PLURAL) from None
