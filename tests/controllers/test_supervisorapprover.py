@@ -237,8 +237,16 @@ def test_the_issuance_checks_come_last(found: Finding) -> None:
         assert actions == [*found.actions, Requeue(NOW)]
 
 
-NODE_USER = {"username": "system:node:n1", "groups": ("system:nodes",), "extra": {CREDENTIAL: ["client-certificate"]}}
-JOINER = {"username": "system:bootstrap:abcdef", "groups": ("g",), "extra": {CREDENTIAL: ["bootstrap-token"]}}
+NODE_USER: dict[str, Any] = {
+    "username": "system:node:n1",
+    "groups": ("system:nodes",),
+    "extra": {CREDENTIAL: ["client-certificate"]},
+}
+JOINER: dict[str, Any] = {
+    "username": "system:bootstrap:abcdef",
+    "groups": ("g",),
+    "extra": {CREDENTIAL: ["bootstrap-token"]},
+}
 
 
 @pytest.mark.parametrize(
