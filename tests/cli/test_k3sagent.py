@@ -122,6 +122,7 @@ def test_an_empty_token_file_holds_no_token(planned: Callable[..., AgentPlan], t
         pytest.param(
             ("--server", URL, "192.0.2.10"), "ADDRESS and --server belong to two ways", id="an address as well"
         ),
+        pytest.param(("--server", URL, "-v", "5"), "-v takes no number: -v and -vv make", id="a log level of k3s"),
         pytest.param(("--server", URL, "--discovery-file", "x"), "--discovery-file and --server", id="kubeadm's flags"),
         pytest.param(
             ("--server", URL, "--serving-certificates"), "--serving-certificates and --server", id="the agent's flags"

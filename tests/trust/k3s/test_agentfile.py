@@ -74,6 +74,12 @@ def parts(*texts: str) -> list[tuple[str, bytes]]:
             id="nothing is appended",
         ),
         pytest.param(["node-label:", "node-label+: c=d"], {"node-label": ("c=d",)}, id="a plus after nothing"),
+        pytest.param(
+            ["token: abc\nnode-name: a", "token+: ''\nnode-name+:"],
+            {"token": "abc", "node-name": "a"},
+            id="no second token",
+        ),
+        pytest.param(["token: ''", "token+: abc"], {"token": "abc"}, id="a plus after an empty text"),
         pytest.param(["node-label+: [a=b]"], {"node-label": ("a=b",)}, id="a plus alone"),
         pytest.param(
             ["i: 192.0.2.7\nnode-ip+: 192.0.2.8"], {"node-ip": ("192.0.2.7", "192.0.2.8")}, id="a plus in one part"
@@ -126,7 +132,11 @@ def test_parts_with_a_secret_are_known() -> None:
         pytest.param(b"token: [not-so-secret]", '0.yaml: line 1: "token": give a text', id="a list of tokens"),
         pytest.param(b"token: 12345", '"token": give a text; put quotes around', id="a number"),
         pytest.param(b"token: {a: not-so-secret}", '"token": give a text', id="an object"),
-        pytest.param(b"token: a\ntoken+: not-so-secret", 'line 2: "token+": give a text', id="a second token"),
+        pytest.param(
+            b"token: a\ntoken+: not-so-secret",
+            'line 2: "token+": the flag has one value, and a plus appends to lists: leave it out',
+            id="a second token",
+        ),
         pytest.param(
             b"node-label: {not-so-secret: b}", '"node-label": give a text or a list of texts', id="labels as an object"
         ),

@@ -226,6 +226,8 @@ class K3sFlags:
         others = _other_way(context)
         if self.server:
             if others:
+                if others[0] == "address" and all(text.isdecimal() for text in context.params["address"]):
+                    raise click.UsageError("-v takes no number: -v and -vv make Mooring's agent log more")
                 raise click.UsageError(
                     f"{_flag(others[0])} and --server belong to two ways of joining: give the address of an API server, or --server"
                 )

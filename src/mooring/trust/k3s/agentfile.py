@@ -37,6 +37,8 @@ TAKEN: Mapping[str, Kind[Any]] = {
     "disable-apiserver-lb": BOOLEAN,
 }
 """Flags of `k3s agent` that concern joining, with the type of their values."""
+_REPEATABLE = (TEXTS, COMMA_SEPARATED)
+_ONE_VALUE = "the flag has one value, and a plus appends to lists: leave it out"
 SHORT_FORMS: Mapping[str, str] = {"s": "server", "t": "token", "d": "data-dir", "i": "node-ip"}
 
 OF_RUNTIME = frozenset(
@@ -223,8 +225,14 @@ def read_agent_file(parts: Iterable[tuple[str, bytes]]) -> AgentFile:
             place = f"{path}: line {lines.get(key, 0)}"
             if name in TAKEN:
                 before = merged.get(name)
-                both = [*_listed(before.value), *_listed(value)] if before is not None and key.endswith("+") else value
-                merged[name] = _Given(both, place, key)
+                if before is None or not key.endswith("+"):
+                    merged[name] = _Given(value, place, key)
+                elif TAKEN[name] in _REPEATABLE:
+                    merged[name] = _Given([*_listed(before.value), *_listed(value)], place, key)
+                elif _listed(value) and _listed(before.value):
+                    problems.append(f"{place}: {quoted(key)}: {_ONE_VALUE}")
+                elif _listed(value):
+                    merged[name] = _Given(value, place, key)
             elif name in _IGNORED:
                 ignored[name] = None
             else:
