@@ -160,6 +160,9 @@ def test_dependents_with_dependents_are_deleted_in_the_foreground() -> None:
         pytest.param([], id="nothing depends on it"),
         pytest.param([item("d", owned_by("o"))], id="no dependent blocks it"),
         pytest.param([item("d", owned_by("o", block=True, uid="another"))], id="a dependent blocks its namesake"),
+        pytest.param([item("d", owned_by("o", block=True), namespace="b")], id="one of another namespace names it"),
+        pytest.param([item("d", owned_by("x", block=True, uid="uid-of-o"))], id="a dependent names its uid alone"),
+        pytest.param([item("d", owned_by("o", "Secret", block=True))], id="a dependent names another kind"),
     ],
 )
 def test_the_foreground_finalizer_is_removed_when(dependents: list[Obj]) -> None:
@@ -206,6 +209,12 @@ def test_orphan_removes_the_references_before_the_finalizer() -> None:
         Update("secrets", item("e", owned_by("p"))),
         Update("configmaps", item("o", deleted=True)),
     ]
+
+
+def test_orphan_leaves_an_object_of_another_namespace_alone() -> None:
+    owner = item("o", deleted=True, finalizers=(ORPHAN,))
+    seen = views(configmaps=[owner], secrets=[item("d", owned_by("o"), namespace="b")])
+    assert planned("configmaps", "o", seen) == [Update("configmaps", item("o", deleted=True))]
 
 
 # -- keys of events ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""OwnerReferencesPermissionEnforcement: who may change the owners of an object, and block the deletion of an owner."""
+"""OwnerReferencesPermissionEnforcement: who may change the owners of an object."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from mooring.api.mooring.group import GROUP
 from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Authorize, Decision, Ruling
-from mooring.errors import ForbiddenError
+from mooring.errors import ConfigError, ForbiddenError
 from mooring.identity import UserInfo
 from mooring.registry.admission.request import AdmissionRequest
-from mooring.registry.admission.table import ADMISSION
+from mooring.registry.admission.table import ADMISSION, build
 from tests.support.registryroom import kind, open_room
 
 JANE = UserInfo("jane")
@@ -69,12 +69,8 @@ def admit(
         pytest.param(obj(NODE), None, [], {}, id="a delete"),
         pytest.param(obj(), obj(NODE), ["delete secrets s"], {}, id="who may delete the object"),
         pytest.param(obj(NODE), obj(), ["delete secrets"], {}, id="removes an owner, too"),
-        pytest.param(None, obj(BLOCKING), ["update configmaps/finalizers c"], {}, id="the right to block this owner"),
-        pytest.param(None, obj(BLOCKING), ["update configmaps/finalizers"], {}, id="the right to block all of its kind"),
-        pytest.param(
-            None, obj(BLOCKING, {**BLOCKING, "uid": "u3"}), ["update configmaps/finalizers"], {}, id="is asked for once"
-        ),
-        pytest.param(obj(BLOCKING), obj(BLOCKING, NODE), ["delete secrets"], {}, id="an owner that was blocked before"),
+        pytest.param(None, obj(BLOCKING), [], {}, id="a new object blocks the deletion of its owner"),
+        pytest.param(obj(MAP), obj(BLOCKING), ["delete secrets"], {}, id="an owner that it blocks from now on"),
         pytest.param(
             obj(), obj(NODE), [], {"plural": "pods", "subresource": "status"}, id="the status of a Pod"
         ),
@@ -85,7 +81,6 @@ def test_what_is_allowed(old: Obj | None, new: Obj | None, grants: list[str], mo
 
 
 UNDELETABLE = "cannot set an ownerRef on a resource you can't delete: no rule"
-UNBLOCKABLE = "refers to a resource you can't set finalizers on: no rule"
 
 
 @pytest.mark.parametrize(
@@ -94,18 +89,7 @@ UNBLOCKABLE = "refers to a resource you can't set finalizers on: no rule"
         pytest.param(obj(), obj(NODE), ["delete secrets other"], UNDELETABLE, id="an owner that is added"),
         pytest.param(obj(NODE), obj(), [], UNDELETABLE, id="an owner that is removed"),
         pytest.param(obj(NODE), obj(MAP), [], UNDELETABLE, id="an owner that is replaced"),
-        pytest.param(None, obj(BLOCKING), [], UNBLOCKABLE, id="an owner that it blocks"),
-        pytest.param(obj(MAP), obj(BLOCKING), ["delete secrets"], UNBLOCKABLE, id="an owner that it blocks from now on"),
-        pytest.param(
-            None, obj(BLOCKING), ["update configmaps/finalizers other"], UNBLOCKABLE, id="the right to block another"
-        ),
-        pytest.param(
-            None,
-            obj({**BLOCKING, "kind": "Widget", "apiVersion": "example.com/v1"}),
-            [],
-            "cannot find RESTMapping for APIVersion example.com/v1 Kind Widget",
-            id="an owner of a kind that is not served",
-        ),
+        pytest.param(obj(MAP), obj(BLOCKING), [], UNDELETABLE, id="an owner that it blocks from now on"),
     ],
 )  # fmt: skip
 def test_what_is_refused(old: Obj | None, new: Obj, grants: list[str], why: str) -> None:
@@ -114,31 +98,13 @@ def test_what_is_refused(old: Obj | None, new: Obj, grants: list[str], why: str)
     assert why in caught.value.message
 
 
-def test_the_number_of_owners_does_not_multiply_the_questions() -> None:
-    asked: list[str] = []
-    many = obj(*({**BLOCKING, "name": f"c{number}", "uid": f"u{number}"} for number in range(2_000)))
-
-    def authorize(attributes: Attributes) -> Decision:
-        asked.append(attributes.name)
-        return granting(["update configmaps/finalizers"])(attributes)
-
-    request = AdmissionRequest(
-        operation="CREATE",
-        kind=BY_PLURAL["secrets"],
-        namespace="a",
-        name="s",
-        new=many,
-        old=None,
-        change=Change(JANE, None),  # type: ignore[arg-type]  # no plugin reads the time
-        views={},
-        authorize=authorize,
-    )
-    ADMISSION["OwnerReferencesPermissionEnforcement"]().admit(request)
-    assert asked == [""]
+def test_the_check_cannot_be_turned_off() -> None:
+    with pytest.raises(ConfigError, match="OwnerReferencesPermissionEnforcement"):
+        build(("OwnerReferencesPermissionEnforcement",))
 
 
 def test_a_right_to_patch_a_revocation_does_not_delete_it() -> None:
-    """The owner is refused, and the collector does not look at the kind where the plugin is off."""
+    """The owner is refused, and the collector does not look at the kind."""
 
     def may_patch(attributes: Attributes) -> Decision:
         return Decision(Ruling.NO_OPINION if attributes.verb == "delete" else Ruling.ALLOW, "no rule")

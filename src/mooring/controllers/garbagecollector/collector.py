@@ -7,6 +7,7 @@ Rules kept here (docs/protocol/objects.md#owner-references):
   cannot be looked up: they count as existing.
 * What says which machines may come in is never collected: revocations, identities, authorized machines, rollovers, lineage. A right
   to update one would be a right to delete it.
+* An object is a dependent of the owner that it names in full: a uid alone, or an owner in another namespace, blocks no deletion.
 * Foreground: an object with the finalizer `foregroundDeletion` waits until no dependent blocks it. Its dependents are deleted,
   those with dependents of their own also in the foreground. Owners in a circle stop blocking each other.
 * Orphan: an object with the finalizer `orphan` is removed from its dependents' references, then loses the finalizer.
@@ -16,7 +17,7 @@ Rules kept here (docs/protocol/objects.md#owner-references):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -89,17 +90,23 @@ class GarbageCollector:
             Update(
                 kind, _with_references(dependent, [other for other in references(dependent) if other.get("uid") != uid])
             )
-            for kind, dependent, _ in self.index.dependents(uid, views)
+            for kind, dependent, _ in self._dependents(uid, views)
         ]
         return [*actions, Update(plural, _without_finalizer(obj, ORPHAN))]
 
     def _finish_foreground(self, plural: str, obj: Obj, views: Views) -> Sequence[Action]:
         """Remove the finalizer once no dependent blocks; each dependent is planned under its own key."""
         uid = obj["metadata"]["uid"]
-        dependents = self.index.dependents(uid, views)
+        dependents = self._dependents(uid, views)
         if any(ref.get("blockOwnerDeletion") and item["metadata"]["uid"] != uid for _, item, ref in dependents):
             return ()
         return (Update(plural, _without_finalizer(obj, FOREGROUND)),)
+
+    def _dependents(self, uid: str, views: Views) -> Iterator[tuple[str, Obj, Obj]]:
+        """Yield (plural, dependent, its reference) for each object from whose reference the owner can be looked up."""
+        for plural, dependent, reference in self.index.dependents(uid, views):
+            if _lookup(reference, dependent["metadata"].get("namespace", ""), views) is not None:
+                yield plural, dependent, reference
 
     def _collect(self, plural: str, obj: Obj, views: Views) -> Sequence[Action]:
         owners = [(reference, _owner_state(reference, plural, obj, views)) for reference in references(obj)]
@@ -110,7 +117,7 @@ class GarbageCollector:
             return (Update(plural, _with_references(obj, present)),)
         propagation = "Background"
         if any(state is Owner.WAITING for _, state in owners):
-            dependents = [dependent for _, dependent, _ in self.index.dependents(obj["metadata"]["uid"], views)]
+            dependents = [dependent for _, dependent, _ in self._dependents(obj["metadata"]["uid"], views)]
             if dependents:
                 propagation = "Foreground"
                 blocking = any(reference.get("blockOwnerDeletion") for reference, _ in owners)

@@ -71,6 +71,7 @@ ALWAYS_ENABLED = frozenset(
         "SupervisorRequests",
         "ServiceClusterIP",
         "ServiceNodePort",
+        "OwnerReferencesPermissionEnforcement",
         "LineageAppendOnly",
         "KnownRevocations",
         "SettledEnds",
@@ -81,7 +82,8 @@ ALWAYS_ENABLED = frozenset(
 RecoveringNodeRestriction goes with an authenticator of Mooring's own (`--node-recovery`), K3sControllerRestriction and
 SupervisorRequests with signers.
 The setting `--node-deletion` decides on membership.
-The lineage of certificates proves nothing if its plugin can be turned off."""
+The lineage of certificates proves nothing if its plugin can be turned off.
+OwnerReferencesPermissionEnforcement keeps a right to update from being a right to delete."""
 
 
 def build(disabled: Collection[str] = (), services: Network = DEFAULT_RANGE) -> tuple[Admission, ...]:
