@@ -20,6 +20,7 @@ from mooring.storage.contract import CompactedError
 from mooring.storage.etcd import connection
 from mooring.storage.etcd import driver as drivermodule
 from mooring.storage.etcd.driver import EtcdStorage
+from mooring.storage.etcd.watching import CREATE_SECONDS
 from tests.support import etcd
 from tests.support.storagedrivers import closing, open_etcd, take
 
@@ -399,6 +400,31 @@ def test_a_password_and_its_token_are_renewed_and_wrong_ones_are_told(tmp_path: 
         assert "pass-word" not in str(caught.value)
 
     with etcd.running(tmp_path, arguments=("--auth-token-ttl", "1")) as cluster:
+        asyncio.run(scenario(cluster))
+
+
+def test_a_user_that_may_not_watch_is_refused_at_the_start_with_what_to_grant(tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("a-password")
+
+    async def scenario(cluster: etcd.Etcd) -> None:
+        for command in (
+            ("user", "add", "root:a-password"),
+            ("user", "grant-role", "root", "root"),
+            ("role", "add", "writer"),
+            ("role", "grant-permission", "writer", "--prefix=true", "write", "/registry/"),
+            ("role", "grant-permission", "writer", "--prefix=true", "readwrite", "/mooring/"),
+            ("user", "add", "writer:a-password"),
+            ("user", "grant-role", "writer", "writer"),
+            ("auth", "enable"),
+        ):
+            await asyncio.to_thread(cluster.control, *command)
+        credentials = {"etcd_username": "writer", "etcd_password_file": str(password)}
+        async with asyncio.timeout(CREATE_SECONDS):  # it is not waited for the confirmation of the watch
+            with pytest.raises(StorageError, match=r"etcd denied the permission.*grant the user read"):
+                await open_etcd(cluster, "/registry", **credentials).open()
+
+    with etcd.running(tmp_path) as cluster:
         asyncio.run(scenario(cluster))
 
 

@@ -44,7 +44,7 @@ async def pages(storage: Storage, revision: int = 0) -> AsyncIterator[Sequence[E
             page = await storage.range(prefix, after=after, limit=PAGE_ENTRIES, revision=revision, counted=False)
             if page.entries:
                 after = page.entries[-1].key
-            entries = [entry for entry in page.entries if _is_copied(entry.key)]
+            entries = [entry for entry in page.entries if is_copied(entry.key)]
             if any(isinstance(entry, UnreadableEntry) for entry in entries):
                 raise StorageError(
                     "a record of the store is damaged, and is not copied: `mooring store verify` names it"
@@ -66,7 +66,7 @@ async def between(storage: Storage, after: str, last: str | None) -> AsyncIterat
                     more = False
                     break
                 start = entry.key
-                if _is_copied(entry.key):
+                if is_copied(entry.key):
                     yield entry
 
 
@@ -86,7 +86,7 @@ async def count(storage: Storage) -> int:
     return found
 
 
-def _is_copied(key: str) -> bool:
-    """Return whether a key of a cluster is part of a copy. Raises StorageError for one that is no text."""
+def is_copied(key: str) -> bool:
+    """Return whether a key is one of a cluster, and part of a copy. Raises StorageError for one that is no text."""
     check_key(key)
-    return key != INCOMPLETE and not key.startswith((REVISION_OFFSETS, FORMAT_SERVERS))
+    return key.startswith(PREFIXES) and key != INCOMPLETE and not key.startswith((REVISION_OFFSETS, FORMAT_SERVERS))

@@ -18,6 +18,7 @@ from mooring.clock import Clock, rfc3339
 from mooring.errors import StorageError
 from mooring.storage.contract import CompactedError, Entry, Storage
 from mooring.storage.copying import refuse_incomplete
+from mooring.storage.keyspace import is_copied
 from mooring.storage.snapshot.capture import Capture
 from mooring.storage.snapshot.format import Header, SnapshotDecoder, SnapshotError, Summary
 
@@ -94,9 +95,19 @@ async def entries(path: Path) -> AsyncIterator[Sequence[Entry]]:
     decoder = SnapshotDecoder()
     with open_file(path) as file, _naming(path):
         while data := file.read(READ_BYTES):
-            if part := await asyncio.to_thread(decoder.feed, data):
+            if part := await asyncio.to_thread(_entries, decoder, data):
                 yield part
         decoder.finish()
+
+
+def _entries(decoder: SnapshotDecoder, data: bytes) -> list[Entry]:
+    """Return the entries that are complete with these bytes. Raises SnapshotError, also for keys that are part of no snapshot."""
+    found = decoder.feed(data)
+    if not all(is_copied(entry.key) for entry in found):
+        raise SnapshotError(
+            "the snapshot has a key that Mooring writes into none: another program made it; use another"
+        )
+    return found
 
 
 def verify(path: Path) -> Summary:
@@ -104,7 +115,7 @@ def verify(path: Path) -> Summary:
     decoder = SnapshotDecoder()
     with open_file(path) as file, _naming(path):
         while data := file.read(READ_BYTES):
-            decoder.feed(data)
+            _entries(decoder, data)
         return decoder.finish()
 
 

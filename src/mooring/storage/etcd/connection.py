@@ -138,6 +138,17 @@ class RefusedError(StorageError):
         super().__init__(message)
         self.details = details
 
+    @property
+    def is_for_the_token(self) -> bool:
+        """True when another token of the same user can end it."""
+        return any(part in self.details for part in _TOKEN_EXPIRED)
+
+
+def refusal(what: str, details: str) -> RefusedError:
+    """Return the error for a refusal that etcd answered in words."""
+    remedy = next((remedy for part, remedy in REMEDIES.items() if part in details), "")
+    return RefusedError(f"{what}: {remedy or details.removeprefix('etcdserver: ')}", details)
+
 
 class Endpoint:
     """The channel to one member."""
@@ -285,6 +296,11 @@ class Connection:
     def _token_metadata(self) -> tuple[tuple[str, str], ...]:
         return (("token", self._token),) if self._token else ()
 
+    async def renew_token(self) -> None:
+        """Get another token, for a user with a password. Raises StorageError."""
+        if self._settings.etcd_username:
+            await self._authenticate()
+
     async def _authenticate(self) -> None:
         """Get a token; concurrent callers share one request. Raises StorageError."""
         if self._authenticating is None:
@@ -346,8 +362,7 @@ class Connection:
                 await self._authenticate()
             elif _is_refusal(failure):
                 if any(part in details for part in _CREDENTIALS_REFUSED) and self.follow_files():
-                    if self._settings.etcd_username:
-                        await self._authenticate()
+                    await self.renew_token()
                     continue
                 raise RefusedError(f"etcd: {_in_words(failure)}", details) from None
             else:

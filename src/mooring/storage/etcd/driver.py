@@ -54,6 +54,8 @@ from mooring.storage.restores import Restore, with_record
 
 HEARTBEAT_SECONDS = 2.0
 """Seconds between two looks at etcd while nobody reads: a member that hangs is left, and a restore is noticed."""
+OBJECTS = "/registry/"
+"""Prefix that a server watches."""
 ALARM_BEATS = 5
 """Heartbeats between two looks at alarms."""
 FILES_SECONDS = 5.0
@@ -110,9 +112,9 @@ class EtcdStorage:
             return
 
         self._connection = Connection(self._settings, self._servers)
+        self._stream = WatchStream(self._connection)
         try:
             status = await self._connection.open()
-            self._stream = WatchStream(self._connection)
             self._leases = Leases(self._connection, self._clock)
             self._is_open = True
             self._writes = 0
@@ -121,8 +123,10 @@ class EtcdStorage:
             self._restored = asyncio.Lock()
             self._cluster_id, self._term, self._newest = status.header.cluster_id, 0, 0
             await self.revision()
+            await self._check_watch()
         except BaseException:
             self._is_open = False
+            await self._stream.close()
             await self._connection.close()
             raise
         loop = asyncio.get_running_loop()
@@ -130,6 +134,25 @@ class EtcdStorage:
             loop.create_task(self._beat(), name="heartbeat of etcd"),
             loop.create_task(self._follow_files(), name="files for etcd"),
         )
+
+    async def _check_watch(self) -> None:
+        """Raise StorageError when the user may not watch. Other failures pass: the reader of a watch repeats it."""
+        number = 0
+        try:
+            _, number = await self._begin_watch(self._keys.span(OBJECTS), self._newest)
+        except RefusedError as error:
+            if "permission denied" not in error.details:
+                return
+            if not self._stream.watches_all_keys:
+                raise
+            raise StorageError(
+                "etcd denied the permission to watch: this version makes Mooring watch all keys; grant the user read on all "
+                "keys (`etcdctl role grant-permission ROLE --prefix=true read ''`), or use etcd 3.4.25, 3.5.8 or later"
+            ) from None
+        except StorageError:
+            return
+        finally:
+            self._stream.unsubscribe(number)
 
     async def close(self) -> None:
         if not self._is_open:
@@ -306,10 +329,9 @@ class EtcdStorage:
 
     async def _find_oldest(self) -> int:
         """Return the oldest revision of etcd that can be read: a watch from the first revision on is told it."""
-        watcher = self._watcher((self._keys.offset_key, self._keys.offset_key + b"\0"), 1)
         number = 0
         try:
-            number = await self._stream.subscribe(watcher)
+            watcher, number = await self._begin_watch((self._keys.offset_key, self._keys.offset_key + b"\0"), 1)
             while True:
                 await watcher.take(0)
         except CompactedAtError as error:
@@ -536,11 +558,10 @@ class EtcdStorage:
         if position < 1:
             raise CompactedError(await self.compacted())
         while True:
-            watcher = self._watcher(span, position)
             number = 0
             try:
                 self._check_open()
-                number = await self._stream.subscribe(watcher)
+                watcher, number = await self._begin_watch(span, position)
                 while batch := await watcher.take(offset):
                     position = watcher.position
                     yield batch
@@ -551,6 +572,19 @@ class EtcdStorage:
                 self._stream.unsubscribe(number)
             if not watcher.gave_up:
                 return
+
+    async def _begin_watch(self, span: tuple[bytes, bytes], position: int) -> tuple[Watcher, int]:
+        """Begin a watch on the stream, which has the token of its own beginning: on another stream when that has expired."""
+        watcher = self._watcher(span, position)
+        try:
+            return watcher, await self._stream.subscribe(watcher)
+        except RefusedError as error:
+            if not error.is_for_the_token:
+                raise
+        self._stream.fail_all(StorageError("the token of the watches of etcd has expired"))
+        await self._connection.renew_token()
+        watcher = self._watcher(span, position)
+        return watcher, await self._stream.subscribe(watcher)
 
     def _watcher(self, span: tuple[bytes, bytes], position: int) -> Watcher:
         return Watcher(span, position, self._change)

@@ -27,7 +27,7 @@ from mooring.errors import StorageError
 from mooring.storage import feed
 from mooring.storage.contract import Change
 from mooring.storage.etcd import messages
-from mooring.storage.etcd.connection import Connection, Endpoint
+from mooring.storage.etcd.connection import Connection, Endpoint, refusal
 
 PROGRESS_FIRST_SECONDS = 0.003
 """Seconds until etcd is asked for progress: changes that are under way arrive within them."""
@@ -170,6 +170,11 @@ class WatchStream:
         """True while there are watches."""
         return bool(self._watchers)
 
+    @property
+    def watches_all_keys(self) -> bool:
+        """True when the member in use does not tell the progress of single watches."""
+        return self._endpoint is not None and not tells_progress(self._endpoint.version)
+
     async def subscribe(self, watcher: Watcher) -> int:
         """Begin a watch and return its id. Raises StorageError."""
         async with self._opening:
@@ -266,17 +271,10 @@ class WatchStream:
 
     def _receive(self, response: Any) -> None:
         watcher = self._watchers.get(response.watch_id)
-        if response.created or response.canceled:
-            if watcher is None:
-                return
-            if response.canceled:
-                del self._watchers[response.watch_id]
-                watcher.fail(
-                    CompactedAtError(response.compact_revision)
-                    if response.compact_revision
-                    else StorageError(f"etcd refused the watch: {response.cancel_reason}")
-                )
-            elif not watcher.created.done():
+        if response.canceled:
+            self._receive_end(response)
+        elif response.created:
+            if watcher is not None and not watcher.created.done():
                 watcher.created.set_result(None)
         elif response.events:
             if watcher is not None:
@@ -288,6 +286,20 @@ class WatchStream:
             for number in asked:
                 if number in self._watchers:
                     self._watchers[number].progress(response.header.revision)
+
+    def _receive_end(self, response: Any) -> None:
+        """End the watch that etcd ended. A refusal of one that a user may not begin may have no id: all unconfirmed ones end."""
+        ended = [response.watch_id]
+        if response.created and response.watch_id not in self._watchers:
+            ended = [number for number, one in self._watchers.items() if not one.created.done()]
+        for number in ended:
+            watcher = self._watchers.pop(number, None)
+            if watcher is not None:
+                watcher.fail(
+                    CompactedAtError(response.compact_revision)
+                    if response.compact_revision
+                    else refusal("etcd refused the watch", response.cancel_reason)
+                )
 
     async def _send(self, request: Any) -> None:
         call = self._call
