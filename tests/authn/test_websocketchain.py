@@ -215,3 +215,32 @@ def test_a_malformed_token_does_not_matter_beside(credentials: Credentials, peer
 def test_a_good_certificate_comes_before_a_bad_token() -> None:
     outcome = ask(Credentials(peer=(b"x",), bearer=Secret("bad")), Tokens(bad=("bad",)), Peer(Accepted(UserInfo("a"))))
     assert outcome.user is not None
+
+
+@pytest.mark.parametrize(
+    ("headers", "alone"),
+    [
+        pytest.param(websocket(protocol("ws"), "x", origin="https://a", host="b"), True, id="another host"),
+        pytest.param(websocket(protocol("ws"), "x", origin="http://b", host="b"), True, id="without TLS"),
+        pytest.param(
+            websocket(protocol("ws"), "x", origin=["https://b", "https://a"], host="b"), True, id="two origins"
+        ),
+        pytest.param(websocket(protocol(""), "x", origin="https://a", host="b"), True, id="an empty token"),
+        pytest.param(websocket(protocol("ws"), "x", origin="HTTPS://B", host="b"), False, id="the same host"),
+        pytest.param(websocket(protocol("ws"), "x", host="b"), False, id="no browser"),
+        pytest.param(
+            websocket("x", origin="https://a", host="b"), False, id="no token: the handshake is refused later"
+        ),
+        pytest.param(
+            {"sec_websocket_protocol": protocol("ws"), "origin": "https://a", "host": "b"}, False, id="no handshake"
+        ),
+    ],
+)
+def test_a_token_of_another_site_stands_alone(headers: dict[str, str | list[str]], alone: bool) -> None:
+    given = {name.replace("_", "-"): [value] if isinstance(value, str) else value for name, value in headers.items()}
+    given["authorization"] = [BASIC]
+    found = read_credentials(lambda name: given.get(name, []), (b"leaf",), schemes=("basic",))
+    assert (found.peer == (), found.basic is None) == (alone, alone)
+    given["authorization"] = ["Bearer header"]
+    found = read_credentials(lambda name: given.get(name, []), (b"leaf",))
+    assert found.peer == (b"leaf",), "a script cannot set this header"

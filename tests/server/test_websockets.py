@@ -435,6 +435,30 @@ def test_a_certificate_hides_a_bad_token_which_is_not_echoed(house: House) -> No
         assert client.subprotocol == PLAIN
 
 
+@pytest.mark.parametrize(
+    "offered",
+    [
+        pytest.param(protocol(WRONG), id="a wrong token"),
+        pytest.param(protocol("anything"), id="any text"),
+        pytest.param(protocol(TOKEN) + "!", id="a malformed token"),
+        pytest.param(protocol(""), id="an empty token"),
+        pytest.param(protocol(TOKEN), id="a good token"),
+    ],
+)
+@pytest.mark.parametrize("password", [(), ("Authorization: Basic amFuZTpwdw==",)], ids=["certificate", "and password"])
+def test_a_page_of_another_site_has_its_token_alone(house: House, offered: str, password: tuple[str, ...]) -> None:
+    """The certificate of the browser would let in every page that offers a text in the form of a token."""
+    token_house(house)
+    headers = (*changed("Origin", CONSOLE), *password, f"Sec-WebSocket-Protocol: {offered}, {PLAIN}")
+    with house.raw(request(WATCH, headers=headers)) as peer:
+        status = int(peer.recv(12).split()[1])
+    assert status == {protocol(TOKEN): 101, protocol(""): 403}.get(offered, 401)
+    house.do(lambda server: server.plane.audit.stop())
+    records = [json.loads(line) for line in (house.directory / "audit.log").read_text().splitlines()]
+    users = {record["user"].get("username", "") for record in records if record["requestURI"] == WATCH}
+    assert users == {{101: "system:bootstrap:abcdef", 403: "system:anonymous"}.get(status, "")}
+
+
 # -- the handshake ---------------------------------------------------------------------------------------------------
 
 

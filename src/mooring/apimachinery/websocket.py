@@ -5,7 +5,9 @@ Rules kept here:
    `upgrade` among its options; both case-insensitive.
 2. Subprotocols are listed in any number of `Sec-WebSocket-Protocol` headers, separated by commas; together they are one list.
 3. The WebSocket library of kube-apiserver requires an `Origin` and accepts any: a request is refused when it is missing, `null`, or
-   neither a URI nor an absolute path. Pages of other origins are harmless because browsers add no credential for this server.
+   neither a URI nor an absolute path.
+4. A page of another site is one whose origin is not `https://` and the Host of the request. Browsers add certificates, passwords
+   and tickets to its handshakes, so that only a token speaks for it.
 
 Source: docs/protocol/authentication.md#bearer-tokens-over-websocket, docs/protocol/watch.md#form; RFC 6455 4.2 and 10.2; RFC 3986
 3.1 for the scheme.
@@ -14,7 +16,7 @@ Source: docs/protocol/authentication.md#bearer-tokens-over-websocket, docs/proto
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 PROTOCOL = "sec-websocket-protocol"
 """Name of the header with the subprotocols, in lower case."""
@@ -38,3 +40,8 @@ def subprotocols(headers: Iterable[str]) -> tuple[str, ...]:
 def is_valid_origin(origin: str) -> bool:
     """Return whether an Origin is accepted (rule 3); an absent header is ""."""
     return _URI.fullmatch(origin) is not None
+
+
+def is_of_another_site(origins: Sequence[str], host: str) -> bool:
+    """Return whether a page of another site sent these Origin headers (rule 4). Programs that are not browsers send none."""
+    return bool(origins) and [origin.lower() for origin in origins] != [f"https://{host.lower()}"]

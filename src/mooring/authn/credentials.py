@@ -12,6 +12,8 @@ Rules kept here (docs/protocol/authentication.md#bearer-tokens; RFC 6750 section
 5. A token or password becomes a `Secret` here and stays one.
 6. A request for a WebSocket may carry a token among its subprotocols (`mooring.authn.websocketbearer`). The credential of
    `Authorization` comes first; the other token is judged when that is rejected.
+7. The page of another site that offers such a token has that token alone: a certificate, a password or a ticket came from the
+   browser, and would let in a page that offers any text as a token. Scripts cannot set `Authorization: Bearer`.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ import binascii
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from mooring.apimachinery.websocket import PROTOCOL, is_handshake, subprotocols
-from mooring.authn.websocketbearer import NOTHING, Offered, read_subprotocols
+from mooring.apimachinery.websocket import PROTOCOL, is_handshake, is_of_another_site, subprotocols
+from mooring.authn.websocketbearer import read_subprotocols, without_token
 from mooring.secret import Secret
 
 AUTHORIZATION = "authorization"
@@ -127,8 +129,11 @@ def read_credentials(
         _read_authorization(values[0], schemes, credentials)
     upgrade = headers("upgrade")
     if upgrade:
-        offered = _read_websocket(upgrade[0], headers)
+        names = _read_subprotocols(upgrade[0], headers)
+        offered = read_subprotocols(names)
         credentials.refused = offered.refused
+        if credentials.bearer is None and len(without_token(names)) < len(names) and _is_of_another_site(headers):
+            credentials.peer, credentials.basic, credentials.other = (), None, None
         if credentials.bearer is None and credentials.basic is None and credentials.other is None:
             credentials.bearer = offered.token
         else:
@@ -143,11 +148,13 @@ def bearer_in(authorization: str) -> Secret | None:
     return credentials.bearer
 
 
-def _read_websocket(upgrade: str, headers: HeaderValues) -> Offered:
+def _read_subprotocols(upgrade: str, headers: HeaderValues) -> tuple[str, ...]:
     connection = headers("connection")
-    if not connection or not is_handshake(upgrade, connection[0]):
-        return NOTHING
-    return read_subprotocols(subprotocols(headers(PROTOCOL)))
+    return subprotocols(headers(PROTOCOL)) if connection and is_handshake(upgrade, connection[0]) else ()
+
+
+def _is_of_another_site(headers: HeaderValues) -> bool:
+    return is_of_another_site(headers("origin"), "".join(headers("host")))
 
 
 def _read_authorization(value: str, schemes: Collection[str], credentials: Credentials) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from wsproto.utilities import generate_accept_token
 
-from mooring.apimachinery.websocket import PROTOCOL, is_handshake, is_valid_origin, subprotocols
+from mooring.apimachinery.websocket import PROTOCOL, is_handshake, is_of_another_site, is_valid_origin, subprotocols
 from mooring.authn.websocketbearer import without_token
 from mooring.errors import BadRequestError, ForbiddenError
 from mooring.server.response.render import error_response
@@ -60,12 +60,12 @@ def _is_of_another_site(request: Request) -> bool:
     Browsers send the origin of the page. They present a certificate, a password or a Kerberos ticket to every site that asks, and
     never a bearer token. A page of `http:` may come from the network: the server has none.
     """
-    origins, scheme = request.header_values(b"origin"), request.header(b"authorization").partition(" ")[0].lower()
-    if not origins or scheme == "bearer" or not (scheme or request.connection.chain):
+    scheme = request.header(b"authorization").partition(" ")[0].lower()
+    if scheme == "bearer" or not (scheme or request.connection.chain):
         return False
     if len(_subprotocols(request)) < len(subprotocols(request.header_values(PROTOCOL.encode()))):
-        return False  # one of them carries a token
-    return [origin.lower() for origin in origins] != [f"https://{request.header(b'host').lower()}"]
+        return False  # one of them carries a token, and no other credential was judged (`mooring.authn.credentials`)
+    return is_of_another_site(request.header_values(b"origin"), request.header(b"host"))
 
 
 def _subprotocols(request: Request) -> tuple[str, ...]:
