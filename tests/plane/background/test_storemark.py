@@ -596,6 +596,34 @@ def test_a_machine_whose_identity_the_store_lost_stays_deleted(tmp_path: Path, i
     in_registry(tmp_path, judged)
 
 
+@pytest.mark.parametrize("is_of_another", [False, True], ids=["its own", "of another machine"])
+def test_an_identity_counts_as_recorded_from_the_first_start_that_sees_it(tmp_path: Path, is_of_another: bool) -> None:
+    """The mark is of a version that did not note whether the NodeIdentity says that the Node was deleted."""
+
+    async def end(parts: RegistryParts, mark: StoreMark) -> None:
+        await create(parts, "nodes", {"metadata": {"name": "n1"}})
+        await delete(parts, "nodes", "n1")
+        await mark.write()
+        if is_of_another:
+            await delete(parts, "nodeidentities", "n1")
+            await create(parts, "nodeidentities", {"metadata": {"name": "n1"}})
+
+    async def nothing(parts: RegistryParts, mark: StoreMark) -> None:
+        assert mark.is_settled
+
+    async def judged(parts: RegistryParts, mark: StoreMark) -> None:
+        assert mark.is_settled is is_of_another
+
+    in_registry(tmp_path, end)
+    older = read_mark(tmp_path)
+    node = {name: value for name, value in older.ends["node"]["n1"].items() if name != "recorded"}
+    (tmp_path / FILE_NAME).write_bytes(replace(older, ends={"node": {"n1": node}}).encode())
+    in_registry(tmp_path, nothing)
+    with closing(sqlite3.connect(tmp_path / "mooring.db")) as database, database:
+        database.execute("DELETE FROM live WHERE key LIKE '%/nodeidentities/n1'")
+    in_registry(tmp_path, judged)
+
+
 def test_revocations_are_made_again_while_the_list_of_ends_cannot_be_read(tmp_path: Path) -> None:
     spec = {"serialNumber": "1f", "reason": "unspecified"}
     mark = Mark(5, "another", ends={"revocation": {"serial-1f": spec}})

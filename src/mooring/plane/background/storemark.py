@@ -596,6 +596,7 @@ class StoreMark:
         known = self._ends.get(End.REVOCATION, {})
         lost = {name: known[name] for _, name in denylist.unreadable() if name in known}
         self._ends[End.REVOCATION] = {**lost, **{obj["metadata"]["name"]: _spec(obj) for obj in denylist.list()}}
+        self._note_identities(registry)
         view, last = registry.views[lineagerecord.PLURAL], self._head
         if last is not None and not view.problem(record_name(last.sequence)):
             record = view.get(record_name(last.sequence))
@@ -610,6 +611,13 @@ class StoreMark:
         if self._head is None:
             for record in view.list():
                 self._note_record(record, is_deleted=False)
+
+    def _note_identities(self, registry: Registry) -> None:
+        """Note which deleted Nodes have a NodeIdentity that says so: earlier versions did not."""
+        for name, value in tuple(self._ends.get(End.NODE, {}).items()):
+            identity = registry.views[nodeidentity.PLURAL].get(name)
+            if ends.DELETED_AT in value and not value.get(_RECORDED) and identity is not None:
+                self._ends[End.NODE][name] = {**value, _RECORDED: spec_of(identity).get("nodeUID") == value.get("uid")}
 
     async def write(self) -> None:
         """Write the mark, unless the file has it, another worker writes it, or the store is older and that is not settled."""
