@@ -259,8 +259,10 @@ class Connection:
 
     async def ask_version(self, endpoint: Endpoint) -> Any:
         """Return the status of a member, and remember its version. Raises grpc.aio.AioRpcError."""
-        status = await endpoint.calls[messages.STATUS](
-            messages.StatusRequest(), timeout=ATTEMPT_SECONDS, metadata=self._token_metadata()
+        status = await self._answer(
+            endpoint.calls[messages.STATUS](
+                messages.StatusRequest(), timeout=ATTEMPT_SECONDS, metadata=self._token_metadata()
+            )
         )
         endpoint.version = tuple(int(part) for part in status.version.split("-")[0].split("."))
         return status
@@ -317,7 +319,7 @@ class Connection:
         password = (self._files[3] or b"").decode(errors="replace").rstrip("\r\n")
         request = messages.AuthenticateRequest(name=self._settings.etcd_username, password=password)
         try:
-            response = await self.endpoint.calls[messages.AUTHENTICATE](request, timeout=ATTEMPT_SECONDS)
+            response = await self._answer(self.endpoint.calls[messages.AUTHENTICATE](request, timeout=ATTEMPT_SECONDS))
         except grpc.aio.AioRpcError as error:
             raise StorageError(f"etcd at {self.endpoint.url}: {_in_words(error)}") from None
         self._token = response.token
@@ -349,11 +351,9 @@ class Connection:
             left = max(end - now(), RETRY_SECONDS)
             call = endpoint.calls[method](request, timeout=min(attempt, left), metadata=self.metadata)
             try:
-                return await call
+                return await self._answer(call)
             except grpc.aio.AioRpcError as error:
                 failure = error
-            except asyncio.CancelledError:
-                failure = self._cut_off(call)
             failures += 1
             details = failure.details() or ""
             if any(part in details for part in _TOKEN_EXPIRED):
@@ -378,13 +378,19 @@ class Connection:
                     await asyncio.sleep(RETRY_SECONDS)
 
     @staticmethod
-    def _cut_off(call: Any) -> grpc.aio.AioRpcError:
-        """Return the failure of a call that ended because its channel was closed; let a cancellation of the task pass."""
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            call.cancel()
-            raise asyncio.CancelledError
-        return grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), _LEFT)
+    async def _answer(call: Any) -> Any:
+        """Return the answer. Raises grpc.aio.AioRpcError, also for a call that ended because its channel was closed.
+
+        gRPC ends such a call as if its task were cancelled, which nobody would catch.
+        """
+        try:
+            return await call
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                call.cancel()
+                raise
+        raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), _LEFT)
 
     def _unreachable(self, endpoint: Endpoint, failure: grpc.aio.AioRpcError) -> StorageError:
         if "no leader" in (failure.details() or ""):

@@ -239,6 +239,8 @@ class WatchStream:
         except grpc.aio.AioRpcError:
             self._connection.leave(endpoint)
             raise StorageError(f"etcd at {endpoint.url} does not answer") from None
+        if endpoint is not self._connection.endpoint:  # a channel that was closed begins no call
+            raise StorageError(f"etcd at {endpoint.url} was left")
         self._endpoint = endpoint
         self._call = endpoint.watch(metadata=self._connection.metadata)
         self._asked = None
