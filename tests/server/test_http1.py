@@ -436,6 +436,17 @@ async def test_junk_in_the_middle_of_a_reply_ends_the_connection_and_adds_nothin
             id="too much that arrives at once",
         ),
         pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\nHost: x\r\n", b"400 Bad Request", id="two hosts"),
+        pytest.param(
+            b"POST / HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n",
+            b"400 Bad Request",
+            id="a transfer coding of HTTP/1.1 before it",
+        ),
+        pytest.param(b"GET https://X:1/a HTTP/1.1\r\nHost: x:1\r\n", b"200 OK", id="a URL of its host"),
+        pytest.param(b"GET https://x?a HTTP/1.1\r\nHost: x\r\n", b"400 Bad Request", id="a URL without a path"),
+        pytest.param(b"GET https://y/ HTTP/1.1\r\nHost: x\r\n", b"400 Bad Request", id="a URL of another host"),
+        pytest.param(b"GET https://x:2/ HTTP/1.1\r\nHost: x\r\n", b"400 Bad Request", id="a URL of another port"),
+        pytest.param(b"GET https://x@y/ HTTP/1.1\r\nHost: x\r\n", b"400 Bad Request", id="a URL with a user"),
+        pytest.param(b"GET /a#b HTTP/1.1\r\nHost: x\r\n", b"400 Bad Request", id="a fragment"),
         pytest.param(b"GET / HTTP/1.0\r\n", b"200 OK", id="no host before there were any"),
         pytest.param(b"GET / HTTP/1.0\r\nhost: x\r\nHOST: y\r\n", b"400 Bad Request", id="two even then"),
         pytest.param(

@@ -245,6 +245,21 @@ def test_a_client_that_resets_its_request_ends_the_wait_for_its_body(client: Pee
     assert client.get().status == 200
 
 
+@pytest.mark.parametrize("data", [None, b"", b"body"], ids=["no data", "empty data", "less data"])
+def test_a_body_that_ends_with_trailers_has_its_length(client: Peer, data: bytes | None) -> None:
+    """RFC 9113 8.1.1. Otherwise half of a body could be taken for the whole."""
+    stream = client.h2.get_next_available_stream_id()
+    head = [(":method", "POST"), (":scheme", "https"), (":authority", "l"), (":path", "/tell"), ("content-length", "5")]
+    client.replies[stream] = Reply()
+    client.h2.send_headers(stream, head)
+    if data is not None:
+        client.h2.send_data(stream, data)
+    client.h2.send_headers(stream, [("x-trailer", "1")], end_stream=True)
+    client.flush()
+    assert client.reply(stream).reset == ErrorCodes.PROTOCOL_ERROR
+    assert client.get().status == 200
+
+
 def test_trailers_are_forgotten(client: Peer) -> None:
     stream = client.h2.get_next_available_stream_id()
     client.h2.send_headers(stream, [(":method", "POST"), (":scheme", "https"), (":authority", "l"), (":path", "/tell")])
@@ -261,10 +276,19 @@ def test_trailers_are_forgotten(client: Peer) -> None:
     [
         ("tell", "GET", 0, 400),
         ("/\xe9", "GET", 0, 400),
+        ("https://l/tell", "GET", 0, 400),
+        ("/tell#a", "GET", 0, 400),
         ("/", "BREW", 0, 400),
         ("/", "GET", 1001, 431),
     ],
-    ids=["a path that is none", "a path that is not ASCII", "a method that nobody knows", "too many headers"],
+    ids=[
+        "a path that is none",
+        "a path that is not ASCII",
+        "a URL",
+        "a fragment",
+        "a method that nobody knows",
+        "too many headers",
+    ],
 )
 def test_what_http_1_1_refuses_is_refused(client: Peer, path: str, method: str, headers: int, status: int) -> None:
     assert client.get(path, method, [("x", "y")] * headers).status == status

@@ -282,10 +282,20 @@ Target = tuple[str, bytes]
 """Percent-decoded path, and raw query."""
 
 
-def read_target(target: bytes) -> Target | None:
-    """Parse the target of a request line or `:path`. Return None when it is not a path."""
+def read_target(target: bytes, host: bytes = b"") -> Target | None:
+    """Parse the target of a request line or `:path`. Return None when it is not a path.
+
+    A whole URL is one only with the authority of `host`, the Host header (RFC 9112 3.2.2): a proxy could go by either of two. A
+    fragment is no part of a target, and programs differ in where the path of such a one ends.
+    """
     try:
+        if b"#" in target:
+            return None
         url = parse_url(target)
+        if url.schema and target.partition(b"://")[2][: len(host) + 1].lower() not in (
+            host.lower() + end for end in (b"/", b"?")
+        ):
+            return None
         path = url.path.decode("ascii")
     except (HttpParserInvalidURLError, UnicodeDecodeError, AttributeError):  # `url.path` is None without a path
         return None

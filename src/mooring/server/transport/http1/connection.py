@@ -152,9 +152,13 @@ class Http1Connection(ApplicationProtocol):
             self._refuse_in_turn(b"505 HTTP Version Not Supported")
         elif not is_known_encoding(headers):
             self._refuse_in_turn(b"501 Not Implemented")
-        elif not _names_one_host(headers, version) or (parser.should_upgrade() and _has_body(headers)):
+        elif (
+            not _names_one_host(headers, version)
+            or (parser.should_upgrade() and _has_body(headers))
+            or (version == "1.0" and any(name == b"transfer-encoding" for name, _ in headers))  # RFC 9112 6.1
+        ):
             self._refuse_in_turn(b"400 Bad Request")
-        target = read_target(self._target)
+        target = read_target(self._target, next((value for name, value in headers if name == b"host"), b""))
         if target is None:
             self._refuse_in_turn(b"400 Bad Request")
         if target is None or self._refusal or self.transport.is_closing():

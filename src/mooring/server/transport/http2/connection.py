@@ -217,7 +217,11 @@ class Http2Connection(ApplicationProtocol):
                 case DataReceived():
                     self._data_received(event, now)
                 case StreamEnded():
-                    if (stream := self._streams.get(event.stream_id)) is not None:
+                    if (stream := self._streams.get(event.stream_id)) is None:
+                        pass
+                    elif stream.missing > 0:  # it ended with trailers: h2 compares the length at the last DATA frame
+                        self.cut(stream, ErrorCodes.PROTOCOL_ERROR)
+                    else:
                         stream.ended()
                 case StreamReset():
                     if (stream := self._streams.get(event.stream_id)) is not None:
@@ -245,6 +249,8 @@ class Http2Connection(ApplicationProtocol):
         stream = self._streams[number] = Stream(self, number)
         is_empty = event.stream_ended is not None
         request, refusal = request_of(event.headers, self.transport.connection, stream, is_empty=is_empty)
+        if not is_empty:
+            stream.missing = int(request.header(b"content-length") or 0)  # h2 has checked that it is a number
         task = self._loop.create_task(self._serve(stream, request, refusal))
         tasks = self._shared.application.tasks
         tasks.add(task)
@@ -255,6 +261,8 @@ class Http2Connection(ApplicationProtocol):
         assert event.data is not None
         size = event.flow_controlled_length or 0
         stream = self._streams.get(event.stream_id)
+        if stream is not None:
+            stream.missing -= len(event.data)
         if stream is not None and event.data and not stream.is_over:
             self.transport.hold(size)
             stream.arrived(event.data, size)

@@ -161,6 +161,7 @@ class Stream:
         "held",
         "is_mute",
         "is_served",
+        "missing",
         "number",
         "progress",
         "taken",
@@ -172,6 +173,8 @@ class Stream:
         self.carrier = carrier
         self.number = number
         self.writer: ResponseWriter | None = None
+        self.missing = 0
+        """Bytes of the content-length that have not arrived. Below 0 without one."""
         self.waiting = 0
         """Bytes of the reply that are not sent yet."""
         self.is_mute = False
