@@ -6,6 +6,7 @@ import asyncio
 from datetime import timedelta
 from ipaddress import ip_network
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import yaml
@@ -13,13 +14,16 @@ import yaml
 from mooring.authz.rbac.bootstrappolicy.k3s import k3s_policy
 from mooring.authz.rbac.bootstrappolicy.kubeadm import kubeadm_policy
 from mooring.authz.rbac.bootstrappolicy.policy import default_policy
+from mooring.errors import StorageError
 from mooring.pki.rootca import RootCa
 from mooring.plane.configuration import server_config
-from mooring.plane.firstboot import FirstBoot
+from mooring.plane.firstboot import SYSTEM_NAMESPACES, FirstBoot
+from mooring.storage.contract import Entry
 from mooring.trust import kubeadmconfig
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord
 from mooring.trust.discovery import clusterinfo, jws
+from tests.support.manualclock import settle
 from tests.support.registryroom import Room, open_room
 from tests.support.testca import ThrowawayCA
 
@@ -129,6 +133,28 @@ async def test_the_default_policy_is_completed_and_additions_stay(room: Room) ->
     rules = (await room.get("clusterroles", "system:basic-user")).obj["rules"]
     assert own in rules
     assert any("selfsubjectreviews" in rule["resources"] for rule in rules)
+
+
+@in_empty_room
+async def test_a_store_that_fails_while_the_rest_is_created_is_tried_again(room: Room) -> None:
+    boot = first_boot(room)
+    refused: list[str] = []
+
+    async def failing(key: str, value: bytes, *, ttl: int = 0) -> Entry:
+        refused.append(key)
+        raise StorageError("the disk is full")
+
+    completing = asyncio.ensure_future(boot.complete())
+    with patch.object(room.storage, "create", failing):
+        while len(refused) < 2 * len(SYSTEM_NAMESPACES):
+            await room.clock.advance(1)
+            await settle()
+            assert not completing.done()
+    async with asyncio.timeout(30):
+        while not completing.done():
+            await room.clock.advance(1)
+            await settle()
+    assert room.registry.views["namespaces"].get("kube-system") is not None
 
 
 @in_empty_room

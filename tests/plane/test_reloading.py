@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.plane.reloading import Reloading
+from mooring.plane.reloading import RETRY_LOOKS, Reloading
 from tests.support.manualclock import ManualClock
 
 
@@ -95,6 +95,35 @@ def test_the_last_good_content_stays_in_force_and_the_log_says_so_once(
     asyncio.run(files.look())
     asyncio.run(files.look())
     assert holder.applied == [b"good", b"mended"]
+
+
+def test_a_changed_file_whose_read_failed_is_read_again_without_another_change(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, holder, files = tmp_path / "file", Holder(), Reloading()
+    path.write_bytes(b"good")
+    needed: list[Path] = [tmp_path / "other"]
+
+    def use(data: bytes) -> None:
+        if not needed[0].exists():
+            raise ConfigError("the other file cannot be read: Too many open files")
+        holder(data)
+
+    holder(files.follow(str(path), use))
+    path.write_bytes(b"changed")
+    with caplog.at_level(logging.INFO):
+        for _ in range(3 * RETRY_LOOKS):
+            asyncio.run(files.look())
+        assert holder.applied == [b"good"]
+        assert len(caplog.records) == 1
+        needed[0].touch()
+        for _ in range(RETRY_LOOKS):
+            asyncio.run(files.look())
+    assert holder.applied == [b"good", b"changed"]
+    assert len(caplog.records) == 2
+    for _ in range(2 * RETRY_LOOKS):
+        asyncio.run(files.look())
+    assert holder.applied == [b"good", b"changed"]
 
 
 def test_what_is_wrong_at_the_start_stops_the_start(tmp_path: Path) -> None:

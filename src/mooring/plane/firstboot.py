@@ -62,7 +62,8 @@ class FirstBoot:
         self._is_complete = False
 
     async def complete(self) -> None:
-        """Run again once everything can be read, unless nothing was left out. A failure is logged, and tried again."""
+        """Run again once everything can be read, unless nothing was left out. A failure is logged once, and tried again."""
+        problem = ""
         while not self._is_complete:
             await self._clock.sleep(RETRY_SECONDS)
             if self._registry.cache.unreadable:
@@ -70,8 +71,9 @@ class FirstBoot:
             try:
                 await self.run()
             except MooringError as error:
-                log.error("the objects of the cluster could not be brought up to date: %s", error)
-                return
+                if str(error) != problem:
+                    log.error("the objects of the cluster could not be brought up to date: %s", error)
+                problem = str(error)
 
     async def run(self) -> None:
         """Create or update every object; idempotent. Raises ApiError or StorageError, unless objects cannot be read."""

@@ -5,7 +5,8 @@ Rules kept here:
   changed file is read one look later, if it has not changed again, so that a file which is written in place is not read
   half-written.
 * New content is used whole or not at all. When the file cannot be read or its content is wrong, the last good content stays in
-  force, and the log says so once for each change.
+  force, and the log says so once for each change. Such a file is read again every ten looks without a change of it: the read may
+  have failed for want of a descriptor, or the content for another file.
 * A changed file is read in a thread, and prepared there where that takes long, so that no request waits. It comes into force on the
   event loop, between two requests.
 * At start there is no last good content: a file that cannot be used stops the start.
@@ -32,6 +33,9 @@ log = logging.getLogger("mooring.reload")
 LOOK_SECONDS = 1.0
 """Between two looks, which cost one stat of each file. kube-apiserver uses inotify, and looks every minute beside that."""
 
+RETRY_LOOKS = 10
+"""Looks until a file is read again that could not be used."""
+
 Use = Callable[[bytes], None]
 Prepare = Callable[[bytes], Callable[[], None]]
 _State = tuple[int, int, int, int] | None
@@ -45,6 +49,10 @@ class _Followed:
     prepare: Callable[[], Callable[[], None]]
     read_at: tuple[_State, ...]
     seen: tuple[_State, ...]
+    problem: str = ""
+    """Why the content that was read last is not used."""
+    looks: int = 0
+    """Looks until it is read again in spite of that."""
 
 
 class Reloading:
@@ -102,7 +110,7 @@ class Reloading:
     async def look(self) -> None:
         """Use the content of each file that changed and has not changed since the last look."""
         for file in self._changed():
-            with _logged(file.paths[0]):
+            with _logged(file):
                 (await asyncio.to_thread(file.prepare))()
                 for use in self._subscribers:
                     use()
@@ -110,19 +118,28 @@ class Reloading:
     def _changed(self) -> Iterator[_Followed]:
         for file in tuple(self._files):
             before, file.seen = file.seen, _states(file.paths)
-            if file.seen != file.read_at and file.seen == before:
-                file.read_at = file.seen
+            if file.seen != before:
+                continue
+            if file.seen != file.read_at:
+                file.read_at, file.problem = file.seen, ""
                 yield file
+            elif file.problem:
+                file.looks -= 1
+                if not file.looks:
+                    yield file
 
 
 @contextmanager
-def _logged(path: Path) -> Iterator[None]:
+def _logged(file: _Followed) -> Iterator[None]:
     try:
         yield
     except MooringError as error:
-        log.error("%s was changed and is not used, the last good content stays in force: %s", path, error)
+        if str(error) != file.problem:
+            log.error("%s was changed and is not used, the last good content stays in force: %s", file.paths[0], error)
+        file.problem, file.looks = str(error), RETRY_LOOKS
     else:
-        log.info("%s was changed and has been read", path)
+        file.problem = ""
+        log.info("%s was changed and has been read", file.paths[0])
 
 
 def _states(files: Sequence[Path]) -> tuple[_State, ...]:
