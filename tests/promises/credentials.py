@@ -11,6 +11,7 @@ _RETIRED_ON_PATH = "tests/pki/test_verify.py::test_a_retired_key_stands_on_no_pa
 _EVERY_ENCODING = "tests/pki/test_verify.py::test_a_key_is_named_by_its_bytes_and_by_its_normal_form"
 
 _STANDING = "tests/server/test_standing.py::"
+_AGE = "tests/server/test_viewage.py::"
 _CRLS = "tests/server/test_clientcrls.py::"
 _BODY = Proof(_STANDING + "test_a_credential_that_ends_while_the_body_is_awaited_grants_nothing")
 _QUEUE = Proof(_STANDING + "test_a_credential_that_ends_while_the_request_is_queued_grants_nothing")
@@ -31,6 +32,35 @@ _RESTORED = Documented(
 )
 
 ROWS: tuple[Promise, ...] = (
+    Promise(
+        key="views-that-judge-are-young",
+        sentence="No credential counts by views that were confirmed more than a second before: the store is asked first, or the "
+        "answer is 503.",
+        doors=doors(
+            Never("Every way in over HTTP passes the same check before its verdict counts."),
+            {
+                Door.ADMINISTRATOR: Proof(_AGE + "test_views_that_lag_behind_the_store_let_nobody_in"),
+                Door.SIGNER: _PUBLICATION,
+                Door.OTHER_SERVER: Proof(_AGE + "test_views_that_lag_behind_the_store_let_nobody_in"),
+                Door.OTHER_WORKER: Proof(_AGE + "test_views_that_lag_behind_the_store_let_nobody_in"),
+            },
+        ),
+        moments=moments(
+            Never("The check compares the age of the views whenever a verdict is made."),
+            {
+                Moment.AT_REST: Proof(_AGE + "test_a_store_that_does_not_answer_lets_nobody_in_by_old_views"),
+                Moment.BODY: Proof(_AGE + "test_a_write_whose_body_was_awaited_is_judged_by_young_views"),
+                Moment.WATCH: Documented(
+                    "An open watch goes on while views lag, and delivers nothing newer than they have.",
+                    "docs/access.md",
+                ),
+                Moment.UNREADABLE: Never(
+                    "Views that have reached a revision know which of its objects they cannot read."
+                ),
+                Moment.CLOCK: Never("Ages are counted on the monotonic clock."),
+            },
+        ),
+    ),
     Promise(
         key="credential-counts-at-the-effect",
         sentence="A request whose credential ends before it takes effect writes nothing, and gets no certificate, token or key.",

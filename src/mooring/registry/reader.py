@@ -80,8 +80,13 @@ class Reader:
 
     async def fresh(self) -> bool:
         """Wait until the cache has every write acknowledged before this call. Return False when that takes too long."""
+        age = self._cache.age
+        asked = age.now()
         revision = await self._storage.revision()
-        return revision <= self._cache.revision or await self._cache.reach_within(revision, FRESH_WITHIN)
+        if revision > self._cache.revision and not await self._cache.reach_within(revision, FRESH_WITHIN):
+            return False
+        age.confirm(asked)
+        return True
 
     async def current(self, kind: Kind, namespace: str, name: str) -> Stored | None:
         """Return the newest state of one object, or None."""

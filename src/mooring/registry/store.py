@@ -105,6 +105,11 @@ class Registry:
         """Open watches by plural, for metrics."""
         return {plural: cache.watches for plural, cache in self.cache.kinds.items()}
 
+    @property
+    def is_late(self) -> bool:
+        """True when the views are too old to judge by: `fresh` makes them younger."""
+        return self.cache.age.is_over
+
     async def fresh(self) -> bool:
         """Wait until views have every write acknowledged before this call. Return False when that takes too long."""
         return await self._reader.fresh()

@@ -10,9 +10,10 @@ A request to the supervisor API of k3s leaves after step 2: own authenticators, 
 Rules kept here:
 * Before authentication only the input of authentication is parsed, and of the query only a short one.
 * Between reading the credentials and the decision of the authorizers there is no `await` (law 2), unless a verdict is deferred;
-  the authorizers then decide on the views after it. A body is received only from a client that may send it, and before a seat is
-  taken, so that slow senders delay no other client. A request that waited, for its record, its body or a seat, goes through steps
-  3 to 5 again on the newest views (`mooring.server.authentication.standing`), and its credential once more when it writes.
+  the authorizers then decide on the views after it. Views that are too old are renewed first, or the answer is 503.
+* A body is received only from a client that may send it, and before a seat is taken, so that slow senders delay no other client.
+  A request that waited, for its record, its body or a seat, goes through steps 3 to 5 again on the newest views
+  (`mooring.server.authentication.standing`), and its credential once more when it writes.
 * The client learns no more than it may: 401 says `Unauthorized` and nothing else; a bug of the server says `InternalError` and the
   Audit-Id, under which the operator finds the rest (law 11).
 * Handlers know which user sent a request, and not by which credential (`mooring.authn.stripping`).
@@ -214,6 +215,8 @@ class Pipeline:
             raise await self._refuse(context, outcome, UnauthorizedError())
         context.user = outcome.user
         context.standing = standing = self._standing(context, credentials, self._authenticators, revision)
+        if self._registry.is_late and not request.path.startswith(HEALTH_PATHS):
+            await standing.judge_again()
         info = context.info = parse_request(request.method, request.path, request.query)
         kept = self._stripping.left(request.headers)
         if len(kept) < len(request.headers):
@@ -353,6 +356,8 @@ class Pipeline:
         context.standing = standing = self._standing(
             context, credentials, authenticators, revision, SUPERVISOR_UNAUTHORIZED
         )
+        if self._registry.is_late:
+            await standing.judge_again()
         return standing
 
     def _standing(
@@ -400,10 +405,16 @@ class Pipeline:
         )
 
     async def _run(self, context: Context, standing: Standing, attributes: Attributes) -> Response:
-        """Dispatch the request. A read that waited for newer views counts by them: they may say that the credential has ended."""
-        revision = self._registry.revision
+        """Dispatch the request. A read that waited for newer views counts by them: they may say that the credential has ended.
+
+        So does one that waited in vain.
+        """
+        registry = self._registry
+        revision = registry.revision
         response = await self._run_in_time(context)
-        if context.info.verb in _READS and response.stream is None and self._registry.revision != revision:
+        if response.stream is not None or context.info.verb not in _READS or context.info.path.startswith(HEALTH_PATHS):
+            return response
+        if registry.revision != revision or registry.is_late:
             await self._judge_again(context, standing, attributes)
         return response
 

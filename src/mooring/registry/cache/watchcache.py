@@ -24,6 +24,7 @@ from typing import Any
 from mooring.api.kind import Kind
 from mooring.clock import Clock
 from mooring.errors import StorageError, UnreadableObjectError
+from mooring.registry.cache.age import ViewAge
 from mooring.registry.cache.events import Transition
 from mooring.registry.cache.foreignkeys import ForeignKeys
 from mooring.registry.cache.keys import Keys
@@ -62,6 +63,7 @@ class WatchCache:
         self.foreign = ForeignKeys()
         self.kinds = {kind.resource.plural: KindCache(kind) for kind in kinds if kind.stored}
         self.revision = 0
+        self.age = ViewAge(clock)
         self.ready = False
         self._is_relist_due = False
         self._expected: dict[str, bytes] = {}

@@ -13,6 +13,8 @@ Rules kept here (docs/adr/0058-credentials-are-judged-at-the-commit.md):
 * The verdict of a service outside counts for as long as its authenticator remembers it, and at least for SETTLED_FOR, so that no
   service is asked twice for a request that does not wait. After that the service is asked again. A credential that is good for
   one use, as those of Kerberos are, cannot be asked about again: its verdict counts for the request.
+* Views that judge have a maximum age (docs/adr/0079-a-view-that-judges-has-a-maximum-age.md). Beyond it the store is asked first.
+  While it does not answer, or the views do not catch up, the answer is 503. Anonymous requests are judged by views of any age.
 * The impersonator's credential is judged, whomever it acts for. A request that fails is answered 401, and the operator sees why.
 """
 
@@ -28,8 +30,8 @@ from mooring.authn.credentials import Credentials
 from mooring.authn.guesses import GuessLimiter
 from mooring.authn.reasons import UNDECIDED
 from mooring.clock import Clock
-from mooring.errors import Details, ServiceUnavailableError, UnauthorizedError
-from mooring.identity import UserInfo
+from mooring.errors import Details, ServiceUnavailableError, StorageError, UnauthorizedError
+from mooring.identity import ANONYMOUS, UserInfo
 from mooring.registry.store import Registry
 from mooring.registry.write.commit import BEHIND
 from mooring.server.authentication.secondstage import SecondStage
@@ -41,6 +43,7 @@ SETTLED_FOR = timedelta(seconds=10)
 RENEWED_AFTER = timedelta(seconds=5)
 """Age at which such a verdict is renewed before a commit, which is at most `mooring.registry.reader.FRESH_WITHIN` away."""
 _NOTHING = timedelta(0)
+SILENT = "the store does not answer, so this server cannot know whether the credential still counts; try again"
 OTHER_USER = "the credential is of another user now"
 
 
@@ -69,6 +72,20 @@ class CredentialGate:
         if credentials.basic is None:
             return await self._second_stage.run(chain)
         return await self._second_stage.run(chain, lambda: self._guesses.exhausted(source, self.clock.monotonic()))
+
+    async def renew_views(self) -> None:
+        """Return once the views are young enough to judge by.
+
+        Raises ServiceUnavailableError while they lag behind the store, and when it does not answer.
+        """
+        if not self.registry.is_late:
+            return
+        try:
+            has_caught_up = await self.registry.fresh()
+        except StorageError as error:
+            raise ServiceUnavailableError(SILENT, Details(retry_after=1)) from error
+        if not has_caught_up:
+            raise ServiceUnavailableError(BEHIND, Details(retry_after=1))
 
 
 class CredentialEndedError(UnauthorizedError):
@@ -119,7 +136,11 @@ class Standing:
         self._revision = revision
 
     async def judge_again(self) -> None:
-        """Return when the credential counts after a step of the pipeline. Raises CredentialEndedError."""
+        """Return when the credential counts after a step of the pipeline.
+
+        Raises CredentialEndedError and ServiceUnavailableError.
+        """
+        await self._renew_views()
         gate, now = self._gate, self._gate.clock.now()
         if self._revision != gate.registry.revision or not _NOTHING <= now - self._since < MOMENT:
             await self._renew(now)
@@ -144,7 +165,11 @@ class Standing:
             self._settle(found, now)
 
     async def prepare(self) -> None:
-        """Renew a verdict from outside that may be too old for `check`. Raises CredentialEndedError."""
+        """Renew views, and a verdict from outside, that may be too old for `check`.
+
+        Raises CredentialEndedError and ServiceUnavailableError.
+        """
+        await self._renew_views()
         now = self._gate.clock.now()
         if not _NOTHING <= now - self._since < RENEWED_AFTER:
             await self._renew(now)
@@ -158,6 +183,10 @@ class Standing:
         if not await self._gate.registry.fresh():
             raise ServiceUnavailableError(BEHIND, Details(retry_after=1))
         self.check()
+
+    async def _renew_views(self) -> None:
+        if self._user is None or self._user.username != ANONYMOUS:
+            await self._gate.renew_views()
 
     async def _renew(self, now: datetime) -> None:
         """Judge the credential. Waits for a service outside only when its verdict is neither remembered nor recent."""
