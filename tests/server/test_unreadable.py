@@ -286,6 +286,42 @@ async def test_machines_join_while_a_secret_cannot_be_read_when_the_leader_chang
             await asyncio.gather(task, return_exceptions=True)
 
 
+@pytest.mark.parametrize("kind", ["ClusterRole", "Node"])
+def test_an_object_of_another_kind_under_the_key_of_an_identity_makes_no_end_good_again(kind: str) -> None:
+    @in_server
+    async def test(server: Server) -> None:
+        (_, first), (_, second) = await member(server, "n1"), await member(server, "n2")
+        assert (await server.call("DELETE", "/api/v1/nodes/n1")).status == 200
+        await edit(server, IDENTITY, lambda obj: (obj.update(kind=kind, apiVersion="v1"), obj["spec"].clear()))
+        assert [(await server.get("/apis", via=via)).status for via in (first, second)] == [503, 200]
+
+    test()
+
+
+@in_server
+async def test_the_controllers_wait_for_a_lease_that_cannot_be_read_until_it_is_deleted(server: Server) -> None:
+    elector = server.plane.elector
+    task = asyncio.ensure_future(elector.run(server.plane.reconciler.run))
+    try:
+        await until(lambda: elector.leading)
+        lease = await server.storage.get("/registry/leases/kube-system/mooring-controllers")
+        assert lease is not None
+        await server.storage.update(lease.key, b"junk", expected=lease.revision)
+        await settle()
+        for _ in range(3):
+            await server.clock.advance(10.0)
+        assert not elector.leading
+        assert "cannot be read" in elector.failure
+        path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/mooring-controllers"
+        unsafe = f"{path}?ignoreStoreReadErrorWithClusterBreakingPotential=true"
+        assert (await server.call("DELETE", unsafe)).status == 200
+        await server.clock.advance(10.0)
+        await until(lambda: elector.leading)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 def test_a_server_starts_while_nothing_that_is_stored_can_be_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
