@@ -600,6 +600,16 @@ async def test_a_machine_that_a_person_approved_joins_and_keeps_its_password_aft
 
 
 @supervised(machine_inventory="required")
+async def test_an_approval_that_comes_late_is_fetched_by_the_machine_that_waits(server: Server) -> None:
+    assert (await post(server, CLIENT)).status == 503
+    await server.clock.advance(REPEATED_FOR.total_seconds() * 60)
+    (csr,) = requests(server)
+    await approve(server, csr)
+    await until(lambda: bool(requests(server)[0]["status"].get("certificate")))
+    assert (await post(server, CLIENT)).status == 200
+
+
+@supervised(machine_inventory="required")
 async def test_a_machine_that_waits_joins_once_it_is_listed(server: Server) -> None:
     assert (await post(server, SERVING)).status == 503
     await server.create("authorizedmachines", listed())

@@ -12,7 +12,7 @@ Rules kept here (docs/protocol/k3s.md#certificates, docs/adr/0052-certificates-o
 * The handler writes a CertificateSigningRequest as the user, with what the server states about it, and waits until the controllers
   of this or of another server have decided. The object stays.
 * The name of the object follows from key, name, addresses, password and user. A client that asks again meets its request, and not
-  another one. A decision is repeated for REPEATED_FOR; then the request is made anew in the place of the old one.
+  another one. A decision is repeated for REPEATED_FOR from its own time; then the request is made anew in the place of the old one.
 * A client of k3s waits ten seconds. It is answered before: 503 says under which name the request waits.
 """
 
@@ -107,6 +107,7 @@ SIGNERS: Mapping[str, str] = MappingProxyType(
 """Signer of each path."""
 
 _CSRS = BY_PLURAL["certificatesigningrequests"]
+_DECISIONS = (APPROVED, DENIED, FAILED)
 _FINAL_REFUSALS = (NAME_TAKEN, MEMBERSHIP_ENDED)
 """Reasons for which a request is held and an agent is told that it is refused: it then names the host name and the password."""
 _PEM = content_type("text/plain")
@@ -428,10 +429,20 @@ def may_be_repeated(csr: Obj, views: Views, now: datetime) -> bool:
     if not final:
         return True
     try:
-        created = parse_rfc3339(csr["metadata"].get("creationTimestamp") or "")
+        decided = _decided_at(csr, now)
     except ValueError:
         return False
     node = next(iter(((csr.get("spec") or {}).get("extra") or {}).get(NODE_NAME) or ()), "")
     if node and has_ended(views[IDENTITIES].get(node), views["nodes"].get(node)):
         return False
-    return now - created < REPEATED_FOR
+    return now - decided < REPEATED_FOR
+
+
+def _decided_at(csr: Obj, now: datetime) -> datetime:
+    """Return the time of the decision: a person may decide long after the request was made. Raises ValueError.
+
+    An approver writes the time of its decision itself: one that is still to come does not count.
+    """
+    decisions = [one.get("lastUpdateTime") or "" for one in conditions_of(csr) if one.get("type") in _DECISIONS]
+    times = [parse_rfc3339(text) for text in (csr["metadata"].get("creationTimestamp") or "", *filter(None, decisions))]
+    return max((time for time in times[1:] if time <= now), default=times[0])
