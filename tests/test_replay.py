@@ -83,7 +83,7 @@ def test_a_worker_that_crashed_says_what_it_ran(tmp_path: Path) -> None:
     names = ("a", "b", "c", "d")
     tests = "".join(f"def test_{name}():\n    pass\n" for name in names)
     crashes = "import os\n" + tests.replace("b():\n    pass", "b():\n    os._exit(3)")
-    done = session(tmp_path, "-n", "2", "-p", "no:randomly", tests=crashes)
+    done = session(tmp_path, "-n", "1", "-p", "no:randomly", tests=crashes)
     assert "crashed while running" in done.stdout
     document = json.loads((tmp_path / ".replay/gw0.json").read_text())
     assert document["ran"] == "0-1"
