@@ -54,8 +54,9 @@ ROWS: tuple[Promise, ...] = (
                     "An open watch goes on while views lag, and delivers nothing newer than they have.",
                     "docs/access.md",
                 ),
-                Moment.UNREADABLE: Never(
-                    "Views that have reached a revision know which of its objects they cannot read."
+                Moment.UNREADABLE: Proof(
+                    "tests/registry/test_hangingplugin.py::"
+                    "test_a_revocation_passes_a_value_that_the_plugin_does_not_decrypt"
                 ),
                 Moment.CLOCK: Never("Ages are counted on the monotonic clock."),
             },

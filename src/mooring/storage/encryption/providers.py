@@ -110,7 +110,7 @@ class Providers:
         entropy: Entropy,
         connect: Connect = KmsPluginClient,
     ) -> None:
-        self._clock = clock
+        self.clock = clock
         self._entropy = entropy
         self._connect = connect
         self._subscribers: list[Callable[[], None]] = []
@@ -126,7 +126,8 @@ class Providers:
         """Call `readable_again` when values may have become readable."""
         self._subscribers.append(readable_again)
 
-    def _readable_again(self) -> None:
+    def readable_again(self) -> None:
+        """Tell subscribers that values may have become readable."""
         for call in self._subscribers:
             call()
 
@@ -171,7 +172,7 @@ class Providers:
             task = asyncio.create_task(self._close_later(one))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
-        self._readable_again()
+        self.readable_again()
 
     def _connected(self, transformers: Transformers, present: Mapping[str, Plugin]) -> dict[str, Plugin]:
         """Return the plugins of a configuration; those that stay the same keep their connection."""
@@ -191,7 +192,7 @@ class Providers:
         for task in (plugin.polling, plugin.retrying):
             if task is not None:
                 task.cancel()
-        await self._clock.sleep(CLOSE_FACTOR * plugin.plugin.timeout.total_seconds())
+        await self.clock.sleep(CLOSE_FACTOR * plugin.plugin.timeout.total_seconds())
         await _close(plugin)
 
     # -- health --------------------------------------------------------------------------------------------------------
@@ -203,7 +204,7 @@ class Providers:
 
     async def _poll_forever(self, plugin: Plugin) -> None:
         while True:
-            await self._clock.sleep(UNHEALTHY_SECONDS if plugin.problem else HEALTHY_SECONDS)
+            await self.clock.sleep(UNHEALTHY_SECONDS if plugin.problem else HEALTHY_SECONDS)
             await self._probe(plugin)
 
     async def _probe(self, plugin: Plugin) -> None:
@@ -224,7 +225,7 @@ class Providers:
             self._ask_again(plugin)
 
     async def _ask(self, plugin: Plugin) -> None:
-        now, envelope = self._clock.monotonic(), plugin.envelope
+        now, envelope = self.clock.monotonic(), plugin.envelope
         status = await plugin.client.status()
         envelope.check_status(status)
         if envelope.is_current(status.key_id):
@@ -257,7 +258,7 @@ class Providers:
         """
         transformer = self.transformers.of(resource)
         try:
-            found = transformer.open(value, context, self._clock.monotonic())
+            found = transformer.open(value, context, self.clock.monotonic())
         except DataKeyNeededError:
             return None
         except UnreadableError:
@@ -274,7 +275,7 @@ class Providers:
         while found is None:
             transformer = self.transformers.of(resource)
             try:
-                found = transformer.open(value, context, self._clock.monotonic(), refused)
+                found = transformer.open(value, context, self.clock.monotonic(), refused)
             except DataKeyNeededError as needed:
                 try:
                     await self._learn(needed)
@@ -291,7 +292,7 @@ class Providers:
             return value
         prefix = transformer.prefix.decode(errors="replace")
         try:
-            sealed = transformer.seal(value, context, self._entropy, self._clock.monotonic())
+            sealed = transformer.seal(value, context, self._entropy, self.clock.monotonic())
         except CipherError as error:
             self.operations[str(resource), TO_STORAGE, prefix, "unknown-non-grpc"] += 1
             raise StorageError(f"{resource} cannot be encrypted: {transformer.label}: {error}") from None
@@ -306,7 +307,7 @@ class Providers:
         if plugin is None:
             raise PluginError("the plugin was removed from the configuration meanwhile")
         plain = await self._decrypted(plugin, needed)
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         try:
             plugin.envelope.learn(needed, plain, now)
         except CipherError as error:
@@ -323,7 +324,7 @@ class Providers:
         """Return the answer of the plugin, a recent one where the key waits. Raises PluginError."""
         task = plugin.decrypting.get(needed.data_key)
         if task is None:
-            now = self._clock.monotonic()
+            now = self.clock.monotonic()
             waiting = plugin.waiting.get(needed.data_key)
             if waiting is not None and now < waiting.until:
                 if waiting.answer is None:
@@ -344,7 +345,7 @@ class Providers:
         try:
             plain = await plugin.client.decrypt(needed.data_key, uuid4(self._entropy))
         except MooringError as error:
-            now = self._clock.monotonic()
+            now = self.clock.monotonic()
             log.warning("a data key could not be decrypted: %s", error)
             plugin.unanswered = plugin.unanswered + 1 if isinstance(error, UnansweredError) else 0
             if plugin.unanswered >= (1 if plugin.problem else UNANSWERED_CALLS):
@@ -375,9 +376,9 @@ class Providers:
     async def _retry(self, plugin: Plugin) -> None:
         """Ask for data keys when their wait is over, until none waits."""
         while plugin.waiting:
-            now = self._clock.monotonic()
-            await self._clock.sleep(max(min(one.until for one in plugin.waiting.values()) - now, RETRY_PAUSE))
-            now = self._clock.monotonic()
+            now = self.clock.monotonic()
+            await self.clock.sleep(max(min(one.until for one in plugin.waiting.values()) - now, RETRY_PAUSE))
+            now = self.clock.monotonic()
             is_readable = False
             for key, waiting in tuple(plugin.waiting.items()):
                 if waiting.until > now or plugin.waiting.get(key) is not waiting:
@@ -390,7 +391,7 @@ class Providers:
                     # another answer may open other values than the one that waits here
                     is_readable = is_readable or (waiting.answer is not None and waiting.answer != before)
             if is_readable:
-                self._readable_again()
+                self.readable_again()
 
 
 def _prefix(value: bytes, transformer: Transformer) -> str:

@@ -8,6 +8,9 @@ Rules kept here:
 * A value that no key decrypts is an `UnreadableEntry`: its neighbours, the list and the watch go on.
 * Long lists are decrypted in slices, with other work in between.
 * A value that this process wrote is not decrypted when it comes back in a watch.
+* A watch waits for a KMS plugin at most PATIENCE_SECONDS, and not at all while a value is late: it feeds the views of every
+  kind. A value that is not decrypted by then is passed on as an `UnreadableEntry`. Once the plugin has decrypted it, the
+  subscribers of `Providers` are called, and read it again.
 """
 
 from __future__ import annotations
@@ -33,6 +36,9 @@ from mooring.trust.encryption.ciphers import ENCRYPTED
 from mooring.trust.encryption.configuration import GroupResource
 from mooring.trust.encryption.transformer import UnreadableError, written_by
 
+PATIENCE_SECONDS = 0.5
+"""Time for which a watch waits for a KMS plugin: longer than a healthy one takes, and shorter than the age that views may have."""
+LATE = "the KMS plugin has not decrypted the data key yet"
 SLICE_BYTES = 1 << 20
 SLICE_ENTRIES = 256
 """Bytes or entries that are decrypted before other work runs: about 5 ms."""
@@ -99,6 +105,9 @@ class EncryptedStorage:
         self._resources = resources
         self._context = context
         self._recent = _RecentWrites()
+        self._late: set[asyncio.Task[Entry]] = set()
+        """Values of changes that were passed on as unreadable, and that a plugin is decrypting."""
+        self._is_readable_again = False
         # called for every read: nothing to do here
         self.revision = inner.revision
         self.compacted = inner.compacted
@@ -139,6 +148,10 @@ class EncryptedStorage:
             raise
 
     async def close(self) -> None:
+        late = tuple(self._late)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
         await self.inner.close()
         await self.providers.stop()
 
@@ -164,6 +177,19 @@ class EncryptedStorage:
 
     async def _opened(self, entry: Entry) -> Entry:
         """Return the entry with its plain value, or an UnreadableEntry."""
+        opened = self._opened_now(entry)
+        if opened is not None:
+            return opened
+        resource = self.resource_of(entry.key)
+        assert resource is not None  # else there is nothing to decrypt
+        try:
+            plain, _ = await self._plain(resource, entry)
+        except UnreadableError as error:
+            return UnreadableEntry(entry.key, b"", entry.revision, entry.created, str(error))
+        return Entry(entry.key, plain, entry.revision, entry.created)
+
+    def _opened_now(self, entry: Entry) -> Entry | None:
+        """Return what `_opened` does; None when a plugin has to decrypt a data key first."""
         if isinstance(entry, UnreadableEntry):  # its bytes have changed in the store
             return entry
         if not self.providers.encrypts and not entry.value.startswith(ENCRYPTED):
@@ -172,10 +198,24 @@ class EncryptedStorage:
         if resource is None:
             return entry
         try:
-            plain, _ = await self._plain(resource, entry)
+            found = self._plain_now(resource, entry)
         except UnreadableError as error:
             return UnreadableEntry(entry.key, b"", entry.revision, entry.created, str(error))
+        if found is None:
+            return None
+        plain = found[0]
         return entry if plain is entry.value else Entry(entry.key, plain, entry.revision, entry.created)
+
+    def _plain_now(self, resource: GroupResource, entry: Entry) -> tuple[bytes, bool] | None:
+        """Return what `_plain` does; None when a plugin has to decrypt a data key first. Raises UnreadableError."""
+        context, moved_from = self._context(entry.key), entry.key.encode()
+        try:
+            return self.providers.open_now(resource, entry.value, context)
+        except UnreadableError:
+            if context == moved_from:
+                raise
+        found = self.providers.open_now(resource, entry.value, moved_from)
+        return (found[0], True) if found is not None else None
 
     async def _plain(self, resource: GroupResource, entry: Entry) -> tuple[bytes, bool]:
         """Return the plain value, and whether it is stale. Raises UnreadableError."""
@@ -203,16 +243,54 @@ class EncryptedStorage:
                 await batches.aclose()
 
     async def _opened_batch(self, batch: Sequence[Change]) -> tuple[Change, ...]:
-        changes: list[Change] = []
-        for change in batch:
+        changes = list(batch)
+        waiting: dict[int, asyncio.Task[Entry]] = {}
+        for place, change in enumerate(batch):
             entry = change.entry
             if entry is None:
-                changes.append(change)
                 continue
             plain = self._recent.take(change.key, entry.value)
-            opened = await self._opened(entry) if plain is None else replace(entry, value=plain)
-            changes.append(change if opened is entry else replace(change, entry=opened))
+            opened = self._opened_now(entry) if plain is None else replace(entry, value=plain)
+            if opened is None:
+                waiting[place] = asyncio.get_running_loop().create_task(self._opened(entry))
+            elif opened is not entry:
+                changes[place] = replace(change, entry=opened)
+        if waiting:
+            await self._wait_for_plugins(tuple(waiting.values()))
+            for place, task in waiting.items():
+                changes[place] = replace(batch[place], entry=self._result(batch[place], task))
         return tuple(changes)
+
+    async def _wait_for_plugins(self, tasks: Sequence[asyncio.Task[Entry]]) -> None:
+        """Return once all are done, or patience is at its end: at once while the plugins keep another value waiting."""
+        timer = asyncio.ensure_future(self.providers.clock.sleep(0 if self._late else PATIENCE_SECONDS))
+        every = asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            await asyncio.wait((every, timer), return_when=asyncio.FIRST_COMPLETED)
+        except BaseException:
+            every.cancel()
+            raise
+        finally:
+            timer.cancel()
+
+    def _result(self, change: Change, task: asyncio.Task[Entry]) -> Entry:
+        """Return the entry of a task that is done; else an UnreadableEntry, and the task goes on."""
+        if task.done():
+            return task.result()
+        entry = change.entry
+        assert entry is not None  # there is nothing to decrypt in a deletion
+        self._late.add(task)
+        task.add_done_callback(self._arrived)
+        return UnreadableEntry(entry.key, b"", entry.revision, entry.created, LATE)
+
+    def _arrived(self, task: asyncio.Task[Entry]) -> None:
+        """Have late values read again, once for all that arrive together. Those that failed are asked for by `Providers`."""
+        self._late.discard(task)
+        if not task.cancelled() and task.exception() is None and not isinstance(task.result(), UnreadableEntry):
+            self._is_readable_again = True
+        if self._is_readable_again and not self._late:
+            self._is_readable_again = False
+            self.providers.readable_again()
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
