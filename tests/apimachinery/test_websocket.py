@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.apimachinery.websocket import is_handshake, is_valid_origin, subprotocols
+from mooring.apimachinery.websocket import is_handshake, is_of_another_site, is_valid_origin, subprotocols
 
 
 @pytest.mark.parametrize(
@@ -86,3 +86,11 @@ def test_no_header_text_ever_fails(one: str, other: str) -> None:
     is_handshake(one, other)
     is_handshake("websocket", other)
     is_valid_origin(one)
+
+
+@pytest.mark.parametrize(
+    ("origins", "expected"),
+    [([], False), (["https://A:1"], False), (["http://a:1"], True), (["https://a"], True), (["https://a:1"] * 2, True)],
+)
+def test_a_page_of_another_site(origins: list[str], expected: bool) -> None:
+    assert is_of_another_site(origins, "a:1") is expected

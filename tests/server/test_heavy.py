@@ -16,6 +16,7 @@ from mooring.registry.longwork import LONG_BYTES
 from mooring.server.pipeline import MAX_JOIN_BODY
 from mooring.server.transport import http
 from tests.support.serverroom import Server, connection, in_server
+from tests.support.work import work
 
 LONG_QUERY = "fieldSelector=" + "a%3Db," * 5_000
 
@@ -149,6 +150,71 @@ async def test_others_are_answered_while_a_heavy_request_is_computed(
     reply = await heavy
     assert reply.status in (200, 201), reply.text[:500]
     assert answered_during, "it was computed on the loop"
+
+
+STEPS = 200_000
+"""Lines and calls of Python, some 50 ms."""
+ALIASED = (
+    "kind: Role\napiVersion: rbac.authorization.k8s.io/v1\nmetadata: {name: grown, namespace: default}\n"
+    "rules: [&a {apiGroups: [a, b, c], resources: [pods, nodes, secrets], verbs: [get]}" + ", *a" * 2000 + "]\n"
+).encode()
+ELEMENT = {"uid": "u", **{f"u{index}": 1 for index in range(600)}}
+GROWING: dict[str, tuple[int, Call]] = {
+    "aliases in an apply": (
+        201,
+        ("PATCH", f"{ROLES}/grown?fieldManager=me", {"body": ALIASED, "content_type": "application/apply-patch+yaml"}),
+    ),
+    "aliases in a create": (201, ("POST", ROLES, {"body": ALIASED, "content_type": "application/yaml"})),
+    "aliases in a review": (
+        201,
+        (
+            "POST",
+            "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+            {
+                "body": b"spec: {user: u, nonResourceAttributes: {path: /, verb: get}, extra: {a: &a [x"
+                + b",x" * 1000
+                + b"]"
+                + b"".join(b", a%d: *a" % index for index in range(50))
+                + b"}}",
+                "content_type": "application/yaml",
+            },
+        ),
+    ),
+    "copies": (
+        200,
+        patch(
+            "json-patch+json",
+            [{"op": "add", "path": "/x", "value": [[]] * 1_000}, *[{"op": "copy", "from": "/x", "path": "/x/-"}] * 6],
+        ),
+    ),
+    "repeated elements": (
+        422,
+        patch("strategic-merge-patch+json", {"metadata": {"ownerReferences": [ELEMENT, *[{"uid": "u"}] * 300]}}),
+    ),
+}
+
+
+@pytest.mark.parametrize(("status", "call"), [pytest.param(*case, id=name) for name, case in GROWING.items()])
+@in_server
+async def test_a_small_body_that_grows_is_computed_beside_the_loop(
+    server: Server, status: int, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await server.call("POST", ROLES, body=role(1))).status == 201
+    run = server.registry.long_work.run
+    on_loop: list[int] = []
+
+    async def counted(size: int, user: str, compute: Callable[[], Any]) -> Any:
+        if size > LONG_BYTES:
+            return await run(size, user, compute)
+        results: list[Any] = []
+        on_loop.append(work(lambda: results.append(compute())))
+        return results[0] if results else compute()
+
+    monkeypatch.setattr(server.registry.long_work, "run", counted)
+    method, target, how = call
+    assert len(how["body"]) < LONG_BYTES
+    reply = await server.call(method, target, **how)
+    assert (reply.status, sum(on_loop) < STEPS) == (status, True), (reply.text[:300], on_loop)
 
 
 @in_server

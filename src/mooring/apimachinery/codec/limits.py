@@ -19,6 +19,15 @@ MAX_VALUES = 100_000
 server some microseconds and 60 bytes of memory, and 3 MiB could hold a million of them."""
 
 
+def work_size(body: bytes, content_type: str) -> int:
+    """Return the bytes about which the work of a body may be: the most, where aliases of YAML may repeat its content.
+
+    A body of 14 kB has 90 000 values with them, some 0.2 s of work in all stages of a write.
+    """
+    is_yaml = "yaml" in content_type.lower()
+    return MAX_BODY if is_yaml and b"&" in body and b"*" in body else len(body)
+
+
 def body_too_large() -> RequestEntityTooLargeError:
     """Return the error for a body of more than `MAX_BODY` bytes, as kube-apiserver words it."""
     return RequestEntityTooLargeError(f"Request entity too large: limit is {MAX_BODY}")

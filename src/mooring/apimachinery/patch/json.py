@@ -33,6 +33,14 @@ MAX_MOVED = 32 * 1024 * 1024
 _ABSENT: Any = object()
 
 
+def work_size(operations: Any, size: int) -> int:
+    """Return the bytes about which the work of a patch of `size` bytes may be: `copy` makes a large object of a small one."""
+    copies = isinstance(operations, list) and any(
+        isinstance(one, dict) and one.get("op") == "copy" for one in operations
+    )
+    return size + MAX_COPIED if copies else size
+
+
 def json_patch(obj: Obj, operations: bytes | list[Any]) -> Obj:
     """Return `obj` after all `operations`. Raises BadRequestError, PatchRejectedError, RequestEntityTooLargeError."""
     patched: Obj = apply_operations(deep_copy(obj), read_patch(operations))

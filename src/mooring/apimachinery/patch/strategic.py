@@ -37,8 +37,9 @@ RETAIN_KEYS = "$retainKeys"
 DELETE_FROM = "$deleteFromPrimitiveList/"
 SET_ORDER = "$setElementOrder/"
 
-MAX_REPEATED = 1024 * 1024
-"""Bytes of elements that a patch may merge again, some 0.4 s of work. Clients send one element for each key."""
+MAX_REPEATED = 64 * 1024
+"""Bytes of elements that a patch may merge again, some 25 ms of work: a small patch does it on the event loop. Clients send one
+element for each key."""
 
 _MERGE, _REPLACE, _DELETE = "merge", "replace", "delete"
 

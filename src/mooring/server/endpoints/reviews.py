@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from mooring.api.kind import Change, Kind
+from mooring.apimachinery.codec.limits import work_size
 from mooring.apimachinery.codec.zerofields import complete
 from mooring.apimachinery.options import parse_write_options
 from mooring.apimachinery.schema import Obj
@@ -113,7 +114,7 @@ async def review(context: Context, reviewers: Reviewers, kind: Kind) -> Response
     obj = await read_object(
         context, reviewers.registry.long_work, resource.schema, resource.kind, resource.api_version, options
     )
-    size = len(await context.request.body())
+    size = work_size(await context.request.body(), context.request.header(b"content-type"))
     await reviewers.registry.long_work.run(size, context.user.username, lambda: _prepare(context, kind, obj))
     answer = await REVIEWS[resource.plural](context, reviewers, obj)
     complete(answer, resource.schema)

@@ -16,6 +16,7 @@ from mooring.apimachinery.apply.applyconfiguration import APPLY_PATCH, decode_ap
 from mooring.apimachinery.codec.fieldvalidation import duplicate_fields, unknown_fields, warn_or_refuse
 from mooring.apimachinery.codec.goerrors import go_value, unmarshal_error
 from mooring.apimachinery.codec.json import decode_json, duplicate_keys
+from mooring.apimachinery.codec.limits import work_size
 from mooring.apimachinery.codec.requestbody import cannot_be_handled, decode_body, decode_options
 from mooring.apimachinery.codec.unmarshal import unmarshal
 from mooring.apimachinery.metav1 import DELETE_OPTIONS, STATUS
@@ -33,6 +34,7 @@ from mooring.apimachinery.options import (
     parse_write_options,
 )
 from mooring.apimachinery.patch.json import json_patch
+from mooring.apimachinery.patch.json import work_size as patch_work_size
 from mooring.apimachinery.patch.merge import merge_patch
 from mooring.apimachinery.patch.strategic import strategic_merge_patch
 from mooring.apimachinery.schema import Message, Obj
@@ -228,8 +230,11 @@ class Resources:
                 )
             return new
 
+        size = (
+            patch_work_size(decoded[0], len(body)) if media == JSON_PATCH and isinstance(decoded, tuple) else len(body)
+        )
         stored = await self._registry.patch(
-            kind, info.namespace, info.name, apply, self._change(context), options, info.subresource, len(body)
+            kind, info.namespace, info.name, apply, self._change(context), options, info.subresource, size
         )
         return await self._response(context, stored)
 
@@ -237,8 +242,9 @@ class Resources:
         info, request = context.info, context.request
         options = parse_write_options(request.query, "PatchOptions", apply=True)
         body = await request.body()
+        size = work_size(body, APPLY_PATCH)
         decoded = await self._registry.long_work.run(
-            len(body), context.user.username, partial(decode_apply, body, kind.resource)
+            size, context.user.username, partial(decode_apply, body, kind.resource)
         )
         context.warnings += warn_or_refuse(options.field_validation, decoded.duplicates, _strict_decoding_error)
         stored, created = await self._registry.apply(
@@ -250,7 +256,7 @@ class Resources:
             options,
             info.subresource,
             self._may_create(context),
-            len(body),
+            size,
         )
         return await self._response(context, stored, 201 if created else 200)
 
@@ -326,7 +332,10 @@ class Resources:
             return parse_delete_options(request.query, None)
         read = partial(decode_options, body, request.header(b"content-type"), DELETE_OPTIONS)
         return parse_delete_options(
-            request.query, await self._registry.long_work.run(len(body), context.user.username, read)
+            request.query,
+            await self._registry.long_work.run(
+                work_size(body, request.header(b"content-type")), context.user.username, read
+            ),
         )
 
     async def _response(self, context: Context, stored: Stored, status: int = 200) -> Response:
@@ -383,7 +392,8 @@ async def read_object(
     request = context.request
     body = await request.body()
     decode = partial(decode_body, body, request.header(b"content-type"), schema, kind=kind, api_version=api_version)
-    decoded = await long_work.run(len(body), context.user.username, decode)
+    size = work_size(body, request.header(b"content-type"))
+    decoded = await long_work.run(size, context.user.username, decode)
     found = [*unknown_fields(decoded.unknown), *decoded.duplicates]
     if found and found[-1].startswith("line "):  # Go converts YAML before it meets unknown fields
         found = [*decoded.duplicates, *unknown_fields(decoded.unknown)]
