@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import shutil
@@ -13,8 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from mooring.api.kinds import KINDS
 from mooring.clock import SystemClock
 from mooring.errors import StorageError, UnknownOutcomeError
+from mooring.registry.cache.age import MAX_AGE_SECONDS
+from mooring.registry.store import Registry
 from mooring.settings.storage import StorageSettings
 from mooring.storage.contract import CompactedError
 from mooring.storage.etcd import connection
@@ -22,9 +26,19 @@ from mooring.storage.etcd import driver as drivermodule
 from mooring.storage.etcd.driver import EtcdStorage
 from mooring.storage.etcd.watching import CREATE_SECONDS
 from tests.support import etcd
+from tests.support.registryroom import masters_only
 from tests.support.storagedrivers import closing, open_etcd, take
 
 pytestmark = pytest.mark.skipif(bool(etcd.MISSING), reason=etcd.MISSING)
+REVOKED = "key-" + "0" * 64
+ENTRY = json.dumps(
+    {
+        "apiVersion": "mooring.dev/v1alpha1",
+        "kind": "CertificateRevocation",
+        "metadata": {"name": REVOKED, "uid": "1", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"publicKey": "sha256:" + "0" * 64},
+    }
+).encode()
 PATIENCE = 120.0
 """Seconds that end a hang: an election takes one or two, and on a busy machine several of them may fail."""
 
@@ -94,6 +108,52 @@ async def follow(store: EtcdStorage, seen: list[int]) -> None:
             raise
         except StorageError:
             await asyncio.sleep(0.1)
+
+
+def test_views_behind_a_member_that_hangs_do_not_judge_or_have_the_revocation(tmp_path: Path) -> None:
+    async def scenario(cluster: etcd.Etcd) -> None:
+        clock = SystemClock()
+        store = open_etcd(cluster, "/registry")
+        await store.open()
+        registry = Registry(store, KINDS, clock, os.urandom, (), masters_only)
+        await registry.start()
+        revocations = registry.views["certificaterevocations"]
+        (used,) = (member for member in cluster.members if member.url == store._connection.endpoint.url)
+        others = [member.url for member in cluster.members if member is not used]
+        other = EtcdStorage(others, StorageSettings(etcd_prefix="/registry"), clock)
+        await other.open()
+        assert await registry.fresh()
+        used.stop()
+        acknowledged = False
+
+        async def revoked() -> bool:
+            nonlocal acknowledged
+            if not acknowledged:
+                await other.create(f"/registry/mooring.dev/certificaterevocations/{REVOKED}", ENTRY)
+                acknowledged = True
+            return True
+
+        await until(revoked)
+        stored = clock.monotonic()
+
+        async def is_seen() -> bool:
+            await registry.fresh()
+            return bool(list(revocations.list()))
+
+        async with asyncio.TaskGroup() as group:
+            asking = group.create_task(until(is_seen))
+            while not asking.done():
+                is_old = clock.monotonic() - stored > MAX_AGE_SECONDS
+                assert not is_old or registry.is_late or list(revocations.list())
+                await asyncio.sleep(0.01)
+        assert len(list(revocations.list())) == 1
+        used.resume()
+        await registry.stop()
+        await other.close()
+        await store.close()
+
+    with etcd.running(tmp_path, 3) as cluster:
+        asyncio.run(scenario(cluster))
 
 
 def test_members_are_killed_and_stopped_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
