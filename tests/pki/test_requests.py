@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mooring.pki import keys, pem
 from mooring.pki.errors import RequestError
 from mooring.pki.x509 import names
-from mooring.pki.x509.requests import MAX_REMEMBERED_BYTES, build_request, parse_request
+from mooring.pki.x509.requests import MAX_REMEMBERED_BYTES, MAX_REQUEST, build_request, parse_request
 from tests.support.testca import node_request, request, request_with_bad_signature
 
 KEY = keys.generate_key()
@@ -136,6 +136,15 @@ def test_other_requested_extensions_and_names_are_not_read() -> None:
         )
     )
     assert found.alternative_names == names.AlternativeNames(dns=("a",))
+
+
+def test_a_request_has_so_many_bytes_at_most() -> None:
+    """Its names are read on the event loop."""
+    assert parse_request(TEXT + b"#" * (MAX_REQUEST - len(TEXT))).common_name == "jane"
+    many = build_request(KEY, "n1", dns=[f"a{index}.example.com" for index in range(5_000)])
+    for text in (TEXT + b"#" * (MAX_REQUEST - len(TEXT) + 1), many):
+        with pytest.raises(RequestError, match="more than 65536 bytes"):
+            parse_request(text)
 
 
 def test_a_dns_name_outside_ascii_is_refused() -> None:
