@@ -3,7 +3,7 @@
 Rules kept here (docs/protocol/k3s.md#token-on-the-disk-of-an-agent):
 * `K3S_TOKEN=…` (systemd's EnvironmentFile and shell files, with or without `export` and quotes) and `token: …` or `t: …`
   (config.yaml, with or without quotes and a comment behind) hold a token. A line is blanked only when it holds the token that was
-  used. Every other byte stays, but for such a comment.
+  used. All else stays, and so does the comment, unless the token is in it, too.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ def blank_token_lines(text: bytes, token: Secret) -> bytes:
 
     def blank(match: re.Match[bytes]) -> bytes:
         is_yaml, value = match[1].endswith(b":"), match[2].strip(b" \t")
-        forms = (value, value.partition(b" #")[0].rstrip(b" \t")) if is_yaml else (value,)
-        if not any(token.matches(_unquoted(form)) for form in forms):
+        bare, mark, comment = value.partition(b" #") if is_yaml else (value, b"", b"")
+        if token.matches(_unquoted(value)):
+            mark = comment = b""
+        elif not token.matches(_unquoted(bare.rstrip(b" \t"))):
             return match[0]
-        return match[1] + (b" " if is_yaml else b"") + b'""'
+        kept = mark + comment if token.reveal() not in comment else b""
+        return match[1] + (b" " if is_yaml else b"") + b'""' + kept
 
     return _LINE.sub(blank, text)
 
