@@ -63,16 +63,39 @@ def busy() -> Iterator[None]:
             loop.wait()
 
 
-def slow_disk(folder: Path) -> dict[str, str]:
-    """Return the variables that delay every fsync; none without a compiler."""
+def built(name: str, folder: Path) -> Path | None:
+    """Return a library that is preloaded, built from its source in tests/support; None without a compiler."""
     compiler = shutil.which(os.environ.get("CC", "cc"))
     if compiler is None:
+        return None
+    library = folder / f"{name}.so"
+    source = ROOT / f"tests/support/{name}.c"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
+def slow_disk(folder: Path) -> dict[str, str]:
+    """Return the variables that delay every fsync; none without a compiler."""
+    library = built("slowsync", folder)
+    if library is None:
         sys.stdout.write("skipped: fsync is not delayed, because there is no C compiler\n")
         return {}
-    library = folder / "slowsync.so"
-    source = ROOT / "tests/support/slowsync.c"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, source, "-ldl"], check=True)
     return {"LD_PRELOAD": str(library), "SLOWSYNC_MS": str(DELAY_MS)}
+
+
+def another_date(days: int, folder: Path) -> dict[str, str]:
+    """Return the variables that move the clock of every process. Raises OSError with what is missing."""
+    if not FAKETIME:
+        raise OSError("libfaketime is not installed: run apt-get install libfaketime")
+    sleep = built("monotonicsleep", folder)
+    if sleep is None:
+        raise OSError("there is no C compiler: run apt-get install gcc libc6-dev")
+    return {
+        "LD_PRELOAD": f"{sleep}:{FAKETIME[0]}",
+        "FAKETIME": f"+{days}d",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "FAKETIME_NO_CACHE": "1",
+    }
 
 
 def run(one: Pass, folder: Path, variables: Mapping[str, str], arguments: list[str]) -> Report | None:
@@ -125,16 +148,12 @@ def main() -> int:
         passes: tuple[Pass, ...] = PASSES
         load: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if options.ahead is not None:
-            if not FAKETIME:
-                sys.stderr.write("error: libfaketime is not installed: run apt-get install libfaketime\n")
-                return 1
             passes = (Pass(f"{options.ahead} days ahead", "not client"),)
-            variables = {
-                "LD_PRELOAD": str(FAKETIME[0]),
-                "FAKETIME": f"+{options.ahead}d",
-                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-                "FAKETIME_NO_CACHE": "1",
-            }
+            try:
+                variables = another_date(options.ahead, folder)
+            except OSError as error:
+                sys.stderr.write(f"error: {error}\n")
+                return 1
         elif options.strange:
             passes, variables = (Pass("a strange machine", ""),), strange_machine(folder)
         else:
