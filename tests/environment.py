@@ -27,21 +27,22 @@ LOCK = TREE / "requirements" / "dev.lock"
 OLDEST = (3, 11)
 STAMP = ".ready"
 NETWORK = (
-    "cache-dir",
-    "cert",
-    "client-cert",
-    "extra-index-url",
-    "find-links",
-    "index-url",
-    "keyring-provider",
-    "no-cache-dir",
-    "no-index",
-    "proxy",
-    "retries",
-    "timeout",
-    "trusted-host",
+    "PIP_CACHE_DIR",
+    "PIP_CERT",
+    "PIP_CLIENT_CERT",
+    "PIP_DEFAULT_TIMEOUT",
+    "PIP_EXTRA_INDEX_URL",
+    "PIP_FIND_LINKS",
+    "PIP_INDEX_URL",
+    "PIP_KEYRING_PROVIDER",
+    "PIP_NO_CACHE_DIR",
+    "PIP_NO_INDEX",
+    "PIP_PROXY",
+    "PIP_RETRIES",
+    "PIP_TIMEOUT",
+    "PIP_TRUSTED_HOST",
 )
-"""Settings of pip that count here, from its files or from the environment. Others change what is installed, or where."""
+"""Variables for the settings of pip that count, also when its files hold them. Others change what is installed, or where."""
 FOREIGN = ("PYTHONHOME", "PYTHONPATH", "PYTHONUSERBASE")
 SPACE = 600 << 20
 """Bytes that an environment takes, with what is unpacked meanwhile."""
@@ -57,7 +58,7 @@ CAUSES = (
             r"NewConnectionError|ConnectTimeout|NameResolutionError|name resolution|Connection refused|Network is unreachable"
             r"|ProxyError|ReadTimeout|from versions: none\)"
         ),
-        "the package registry does not answer: is there a network, and does pip's configuration (index-url, proxy) lead to it?",
+        "the package registry does not answer: is there a network, and does pip's configuration (index, proxy) lead to it?",
     ),
     (
         re.compile(r"CERTIFICATE_VERIFY_FAILED|SSLError"),
@@ -93,13 +94,16 @@ def cause(output: str, folder: Path) -> str:
 
 
 def settings(listed: str) -> dict[str, str]:
-    """Return the variables for what `pip config list` printed, of NETWORK alone. What is listed last counts."""
+    """Return the variables for what `pip config list` printed, of NETWORK alone.
+
+    A section of a command counts before the global one, which is listed first, and the environment before both.
+    """
     found = {}
-    for line in listed.splitlines():
+    for line in sorted(listed.splitlines(), key=lambda line: line.startswith(":env:")):
         name, _, value = line.partition("=")
-        key = name.rpartition(".")[2]
-        if key in NETWORK:
-            found[f"PIP_{key.upper().replace('-', '_')}"] = str(ast.literal_eval(value))
+        variable = f"PIP_{name.rpartition('.')[2].upper().replace('-', '_')}"
+        if variable in NETWORK:
+            found[variable] = str(ast.literal_eval(value))
     return found
 
 

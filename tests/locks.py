@@ -27,6 +27,8 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from tests.environment import settings
+
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "requirements"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
@@ -177,19 +179,17 @@ class Resolver:
         pip = [str(self.bin / "python"), "-m", "pip"]
         subprocess.run([*pip, "install", "--quiet", "--disable-pip-version-check", "uv", "pip-audit"], check=True)
         self.environment = dict(os.environ)
-        for setting, variable in (("cert", "SSL_CERT_FILE"), ("index-url", "UV_DEFAULT_INDEX")):
-            for section in (":env:", "install", "global"):
-                found = subprocess.run(
-                    [*pip, "config", "get", f"{section}.{setting}"], capture_output=True, text=True, check=False
-                )
-                if found.returncode == 0:
-                    self.environment.setdefault(variable, found.stdout.strip())
+        listed = subprocess.run([*pip, "config", "list"], capture_output=True, text=True, check=True).stdout
+        network = settings(listed)
+        for of_pip, of_uv in (("PIP_CERT", "SSL_CERT_FILE"), ("PIP_INDEX_URL", "UV_DEFAULT_INDEX")):
+            if of_pip in network:
+                self.environment.setdefault(of_uv, network[of_pip])
 
     def resolve(self, declared: list[str], output: Path, *flags: str) -> str:
         """Resolve requirements into a file; one that exists is preferred. Return its text."""
         source = self.folder / "requirements.in"
         source.write_text("\n".join(declared) + "\n")
-        quiet = ("--quiet", "--no-header", "--no-annotate", "--no-emit-index-url", "--no-strip-extras")
+        quiet = ("--quiet", "--no-header", "--no-annotate", "--no-strip-extras")
         subprocess.run(
             [str(self.bin / "uv"), "pip", "compile", *quiet, *flags, "--output-file", str(output), str(source)],
             check=True,

@@ -279,11 +279,17 @@ def test_a_variable_of_the_environment_that_others_use_is_not_meant(tree: Tree, 
 @pytest.mark.parametrize(
     ("listed", "variables"),
     [
-        ("global.index-url='http://a/'\n:env:.index-url='http://b/'\n", {"PIP_INDEX_URL": "http://b/"}),
+        (":env:.proxy='http://b/'\nglobal.proxy='http://a/'\n", {"PIP_PROXY": "http://b/"}),
+        ("global.timeout='1'\ninstall.timeout='2'\n", {"PIP_TIMEOUT": "2"}),
         ("global.find-links='/a\\n/b'\n", {"PIP_FIND_LINKS": "/a\n/b"}),
         ("install.target='/elsewhere'\nglobal.constraint='c'\nnonsense\n", {}),
     ],
-    ids=["the environment counts", "several places", "what changes the result does not count"],
+    ids=[
+        "the environment counts",
+        "the section of the command counts",
+        "several places",
+        "what changes the result does not count",
+    ],
 )
 def test_only_settings_of_the_network_count(listed: str, variables: dict[str, str]) -> None:
     assert settings(listed) == variables
@@ -304,7 +310,7 @@ def test_only_settings_of_the_network_count(listed: str, variables: dict[str, st
         ),
         pytest.param(
             "WARNING: Retrying: NameResolutionError(Temporary failure in name resolution)\n",
-            "the package registry does not answer: is there a network, and does pip's configuration (index-url, proxy) lead to it?",
+            "the package registry does not answer: is there a network, and does pip's configuration (index, proxy) lead to it?",
             id="no network",
         ),
         pytest.param(

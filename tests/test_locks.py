@@ -106,7 +106,7 @@ def hashed(*lines: str) -> str:
         ),
         pytest.param("a==1\n", "no hash of a", id="no hash"),
         pytest.param(hashed("a>=1"), "no version of a", id="no version"),
-        pytest.param("--index-url x\n", "not a library with a version: --index-url x", id="an index"),
+        pytest.param("--find-links x\n", "not a library with a version: --find-links x", id="an option"),
         pytest.param("<<<<<<< HEAD\n", "not a library with a version: <<<<<<< HEAD", id="a conflict"),
         pytest.param(hashed("a==1", "A==2"), "a is there twice", id="twice"),
     ],
