@@ -7,7 +7,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -38,7 +38,9 @@ class Machine:
         self._offset = place / "offset"
         self.set(timedelta())
         self._log = place / "log"
-        environment = {
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("FAKETIME")}
+        environment = {  # its own libfaketime alone: one that the session preloads (tests/steady.py) moves to another date
+            **inherited,
             "LD_PRELOAD": str(FAKETIME[0]),
             "FAKETIME_TIMESTAMP_FILE": str(self._offset),
             "FAKETIME_CACHE_DURATION": "1",
@@ -50,7 +52,7 @@ class Machine:
                 [sys.executable, "-c", PROGRAM, "server", "--data-dir", str(self.data_dir), *flags],
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **environment},
+                env=environment,
             )
 
     @property
@@ -58,20 +60,24 @@ class Machine:
         return self._log.read_text()
 
     def set(self, offset: timedelta) -> None:
-        """Set the clock to `offset` beyond that of the test."""
+        """Set the clock to `offset` beyond that of the system."""
         file = self._offset.with_suffix(".new")
         file.write_text(f"{int(offset.total_seconds()):+d}\n")
         file.replace(self._offset)
 
+    def made(self) -> tuple[datetime, datetime]:
+        """Return when the serving certificate and that of admin.conf were made. Raises OSError."""
+        serving = ssl.get_server_certificate(("127.0.0.1", self.port), timeout=10).encode()
+        user = load(str(self.data_dir / "admin.conf")).user.certificate_pem
+        of_server, of_user = (x509.load_pem_x509_certificate(pem).not_valid_before_utc for pem in (serving, user))
+        return of_server, of_user
+
     def is_renewed(self, moment: datetime) -> bool:
-        """Return whether the serving certificate and that of admin.conf were made at `moment`."""
+        """Return whether both certificates were made at `moment`."""
         try:
-            serving = ssl.get_server_certificate(("127.0.0.1", self.port), timeout=10).encode()
+            return all(abs(begin - moment) < timedelta(hours=1) for begin in self.made())
         except OSError:
             return False  # it starts
-        user = load(str(self.data_dir / "admin.conf")).user.certificate_pem
-        begins = [x509.load_pem_x509_certificate(pem).not_valid_before_utc for pem in (serving, user)]
-        return all(abs(begin - moment) < timedelta(hours=1) for begin in begins)
 
     def close(self) -> None:
         self.process.kill()
@@ -87,9 +93,9 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 def test_a_running_server_follows_a_clock_that_is_set_forward_and_back(machine: Machine) -> None:
     eventually(lambda: "serving on" in machine.log)
+    first, _ = machine.made()
     for days in (300, 0):
-        moment = datetime.now(UTC) + timedelta(days=days)
         machine.set(timedelta(days=days))
-        eventually(partial(machine.is_renewed, moment))
+        eventually(partial(machine.is_renewed, first + timedelta(days=days)))
     assert machine.process.poll() is None
     assert "Traceback" not in machine.log

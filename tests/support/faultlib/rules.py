@@ -56,8 +56,12 @@ class Faults:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Environment of the process, in addition to its own. Skips the test without a compiler."""
-        return {"LD_PRELOAD": str(library()), "FAULTLIB_RULES": str(self.file)}
+        """Environment of the process, in addition to its own. Skips the test without a compiler.
+
+        The library comes before those of the session, such as libfaketime (`tests.steady`): it passes calls on to them.
+        """
+        preloaded = ":".join(filter(None, (str(library()), os.environ.get("LD_PRELOAD"))))
+        return {"LD_PRELOAD": preloaded, "FAULTLIB_RULES": str(self.file)}
 
     def fail(
         self, operation: str, pattern: str, error: int, *, skip: int = 0, times: int = FOR_GOOD, torn: bool = False
