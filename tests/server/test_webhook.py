@@ -260,11 +260,11 @@ def test_trouble_that_passes_is_not_noticed(hook: SimulatedWebhook, cut: Behavio
 
 
 def test_a_slow_webhook_is_waited_for_and_then_not(hook: SimulatedWebhook, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "CALL_SECONDS", 0.2)
-
     async def test(server: Server) -> None:
         hook.always = waits
-        refused = await who(server)
+        with monkeypatch.context() as impatient:
+            impatient.setattr(rules, "CALL_SECONDS", 0.2)
+            refused = await who(server)
         assert refused.status == 401
         assert of(refused, server) == ("webhook-unreachable", "no answer within 0.2 s")
         hook.gate.set()
