@@ -41,13 +41,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 SCENARIOS = frozenset({"scenarios", "compat", "conformance", "kubeadm", "kubernetes", "faults", "crash"})
 """Folders whose tests drive whole servers, real clients, faults and crashes; elsewhere the names of such files end in `_live`."""
+GO_FIXTURES = frozenset({"kubectl", "program"})
+"""Fixtures that hand a test kubectl. Go asks the kernel for the time, past a preloaded libfaketime (tests/steady.py)."""
+GO_FOLDER = "kubernetes"
+"""Folder whose tests run kube-apiserver and kubectl."""
 ROOT = Path(__file__).parent
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what `make test-all` runs, and `make test` does not."""
-    if item.path.relative_to(ROOT).parts[0] in SCENARIOS or item.path.stem.endswith("_live"):
+    """Mark what `make test-all` runs, and `make test` does not, and what cannot run on another date."""
+    folder = item.path.relative_to(ROOT).parts[0]
+    if folder in SCENARIOS or item.path.stem.endswith("_live"):
         item.add_marker("scenario")
+    if folder == GO_FOLDER or GO_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+        item.add_marker("client")
 
 
 def pytest_collection_finish() -> None:

@@ -5,8 +5,9 @@ Contract:
   by 50 ms: by a preloaded library, which the system's compiler builds. Without a compiler the run says so, and goes on without.
 * What failed, what needed a second try and what left a descriptor open is printed at the end; any of it is exit code 1.
 * It takes at most 45 minutes on two cores: a pass that could not end in time is not begun, and that is a failure, too.
-* `--ahead 400` runs every test once on a date 400 days ahead, by Debian's libfaketime, without those marked `client`, which
-  do not follow it. `--strange` runs every test once with another locale, time zone and home, and proxies that do not exist.
+* `--ahead 400` runs every test once on a date 400 days ahead, by Debian's libfaketime, without those marked `client`: their
+  programs, such as kubectl, do not follow it. `--strange` runs every test once with another locale, time zone and home, and
+  proxies that do not exist.
 """
 
 from __future__ import annotations

@@ -249,6 +249,7 @@ def test_what_is_refused(mooring: CommandLine, made: Path, arguments: tuple[str,
     assert set(made.iterdir()) == before
 
 
+@pytest.mark.client
 @pytest.mark.skipif(not programs(), reason="kubectl is not installed")
 def test_a_server_and_kubectl_take_them(made: Path) -> None:
     files = ("--tls-cert-file", f"{made}/server.crt", "--tls-private-key-file", f"{made}/server.key")

@@ -225,6 +225,7 @@ spec: {{nodeName: {node}, reason: cessationOfOperation, message: returned to the
 """
 
 
+@pytest.mark.client
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 def test_kubectl_revokes_and_takes_back(live_server: LiveServer, tmp_path: Path) -> None:
     def kubectl(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:

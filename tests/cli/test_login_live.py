@@ -21,8 +21,9 @@ from mooring.clock import rfc3339
 from mooring.trust.kubeconfig.text import format_kubeconfig, load, parse_kubeconfig
 from tests.compat.kubectl import Program
 from tests.support.liveserver import LiveServer, start_server
-from tests.support.workstation import NEEDS_KUBECTL, NEWEST, PASSWORD, TOKEN, USED, Workstation
+from tests.support.workstation import NEEDS_KUBECTL, NEWEST, PASSWORD, TOKEN, USED, Workstation, program
 
+__all__ = ["program"]
 pytestmark = NEEDS_KUBECTL
 
 
@@ -70,9 +71,9 @@ def test_after_a_login_kubectl_is_who_gave_the_password(jane: Workstation, progr
     assert PASSWORD not in jane.kubeconfig.read_text() + jane.logins.path(jane.only_login().id).read_text()
 
 
-def test_kubectl_auth_whoami_says_the_same(jane: Workstation) -> None:
+def test_kubectl_auth_whoami_says_the_same(jane: Workstation, program: Program) -> None:
     assert jane.login().code == 0
-    done = jane.kubectl(NEWEST, "auth", "whoami", "-o", "json")
+    done = jane.kubectl(program, "auth", "whoami", "-o", "json")
     assert json.loads(done.out)["status"]["userInfo"]["username"] == "jane"
 
 
@@ -92,23 +93,23 @@ def test_a_credential_is_renewed_from_the_file_with_the_token(
     assert credential.usable(datetime.now(UTC))
 
 
-def test_twenty_commands_at_once_make_one_renewal(jane: Workstation) -> None:
+def test_twenty_commands_at_once_make_one_renewal(jane: Workstation, program: Program) -> None:
     assert jane.login("--token-file", str(jane.token_file())).code == 0
     jane.age(timedelta(seconds=-1))
     before = logins_served(jane.server)
     with ThreadPoolExecutor(20) as pool:
-        names = {user["username"] for user in pool.map(lambda _: jane.whoami(), range(20))}
+        names = {user["username"] for user in pool.map(lambda _: jane.whoami(program), range(20))}
     assert names == {"robot"}
     assert logins_served(jane.server) == before + 1
 
 
-def test_a_token_that_the_file_holds_no_more_renews_nothing(jane: Workstation) -> None:
+def test_a_token_that_the_file_holds_no_more_renews_nothing(jane: Workstation, program: Program) -> None:
     path = jane.token_file()
     assert jane.login("--token-file", str(path)).code == 0
     path.write_text("another")
-    assert jane.whoami()["username"] == "robot", "what was given is good until its end"
+    assert jane.whoami(program)["username"] == "robot", "what was given is good until its end"
     jane.age(timedelta(0))
-    done = jane.kubectl(NEWEST, "get", "namespaces")
+    done = jane.kubectl(program, "get", "namespaces")
     assert done.code != 0
     assert "does not accept the credentials" in done.err
 
@@ -126,16 +127,18 @@ def test_who_cannot_be_asked_for_the_password_is_told_what_to_run(jane: Workstat
     assert len(jane.logins.every()) == 1
 
 
-def test_logging_in_again_begins_where_the_login_of_the_context_began(jane: Workstation) -> None:
+def test_logging_in_again_begins_where_the_login_of_the_context_began(jane: Workstation, program: Program) -> None:
     assert jane.login("--credential", "token").code == 0
     jane.age(timedelta(0))
     again = jane.mooring("login", "--password-stdin", stdin=PASSWORD + "\n")
     assert again.code == 0, again.err
     assert jane.only_login().kind == "token"
-    assert jane.whoami()["username"] == "jane"
+    assert jane.whoami(program)["username"] == "jane"
 
 
-def test_a_user_of_a_kubeconfig_is_traded_and_renewed_under_its_own_context(jane: Workstation) -> None:
+def test_a_user_of_a_kubeconfig_is_traded_and_renewed_under_its_own_context(
+    jane: Workstation, program: Program
+) -> None:
     """Also when the login has become the current context of the same file."""
     ca = jane.server.data_dir / "pki/ca.crt"
     for words in (
@@ -144,14 +147,14 @@ def test_a_user_of_a_kubeconfig_is_traded_and_renewed_under_its_own_context(jane
         ("set-context", "robot@c", "--cluster", "c", "--user", "robot"),
         ("use-context", "robot@c"),
     ):
-        assert jane.kubectl(NEWEST, "config", *words).code == 0
+        assert jane.kubectl(program, "config", *words).code == 0
     assert jane.mooring("login").code == 0
     config = parse_kubeconfig(jane.kubeconfig.read_bytes())
     assert config.current_context == jane.only_login().name
     assert {context.name for context in config.contexts} == {"robot@c", jane.only_login().name}
     jane.age(timedelta(0))
-    assert jane.whoami()["username"] == "robot"
-    assert "credential-id" in str(jane.whoami()["extra"]), "it is the login's certificate, not the token itself"
+    assert jane.whoami(program)["username"] == "robot"
+    assert "credential-id" in str(jane.whoami(program)["extra"]), "it is the login's certificate, not the token itself"
 
 
 def test_what_a_login_gave_logs_nobody_in_again(jane: Workstation) -> None:
@@ -199,7 +202,7 @@ def test_a_server_that_takes_no_passwords_is_told(jane: Workstation, live_server
     assert "ignores the credentials" in done.err
 
 
-def test_a_server_is_trusted_by_its_pin(jane: Workstation) -> None:
+def test_a_server_is_trusted_by_its_pin(jane: Workstation, program: Program) -> None:
     where = ("login", "--server", jane.server.url, "--username", "jane", "--password-stdin")
     wrong = jane.mooring(*where, "--discovery-token-ca-cert-hash", "sha256:" + "0" * 64, stdin=PASSWORD)
     assert wrong.code == 1
@@ -209,7 +212,7 @@ def test_a_server_is_trusted_by_its_pin(jane: Workstation) -> None:
     assert "no CA of this machine vouches for" in untrusted.err
     done = jane.mooring(*where, "--discovery-token-ca-cert-hash", jane.server.pin, stdin=PASSWORD)
     assert done.code == 0, done.err
-    assert jane.whoami()["username"] == "jane"
+    assert jane.whoami(program)["username"] == "jane"
 
 
 def test_other_entries_of_the_kubeconfig_are_kept(jane: Workstation) -> None:

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.compat.kubectl import Program
 from tests.support import forkserver
 from tests.support.deviceprovider import DeviceProvider, serving
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.testca import ThrowawayCA
-from tests.support.workstation import NEEDS_KUBECTL, Workstation
+from tests.support.workstation import NEEDS_KUBECTL, Workstation, program
 
+__all__ = ["program"]
 pytestmark = NEEDS_KUBECTL
 CA = ThrowawayCA("provider", datetime.now(UTC))
 
@@ -62,25 +64,29 @@ def command(jane: Workstation, provider: DeviceProvider, *more: str) -> tuple[st
     return ("login", *where, *how, "--oidc-ca-file", str(jane.home / "provider.crt"), *more)
 
 
-def test_who_typed_the_code_somewhere_is_logged_in_and_stays_so(jane: Workstation, provider: DeviceProvider) -> None:
+def test_who_typed_the_code_somewhere_is_logged_in_and_stays_so(
+    jane: Workstation, program: Program, provider: DeviceProvider
+) -> None:
     done = jane.mooring(*command(jane, provider))
     assert done.code == 0, done.err
     assert f"Open {provider.issuer}/activate with any browser and enter the code WDJB-MJHT\n" in done.err
     assert done.out == ""
-    user = jane.whoami()
+    user = jane.whoami(program)
     assert user["username"] == "jane"
     assert set(user["groups"]) == {"dev", "system:authenticated"}
     jane.age(timedelta(0))
     before = jane.only_login().source.refresh_token
     provider.requests.clear()
-    assert jane.whoami()["username"] == "jane"
+    assert jane.whoami(program)["username"] == "jane"
     assert [one for one in provider.requests if one == "refresh_token"] == ["refresh_token"]
     after = jane.only_login().source.refresh_token
     assert after is not None
     assert before != after, "a refresh token that is used once is replaced"
 
 
-def test_when_the_provider_refreshes_no_more_a_person_is_needed(jane: Workstation, provider: DeviceProvider) -> None:
+def test_when_the_provider_refreshes_no_more_a_person_is_needed(
+    jane: Workstation, program: Program, provider: DeviceProvider
+) -> None:
     assert jane.mooring(*command(jane, provider, "--name", "work")).code == 0
     provider.refresh_tokens.clear()
     jane.age(timedelta(0))
@@ -90,7 +96,7 @@ def test_when_the_provider_refreshes_no_more_a_person_is_needed(jane: Workstatio
     again = jane.mooring("login")
     assert again.code == 0, again.err
     assert "enter the code" in again.err
-    assert jane.whoami()["username"] == "jane"
+    assert jane.whoami(program)["username"] == "jane"
 
 
 def test_who_refuses_is_told_and_leaves_nothing_behind(jane: Workstation, provider: DeviceProvider) -> None:
@@ -101,7 +107,7 @@ def test_who_refuses_is_told_and_leaves_nothing_behind(jane: Workstation, provid
     assert jane.logins.every() == []
 
 
-def test_a_browser_on_this_machine_logs_in(jane: Workstation, provider: DeviceProvider) -> None:
+def test_a_browser_on_this_machine_logs_in(jane: Workstation, program: Program, provider: DeviceProvider) -> None:
     login = forkserver.Process(
         ["-m", "mooring", *command(jane, provider, "--oidc-grant", "code", "--credential", "token")],
         env=jane.environment,
@@ -120,4 +126,4 @@ def test_a_browser_on_this_machine_logs_in(jane: Workstation, provider: DevicePr
         login.kill()
         login.wait()
         login.stderr.close()
-    assert jane.whoami()["username"] == "jane"
+    assert jane.whoami(program)["username"] == "jane"

@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.compat.kubectl import Program
 from tests.support import keystonepeer
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.testca import ThrowawayCA
 from tests.support.tokenwebhook import SimulatedWebhook
-from tests.support.workstation import NEEDS_KUBECTL, Workstation
+from tests.support.workstation import NEEDS_KUBECTL, Workstation, program
 
+__all__ = ["program"]
 pytestmark = NEEDS_KUBECTL
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 OPAQUE = "token-that-only-the-webhook-knows"
@@ -91,7 +93,7 @@ USERS: dict[str, tuple[tuple[str, ...], str, dict[str, Any]]] = {
 @pytest.mark.parametrize("kind", ["certificate", "token"])
 @pytest.mark.parametrize("way", USERS)
 def test_whoever_a_provider_knows_trades_it_for_a_credential_of_the_cluster(
-    served: Served, tmp_path: Path, way: str, kind: str
+    served: Served, program: Program, tmp_path: Path, way: str, kind: str
 ) -> None:
     how, secret, user = USERS[way]
     person = Workstation(served.server, tmp_path)
@@ -100,7 +102,7 @@ def test_whoever_a_provider_knows_trades_it_for_a_credential_of_the_cluster(
     done = person.mooring("login", *place, *how, "--credential", kind, stdin=secret)
     assert done.code == 0, done.err
     asked = len(served.webhook.requests), len(served.keystone.requests)
-    found = person.whoami()
+    found = person.whoami(program)
     extra = found.pop("extra")
     (credential_id,) = extra.pop(CREDENTIAL_ID)
     assert credential_id.startswith("JTI=" if kind == "token" else "X509SHA256=")

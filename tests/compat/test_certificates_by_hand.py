@@ -54,6 +54,7 @@ WAYS = [
 ]  # fmt: skip
 
 
+@pytest.mark.client
 @pytest.mark.parametrize("way", WAYS)
 def test_the_commands_of_the_page_make_what_a_server_and_its_clients_use(way: str, tmp_path: Path) -> None:
     printed = run(block(way), tmp_path)

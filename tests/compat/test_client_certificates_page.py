@@ -16,9 +16,10 @@ from tests.support.liveserver import start_server
 PAGE = Path(__file__).parents[2] / "docs/authentication/client-certificates.md"
 SECONDS = 120
 NEWEST = programs()[-1] if programs() else None
-pytestmark = pytest.mark.skipif(
-    NEWEST is None or NEWEST.release < (1, 27), reason="there is no kubectl that has auth whoami"
-)
+pytestmark = [
+    pytest.mark.client,
+    pytest.mark.skipif(NEWEST is None or NEWEST.release < (1, 27), reason="there is no kubectl that has auth whoami"),
+]
 
 
 def blocks() -> list[str]:

@@ -16,7 +16,6 @@ from mooring.client.cluster import ClusterClient
 from mooring.errors import NotFoundError
 from tests.support.liveserver import LiveServer
 
-pytestmark = pytest.mark.client
 SPACE = "kopf"
 LABELS = {"operated": "yes"}
 OPERATOR = """

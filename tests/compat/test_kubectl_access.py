@@ -14,8 +14,6 @@ from mooring.pki.x509.requests import build_request
 from tests.compat.kubectl import Kubectl
 from tests.support.liveserver import LiveServer
 
-pytestmark = pytest.mark.client
-
 UNKNOWN = """
 apiVersion: v1
 kind: ConfigMap

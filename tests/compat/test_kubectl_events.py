@@ -8,8 +8,6 @@ import pytest
 
 from tests.compat.kubectl import Kubectl
 
-pytestmark = pytest.mark.client
-
 EVENTS = """
 apiVersion: events.k8s.io/v1
 kind: Event

@@ -11,8 +11,6 @@ import yaml
 
 from tests.compat.kubectl import Kubectl
 
-pytestmark = pytest.mark.client
-
 TWO = """
 apiVersion: v1
 kind: ConfigMap

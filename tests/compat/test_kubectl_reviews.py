@@ -13,8 +13,6 @@ import pytest
 from mooring.api.kinds import KINDS
 from tests.compat.kubectl import Kubectl
 
-pytestmark = pytest.mark.client
-
 Status = dict[str, Any]
 PODS = {"verb": "list", "resource": "pods"}
 

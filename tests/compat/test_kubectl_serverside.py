@@ -9,8 +9,6 @@ import pytest
 
 from tests.compat.kubectl import Kubectl
 
-pytestmark = pytest.mark.client
-
 
 def config_map(name: str, **data: str) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})

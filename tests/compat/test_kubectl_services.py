@@ -8,8 +8,6 @@ import pytest
 
 from tests.compat.kubectl import Kubectl
 
-pytestmark = pytest.mark.client
-
 WEB = """
 apiVersion: v1
 kind: Service

@@ -16,8 +16,6 @@ from tests.compat.kubectl import Kubectl
 from tests.support.liveserver import LiveServer
 from tests.support.polling import eventually
 
-pytestmark = pytest.mark.client
-
 k8s: Any = k8s_client  # the package's types are partial, and reject a dict for an object
 SECONDS = 60.0
 NODE_BINDING = (1, 31)

@@ -13,7 +13,6 @@ from lightkube.types import PatchType
 
 from tests.support.liveserver import LiveServer
 
-pytestmark = pytest.mark.client
 SPACE = "lightkube"
 
 

@@ -13,7 +13,6 @@ from tests.support.liveserver import LiveServer
 
 WHAT = "join: trust cluster-info by token, ask for a certificate, use it"
 pytestmark = [
-    pytest.mark.client,
     pytest.mark.shows(WHAT),
     pytest.mark.skipif(
         not (shutil.which("openssl") and shutil.which("curl")), reason="openssl or curl is not installed"

@@ -14,7 +14,6 @@ from kubernetes.dynamic.exceptions import NotFoundError
 
 from tests.support.liveserver import LiveServer
 
-pytestmark = pytest.mark.client
 SPACE = "python"
 k8s: Any = client  # the package's types are partial, and reject a dict for an object
 new_client: Any = config.new_client_from_config

@@ -77,7 +77,6 @@ def server(hook: SimulatedWebhook, tmp_path_factory: pytest.TempPathFactory) -> 
     assert running.stop() == 0, running.log
 
 
-@pytest.mark.client
 def test_kubectl_authenticates_with_a_token_that_only_the_webhook_accepts(
     program: Program, server: LiveServer, hook: SimulatedWebhook, tmp_path: Path
 ) -> None:

@@ -311,6 +311,7 @@ def test_a_restore_from_a_snapshot_is_noticed_and_never_served_silently(tmp_path
         asyncio.run(scenario(cluster))
 
 
+@pytest.mark.client
 def test_tls_with_client_certificates_and_files_that_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -347,6 +348,7 @@ def test_tls_with_client_certificates_and_files_that_change(
         asyncio.run(scenario(cluster))
 
 
+@pytest.mark.client
 def test_credentials_are_read_again_after_a_refusal_and_while_nothing_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -31,7 +31,6 @@ from tests.support.standalonecontrollers import REQUESTS, StandaloneProcesses, a
 
 KUBECTL = shutil.which("kubectl")
 pytestmark = [
-    pytest.mark.client,
     pytest.mark.skipif(bool(MISSING), reason=MISSING or "kube-apiserver is here"),
     pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed"),
 ]

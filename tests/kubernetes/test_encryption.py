@@ -23,7 +23,6 @@ from tests.support.kubeapiserver import MISSING, KubeApiServer, running
 
 ETCDCTL = shutil.which("etcdctl")
 pytestmark = [
-    pytest.mark.client,
     pytest.mark.skipif(bool(MISSING), reason=MISSING or "kube-apiserver is here"),
     pytest.mark.skipif(ETCDCTL is None, reason="etcdctl is not installed"),
 ]

@@ -22,7 +22,6 @@ from tests.support.kubeapiserver import MISSING, KubeApiServer, running
 from tests.support.testca import Pair, ThrowawayCA
 
 pytestmark = [
-    pytest.mark.client,
     pytest.mark.skipif(bool(MISSING), reason=MISSING or "kube-apiserver is here"),
 ]
 LOG = b"a line of the log\n"

@@ -44,7 +44,6 @@ from tests.support.ports import free_port
 
 KUBECTL = shutil.which("kubectl")
 pytestmark = [
-    pytest.mark.client,
     pytest.mark.skipif(bool(MISSING), reason=MISSING or "kube-apiserver is here"),
     pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed"),
 ]

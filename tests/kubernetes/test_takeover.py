@@ -24,7 +24,6 @@ from tests.support.storedkeys import stored_keys
 
 KUBECTL = shutil.which("kubectl")
 pytestmark = [
-    pytest.mark.client,
     pytest.mark.skipif(bool(MISSING), reason=MISSING or "kube-apiserver is here"),
     pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed"),
 ]

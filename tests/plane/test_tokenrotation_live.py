@@ -21,8 +21,6 @@ from mooring.pki.keys import generate_key, private_key_pem, public_key_pem
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.workers import WORKERS, clients_of_workers
 
-pytestmark = pytest.mark.client
-
 SECONDS = 60.0
 NAME = "system:serviceaccount:default:default"
 

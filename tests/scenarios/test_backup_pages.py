@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -22,6 +23,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 BACKUP, MOVE = blocks(DOCS / "back-up-and-restore.md"), blocks(DOCS / "move-the-datastore.md")
 MACHINE = "10.0.0.1"
 STATE = "/var/lib/mooring"
+NEEDS_BASH = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 MIN_JUMP = 1_000_000_000
 """How far the page says that the revision jumps."""
 
@@ -69,30 +71,44 @@ class Page:
         asyncio.run(check())
 
 
-@pytest.mark.crash
-@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
-def test_every_command_of_the_pages(tmp_path: Path) -> None:
-    """Test backup, restore, and moves, one after the other: each begins with the store that the one before has left."""
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[Page]:
+    """A machine whose server, the one of the page, has the object."""
     ports = {6443: free_port()}
     settings = {
         "SECURE_PORT": str(ports[6443]),
         "BIND_ADDRESS": "127.0.0.1",
         "DATA_DIR": f"{tmp_path}/127.0.0.1{STATE}",
     }
-    machines = Machines(tmp_path, ports, {f"MOORING_{name}": value for name, value in settings.items()})
-    page = Page(machines)
+    page = Page(Machines(tmp_path, ports, {f"MOORING_{name}": value for name, value in settings.items()}))
+    try:
+        page.start(BACKUP["Scheduled snapshots"][0], "server")
+        page.create()
+        yield page
+    finally:
+        page.machines.end_all()
+
+
+@pytest.mark.crash
+@NEEDS_BASH
+def test_every_command_of_backup_and_restore_and_of_a_move_to_another_file(page: Page) -> None:
+    """One after the other: each begins with the store that the one before has left."""
+    _back_up(page)
+    _restore(page)
+    _move_to_another_file(page)
+
+
+@pytest.mark.client
+@pytest.mark.crash
+@NEEDS_BASH
+@pytest.mark.skipif(bool(etcd.MISSING), reason=etcd.MISSING or "etcd is here")
+def test_every_command_of_a_move_to_etcd(page: Page) -> None:
+    page.machines.end("server")
     with ExitStack() as stack:
-        stack.callback(machines.end_all)
-        _back_up(page)
-        _restore(page)
-        _move_to_another_file(page)
-        if not etcd.MISSING:
-            _move_to_etcd(page, stack)
+        _move_to_etcd(page, stack)
 
 
 def _back_up(page: Page) -> None:
-    page.start(BACKUP["Scheduled snapshots"][0], "server")
-    page.create()
     save, *others, restore = BACKUP[""][0].splitlines()
     saved = page.run(save)
     (file,) = (page.state / "snapshots").iterdir()
@@ -135,7 +151,6 @@ def _move_to_another_file(page: Page) -> None:
 
 
 def _move_to_etcd(page: Page, stack: ExitStack) -> None:
-    """Move the first file, which the move to another file has left, as the page says."""
     _, command = MOVE[""]
     home = page.machines.root
     (home / "etcd").mkdir()

@@ -32,6 +32,7 @@ echo "$@" >> "$MACHINES/systemctl"
 """
 
 
+@pytest.mark.client
 @pytest.mark.crash
 @pytest.mark.skipif(bool(MISSING), reason=f"not installed: {MISSING}")
 def test_every_command_of_the_page(tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ async def uid(machines: Machines, address: str, name: str) -> str:
         return str((await client.get("configmaps", name, "default"))["metadata"]["uid"])
 
 
+@pytest.mark.client
 @pytest.mark.crash
 @pytest.mark.skipif(bool(MISSING), reason=f"not installed: {MISSING}")
 def test_every_command_of_the_page(tmp_path: Path, mooring: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

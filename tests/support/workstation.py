@@ -31,6 +31,12 @@ NEWEST = USED[-1] if USED else Program(Path("kubectl"), "")
 NEEDS_KUBECTL = pytest.mark.skipif(not USED, reason="no kubectl 1.27 or 1.33 is installed on this machine")
 
 
+@pytest.fixture
+def program() -> Program:
+    """The newest kubectl; the name of the fixture marks its tests as `client` (tests/conftest.py)."""
+    return NEWEST
+
+
 @dataclass(frozen=True)
 class Workstation:
     """One user's machine, with its home directory."""
@@ -82,7 +88,7 @@ class Workstation:
     def kubectl(self, program: Program, *arguments: str, **environment: str) -> Outcome:
         return self.run(str(program.path), *arguments, **environment)
 
-    def whoami(self, program: Program = NEWEST, **environment: str) -> Any:
+    def whoami(self, program: Program, **environment: str) -> Any:
         """Return kubectl's user info by a SelfSubjectReview, because `kubectl auth whoami` needs 1.28."""
         review = json.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
         command = (str(program.path), "create", "--raw", "/apis/authentication.k8s.io/v1/selfsubjectreviews", "-f", "-")
