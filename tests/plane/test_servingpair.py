@@ -9,6 +9,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from mooring.plane.serving.trust import verifiable
 from mooring.settings.addresses import Endpoint
 from mooring.settings.serving import ServingSettings
 from tests.support.liveserver import start_server
+from tests.support.manualclock import EPOCH
 from tests.support.polling import eventually
 from tests.support.testca import Pair, ThrowawayCA
 
@@ -146,6 +148,14 @@ def test_a_certificate_of_an_unknown_ca_is_warned_of(room: Room, caplog: pytest.
     assert shown(pair) == STRANGER.certificate
     assert pair.root_ca.pem == CA.certificate_pem
     assert "no CA that is known here verifies the certificate of CN=stranger" in caplog.text
+
+
+def test_a_clock_before_the_ca_is_what_the_warning_names(caplog: pytest.LogCaptureFixture) -> None:
+    settings = server_config(data_dir="/nowhere")[ServingSettings]
+    pair = (FIRST.certificate,), FIRST.key
+    ServingPair(settings, pair, CA.cluster_ca, Reloading(), lambda: EPOCH - timedelta(days=400), lambda: None)
+    assert "clients cannot verify this server: its clock reads 2024-11-28T03:04:05Z" in caplog.text
+    assert "tls-cert-file" not in caplog.text
 
 
 def openssl(directory: Path, *lines: str) -> None:

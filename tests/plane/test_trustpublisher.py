@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.controllers.certificates.nameevidence import PUBLISHED_PREFIX
 from mooring.errors import StorageError
 from mooring.identity import MASTERS
+from mooring.plane.firstboot import FirstBoot
 from tests.support.manualclock import EPOCH, settle
 from tests.support.serverroom import Server, connection, open_server
 from tests.support.testca import ThrowawayCA
@@ -36,6 +38,12 @@ async def append_ca(server: Server, path: Path) -> None:
     for _ in range(2):
         await server.plane.authentication.reloading.look()
     await settle()
+
+
+async def server_records(server: Server) -> list[Obj]:
+    """Return the records in which servers publish the names of their certificates."""
+    listed = (await server.get("/api/v1/namespaces/kube-system/configmaps")).obj["items"]
+    return [one for one in listed if one["metadata"]["name"].startswith(PUBLISHED_PREFIX)]
 
 
 @pytest.fixture
@@ -90,6 +98,54 @@ def test_a_failed_publication_is_logged_and_the_next_one_still_happens(
     with_root_ca_file(bundle, test)
 
 
+def test_a_failed_publication_is_repeated_until_it_succeeds(
+    bundle: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(server: Server) -> None:
+        failures = iter((StorageError("the disk is full"),) * 2)
+        publish = FirstBoot.publish_cluster_info
+
+        async def fail_twice(boot: FirstBoot) -> None:
+            for failure in failures:
+                raise failure
+            await publish(boot)
+
+        monkeypatch.setattr(FirstBoot, "publish_cluster_info", fail_twice)
+        first = (await server.get(CLUSTER_INFO)).obj["data"]["kubeconfig"]
+        await append_ca(server, bundle)
+        await server.clock.advance(60)
+        assert (
+            caplog.messages.count("the ConfigMap cluster-info could not be brought up to date: the disk is full") == 2
+        )
+        assert (await server.get(CLUSTER_INFO)).obj["data"]["kubeconfig"] == first
+        await server.clock.advance(60)
+        assert (await server.get(CLUSTER_INFO)).obj["data"]["kubeconfig"] != first
+
+    with_root_ca_file(bundle, test)
+
+
+@pytest.mark.parametrize("harm", ["deleted", "emptied", "edited"])
+def test_a_record_of_the_servers_names_is_written_again(bundle: Path, harm: str) -> None:
+    async def test(server: Server) -> None:
+        await server.plane.trust_publisher.publish_serving_names()
+        await settle()
+        (record,) = await server_records(server)
+        path = f"/api/v1/namespaces/kube-system/configmaps/{record['metadata']['name']}"
+        if harm == "deleted":
+            reply = await server.call("DELETE", path)
+        else:
+            patch = (
+                {"data": {"names": "edited"}} if harm == "edited" else {"data": None, "metadata": {"annotations": None}}
+            )
+            reply = await server.call("PATCH", path, body=patch, content_type="application/merge-patch+json")
+        assert reply.status == 200
+        await settle()
+        (again,) = await server_records(server)
+        assert again["data"].items() >= record["data"].items()
+
+    with_root_ca_file(bundle, test)
+
+
 def test_names_of_a_replaced_certificate_stay_in_the_record_of_the_server(bundle: Path) -> None:
     async def test(server: Server) -> None:
         publisher, serving = server.plane.trust_publisher, server.plane.serving
@@ -97,9 +153,8 @@ def test_names_of_a_replaced_certificate_stay_in_the_record_of_the_server(bundle
             pair = server.ca.server(name)
             serving.follow_ca(((pair.certificate,), pair.key))
             await publisher.publish_serving_names()
-        listed = (await server.get("/api/v1/namespaces/kube-system/configmaps")).obj["items"]
-        (record,) = (one["data"] for one in listed if one["metadata"]["name"].startswith(PUBLISHED_PREFIX))
-        assert "api-8.example.com" in record["names"].split()
-        assert "api-9.example.com" in record["former"].split()
+        (record,) = await server_records(server)
+        assert "api-8.example.com" in record["data"]["names"].split()
+        assert "api-9.example.com" in record["data"]["former"].split()
 
     with_root_ca_file(bundle, test)

@@ -6,6 +6,7 @@ Rules kept here:
 * A key that an administrator removed is not added again. A key that no server ever wrote is added. A key that the server no longer
   writes is removed, unless its value was edited.
 * Without the annotation nothing is known about earlier writes, and existing values stay.
+* The edits of a record, which tells others what a server is, are not kept (`keep_edits`).
 * A deleted ConfigMap is created again. Nothing is written when nothing changes.
 """
 
@@ -38,13 +39,13 @@ class Merged:
     edited: tuple[str, ...] = ()
 
 
-def merged(existing: Obj | None, wanted: Obj) -> Merged:
+def merged(existing: Obj | None, wanted: Obj, *, keep_edits: bool = True) -> Merged:
     """Merge the ConfigMap of a server into the stored one."""
     wanted_data: Mapping[str, str] = wanted["data"]
     if existing is None:
         return Merged(_with_digests(wanted, {key: _digest(value) for key, value in wanted_data.items()}))
     data = dict(existing.get("data") or {})
-    written = _last_written_digests(existing)
+    written = _last_written_digests(existing) if keep_edits else {key: _digest(value) for key, value in data.items()}
     digests: dict[str, str] = {}
     edited: list[str] = []
     for key, value in wanted_data.items():
@@ -60,12 +61,17 @@ def merged(existing: Obj | None, wanted: Obj) -> Merged:
         if key in data and _digest(data[key]) == written[key]:
             del data[key]
     changed = _with_digests({**existing, "data": data}, digests)
-    same = data == (existing.get("data") or {}) and digests == written
+    same = data == (existing.get("data") or {}) and digests == _last_written_digests(existing)
     return Merged(None if same else changed, tuple(edited))
 
 
 async def publish(
-    registry: Registry, wanted: Obj, change: Change, complete: Callable[[Obj], Obj] = lambda obj: obj
+    registry: Registry,
+    wanted: Obj,
+    change: Change,
+    complete: Callable[[Obj], Obj] = lambda obj: obj,
+    *,
+    keep_edits: bool = True,
 ) -> None:
     """Create the ConfigMap `wanted`, or bring it up to date. `complete` adds data that depend on the merged ConfigMap.
 
@@ -74,7 +80,7 @@ async def publish(
     kind = BY_PLURAL["configmaps"]
     namespace, name = wanted["metadata"]["namespace"], wanted["metadata"]["name"]
     existing: Any = registry.views["configmaps"].get(name, namespace)
-    found = merged(existing, wanted)
+    found = merged(existing, wanted, keep_edits=keep_edits)
     for key in found.edited:
         log.warning(
             "the ConfigMap %s/%s was edited: its %s stays as it is, and does not follow this server's settings",

@@ -2,7 +2,9 @@
 
 Rules kept here:
 * Files of certificates change while the server runs. Each change sets an event, and the publisher brings every place up to date.
-* A failed write is logged. It is repeated when a certificate changes again, and at the next start.
+* A failed write is logged, and repeated every REPEAT_SECONDS until it succeeds.
+* The record of this server's names is written again when it was deleted, or when an edit took out what is in the certificate: other
+  servers reserve the names that are in it. Workers of one server have one record, so that none takes out what another one wrote.
 """
 
 from __future__ import annotations
@@ -13,21 +15,27 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from mooring.api.kind import Change
+from mooring.api.kinds import BY_PLURAL
+from mooring.apimachinery.options import ListOptions
 from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.selectors import parse_field_selector
 from mooring.clock import Clock
-from mooring.controllers.certificates.nameevidence import with_former_names
+from mooring.controllers.certificates.nameevidence import reserves, with_former_names
 from mooring.errors import MooringError
 from mooring.pki.rootca import RootCa
 from mooring.pki.x509.clientissuers import IssuingCas
 from mooring.plane.configmaps import publish
 from mooring.plane.firstboot import SYSTEM_USER, FirstBoot
 from mooring.plane.serving.context import ServingContext
+from mooring.plane.wakeups import wait_for_event
 from mooring.reconcile.loop import Reconciler
+from mooring.registry.cache.events import Event
 from mooring.registry.store import Registry
 from mooring.trust.discovery import clusterinfo
 
 log = logging.getLogger("mooring.plane")
 
+REPEAT_SECONDS = 60.0
 USERS_OF_ROOT_CA = (
     "root-ca-certificate-publisher-controller",
     "kube-apiserver-serving-clustertrustbundle-publisher-controller",
@@ -80,29 +88,46 @@ class TrustPublisher:
         """
         wanted = self._serving_names()
         stored = self._registry.views["configmaps"].get(wanted["metadata"]["name"], wanted["metadata"]["namespace"])
-        await self._publish(with_former_names(wanted, stored, self._clock.now()))
+        await self._publish(with_former_names(wanted, stored, self._clock.now()), keep_edits=False)
 
-    async def _publish(self, wanted: Obj) -> None:
+    async def _publish(self, wanted: Obj, *, keep_edits: bool = True) -> None:
         if self._registry.views["configmaps"].problem(wanted["metadata"]["name"], wanted["metadata"]["namespace"]):
             return
         change = Change(SYSTEM_USER, self._clock.now(), writer="trust-publisher")
-        await publish(self._registry, wanted, change)
+        await publish(self._registry, wanted, change, keep_edits=keep_edits)
 
     async def run(self) -> None:
         """Publish after every change, until cancelled."""
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            self._context.renew()
-            if self._published != (newest := (self._root_ca.pem, self._ca.trusted, self._ca.superseded)):
-                self._published = newest
-                self._reconciler.plan_again(*USERS_OF_ROOT_CA)
-                await self._log_failure(self._first_boot.publish_cluster_info(), clusterinfo.NAME)
-            await self._log_failure(self.publish_serving_names(), "of the names of this server")
-            await self._log_failure(self.publish_client_cas(), "extension-apiserver-authentication")
-
-    async def _log_failure(self, publication: Coroutine[Any, Any, None], name: str) -> None:
+        metadata = self._serving_names()["metadata"]
+        options = ListOptions(watch=True, field_selector=parse_field_selector(f"metadata.name={metadata['name']}"))
+        kind = BY_PLURAL["configmaps"]
+        watch = await self._registry.watch(kind, metadata["namespace"], options, self._compare, readable_only=True)
         try:
-            await publication
-        except MooringError as error:
-            log.error("the ConfigMap %s could not be brought up to date: %s", name, error)
+            await watch.replay()
+            await self._publish_changes()
+        finally:
+            watch.close()
+
+    def _compare(self, event: Event) -> None:
+        if event.type == "DELETED" or not reserves(event.obj, self._serving_names()):
+            self._changed.set()
+
+    async def _publish_changes(self) -> None:
+        due: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}
+        while True:
+            await (wait_for_event(self._changed, self._clock.sleep(REPEAT_SECONDS)) if due else self._changed.wait())
+            if self._changed.is_set():
+                self._changed.clear()
+                self._context.renew()
+                if self._published != (newest := (self._root_ca.pem, self._ca.trusted, self._ca.superseded)):
+                    self._published = newest
+                    self._reconciler.plan_again(*USERS_OF_ROOT_CA)
+                    due[clusterinfo.NAME] = self._first_boot.publish_cluster_info
+                due["of the names of this server"] = self.publish_serving_names
+                due["extension-apiserver-authentication"] = self.publish_client_cas
+            for name, publication in list(due.items()):
+                try:
+                    await publication()
+                    del due[name]
+                except MooringError as error:
+                    log.error("the ConfigMap %s could not be brought up to date: %s", name, error)

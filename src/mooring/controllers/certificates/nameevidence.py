@@ -58,6 +58,12 @@ def serving_names_config_map(server: str, names: Iterable[str], not_after: datet
     }
 
 
+def reserves(record: Obj, wanted: Obj) -> bool:
+    """Return whether a server's record has all names of `wanted` until they end, be it as former ones."""
+    (end, names), *_ = _published_names(wanted)
+    return names <= frozenset().union(*(others for other_end, others in _published_names(record) if other_end >= end))
+
+
 def with_former_names(wanted: Obj, existing: Obj | None, now: datetime) -> Obj:
     """Return the ConfigMap that keeps names of replaced certificates of the server, each with its end, until then."""
     (end, names), *_ = _published_names(wanted)

@@ -17,6 +17,7 @@ from mooring.clock import Clock, rfc3339_micro
 from mooring.controllers.actions import Delete
 from mooring.errors import MooringError, NotFoundError
 from mooring.plane.encryption import EncryptionAtRest
+from mooring.plane.wakeups import wait_for_event
 from mooring.reconcile.registryapi import RegistryApi
 from mooring.trust.encryption import keychange
 from mooring.trust.encryption.keychange import HASH_ANNOTATION, RELOAD_ANNOTATION, SERVER_LABEL
@@ -51,21 +52,10 @@ class EncryptionLease:
             while True:
                 self._encryption.changed.clear()
                 await self._try_to_renew()
-                await self._changed_or_later()
+                await wait_for_event(self._encryption.changed, self._clock.sleep(RENEW_SECONDS))
         finally:
             with suppress(Exception):
                 await asyncio.wait_for(self._delete_own(), DELETE_SECONDS)
-
-    async def _changed_or_later(self) -> None:
-        waiting = [
-            asyncio.ensure_future(work) for work in (self._encryption.changed.wait(), self._clock.sleep(RENEW_SECONDS))
-        ]
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in waiting:
-                task.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
 
     async def _try_to_renew(self) -> None:
         problem = ""

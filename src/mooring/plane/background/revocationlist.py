@@ -33,6 +33,7 @@ from mooring.pki.errors import PkiError
 from mooring.pki.x509.authority import Authority
 from mooring.pki.x509.clusterca import ClusterCa
 from mooring.pki.x509.revocationlist import LIFETIME, SignedList, revocation_list, revoked_certificate
+from mooring.plane.wakeups import wait_for_event
 from mooring.registry.cache.events import Event
 from mooring.registry.store import Registry
 
@@ -84,20 +85,10 @@ class RevocationListPublisher:
                 await self.publish()
                 took = self._clock.monotonic() - began
                 await self._clock.sleep(max(LEAST_REST, REST_FACTOR * took))
-                await self._changed_or_after(RETRY if self._problem else RENEW)
+                due = self._clock.now() + (RETRY if self._problem else RENEW)  # the list names its end in wall time
+                await wait_for_event(self._changed, wait_until(self._clock, due))
         finally:
             watch.close()
-
-    async def _changed_or_after(self, span: timedelta) -> None:
-        """Return after the next change, or after `span` of the wall clock, which the list names."""
-        later = wait_until(self._clock, self._clock.now() + span)
-        waiting = [asyncio.ensure_future(self._changed.wait()), asyncio.ensure_future(later)]
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in waiting:
-                task.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
 
     def _apply(self, event: Event) -> None:
         name = event.obj["metadata"]["name"]

@@ -53,6 +53,7 @@ from mooring.controllers.bootstrap.tokensecrets import expiration_of, is_token
 from mooring.errors import AlreadyExistsError, ApiError, ConfigError, ConflictError, MooringError, StorageError
 from mooring.identity import API_SERVER, MASTERS, UserInfo
 from mooring.plane.lockfile import no_lock, open_lock
+from mooring.plane.wakeups import wait_for_event
 from mooring.registry.cache.events import Event
 from mooring.registry.store import Registry
 from mooring.storage.contract import CompactedError, Storage
@@ -486,13 +487,7 @@ class StoreMark:
 
     async def _run(self) -> None:
         while True:
-            changed = asyncio.ensure_future(self._changed.wait())
-            timer = asyncio.ensure_future(self._clock.sleep(REVISION_PAUSE))
-            try:
-                await asyncio.wait((changed, timer), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                changed.cancel()
-                timer.cancel()
+            await wait_for_event(self._changed, self._clock.sleep(REVISION_PAUSE))
             self._changed.clear()
             began = self._clock.monotonic()
             try:

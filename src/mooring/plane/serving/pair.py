@@ -20,6 +20,7 @@ from pathlib import Path
 from cryptography import x509
 
 from mooring.client.files import read_limited
+from mooring.clock import rfc3339
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, load_private_key
@@ -140,6 +141,14 @@ class ServingPair:
         if found := serving_cas(self._settings, chain, self._ca.trusted, self._now()):
             self._warn_of_names(chain[0])
             return found
+        if not self._settings.tls_cert_file:
+            ca = self._ca.authority.certificate
+            log.warning(
+                "clients cannot verify this server: its clock reads %s, and the CA of the cluster is valid from %s to %s; "
+                "correct the clock",
+                rfc3339(self._now()), rfc3339(ca.not_valid_before_utc), rfc3339(ca.not_valid_after_utc),
+            )  # fmt: skip
+            return self._ca.trusted_pem
         log.warning(
             "%s: no CA that is known here verifies the certificate of %s: joining machines, Pods and admin.conf do not trust "
             "it; name its CAs with %s",
