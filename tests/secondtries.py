@@ -40,6 +40,7 @@ LIVE_SUPPORT = frozenset(
         "pagecommands",
         "peer",
         "ports",
+        "servedroom",
         "serverroom",
         "servertokens",
         "standalonecontrollers",

@@ -41,9 +41,10 @@ from tests.server.test_revocation import revoke, serial_number
 from tests.server.test_unreadable import damage, member
 from tests.support.http2peer import peer as http2_peer
 from tests.support.manualclock import EPOCH, settle
+from tests.support.servedroom import served_room
 from tests.support.serverroom import Reply, Server, connection, open_server, reply
 from tests.support.testca import Pair, ThrowawayCA
-from tests.support.tlspeer import PATIENCE, Served, serving
+from tests.support.tlspeer import PATIENCE, Served
 from tests.support.tlspeer import reply as http1_reply
 from tests.support.tlspeer import request as http1_request
 
@@ -687,7 +688,6 @@ STREAMS = 8
 def test_unfinished_requests_on_a_connection_end_with_its_key(protocol: str, tmp_path: Path) -> None:
     content = json.dumps(csr()).encode()
     accepted = threading.Semaphore(0)
-    place: list[Server] = []
 
     async def handle(request: Request) -> Response:
         receive = request._receive
@@ -698,12 +698,10 @@ def test_unfinished_requests_on_a_connection_end_with_its_key(protocol: str, tmp
             return await receive()
 
         request._receive = noted
-        return await place[0].handle(request)
+        return await server.handle(request)
 
-    with serving(ThrowawayCA(), handle) as served:
-        opened = open_server()
-        server = served.run(opened.__aenter__)
-        place.append(server)
+    with served_room() as (served, server):
+        served.application.handler = handle
         served.run(lambda: server.create("clusterrolebindings", EVERYBODY))
         pair = server.ca.client("system:node:n1", NODES)
 
@@ -712,13 +710,10 @@ def test_unfinished_requests_on_a_connection_end_with_its_key(protocol: str, tmp
                 assert accepted.acquire(timeout=PATIENCE)
             served.run(lambda: revoke(server, publicKey=f"sha256:{public_key_fingerprint(pair.key)}"))
 
-        try:
-            send = over_http1 if protocol == "HTTP/1.1" else over_http2
-            statuses = send(served, pair, content, revoked, tmp_path)
-            assert set(statuses) == {401}
-            assert served.run(lambda: server.get(CSRS)).obj["items"] == []
-        finally:
-            served.run(lambda: opened.__aexit__(None, None, None))
+        send = over_http1 if protocol == "HTTP/1.1" else over_http2
+        statuses = send(served, pair, content, revoked, tmp_path)
+        assert set(statuses) == {401}
+        assert served.run(lambda: server.get(CSRS)).obj["items"] == []
 
 
 def over_http1(served: Served, pair: Pair, content: bytes, revoked: Callable[[], None], directory: Path) -> list[int]:

@@ -25,7 +25,7 @@ from mooring.server.endpoints.table import find
 from mooring.server.flowcontrol import ANONYMOUS_SEATS
 from mooring.server.hostshare.share import HostMemory
 from mooring.server.supervised import MAX_CHANGING, MAX_READING, InFlight
-from mooring.server.transport.http import Request, Response, read_target
+from mooring.server.transport.http import read_target
 from mooring.server.transport.responsewriter import Streamer
 from mooring.server.transport.tlsconnection import TlsTransport
 from mooring.server.transport.websocket import WebSocketWriter
@@ -34,9 +34,10 @@ from mooring.trust.k3s.identity import Access
 from mooring.trust.sharedkeys.agenttokens import AgentTerm, encode_agent_tokens, rotated
 from tests.server.test_revocation import revoke
 from tests.support.manualclock import settle
+from tests.support.servedroom import served_room
 from tests.support.serverroom import PlainTransport, Reply, Server, connection, open_server
 from tests.support.testca import ThrowawayCA
-from tests.support.tlspeer import PATIENCE, serving
+from tests.support.tlspeer import PATIENCE
 from tests.support.tlspeer import reply as wire_reply
 from tests.support.tlspeer import request as wire_request
 
@@ -284,27 +285,15 @@ def test_a_redirect_is_recorded_and_makes_no_label(tmp_path: Path) -> None:
 
 
 def test_the_body_of_a_redirected_request_is_no_request(tmp_path: Path) -> None:
-    async def handle(request: Request) -> Response:
-        return await place[0](request)
-
-    place: list[Callable[[Request], Awaitable[Response]]] = []
-    with serving(ThrowawayCA(), handle) as served:
-        opened = open_server(k3s_supervisor=True, server_token=SERVER_TOKEN)
-        server = served.run(opened.__aenter__)
-        place.append(server.handle)
-        try:
-            smuggled = wire_request(
-                "/v1-k3s/token", "PUT", tuple(f"{k}: {v}" for k, v in basic("server", SERVER_TOKEN))
-            )
-            with served.client(tmp_path) as peer:
-                for target, location in ((b"//v1-k3s/token", "/v1-k3s/token"), (b"/v1-k3s/%2e%2E/ping", "/ping")):
-                    peer.sendall(wire_request(target.decode(), "PUT", body=smuggled))
-                    status, headers, body = wire_reply(peer)
-                    assert (status, headers["location"], body) == (307, location, b"")
-                peer.sendall(wire_request("/ping"))
-                assert wire_reply(peer)[::2] == (200, b"pong")
-        finally:
-            served.run(lambda: opened.__aexit__(None, None, None))
+    with served_room(k3s_supervisor=True, server_token=SERVER_TOKEN) as (served, _):
+        smuggled = wire_request("/v1-k3s/token", "PUT", tuple(f"{k}: {v}" for k, v in basic("server", SERVER_TOKEN)))
+        with served.client(tmp_path) as peer:
+            for target, location in ((b"//v1-k3s/token", "/v1-k3s/token"), (b"/v1-k3s/%2e%2E/ping", "/ping")):
+                peer.sendall(wire_request(target.decode(), "PUT", body=smuggled))
+                status, headers, body = wire_reply(peer)
+                assert (status, headers["location"], body) == (307, location, b"")
+            peer.sendall(wire_request("/ping"))
+            assert wire_reply(peer)[::2] == (200, b"pong")
 
 
 @supervised()
@@ -800,26 +789,16 @@ async def test_only_a_node_with_a_websocket_is_connected(server: Server) -> None
 
 
 def test_a_real_client_keeps_a_session_without_an_origin(tmp_path: Path) -> None:
-    async def handle(request: Request) -> Response:
-        return await place[0](request)
-
-    place: list[Callable[[Request], Awaitable[Response]]] = []
-    with serving(ThrowawayCA(), handle) as served:
-        opened = open_server(k3s_supervisor=True, server_token=SERVER_TOKEN)
-        server = served.run(opened.__aenter__)
-        place.append(server.handle)
-        try:
-            node = server.ca.client("system:node:worker", NODES)
-            peer = websocket_client.create_connection(
-                f"wss://localhost:{served.port}{CONNECT}",
-                sslopt={"context": served.context(tmp_path, node)},
-                suppress_origin=True,
-                timeout=PATIENCE,
-            )
-            assert peer.recv_data(control_frame=True) == (PING, b"")
-            peer.ping(b"here")
-            assert peer.recv_data(control_frame=True) == (PONG, b"here")
-            peer.close(timeout=PATIENCE)
-            cast(Any, peer).shutdown()
-        finally:
-            served.run(lambda: opened.__aexit__(None, None, None))
+    with served_room(k3s_supervisor=True, server_token=SERVER_TOKEN) as (served, server):
+        node = server.ca.client("system:node:worker", NODES)
+        peer = websocket_client.create_connection(
+            f"wss://localhost:{served.port}{CONNECT}",
+            sslopt={"context": served.context(tmp_path, node)},
+            suppress_origin=True,
+            timeout=PATIENCE,
+        )
+        assert peer.recv_data(control_frame=True) == (PING, b"")
+        peer.ping(b"here")
+        assert peer.recv_data(control_frame=True) == (PONG, b"here")
+        peer.close(timeout=PATIENCE)
+        cast(Any, peer).shutdown()

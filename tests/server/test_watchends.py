@@ -10,7 +10,6 @@ import contextlib
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,9 +26,9 @@ from tests.server.test_websockets import HANDSHAKE, WATCH
 from tests.support.http2peer import Peer, peer
 from tests.support.manualclock import settle
 from tests.support.registryroom import secret
-from tests.support.serverroom import Server, Stream, in_server, open_server
-from tests.support.testca import ThrowawayCA
-from tests.support.tlspeer import PATIENCE, Served, request, rest, serving
+from tests.support.servedroom import served_room
+from tests.support.serverroom import Server, Stream, in_server
+from tests.support.tlspeer import PATIENCE, Served, request, rest
 
 WAYS = ("HTTP/1.1", "HTTP/2", "WebSocket")
 
@@ -86,20 +85,10 @@ class House:
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
-    place = SimpleNamespace(house=None)
-
-    async def handle(asked: Request) -> Response:
-        response: Response = await place.house.handle(asked)
-        return response
-
-    with serving(ThrowawayCA(), handle) as served:
-        opened = open_server()
-        server = served.run(opened.__aenter__)
-        place.house = House(served, server, tmp_path)
-        try:
-            yield place.house
-        finally:
-            served.run(lambda: opened.__aexit__(None, None, None))
+    with served_room() as (served, server):
+        house = House(served, server, tmp_path)
+        served.application.handler = house.handle
+        yield house
 
 
 def answered(client: ssl.SSLSocket | Peer) -> None:

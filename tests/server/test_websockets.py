@@ -31,16 +31,15 @@ from mooring.apimachinery.codec.protobuf.envelope import decode_envelope
 from mooring.apimachinery.metav1 import STATUS
 from mooring.identity import MASTERS
 from mooring.server.transport import http
-from mooring.server.transport.http import Request as Asked
-from mooring.server.transport.http import Response
 from mooring.server.transport.http1 import exchange as http1exchange
 from tests.authn.test_websocketbearer import protocol
 from tests.leftovers import open_descriptors
 from tests.support.protobufwatch import decode_watch_frame
 from tests.support.registryroom import secret
-from tests.support.serverroom import Server, open_server
-from tests.support.testca import Pair, ThrowawayCA
-from tests.support.tlspeer import PATIENCE, Served, reply, request, rest, serving
+from tests.support.servedroom import served_room
+from tests.support.serverroom import Server
+from tests.support.testca import Pair
+from tests.support.tlspeer import PATIENCE, Served, reply, request, rest
 
 SECRETS = "/api/v1/namespaces/default/secrets"
 WATCH = f"{SECRETS}?watch=1"
@@ -199,20 +198,8 @@ class House:
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
-    place = SimpleNamespace(handler=None)
-
-    async def handle(asked: Asked) -> Response:
-        response: Response = await place.handler(asked)
-        return response
-
-    with serving(ThrowawayCA(), handle) as served:
-        opened = open_server(audit_log_path=str(tmp_path / "audit.log"))
-        server = served.run(opened.__aenter__)
-        place.handler = server.handle
-        try:
-            yield House(served, server, tmp_path)
-        finally:
-            served.run(lambda: opened.__aexit__(None, None, None))
+    with served_room(audit_log_path=str(tmp_path / "audit.log")) as (served, server):
+        yield House(served, server, tmp_path)
 
 
 # -- what a watch says ---------------------------------------------------------------------------------------------
