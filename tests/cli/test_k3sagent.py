@@ -123,6 +123,7 @@ def test_an_empty_token_file_holds_no_token(planned: Callable[..., AgentPlan], t
             ("--server", URL, "192.0.2.10"), "ADDRESS and --server belong to two ways", id="an address as well"
         ),
         pytest.param(("--server", URL, "-v", "5"), "-v takes no number: -v and -vv make", id="a log level of k3s"),
+        pytest.param(("-v", "5"), "-v takes no number: -v and -vv make", id="a log level, and the server elsewhere"),
         pytest.param(("--server", URL, "--discovery-file", "x"), "--discovery-file and --server", id="kubeadm's flags"),
         pytest.param(
             ("--server", URL, "--serving-certificates"), "--serving-certificates and --server", id="the agent's flags"
@@ -138,6 +139,15 @@ def test_a_wrong_command_line_is_one_line(mooring: CommandLine, arguments: tuple
     assert said in outcome.err
     assert outcome.err.count("\n") == 1
     assert "not-so-secret" not in outcome.all
+
+
+def test_a_token_that_stays_in_a_file_is_reported(planned: Callable[..., AgentPlan], tmp_path: Path) -> None:
+    file = tmp_path / "agent.env"
+    file.write_text(f"K3S_TOKEN={TOKEN} # rack 7\n")
+    token = planned("--server", URL, "--token", TOKEN, "--token-env-file", str(file)).token
+    assert token.forget() == ([], [f"{file} has it on a line of another form; remove it there"])
+    file.write_text(f"K3S_TOKEN={TOKEN}\n")
+    assert token.forget() == ([file], [])
 
 
 def test_k3s_url_does_not_change_the_other_way(mooring: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

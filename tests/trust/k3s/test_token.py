@@ -151,6 +151,20 @@ def test_the_id_of_a_bootstrap_token_in_any_form(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param('"', id="a quote"),
+        pytest.param("\ufeff", id="a byte order mark"),
+        pytest.param("K3S_TOKEN=", id="the key of an environment file"),
+        pytest.param("# rack 7\n", id="a comment"),
+    ],
+)
+def test_text_before_a_whole_token_does_not_drop_its_hash(before: str) -> None:
+    with pytest.raises(TokenFormatError, match="a whole token begins with K10: remove "):
+        parse_token(f"{before}K10{HASH}::server:pass")
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         (f"K10{HASH}::server:hunter2", "not a bootstrap token but a password, which is no object"),

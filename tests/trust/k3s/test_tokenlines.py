@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from mooring.secret import Secret
-from mooring.trust.k3s.tokenlines import blank_token_lines
+from mooring.trust.k3s.tokenlines import blank_token_lines, holds_token
 
 TOKEN = Secret("K10::node:pass:word")
 
@@ -44,3 +44,19 @@ TOKEN = Secret("K10::node:pass:word")
 def test_a_line_with_the_token_is_blanked(text: bytes, after: bytes) -> None:
     assert blank_token_lines(text, TOKEN) == after
     assert blank_token_lines(after, TOKEN) == after
+
+
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        pytest.param(b'"token" : "K10::node:pass:word"', True, id="a quoted key"),
+        pytest.param(b"token: >-\n  K10::node:pass:word\n", True, id="a block"),
+        pytest.param(b"{server: a, token: K10::node:pass:word}", True, id="a flow mapping"),
+        pytest.param(b"K3S_TOKEN=K10::node:pass:word # x", True, id="an environment file with text behind the value"),
+        pytest.param(b"token: K10::node:pass:wordless", False, id="the beginning of a longer word"),
+        pytest.param(b'token: ""\n', False, id="a blanked line"),
+    ],
+)
+def test_a_token_on_a_line_of_another_form_is_found(text: bytes, held: bool) -> None:
+    assert blank_token_lines(text, TOKEN) == text
+    assert holds_token(text, TOKEN) is held

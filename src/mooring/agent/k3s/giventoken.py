@@ -5,7 +5,8 @@ Rules kept here (docs/protocol/k3s.md#token-on-the-disk-of-an-agent):
   hold no token.
 * After the certificates are on disk, the token file is emptied, and the lines of the given environment files that hold the token
   are blanked. Other files of the machine are not searched.
-* A file is replaced whole, with its mode. A file that cannot be written is reported, and stops nothing.
+* A file is replaced whole, with its mode. A file that cannot be written is reported, and so is one that still has the token, on a
+  line of another form. Neither stops anything.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from mooring.client.files import read_limited, write_atomic
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.k3s.token import K3sToken, TokenFormatError, parse_token
-from mooring.trust.k3s.tokenlines import blank_token_lines
+from mooring.trust.k3s.tokenlines import blank_token_lines, holds_token
 
 MAX_TOKEN_FILE = 64 << 10
 """Bytes: a token has a hundred, an environment file a few thousand."""
@@ -65,23 +66,26 @@ class GivenToken:
         changed, problems = [], []
         for path in (*(() if self.file is None else (self.file,)), *self.environment_files):
             try:
-                if _blank(path, used, whole=path == self.file):
-                    changed.append(path)
+                is_changed, is_left = _blank(path, used, whole=path == self.file)
             except ConfigError as error:
                 problems.append(str(error))
+                continue
+            if is_changed:
+                changed.append(path)
+            if is_left:
+                problems.append(f"{path} has it on a line of another form; remove it there")
         return changed, problems
 
 
-def _blank(path: Path, token: Secret, *, whole: bool) -> bool:
-    """Return True when the file held the token, which is no longer in it. `whole`: the file is nothing but the token."""
+def _blank(path: Path, token: Secret, *, whole: bool) -> tuple[bool, bool]:
+    """Return whether the file was changed, and whether the token is still in it. `whole`: the file is nothing but the token."""
     path = path.resolve()  # the file is replaced, not a link to it
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError:
-        return False
+        return False, False
     content = read_limited(path, MAX_TOKEN_FILE)
     after = b"" if whole else blank_token_lines(content, token)
-    if after == content:
-        return False
-    write_atomic(path, after, mode)
-    return True
+    if after != content:
+        write_atomic(path, after, mode)
+    return after != content, holds_token(after, token)

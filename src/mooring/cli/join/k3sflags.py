@@ -224,10 +224,10 @@ class K3sFlags:
     def servers(self, context: click.Context) -> tuple[str, ...]:
         """Return the servers when the join is to be the k3s way; none otherwise. Raises UsageError for flags of both ways."""
         others = _other_way(context)
+        if others[:1] == ["address"] and all(text.isdecimal() for text in context.params["address"]):
+            raise click.UsageError("-v takes no number: -v and -vv make Mooring's agent log more")
         if self.server:
             if others:
-                if others[0] == "address" and all(text.isdecimal() for text in context.params["address"]):
-                    raise click.UsageError("-v takes no number: -v and -vv make Mooring's agent log more")
                 raise click.UsageError(
                     f"{_flag(others[0])} and --server belong to two ways of joining: give the address of an API server, or --server"
                 )

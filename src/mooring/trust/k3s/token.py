@@ -6,6 +6,7 @@ Rules kept here (docs/protocol/k3s.md#tokens; what k3s itself accepts, with its 
 * A text with the prefix is never a password, even when the person who chose it meant one: `K10xyz` is `invalid token format`.
 * After the prefix the first `::` ends the hash, and the first `:` of the rest ends the user, so that a password may contain both.
 * Without `::` there is no hash: `K10user:pass` is a user and a password.
+* A text that has a whole token with a hash, but not at its beginning, is refused: k3s reads it as a password, and drops the hash.
 * The password is a Secret. A text that was read otherwise than it was meant may have a part of a password in place of the hash or
   the user: neither is printed unless it is a digest or a user that k3s knows.
 """
@@ -31,6 +32,7 @@ DEFAULT_GROUPS = ("system:bootstrappers:k3s:default-node-token",)
 
 _PREFIX = PREFIX.encode()
 _HASH = re.compile(r"[0-9a-f]{64}")
+_WHOLE_FORM = re.compile(rb"K10[0-9A-Fa-f]{64}::")
 
 
 class TokenFormatError(ConfigError):
@@ -87,6 +89,10 @@ def parse_token(text: str | bytes) -> K3sToken:
     if not data:
         raise TokenFormatError("token must not be empty")
     if not data.startswith(_PREFIX):
+        if _WHOLE_FORM.search(data):
+            raise TokenFormatError(
+                f"a whole token begins with {PREFIX}: remove the quotes, the key or the comment before it"
+            )
         data = _PREFIX + (b"::" if _bootstrap_token(data) else b":::") + data
     ca_hash, separator, credential = data.removeprefix(_PREFIX).partition(b"::")
     if not separator:

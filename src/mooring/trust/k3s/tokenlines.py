@@ -4,6 +4,7 @@ Rules kept here (docs/protocol/k3s.md#token-on-the-disk-of-an-agent):
 * `K3S_TOKEN=…` (systemd's EnvironmentFile and shell files, with or without `export` and quotes) and `token: …` or `t: …`
   (config.yaml, with or without quotes and a comment behind) hold a token. A line is blanked only when it holds the token that was
   used. All else stays, and so does the comment, unless the token is in it, too.
+* Other lines are not rewritten: a quoted key, a block, a flow mapping. `holds_token` finds the token in them.
 """
 
 from __future__ import annotations
@@ -30,6 +31,11 @@ def blank_token_lines(text: bytes, token: Secret) -> bytes:
         return match[1] + (b" " if is_yaml else b"") + b'""' + kept
 
     return _LINE.sub(blank, text)
+
+
+def holds_token(text: bytes, token: Secret) -> bool:
+    """Return True when the text has the token as a whole word: a short one is a part of other words by chance."""
+    return re.search(rb"(?<![\w-])" + re.escape(token.reveal()) + rb"(?![\w-])", text) is not None
 
 
 def _unquoted(value: bytes) -> bytes:
