@@ -233,10 +233,27 @@ async def test_a_holder_that_cannot_renew_stops_in_time_and_leads_again_when_it_
         await room.clock.advance(0.5)
         assert (one.working, one.elector.leading) == (False, False), "before anybody else may begin"
         assert RENEW_SECONDS < LEASE_SECONDS
-        api.error = None
-        if not api.hangs:
-            await room.clock.advance(RETRY_SECONDS)
-            assert (one.working, one.begun) == (True, 2)
+        api.error, api.hangs = None, False
+        await room.clock.advance(RETRY_SECONDS)
+        assert (one.working, one.begun) == (True, 2)
+
+
+@in_room
+async def test_a_server_that_hangs_is_a_failure_after_the_renewal_deadline(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    api = Unreliable(room)
+    one, two = Candidate(room, "one", api), Candidate(room, "two", api)
+    async with competing(one, two):
+        assert (one.working, two.working) == (True, False)
+        api.hangs = True
+        await room.clock.advance(RENEW_SECONDS + RETRY_SECONDS)
+        assert [one.elector.failure, two.elector.failure] == ["no answer in time"] * 2, "the holder, and who waits"
+        assert (one.working, two.working) == (False, False)
+        api.hangs = False
+        await room.clock.advance(RENEW_SECONDS + RETRY_SECONDS)
+        assert (one.elector.failure, two.elector.failure) == ("", "")
+        assert caplog.messages.count("the controllers' Lease cannot be renewed: no answer in time") == 2
 
 
 @in_room

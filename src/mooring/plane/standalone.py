@@ -26,10 +26,11 @@ from prometheus_client.exposition import generate_latest
 
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient, connect
+from mooring.client.serverversion import read_version
 from mooring.clock import Clock, SystemClock
 from mooring.controllers import standalone
 from mooring.controllers.table import build
-from mooring.errors import ConfigError, MooringError
+from mooring.errors import ConfigError, ForbiddenError, MooringError
 from mooring.plane.processidentity import is_gone, process_identity
 from mooring.plane.reloading import Reloading
 from mooring.plane.signing.authorities import SignerAuthorities
@@ -106,9 +107,12 @@ async def running(config: StandaloneConfig, clock: Clock, entropy: Callable[[int
         )
         work = elector.run(controllers.run) if settings.leader_elect else _run_always(controllers, clock)
         tasks = [asyncio.create_task(work, name="controllers"), asyncio.create_task(reloading.run(clock), name="files")]
+        probe = Probe(client, clock, _election(settings))
+        if not settings.leader_elect:
+            tasks.append(asyncio.create_task(probe.run(), name="probe"))
         health = HealthServer(
             {task.get_name(): partial(_end_of, task) for task in tasks},
-            _readiness(elector, controllers),
+            _readiness(elector, probe, controllers),
             partial(_metrics, elector, controllers),
         )
         try:
@@ -146,6 +150,32 @@ class LeaseApi(RemoteApi):
             f"this machine's clock is {seconds} s {side} the server's: set it by NTP; the controllers would delete tokens and date "
             "certificates by it"
         )
+
+
+class Probe:
+    """Requests to the API server in a process without a Lease. With one, the renewals show whether the server answers."""
+
+    def __init__(self, client: ClusterClient, clock: Clock, election: Election) -> None:
+        self._client = client
+        self._clock = clock
+        self._election = election
+        self.failure = ""
+        """Message of the last request; "" when the server answered it."""
+
+    async def run(self) -> None:
+        """Request the version with the period and the deadline of a Lease, until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(self._election.renew_seconds):
+                    await read_version(self._client)
+                self.failure = ""
+            except ForbiddenError:
+                self.failure = ""  # an answer, although /version is not for this user
+            except TimeoutError:
+                self.failure = "no answer in time"
+            except MooringError as error:
+                self.failure = str(error)
+            await self._clock.sleep(self._election.retry_seconds)
 
 
 def _controllers(
@@ -205,13 +235,17 @@ def _end_of(task: asyncio.Task[None]) -> str:
     return "it has ended; the process has to be started again" if task.done() else ""
 
 
-def _readiness(elector: LeaderElector, controllers: StandaloneControllers) -> Checks:
+def _readiness(elector: LeaderElector, probe: Probe, controllers: StandaloneControllers) -> Checks:
     """Return the checks that need the API server."""
 
     def loop_failure() -> str:
         return "" if controllers.healthy else "the loop of the controllers failed; the log has the reason"
 
-    return {"leaderElection": lambda: elector.failure, "controllerLoop": loop_failure}
+    return {
+        "leaderElection": lambda: elector.failure,
+        "apiServer": lambda: probe.failure,
+        "controllerLoop": loop_failure,
+    }
 
 
 def _metrics(elector: LeaderElector, controllers: StandaloneControllers) -> bytes:

@@ -8,8 +8,8 @@ Rules kept here:
 3. A clean stop releases the Lease, so that the next holder starts at once. A holder whose process on this machine no longer exists
    is also succeeded at once: a restart after `kill -9` does not wait.
 4. A process that was stopped and goes on writes nothing until it has renewed the Lease (`may_write`).
-5. Every write is a compare-and-swap; the loser reads the Lease again. Any other error counts as a failed renewal. It is logged when
-   it begins, not at every attempt.
+5. Every write is a compare-and-swap; the loser reads the Lease again. Any other error counts as a failed renewal, and so does an
+   attempt without an answer in the 10 s. It is logged when it begins, not at every attempt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 from mooring.apimachinery.schema import Obj
 from mooring.clock import Clock, rfc3339_micro
-from mooring.errors import AlreadyExistsError, ConfigError, ConflictError, MooringError, NotFoundError
+from mooring.errors import AlreadyExistsError, ConfigError, ConflictError, MooringError, NotFoundError, PeerError
 from mooring.reconcile.clusterapi import ClusterApi
 
 log = logging.getLogger("mooring.controllers")
@@ -86,7 +86,7 @@ class LeaderElector:
         try:
             while True:
                 requested = self._clock.monotonic()
-                if await self._acquire_or_renew():
+                if await self._acquire_or_renew(self._election.renew_seconds):
                     self.leading, self._renewed = True, requested
                     log.info("controllers run in this process (%s)", self._identity)
                     await self._lead(work)
@@ -111,9 +111,10 @@ class LeaderElector:
         try:
             while await self._time_passes(self._election.retry_seconds, running):
                 requested = self._clock.monotonic()
-                attempt = asyncio.ensure_future(self._acquire_or_renew())
+                seconds = self._renewed + self._election.renew_seconds - requested
+                attempt = asyncio.ensure_future(self._acquire_or_renew(seconds))
                 try:
-                    await self._time_passes(self._renewed + self._election.renew_seconds - requested, attempt, running)
+                    await asyncio.wait((attempt, running), return_when=asyncio.FIRST_COMPLETED)
                     if attempt.done() and attempt.result():
                         self._renewed = requested
                         continue
@@ -147,10 +148,16 @@ class LeaderElector:
         finally:
             sleep.cancel()
 
-    async def _acquire_or_renew(self) -> bool:
-        """Acquire or renew the Lease. Return false when another process holds it or was faster, or the request fails."""
+    async def _acquire_or_renew(self, seconds: float) -> bool:
+        """Acquire or renew the Lease. Return false when another process holds it or was faster, or the requests fail.
+
+        Requests without an answer within `seconds` have failed: a server that hangs is as far away as one that is down.
+        """
+        writing = asyncio.ensure_future(self._write_lease())
         try:
-            acquired = await self._write_lease()
+            if await self._time_passes(seconds, writing):
+                raise PeerError("no answer in time")
+            acquired = writing.result()
         except (AlreadyExistsError, ConflictError, NotFoundError):
             acquired = False
         except MooringError as error:
@@ -162,6 +169,8 @@ class LeaderElector:
             log.exception("the controllers' Lease cannot be renewed")
             self.failure = type(error).__name__
             return False
+        finally:
+            writing.cancel()
         if self.failure:
             log.info("the controllers' Lease can be renewed again")
             self.failure = ""
