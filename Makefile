@@ -23,7 +23,7 @@ help: ## list the targets
 
 VERSION := import sys; print("%d.%d" % sys.version_info[:2])
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(if $(filter /%,$(VENV)),,$(CURDIR)/)$(VENV) $(shell \
-	$(if $(findstring command,$(origin PYTHON)),"$(PYTHON)",$(BIN)/python) -c '$(VERSION)' 2>/dev/null))
+	test -x $(BIN)/python && $(if $(findstring command,$(origin PYTHON)),"$(PYTHON)",$(BIN)/python) -c '$(VERSION)' 2>/dev/null))
 .PHONY: $(STAMP) # no environment yet, an unfinished one, or one of another folder or Python
 endif
 $(STAMP): requirements/dev.lock pyproject.toml
@@ -56,7 +56,7 @@ steady: setup ## find tests that wait for luck: three orders of live tests on a 
 	$(BIN)/python -m tests.steady $(ARGS)
 
 replay: setup ## run again what a worker with a failed test ran: FILE=.replay/gw0.json
-	$(BIN)/python -m tests.replay $(FILE)
+	$(BIN)/python -m tests.replay $(if $(FILE),"$(FILE)")
 
 coverage: setup ## run the whole suite, and print the coverage of every room
 	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-branch --cov-report= --room-coverage

@@ -6,6 +6,7 @@ Contract:
 * The stamp FOLDER/.ready is written last, with the path of the environment and the version of its Python. Without it, in a clone
   that was moved and for another Python, the environment is made again from the start; with it, the libraries of a changed lock are
   installed into it.
+* One set-up of a clone runs at a time. Another waits, also for the pip of one that was killed.
 * A terminal shows progress. An error is one line on stderr that says what to do, with exit code 1; the output of pip stays in
   FOLDER/install.log.
 * Only the standard library is imported, and any Python from 3.8 on can say that it is too old.
@@ -14,12 +15,14 @@ Contract:
 from __future__ import annotations
 
 import ast
+import contextlib
+import fcntl
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 TREE = Path(__file__).resolve().parents[1]
@@ -44,6 +47,8 @@ NETWORK = (
 )
 """Variables for the settings of pip that count, also when its files hold them. Others change what is installed, or where."""
 FOREIGN = ("PYTHONHOME", "PYTHONPATH", "PYTHONUSERBASE")
+HELD: list[int] = []
+"""Descriptor of the lock of this clone. Commands inherit it: pip goes on for a while when its set-up is killed."""
 SPACE = 600 << 20
 """Bytes that an environment takes, with what is unpacked meanwhile."""
 PIN = re.compile(r"^[A-Za-z0-9][^ =]*==", re.MULTILINE)
@@ -131,6 +136,7 @@ def run(
             errors="replace",
             env=variables,
             cwd=TREE,
+            pass_fds=HELD,
         )
     except OSError as error:
         raise FailedError(f"{arguments[0]}: {error.strerror}") from None
@@ -151,17 +157,30 @@ def run(
     return output
 
 
+def listed_settings(folder: Path, *pip: str | Path, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of the network that pip has. A setting that makes pip quiet does not hide them."""
+    counting = {*NETWORK, "PIP_CONFIG_FILE"}
+    own = {
+        name: value
+        for name, value in given.items()
+        if name not in FOREIGN and (name in counting or not name.startswith("PIP_"))
+    }
+    return settings(run(folder, *pip, "-vvv", "config", "list", variables=own))
+
+
 def make(folder: Path) -> None:
     """Make the virtual environment, from the start. Raises FailedError."""
     try:
         if folder.is_symlink() or folder.is_file():
             raise FailedError(f"{folder} is not a folder: remove it")
         if folder.exists():
+            with contextlib.suppress(FileNotFoundError):
+                (folder / STAMP).unlink()  # first, because a deletion may be interrupted
             shutil.rmtree(folder)
         folder.mkdir(parents=True)
         left = shutil.disk_usage(folder).free
     except OSError as error:
-        raise FailedError(f"{folder} cannot be made again: {error.strerror}") from None
+        raise FailedError(f"{folder} cannot be made: {error.strerror}: use a clone that you may write to") from None
     if left < SPACE:
         raise FailedError(f"{left >> 20} MB are left for {folder}, and {SPACE >> 20} MB are needed: make room")
     version = ".".join(map(str, sys.version_info[:2]))
@@ -172,7 +191,9 @@ def make(folder: Path) -> None:
             raise FailedError(
                 f"Python {version} has no module {module}: install it (Debian, Ubuntu: apt install python{version}-venv)"
             ) from None
-    run(folder, interpreter(), "-m", "venv", folder)
+    run(folder, interpreter(), "-m", "venv", "--without-pip", folder)
+    # venv would hide what ensurepip prints when it fails
+    run(folder, folder / "bin" / "python", "-Im", "ensurepip", "--upgrade", "--default-pip")
 
 
 def interpreter() -> Path:
@@ -227,6 +248,33 @@ def is_finished(folder: Path) -> bool:
     return written == stamp(folder) and (folder / "bin" / "python").exists()
 
 
+@contextlib.contextmanager
+def alone() -> Iterator[bool]:
+    """Keep other set-ups of this clone waiting until the end of the block. Return whether this one had to wait."""
+    with LOCK.open("rb") as lock:
+        waited = False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waited = True
+            sys.stdout.write("Another set-up of this clone is running: waiting for its end\n")
+            sys.stdout.flush()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError:
+            pass  # a file system without locks
+        HELD.append(lock.fileno())
+        try:
+            yield waited
+        finally:
+            HELD.clear()
+
+
+def is_recent(folder: Path) -> bool:
+    """Return whether an environment was finished after the files that make compares it with."""
+    finished = (folder / STAMP).stat().st_mtime_ns
+    return all(path.stat().st_mtime_ns <= finished for path in (LOCK, TREE / "pyproject.toml"))
+
+
 def install(folder: Path) -> None:
     """Install the lock and the tree. Raises FailedError."""
     total = len(PIN.findall(LOCK.read_text(encoding="utf-8")))
@@ -238,8 +286,7 @@ def install(folder: Path) -> None:
     else:
         make(folder)
     pip = (folder / "bin" / "python", "-m", "pip")
-    own = {name: value for name, value in os.environ.items() if name not in FOREIGN}
-    variables = environment(os.environ, settings(run(folder, *pip, "config", "list", variables=own)))
+    variables = environment(os.environ, listed_settings(folder, *pip, given=os.environ))
     wanted = os.environ.get("MOORING_SETUP_PIP", "")
     if wanted:
         run(folder, *pip, "install", "--upgrade", wanted, variables=variables)
@@ -265,7 +312,9 @@ def main() -> int:
         return 1
     folder = (TREE / (sys.argv[1] if len(sys.argv) > 1 else ".venv")).absolute()
     try:
-        install(folder)
+        with alone() as waited:
+            if not (waited and is_finished(folder) and is_recent(folder)):
+                install(folder)
     except FailedError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1

@@ -151,9 +151,11 @@ def arguments(file: str) -> list[str]:
     """Return the arguments of pytest for a file. Raises OSError, and ValueError for what is no such file."""
     try:
         document = json.loads(Path(file).read_text())
+        if not isinstance(document["fingerprint"], int) or not numbers(document["ran"]):
+            raise ValueError("not a file that a session wrote")
         order = ["-p", "no:randomly"] if document["seed"] is None else [f"--randomly-seed={document['seed']}"]
         return [*order, *document["selection"], f"--replay={file}", *document["paths"]]
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, AttributeError):
         raise ValueError("not a file that a session wrote") from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.environment import cause, settings
+from tests.environment import HELD, FailedError, alone, cause, listed_settings, make, run, settings
 
 ROOT = Path(__file__).parents[1]
 BACKEND = """
@@ -164,6 +165,48 @@ def test_an_interrupted_set_up_is_finished_by_the_next(tree: Tree) -> None:
     assert tree.is_installed()
 
 
+def test_two_set_ups_at_once_run_one_after_the_other(tree: Tree) -> None:
+    command = ["make", "setup", tree.python]
+    with (tree.folder / "requirements/dev.lock").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        second = subprocess.Popen(command, cwd=tree.folder, env=tree.variables, stdout=subprocess.PIPE, text=True)
+        with second:
+            assert second.stdout is not None
+            assert second.stdout.readline() == "Another set-up of this clone is running: waiting for its end\n"
+            assert not (tree.folder / ".venv").exists()
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            assert second.stdout.readline().startswith("Installing 1 libraries")
+    assert second.returncode == 0
+    assert tree.is_installed()
+
+
+def test_the_pip_of_a_set_up_that_was_killed_keeps_the_next_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = tmp_path / "dev.lock"
+    lock.touch()
+    monkeypatch.setattr("tests.environment.LOCK", lock)
+    with alone() as waited:
+        inherited = run(tmp_path, sys.executable, "-c", f"import os; print(os.fstat({HELD[0]}).st_ino)")
+    assert not waited
+    assert int(inherited) == lock.stat().st_ino
+    assert not HELD
+
+
+def test_a_deletion_that_was_interrupted_leaves_no_stamp(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tree.folder / ".venv"
+    folder.mkdir()
+    (folder / ".ready").write_text("of another clone")
+
+    def killed(path: Path) -> None:
+        assert sorted(path.iterdir()) == []
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shutil.rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        make(folder)
+
+
 def test_an_environment_of_a_clone_that_was_moved_is_made_again(tree: Tree, tmp_path: Path) -> None:
     assert tree.make(tree.python).returncode == 0
     moved = tree.folder.rename(tmp_path / "moved")
@@ -217,6 +260,25 @@ def test_a_python_without_ensurepip_is_one_line(tree: Tree, tmp_path: Path) -> N
     )
 
 
+def test_what_ensurepip_says_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text(
+        '#!/bin/sh\nif [ "$2" = venv ]; then mkdir "$4/bin"; ln -s "$0" "$4/bin/python"\n'
+        'else echo "OSError: [Errno 28] No space left on device"; exit 1; fi\n'
+    )
+    python.chmod(0o755)
+    monkeypatch.setattr("tests.environment.interpreter", lambda: python)
+    with pytest.raises(FailedError, match=r"no space is left for .*/environment: 1 GB is needed, there and in TMPDIR"):
+        make(tmp_path / "environment")
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tree: Tree) -> None:
+    (tree.folder / "file").touch()
+    assert error(tree.make(tree.python, "VENV=file/environment")) == (
+        f"error: {tree.folder / 'file/environment'} cannot be made: Not a directory: use a clone that you may write to"
+    )
+
+
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
     """Return a folder with the programs that make needs, and no Python."""
@@ -254,6 +316,19 @@ def test_the_first_python_that_is_new_enough_is_taken(
     assert tree.make(PATH=str(programs)).stdout == f"{chosen} runs tests/environment.py\n"
 
 
+def test_a_stamp_without_a_python_beside_it_does_not_count(tree: Tree, programs: Path) -> None:
+    program = programs / "python3.12"
+    program.write_text('#!/bin/sh\n[ "$1" = -c ] && echo 3.12 && exit\necho "python3.12 runs $1"\n')
+    program.chmod(0o755)
+    python = f"PYTHON={program}"
+    (tree.folder / ".venv/bin").mkdir(parents=True)
+    (tree.folder / ".venv/bin/python").symlink_to(program)
+    (tree.folder / ".venv/.ready").write_text(f"{tree.folder}/.venv 3.12\n")
+    assert tree.make(python, PATH=str(programs)).stdout == "make: Nothing to be done for 'setup'.\n"
+    (tree.folder / ".venv/bin/python").unlink()
+    assert tree.make(python, PATH=str(programs)).stdout == "python3.12 runs tests/environment.py\n"
+
+
 @pytest.mark.parametrize("pythons", [{}, {"python3": False}], ids=["none", "too old"])
 def test_no_python_that_is_new_enough_is_one_line(tree: Tree, programs: Path, pythons: dict[str, bool]) -> None:
     for name, new in pythons.items():
@@ -274,6 +349,13 @@ def test_a_python_that_does_not_run_is_one_line(tree: Tree, python: str) -> None
 def test_a_variable_of_the_environment_that_others_use_is_not_meant(tree: Tree, programs: Path) -> None:
     stub(programs, "python3.12", new=True)
     assert tree.make(PATH=str(programs), PYTHON="/usr/bin/false").stdout == "python3.12 runs tests/environment.py\n"
+
+
+@pytest.mark.parametrize("quiet", [{"PIP_QUIET": "1", "PIP_LOG": "/nowhere/log"}, {}], ids=["variable", "file"])
+def test_a_quiet_pip_hides_no_setting(tmp_path: Path, quiet: dict[str, str]) -> None:
+    (tmp_path / "pip.conf").write_text(f"[global]\nproxy = http://a/\n{'' if quiet else 'quiet = 1'}\n")
+    given = {**os.environ, "PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "PIP_PROXY": "http://b/", **quiet}
+    assert listed_settings(tmp_path, sys.executable, "-m", "pip", given=given)["PIP_PROXY"] == "http://b/"
 
 
 @pytest.mark.parametrize(

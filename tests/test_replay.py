@@ -106,10 +106,12 @@ def test_a_file_of_other_tests_is_refused(tmp_path: Path) -> None:
         ((), "error: which file? make replay FILE=.replay/gw0.json"),
         (("none.json",), "error: none.json: No such file or directory"),
         (("list.json",), "error: list.json: not a file that a session wrote"),
+        (("half.json",), "error: half.json: not a file that a session wrote"),
     ],
-    ids=["no file", "a file that is not there", "another file"],
+    ids=["no file", "a file that is not there", "another file", "a line that was copied in part"],
 )
 def test_a_mistake_is_one_line(tmp_path: Path, words: tuple[str, ...], line: str) -> None:
     (tmp_path / "list.json").write_text("[]")
+    (tmp_path / "half.json").write_text('{"seed": 1, "workers": 2, "selection": [], "paths": [], "tests": 3}')
     done = python(tmp_path, "tests.replay", *words)
     assert (done.returncode, done.stderr) == (2, f"{line}\n")
