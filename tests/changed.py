@@ -3,14 +3,16 @@
 Contract:
 * What counts as changed is what differs from HEAD, and what git does not track yet.
 * For a module of Mooring these are the tests in the folder of its room, and every test that imports the module, or a module of the
-  same room that reaches it by imports. For a module below tests/ these are the tests that import it, and itself. For a page, a lock
-  or a setting of the build these are the tests at the top of tests/.
+  same room that reaches it by imports. For a module below tests/ these are the tests that import it, or have its dotted name in a
+  string, and itself; for a conftest.py those of its folder, too. For any other file these are the tests at the top of tests/. An
+  example, a data vector or another file below tests/ adds the tests that name it, or, where none does, its folder.
 * Scenarios run only when their own file changed. `make test` and `make test-all` run everything.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -18,6 +20,7 @@ from pathlib import Path
 
 import grimp
 import pytest
+from grimp.exceptions import SourceSyntaxError
 
 ROOT = Path(__file__).parents[1]
 SOURCE = Path("src/mooring")
@@ -56,16 +59,29 @@ def room_of(module: str) -> str:
     return module.partition(".")[2].partition(".")[0]
 
 
-def imports(text: str) -> set[str]:
-    """Return the modules that a file imports, and the names that it takes from them, as they may be modules, too."""
+DOTTED = re.compile(r"tests(\.\w+)+")
+
+
+def imports(text: str, name: str = "") -> set[str]:
+    """Return the modules that a file imports or runs by name, and the names that it imports, as they may be modules, too."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(ast.parse(text, name)):
         match node:
             case ast.Import(names=names):
                 found |= {name.name for name in names}
             case ast.ImportFrom(module=str(module), names=names, level=0):
                 found |= {module, *(f"{module}.{name.name}" for name in names)}
+            case ast.Constant(value=str(value)) if DOTTED.fullmatch(value):
+                found.add(value)
     return found
+
+
+def naming(path: Path, texts: dict[Path, str]) -> set[Path]:
+    """Return the modules below tests/ that name a file which is not a module; where none does, those that name its folder."""
+    for name in (path.name, f'"{path.stem}"', f'"{path.parent.name}"'):
+        if found := {test for test, text in texts.items() if name in text}:
+            return found
+    return set()
 
 
 def reaching(module: str, graph: grimp.ImportGraph) -> set[str]:
@@ -76,8 +92,9 @@ def reaching(module: str, graph: grimp.ImportGraph) -> set[str]:
     return {module, *(other for other in graph.find_downstream_modules(module) if room_of(other) == room)}
 
 
-def affected(changed: Iterable[Path], tests: dict[Path, set[str]], graph: grimp.ImportGraph) -> set[Path]:
-    """Return the files of tests to run. `tests`: all modules below tests/ with their imports."""
+def affected(changed: Iterable[Path], texts: dict[Path, str], graph: grimp.ImportGraph) -> set[Path]:
+    """Return the files of tests to run. `texts`: all modules below tests/."""
+    tests = {path: imports(text, str(path)) for path, text in texts.items()}
     wanted: set[Path] = set()
     modules: set[str] = set()
     for path in changed:
@@ -90,8 +107,13 @@ def affected(changed: Iterable[Path], tests: dict[Path, set[str]], graph: grimp.
             wanted |= {path, path.with_name(f"test_{path.name}")}
             if path in SESSION:
                 wanted |= {test for test in tests if len(test.parts) == 2}
+            elif path.name == "conftest.py":
+                wanted |= {test for test in tests if test.is_relative_to(path.parent)}
         else:
             wanted |= {test for test in tests if len(test.parts) == 2}
+            if path.parts[0] in {"tests", "examples"}:
+                modules |= {module_of(path), *map(module_of, naming(path, texts))}
+                wanted |= naming(path, texts)
     found = {test for test in tests if tests[test] & modules}
     while found:  # support that imports support
         wanted |= found
@@ -100,14 +122,18 @@ def affected(changed: Iterable[Path], tests: dict[Path, set[str]], graph: grimp.
     return {test for test in wanted if test.name.startswith("test_") and test in tests}
 
 
+def worst(codes: Iterable[int]) -> int:
+    """Return the exit code for those of several runs. A negative one is of a run that a signal ended."""
+    return max((abs(code) for code in codes if code != pytest.ExitCode.NO_TESTS_COLLECTED), default=0)
+
+
 def main() -> int:
     try:
         changed = changed_files()
-        tests = {
-            path.relative_to(ROOT): imports(path.read_text())
-            for path in sorted((ROOT / "tests").rglob("*.py"))
-            if "examples" not in path.parts[-2:-1]
+        texts = {
+            path.relative_to(ROOT): path.read_text(errors="replace") for path in sorted((ROOT / "tests").rglob("*.py"))
         }
+        files = affected(changed, texts, grimp.build_graph("mooring"))
     except FileNotFoundError:
         sys.stderr.write("error: git is not installed, and says what changed: run make test\n")
         return 2
@@ -115,11 +141,11 @@ def main() -> int:
         sys.stderr.write(f"error: git does not say what changed: {error.stderr.strip().splitlines()[0]}\n")
         return 2
     except SyntaxError as error:
-        sys.stderr.write(
-            f"error: {error.msg} in line {error.lineno} of a file of tests: {(error.text or '').strip()}\n"
-        )
+        sys.stderr.write(f"error: {error.filename}, line {error.lineno}: {error.msg}: {(error.text or '').strip()}\n")
         return 2
-    files = affected(changed, tests, grimp.build_graph("mooring"))
+    except (SourceSyntaxError, UnicodeError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
     own = sorted(str(path) for path in files & changed)
     others = sorted(str(path) for path in files - changed)
     sys.stdout.write(f"{len(changed)} changed files, {len(files)} files of tests\n")
@@ -130,7 +156,7 @@ def main() -> int:
         for selection in ([*own] if own else None, ["-m", "not scenario", *others] if others else None)
         if selection is not None
     ]
-    return max((code for code in codes if code != pytest.ExitCode.NO_TESTS_COLLECTED), default=0)
+    return worst(codes)
 
 
 if __name__ == "__main__":

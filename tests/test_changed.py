@@ -6,8 +6,9 @@ from pathlib import Path
 
 import grimp
 import pytest
+from grimp.exceptions import SourceSyntaxError
 
-from tests.changed import affected, imports, module_of, room_of
+from tests.changed import affected, imports, main, module_of, room_of, worst
 
 
 def graph() -> grimp.ImportGraph:
@@ -23,15 +24,24 @@ def graph() -> grimp.ImportGraph:
     return found
 
 
-TESTS = {
-    Path("tests/authn/test_table.py"): {"mooring.authn.table"},
-    Path("tests/server/test_reasons.py"): {"mooring.authn.chain"},
-    Path("tests/server/test_pipeline.py"): {"mooring.server.pipeline"},
-    Path("tests/support/peer.py"): {"tests.support.ports"},
-    Path("tests/support/ports.py"): set[str](),
-    Path("tests/client/test_peer.py"): {"tests.support.peer"},
-    Path("tests/test_docs.py"): set[str](),
+TEXTS = {
+    Path("tests/authn/test_table.py"): "import mooring.authn.table",
+    Path("tests/server/test_reasons.py"): "import mooring.authn.chain",
+    Path("tests/server/test_pipeline.py"): "import mooring.server.pipeline",
+    Path("tests/server/test_start.py"): "run(['-m', 'tests.support.program'])",
+    Path("tests/support/peer.py"): "import tests.support.ports",
+    Path("tests/support/ports.py"): "",
+    Path("tests/support/program.py"): "",
+    Path("tests/support/nodeprovider.py"): 'FOLDER = Path(__file__).parent / "node"',
+    Path("tests/client/test_peer.py"): "import tests.support.peer",
+    Path("tests/client/test_node.py"): "import tests.support.nodeprovider",
+    Path("tests/examples/test_tokens.py"): "from examples.tokens import Tokens",
+    Path("tests/pki/conftest.py"): "",
+    Path("tests/pki/test_keys.py"): 'VECTORS / "keys.json"',
+    Path("tests/pki/test_names.py"): "",
+    Path("tests/test_docs.py"): "",
 }
+TOP = "tests/test_docs.py"
 
 
 @pytest.mark.parametrize(
@@ -50,10 +60,18 @@ TESTS = {
         pytest.param("tests/conftest.py", {"tests/test_docs.py"}, id="a plugin of the session"),
         pytest.param("tests/docs.py", {"tests/test_docs.py"}, id="a module with a test of its name"),
         pytest.param("tests/server/test_gone.py", set[str](), id="a test that was deleted"),
+        pytest.param("tests/examples/test_tokens.py", {"tests/examples/test_tokens.py"}, id="a test of an example"),
+        pytest.param("examples/tokens.py", {TOP, "tests/examples/test_tokens.py"}, id="an example"),
+        pytest.param("tests/vectors/keys.json", {TOP, "tests/pki/test_keys.py"}, id="a data vector"),
+        pytest.param("tests/support/node/package.json", {TOP, "tests/client/test_node.py"}, id="a file of a folder"),
+        pytest.param(
+            "tests/support/program.py", {"tests/server/test_start.py"}, id="a program that is run by its name"
+        ),
+        pytest.param("tests/pki/conftest.py", {"tests/pki/test_keys.py", "tests/pki/test_names.py"}, id="fixtures"),
     ],
 )
 def test_a_change_runs_the_tests_that_it_touches(changed: str, files: set[str]) -> None:
-    assert {str(path) for path in affected([Path(changed)], TESTS, graph())} == files
+    assert {str(path) for path in affected([Path(changed)], TEXTS, graph())} == files
 
 
 def test_names_of_files_and_imports() -> None:
@@ -63,3 +81,25 @@ def test_names_of_files_and_imports() -> None:
     assert imports("import a.b\nfrom tests.support import peer, ports\n") == {
         "a.b", "tests.support", "tests.support.peer", "tests.support.ports",
     }  # fmt: skip
+
+
+def test_a_run_that_a_signal_ended_counts() -> None:
+    assert worst([-9, 0]) == 9
+    assert worst([5, 0]) == worst([5]) == worst([]) == 0
+
+
+@pytest.mark.parametrize(
+    "error",
+    [SourceSyntaxError("src/mooring/x.py", 3, "def f(:"), UnicodeError("Failed to decode file x.py as UTF-8")],
+    ids=["syntax", "encoding"],
+)
+def test_a_module_that_cannot_be_read_is_one_line(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def build(name: str) -> None:
+        raise error
+
+    monkeypatch.setattr("tests.changed.changed_files", set)
+    monkeypatch.setattr("grimp.build_graph", build)
+    assert main() == 2
+    assert capsys.readouterr().err == f"error: {error}\n"
