@@ -1,16 +1,17 @@
-"""The end of a run of tests, for `.ci/run`: `pytest --report FILE`, and `python -m tests.report STAGES FILE…`.
+"""The end of a run of tests, for `.ci/run`: `pytest --report FILE`, and `python -m tests.report [--ended WHY] STAGES FILE…`.
 
 Contract:
 * `--report FILE` writes what failed, what needed a second try, and why tests were skipped, as JSON. A test counts once, with what
   it came to in the end.
 * The command prints the times of STAGES (a file of lines `SECONDS NAME`), then what the FILEs say, at most 40 lines in all. A FILE
   that does not exist is a run that ended before its end. The last line is the sum: `N passed, N failed, N skipped`. A run that
-  failed although none of its tests did counts as one failure.
+  failed although none of its tests did counts as one failure, and so does WHY, a stage in which everything ended.
 * Only the standard library is imported for the command.
 """
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import sys
@@ -102,7 +103,8 @@ def lines(stages: list[str], reports: list[Report | None]) -> list[str]:
             details += [f"  {test}: {line}" for test, line in sorted(report.second_tries.items())]
         if report.left_open:
             details.append(f"{report.left_open} things were left open by earlier tests")
-        details += [f"skipped {count}: {reason}" for reason, count in sorted(report.skipped.items())]
+    skipped: Counter[str] = sum((Counter(report.skipped) for report in reports if report is not None), Counter())
+    details += [f"skipped {count}: {reason}" for reason, count in sorted(skipped.items())]
     room = MOST_LINES - len(head) - 2
     if len(details) > room:
         details = [*details[: room - 1], f"... and {len(details) - room + 1} more lines above"]
@@ -119,17 +121,20 @@ def total(reports: list[Report | None]) -> str:
 
 
 def main() -> int:
-    if len(sys.argv) < 2:
-        sys.stderr.write("usage: python -m tests.report STAGES FILE...\n")
-        return 2
+    parser = argparse.ArgumentParser(prog="python -m tests.report")
+    parser.add_argument("--ended", metavar="WHY", help="the stage in which the run ended, and how")
+    parser.add_argument("stages", metavar="STAGES", type=Path)
+    parser.add_argument("files", metavar="FILE", type=Path, nargs="*")
+    options = parser.parse_args()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    stages, *files = map(Path, sys.argv[1:])
     taken = []
-    for line in stages.read_text().splitlines() if stages.exists() else ():
+    for line in options.stages.read_text().splitlines() if options.stages.exists() else ():
         seconds, _, name = line.partition(" ")
         taken.append(f"{int(seconds) // 60:3d}:{int(seconds) % 60:02d}  {name}")
-    reports = [read(path) for path in files]
+    reports = [read(path) for path in options.files]
+    if options.ended:
+        reports.append(Report(failed={options.ended: "what it printed says why"}))
     sys.stdout.write("\n".join(["", *lines(taken, reports), total(reports)]) + "\n")
     return 0
 
