@@ -7,21 +7,25 @@ Rules kept here:
   the session lists it at its end, with the test that opened it. `--fail-on-leftovers` makes such a session fail.
 * A descriptor is known by its number and what is open there: a number is used again once it was closed. Descriptors of which Python
   does not warn, such as those of `os.pipe`, are not noticed.
+* A process that a test started and did not wait for is listed with that test, too, where Linux lists the children of a thread.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import re
 import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 DESCRIPTOR = re.compile(r"\bfd=(\d+)")
+PROCESS = re.compile(r"subprocess (\d+) is still running")
 OUTPUT = "leftovers"
 """Key of the lines that a worker of pytest-xdist sends to the controller."""
 
@@ -41,6 +45,9 @@ class Watch:
     open_before: frozenset[Opened] = frozenset()
     """What was open when the running test began."""
     opened_by: dict[Opened, str] = field(default_factory=dict)
+    children_before: frozenset[int] = frozenset()
+    """Processes that ran when the running test began."""
+    started_by: dict[int, str] = field(default_factory=dict)
     running: str = ""
     collecting: list[str] | None = None
     """What the collection at the end of the running test found of it; None at any other time."""
@@ -52,6 +59,11 @@ class Watch:
             self.default(unraisable)
             return
         text = str(unraisable.exc_value)
+        process = PROCESS.match(text)
+        if process is not None and int(process[1]) in self.children_before:
+            starter = self.started_by.get(int(process[1]), "an unknown test")
+            self.found_later.append(f"{starter}: {text} (found during {self.running})")
+            return
         opened = opened_at(descriptor_of(unraisable.object, text))
         if opened is not None and opened in self.open_before:
             opener = self.opened_by.get(opened, "an unknown test")
@@ -60,15 +72,17 @@ class Watch:
             self.default(unraisable)
         elif opened is not None:
             self.collecting.append(text)
+        elif process is not None and int(process[1]) in children():
+            self.found_later.append(f"{self.running}: {text}")
         else:  # a process that nobody waited for, say, of this test or of one before
             self.found_later.append(f"{self.running}, or a test before it: {text}")
 
     def begin(self, test: str) -> None:
-        self.running, self.open_before = test, open_descriptors()
+        self.running, self.open_before, self.children_before = test, open_descriptors(), children()
 
     def end(self) -> None:
         """Collect garbage if the running test left a descriptor open. Raises LeftOpenError."""
-        if not (open_descriptors() - self.open_before):
+        if not (open_descriptors() - self.open_before or children() - self.children_before):
             return
         self.collecting = []
         try:
@@ -79,8 +93,20 @@ class Watch:
         now = open_descriptors()
         self.opened_by = {opened: test for opened, test in self.opened_by.items() if opened in now}
         self.opened_by |= dict.fromkeys(now - self.open_before, self.running)
+        there = children()
+        self.started_by = {child: test for child, test in self.started_by.items() if child in there}
+        self.started_by |= dict.fromkeys(there - self.children_before, self.running)
         if unclosed:
             raise LeftOpenError(f"the test did not close what it opened: {'; '.join(unclosed)}")
+
+
+def children() -> frozenset[int]:
+    """Return the processes that threads of this one started, and that were not waited for; none where Linux does not list them."""
+    found: set[int] = set()
+    for task in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a thread that ended
+            found.update(map(int, task.read_text().split()))
+    return frozenset(found)
 
 
 def descriptor_of(found: Any, text: str) -> int | None:

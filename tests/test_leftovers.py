@@ -14,7 +14,7 @@ from tests.secondtries import LIVE_SUPPORT, TRIES
 ROOT = Path(__file__).parents[1]
 
 
-def run(folder: Path, text: str, *flags: str) -> tuple[int, str]:
+def run(folder: Path, text: str, *flags: str, stdin: int | None = None) -> tuple[int, str]:
     """Run one file of tests in a session of its own. Return its exit code and output."""
     settings = '[tool.pytest.ini_options]\nfilterwarnings = ["error"]\nmarkers = ["live", "scenario"]\n'
     (folder / "pyproject.toml").write_text(settings)
@@ -24,6 +24,7 @@ def run(folder: Path, text: str, *flags: str) -> tuple[int, str]:
         [sys.executable, "-m", "pytest", "-q", *plugins, *flags, "test_it.py"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=stdin,
         capture_output=True,
         text=True,
         check=False,
@@ -132,6 +133,41 @@ def test_a_healthy_test_is_not_failed_for_what_another_left(tmp_path: Path) -> N
     failed = [line.partition(" - ")[0] for line in output.splitlines() if line.startswith(("FAILED", "ERROR "))]
     assert failed == ["ERROR test_it.py::test_takes_its_number"], output
     assert "test_it.py::test_keeps_a_file: unclosed file" in output
+
+
+PROCESSES = """
+import gc, subprocess, sys
+
+kept = []
+PROGRAM = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+
+def test_keeps_a_process():
+    kept.append(subprocess.Popen(PROGRAM, stdin=sys.__stdin__))
+
+def test_drops_it():
+    kept.clear()
+    gc.collect()
+
+def test_leaves_a_process():
+    process = subprocess.Popen(PROGRAM, stdin=sys.__stdin__)
+    kept.append([process])
+    kept[-1].append(kept.pop())
+
+def test_is_healthy():
+    gc.collect()
+"""
+
+
+def test_a_process_that_was_not_waited_for_is_of_the_test_that_started_it(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    code, output = run(tmp_path, PROCESSES, stdin=read)
+    os.close(read)
+    os.close(write)
+    assert code == 0, output
+    assert "2 things were left open by earlier tests" in output
+    assert "test_it.py::test_keeps_a_process: subprocess " in output
+    assert "test_it.py::test_leaves_a_process: subprocess " in output
+    assert "4 passed" in output
 
 
 FAILS_AT_FIRST = """
