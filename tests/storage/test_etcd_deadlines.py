@@ -14,8 +14,9 @@ import pytest
 from mooring.clock import SystemClock
 from mooring.errors import StorageError, UnknownOutcomeError
 from mooring.settings.storage import StorageSettings
+from mooring.storage.contract import Entry
 from mooring.storage.etcd import messages
-from mooring.storage.etcd.connection import OUTCOME_SECONDS, READ_SECONDS, Connection
+from mooring.storage.etcd.connection import OUTCOME_SECONDS, READ_SECONDS, Connection, RefusedError
 from mooring.storage.etcd.driver import EtcdStorage
 from mooring.storage.etcd.leases import Leases
 
@@ -54,14 +55,17 @@ class Silent:
     url = "http://192.0.2.1:2379"
 
     def __init__(self) -> None:
-        self.answers: list[grpc.aio.AioRpcError] = []
+        self.answers: list[Any] = []
         self.sent: list[str] = []
         self.calls = {method: self._call(method) for method in messages.METHODS}
 
     def _call(self, method: str) -> Callable[..., asyncio.Task[Any]]:
         async def answer(timeout: float) -> Any:
             if self.answers:
-                raise self.answers.pop(0)
+                answered = self.answers.pop(0)
+                if isinstance(answered, grpc.aio.AioRpcError):
+                    raise answered
+                return answered
             await asyncio.sleep(timeout)
             raise failure(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
@@ -168,4 +172,55 @@ def test_a_second_attempt_that_is_refused_leaves_the_outcome_of_the_first_unknow
             await operation(silent_store(member, monkeypatch))
 
     run(scenario())
-    assert member.sent == [messages.TXN] * 2
+    assert member.sent[:2] == [messages.TXN] * 2
+    assert messages.TXN not in member.sent[2:]
+
+
+FULL = failure(grpc.StatusCode.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded")
+"""What etcd answers to the write by which it notices that its database is full, which is stored, and to those after it."""
+
+
+def at_etcd(value: bytes, created: int, modified: int) -> Any:
+    """Return the answer to a read of the key; revision 0: it is absent."""
+    found = messages.KeyValue(key=KEY.encode(), value=value, create_revision=created, mod_revision=modified)
+    header = messages.CLASSES["ResponseHeader"](revision=9)
+    return messages.CLASSES["RangeResponse"](header=header, kvs=[found] if modified else [])
+
+
+@pytest.mark.parametrize(
+    ("write", "found", "expected"),
+    [
+        pytest.param("a creation", (b"", 0, 0), RefusedError, id="a creation that is not stored"),
+        pytest.param("an update", (b"0", 5, 7), RefusedError, id="an update that is not stored"),
+        pytest.param("a deletion", (b"0", 5, 7), RefusedError, id="a deletion that is not carried out"),
+        pytest.param("a creation", (b"1", 8, 8), Entry(KEY, b"1", 8, 8), id="a creation that is stored"),
+        pytest.param("an update", (b"1", 5, 8), Entry(KEY, b"1", 8, 5), id="an update that is stored"),
+        pytest.param("a creation", (b"2", 8, 8), UnknownOutcomeError, id="another value of a key that was absent"),
+        pytest.param("a creation", (b"1", 8, 9), UnknownOutcomeError, id="a key that was written twice since"),
+        pytest.param("an update", (b"2", 5, 8), UnknownOutcomeError, id="another value"),
+        pytest.param("an update", (b"", 0, 0), UnknownOutcomeError, id="a key that is gone"),
+        pytest.param("a deletion", (b"", 0, 0), UnknownOutcomeError, id="a key that is gone as the deletion wants"),
+        pytest.param("an update", None, UnknownOutcomeError, id="no answer to the read"),
+    ],
+)
+def test_a_write_that_finds_the_database_full_is_looked_up(
+    write: str,
+    found: tuple[bytes, int, int] | None,
+    expected: Entry | type[StorageError],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    member = Silent()
+    member.answers = [FULL, *([at_etcd(*found)] if found is not None else [])]
+
+    async def scenario() -> None:
+        store = silent_store(member, monkeypatch)
+        if isinstance(expected, Entry):
+            assert await WRITES[write](store) == expected
+            return
+        with pytest.raises(StorageError, match="NOSPACE") as caught:
+            await WRITES[write](store)
+        assert type(caught.value) is expected
+
+    run(scenario())
+    assert member.sent[:2] == [messages.TXN, messages.RANGE]
+    assert messages.TXN not in member.sent[2:], "a write that may be stored is not sent again"

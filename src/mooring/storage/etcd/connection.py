@@ -77,7 +77,7 @@ REMEDIES: Mapping[str, str] = {
     "user name is empty": "etcd demands a user: give --etcd-username and --etcd-password-file, or a client certificate",
     "permission denied": "etcd denied the permission: grant the user read and write on the keys of --etcd-prefix and of /mooring/",
 }
-"""What to do, by a part of the message of a refusal. A refused request has changed nothing."""
+"""What to do, by a part of the message of a refusal. A refused request has changed nothing, but see `RefusedError.is_for_space`."""
 _NOT_PROPOSED = ("etcdserver: no leader", "etcdserver: too many requests", "failed to connect to all addresses")
 """Failures before a request was proposed to the members: it can be repeated."""
 _LEFT = "the member was left"
@@ -132,11 +132,19 @@ def _is_refusal(error: grpc.aio.AioRpcError) -> bool:
 
 
 class RefusedError(StorageError):
-    """A request that etcd answered with an error; it has changed nothing. `details` is etcd's text, for comparison only."""
+    """A request that etcd answered with an error; it has changed nothing, unless it `is_for_space`.
+
+    `details` is etcd's text, for comparison only.
+    """
 
     def __init__(self, message: str, details: str) -> None:
         super().__init__(message)
         self.details = details
+
+    @property
+    def is_for_space(self) -> bool:
+        """True when the database is full. The write by which etcd notices it is stored; those after it are not."""
+        return "database space exceeded" in self.details
 
     @property
     def is_for_the_token(self) -> bool:

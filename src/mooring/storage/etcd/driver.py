@@ -8,6 +8,8 @@ Rules kept here:
 * A write is one transaction that compares the revision of its key. When its outcome is unknown, an update or deletion is sent once
   more, which cannot be carried out twice, because a revision is given once. A creation is looked up instead: sent again it could
   bring back a key that was deleted meanwhile. What stays unknown raises `UnknownOutcomeError`.
+* etcd carries out the write by which it notices that its database is full, and answers it with NOSPACE as those after it. So a
+  write that is answered with NOSPACE is looked up, and is refused only if its key is as it was.
 * Ranges are read in pages of bounded size, at one revision.
 * A heartbeat notices within seconds that etcd fails (`problem`) or has raised an alarm (`alarm`).
 * Files of credentials are followed by a loop of their own, which waits for no answer of etcd.
@@ -444,6 +446,8 @@ class EtcdStorage:
         response = await self._write(name, 0, value, ttl, end)
         if response is None:
             return await self._look_up(key, value, end)
+        if isinstance(response, Entry):
+            return response
         if response.succeeded:
             revision = response.header.revision + self._offset
             return Entry(key, value, revision, revision)
@@ -461,13 +465,15 @@ class EtcdStorage:
         response = await self._write(name, at, value, ttl, end)
         if response is None:
             response = await self._write_again(name, at, value, ttl, end)
-            if not response.succeeded:
+            if not isinstance(response, Entry) and not response.succeeded:
                 current = self._current(response)
                 if current is not None and current.value == value and current.revision > expected:
                     return current
                 raise UnknownOutcomeError(
                     "the connection to etcd was lost during the write, and the key has changed since"
                 )
+        if isinstance(response, Entry):
+            return response
         if not response.succeeded:
             raise RevisionMismatchError(self._current(response))
         created = response.responses[0].response_range.kvs[0].create_revision
@@ -498,6 +504,7 @@ class EtcdStorage:
     async def _write(self, name: bytes, at: int, value: bytes | None, ttl: int, end: float) -> Any:
         """Write a key that is at revision `at` of etcd (0: absent); None deletes it. Return None for an unknown outcome.
 
+        Return the entry instead of an answer when etcd has refused the write, and stored it.
         `end`: time of the loop's clock at which the operation has had its time.
         """
         self._writes += 1
@@ -511,6 +518,8 @@ class EtcdStorage:
                     await self._note(before, response)
                     return response
                 except RefusedError as error:
+                    if error.is_for_space:
+                        return await self._stored_without_space(name, at, value, error, end)
                     if not lease or "requested lease not found" not in error.details:
                         raise
                     self._leases.forget(lease)
@@ -522,6 +531,25 @@ class EtcdStorage:
             self._writes -= 1
             if not self._writes:
                 self._idle.set()
+
+    async def _stored_without_space(
+        self, name: bytes, at: int, value: bytes | None, error: RefusedError, end: float
+    ) -> Entry:
+        """Return the entry of a write that etcd answered with NOSPACE, and stored.
+
+        Raises the error when the write is not stored, and UnknownOutcomeError when that cannot be told.
+        """
+        unknown = UnknownOutcomeError(f"{error}; the write may or may not be stored")
+        try:
+            response = await self._range(name, b"", 1, 0, end)
+        except StorageError:
+            raise unknown from None
+        found = response.kvs[0] if response.kvs else None
+        if (found.mod_revision if found is not None else 0) == at:
+            raise error
+        if found is not None and found.value == value and (at or found.create_revision == found.mod_revision):
+            return self._entry(found)
+        raise unknown
 
     async def _write_again(self, name: bytes, at: int, value: bytes | None, ttl: int, end: float) -> Any:
         """Send a write of unknown outcome again: of the two, one at most is carried out. Raises UnknownOutcomeError."""
