@@ -65,11 +65,13 @@ def test_validation(obj: Obj, paths: list[str]) -> None:
         pytest.param(machine(use()), machine(), [], id="the first use"),
         pytest.param(machine(use()), machine(use()), [], id="no change"),
         pytest.param(machine(use("sha256:" + "f" * 64)), machine(use()), ["status.usedBy"], id="another use"),
+        pytest.param(machine(use(request="later")), machine(use()), [], id="another use of the same key"),
+        pytest.param(machine(use(nodeName="n9")), machine(use()), ["status.usedBy"], id="for another node"),
         pytest.param(machine(), machine(use()), ["status.usedBy"], id="a use that is removed"),
         pytest.param(machine(nodeName="n2"), machine(), ["spec"], id="another name"),
     ],
 )
-def test_an_entry_changes_once(new: Obj, old: Obj, paths: list[str]) -> None:
+def test_an_entry_belongs_to_the_key_that_used_it(new: Obj, old: Obj, paths: list[str]) -> None:
     assert [error.field for error in KIND.validate_update(new, old)] == paths
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from mooring.api.mooring.membership import (
     has_ended,
+    is_of_holder,
     may_use_name,
     was_deleted,
     was_made_before_change,
@@ -124,6 +125,23 @@ def test_what_was_made_before_the_name_changed_hands(made: str, changed: str | N
     assert was_made_before_change({"metadata": {"creationTimestamp": made}}, recorded) is before
     assert not was_made_before_change({"metadata": {}}, None)
     assert not was_deleted(None, None)
+
+
+@pytest.mark.parametrize(
+    ("recorded_at", "spec", "counts"),
+    [
+        pytest.param(NINE, {"changedAt": NINE}, True, id="recorded with the change"),
+        pytest.param(EIGHT, {"changedAt": NINE}, False, id="recorded before"),
+        pytest.param("junk", {"changedAt": NINE}, False, id="recorded at an unknown time"),
+        pytest.param(None, {"keys": [{"publicKey": KEY}]}, True, id="a key that has the name"),
+        pytest.param(NINE, {"keys": []}, False, id="a key that has it no more"),
+    ],
+)
+def test_whether_a_key_that_was_recorded_is_that_of_the_holder(
+    recorded_at: str | None, spec: Obj, counts: bool
+) -> None:
+    assert is_of_holder(KEY, recorded_at, identity(**spec)) is counts
+    assert not is_of_holder(KEY, recorded_at, None)
 
 
 def test_empty_fields_are_left_out() -> None:

@@ -302,7 +302,7 @@ def test_two_claims_of_one_moment_do_not_both_get_the_certificate() -> None:
 
 
 def machine(node_name: str = "n1", *names: str, used_by: str = "", **spec: Any) -> Obj:
-    status = {"usedBy": {"publicKey": "sha256:0", "nodeName": used_by}} if used_by else {}
+    status = {"usedBy": {"publicKey": "sha256:0", "nodeName": used_by, "time": moment(-HOUR)}} if used_by else {}
     return thing("m1", spec={"nodeName": node_name, "servingNames": list(names), **spec}, status=status)
 
 
@@ -320,8 +320,69 @@ def machine(node_name: str = "n1", *names: str, used_by: str = "", **spec: Any) 
     ],
 )
 def test_an_entry_of_the_inventory_grants_names_to_one_machine(entry: Obj, expected: str) -> None:
-    assert reason(found(k3s("n1", "192.0.2.9"), authorizedmachines=[entry])) == expected
-    assert reason(found(csr("192.0.2.9"), nodes=[node("n1", "192.0.2.9")], authorizedmachines=[entry])) == expected
+    known: dict[str, Any] = {"authorizedmachines": [entry], "nodeidentities": [identity("n1", changedAt=moment(-HOUR))]}
+    assert reason(found(k3s("n1", "192.0.2.9"), **known)) == expected
+    assert reason(found(csr("192.0.2.9"), nodes=[node("n1", "192.0.2.9")], **known)) == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "counts"),
+    [
+        pytest.param({"changedAt": moment(-HOUR)}, True, id="the machine that has the name since"),
+        pytest.param({"changedAt": moment(-HOUR / 2)}, False, id="the name has changed hands, or its Node was deleted"),
+        pytest.param({"keys": [{"publicKey": "sha256:0"}]}, True, id="a name that belongs to its key"),
+        pytest.param({"keys": [{"publicKey": "sha256:1"}]}, False, id="a name that belongs to another key"),
+        pytest.param(None, False, id="a name without a record"),
+    ],
+)
+@pytest.mark.parametrize("proof", ["keyFingerprint", "codeVerifier"])
+def test_an_entry_counts_for_the_machine_that_proved_it_and_for_no_later_one(
+    spec: Obj | None, counts: bool, proof: str
+) -> None:
+    entry = machine("n1", "192.0.2.9", used_by="n1", **{proof: "sha256:0"})
+    known: dict[str, Any] = {
+        "authorizedmachines": [entry],
+        "nodeidentities": [identity("n1", **spec)] if spec is not None else [],
+    }
+    expected = "" if counts else "AddressOfControlPlane"
+    assert reason(found(k3s("n1", "192.0.2.9"), **known)) == expected
+    assert reason(found(csr("192.0.2.9"), nodes=[node("n1", "192.0.2.9")], **known)) == expected
+
+
+OF_A_SERVER = node("n1", "192.0.2.9", labels={"node-role.kubernetes.io/control-plane": ""})
+STRANGER = {"username": "system:bootstrap:abcdef"}
+
+
+@pytest.mark.parametrize(
+    ("obj", "known", "expected"),
+    [
+        pytest.param(csr("192.0.2.9"), {"nodes": [OF_A_SERVER]}, "", id="the machine itself, by its label"),
+        pytest.param(
+            csr("192.0.2.9", **STRANGER), {"nodes": [OF_A_SERVER]}, "AddressOfControlPlane", id="a stranger, by its label"
+        ),
+        pytest.param(
+            csr("192.0.2.9", **STRANGER), {"authorizedmachines": [machine("n1", "192.0.2.9")]}, "AddressOfControlPlane",
+            id="a stranger, by its entry",
+        ),
+        pytest.param(
+            k3s("n1", "192.0.2.9", password="u2"), {"nodeidentities": [identity("n1", nodePasswordUID="u1")]},
+            "AddressOfControlPlane", id="k3s's way without the password of the name",
+        ),
+        pytest.param(
+            k3s("n1", "192.0.2.9"), {"nodes": [OF_A_SERVER]}, "AddressOfControlPlane", id="k3s's way under the name of a Node"
+        ),
+        pytest.param(
+            k3s("n1", "192.0.2.9", password="u1"), {"nodeidentities": [identity("n1", nodePasswordUID="u1")]}, "",
+            id="k3s's way with the password",
+        ),
+        pytest.param(k3s("n1", "192.0.2.9"), {"nodes": []}, "", id="k3s's way with a name that is free"),
+    ],
+)  # fmt: skip
+def test_what_a_machine_was_granted_counts_in_no_request_of_a_stranger_that_a_person_approves(
+    obj: Obj, known: dict[str, Any], expected: str
+) -> None:
+    listed = {"authorizedmachines": [machine("n1", "192.0.2.9")], **known}
+    assert reason(found(obj, by_person=True, **listed)) == expected
 
 
 def test_suffixes_of_the_administrator() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT, KUBE_APISERVER_CLIEN
 from mooring.settings.approval import ApprovalSettings
 from mooring.trust.machinecode import generate_code, proof, verifier
 from tests.support.authnhost import configured
-from tests.support.plans import NOW, plan, thing, views
+from tests.support.plans import HOUR, NOW, moment, plan, thing, views
 
 KEY, OTHER_KEY = generate_key(), generate_key()
 PIN, OTHER_PIN = (f"sha256:{public_key_fingerprint(key)}" for key in (KEY, OTHER_KEY))
@@ -51,9 +52,11 @@ def machine(name: str = "m1", used: str = "", node: str = "n1", **spec: Any) -> 
     return thing(name, spec={"nodeName": node, **spec}, status=status)
 
 
-def checked(inventory: MachineInventory, obj: Obj, *machines: Obj, automatic: bool = True) -> Finding | None:
+def checked(
+    inventory: MachineInventory, obj: Obj, *machines: Obj, automatic: bool = True, identities: Sequence[Obj] = ()
+) -> Finding | None:
     issuance = Issuance(csr=obj, request=parsed_request(obj), now=NOW, automatic=automatic)
-    return inventory.check(issuance, views(authorizedmachines=machines))
+    return inventory.check(issuance, views(authorizedmachines=machines, nodeidentities=identities))
 
 
 def claimed(finding: Finding | None) -> str:
@@ -141,6 +144,31 @@ def test_without_a_fitting_entry_a_person_decides(obj: Obj, machines: Sequence[O
 )
 def test_a_key_may_come_again(machines: Sequence[Obj]) -> None:
     assert checked(REQUIRED, csr(), *machines) is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "claimed_at"),
+    [
+        pytest.param(-2 * HOUR, None, id="the name has not changed hands since"),
+        pytest.param(-HOUR / 2, 0 * HOUR, id="the Node was deleted since"),
+        pytest.param(HOUR, HOUR, id="by a clock that is ahead of this one"),
+    ],
+)
+def test_a_key_that_comes_again_after_the_name_changed_hands_claims_its_entry_again(
+    changed: timedelta, claimed_at: timedelta | None
+) -> None:
+    entry = machine(used=PIN, keyFingerprint=PIN)
+    entry["status"]["usedBy"]["time"] = moment(-HOUR)
+    finding = checked(MachineInventory(), csr(), entry, identities=[thing("n1", spec={"changedAt": moment(changed)})])
+    if claimed_at is None:
+        assert finding is None
+    else:
+        assert isinstance(finding, Preparation)
+        (update,) = finding.actions
+        assert isinstance(update, Update)
+        assert update.obj["status"]["usedBy"]["time"] == moment(claimed_at)
+        again = [thing("n1", spec={"changedAt": moment(claimed_at)})]
+        assert checked(MachineInventory(), csr(), update.obj, identities=again) is None, "once"
 
 
 def test_an_optional_inventory_claims_only_entries_that_authorize() -> None:

@@ -186,6 +186,27 @@ def test_what_is_recorded_about_a_name(found: Views, request_: Issuance, action:
 
 
 @pytest.mark.parametrize(
+    ("found", "username", "changes"),
+    [
+        pytest.param(seen(OWNED, secret=OTHER_PASSWORD), AGENT, True, id="the Secret was deleted"),
+        pytest.param(
+            seen({"keys": [OLD]}, node=True, secret=OTHER_PASSWORD, token_for="n1"), TOKEN, True, id="a token"
+        ),
+        pytest.param(seen({"keys": [OLD]}, node=True, secret=OTHER_PASSWORD), NODE, False, id="the machine itself"),
+        pytest.param(
+            seen({**OWNED, "nodeUID": "u0"}, secret=OTHER_PASSWORD), AGENT, False, id="the end was a change already"
+        ),
+    ],
+)
+def test_a_password_of_another_machine_changes_the_hands_of_a_name(found: Views, username: str, changes: bool) -> None:
+    finding = OWNERSHIP.check(asked(K3S_KUBELET_SERVING, username, password=OTHER_PASSWORD), found)
+    assert isinstance(finding, Preparation)
+    (action,) = finding.actions
+    assert isinstance(action, Update)
+    assert action.obj["spec"].get("changedAt") == (rfc3339(NOW) if changes else None)
+
+
+@pytest.mark.parametrize(
     ("found", "request_", "expected"),
     [
         pytest.param(seen(RESERVED), asked(K3S_KUBELET_SERVING), "", id="a reservation is made once"),

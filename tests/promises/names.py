@@ -8,6 +8,8 @@ _GATE = "tests/pki/test_namegate.py::"
 _CHECK = "tests/controllers/test_certifiednames.py::"
 _LIVE = "tests/scenarios/test_k3scertificates.py::"
 _SIGNED_LATER = Proof(_CHECK + "test_what_became_reserved_after_the_approval_is_not_signed")
+_PROVED = _CHECK + "test_an_entry_counts_for_the_machine_that_proved_it_and_for_no_later_one"
+_STRANGER = _CHECK + "test_what_a_machine_was_granted_counts_in_no_request_of_a_stranger_that_a_person_approves"
 _ELSEWHERE = "docs/adr/0056-one-gate-for-names.md"
 _CLIENT_ONLY = Never("It gives no certificate whose purpose is that of a server.")
 _NOT_A_CERTIFICATE = Never("It gives a token, which names no address.")
@@ -86,6 +88,37 @@ ROWS: tuple[Promise, ...] = (
             Moment.UNREADABLE: Proof(_CHECK + "test_a_machine_that_cannot_be_read_keeps_its_names_and_stops_no_other"),
             Moment.LEADER: Proof(_CHECK + "test_two_claims_of_one_moment_do_not_both_get_the_certificate"),
             Moment.CLOCK: Proof(_CHECK + "test_a_certified_address_becomes_free"),
+        },
+    ),
+    Promise(
+        key="grants-count-for-their-machine",
+        sentence="A name that an administrator has granted to a machine counts in requests of that machine, and one that it had to "
+        "prove for only until its name changes hands.",
+        doors={
+            Door.KUBEADM: Proof(_PROVED),
+            Door.K3S: Proof(_PROVED),
+            Door.ADMINISTRATOR: Proof(_STRANGER),
+            Door.SIGNER: Never("A signer of the operator issues nothing by an entry or a label."),
+            Door.RENEWAL: Proof(_PROVED),
+            Door.RECOVERY: _CLIENT_ONLY,
+            Door.LOGIN: _CLIENT_ONLY,
+            Door.SERVICE_ACCOUNT: _NOT_A_CERTIFICATE,
+            Door.OTHER_SERVER: _SAME_GATE,
+            Door.OTHER_WORKER: _SAME_GATE,
+        },
+        moments={
+            Moment.AT_REST: Proof(_PROVED),
+            Moment.BODY: _AFTER_BODY,
+            Moment.QUEUED: Proof(_STRANGER),
+            Moment.WATCH: _NO_WATCH,
+            Moment.RESTART: Never("The entry and the record of the name are in the store."),
+            Moment.RESTORE: Never("The entry and the record of the name are of one moment."),
+            Moment.UNREADABLE: Never("An entry that cannot be read grants nothing, and the request waits."),
+            Moment.LEADER: Proof(_STRANGER),
+            Moment.CLOCK: Proof(
+                "tests/controllers/test_inventory.py::"
+                "test_a_key_that_comes_again_after_the_name_changed_hands_claims_its_entry_again"
+            ),
         },
     ),
     Promise(

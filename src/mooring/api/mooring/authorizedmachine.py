@@ -2,8 +2,9 @@
 
 Rules kept here:
 * `spec` says which node names the machine may have, and names its key, a one-time code, or neither. It cannot be changed.
-* `status.usedBy` is written once, by the update that first uses the entry; the resourceVersion of that update makes it exclusive.
-  It cannot be changed or removed: to let the machine be installed again, delete the entry and authorize it anew.
+* `status.usedBy` is written by the update that first uses the entry; the resourceVersion of that update makes it exclusive. The
+  same key may use it again for the same name. Another key cannot: to let the machine be installed again, delete the entry and
+  authorize it anew.
 * An entry with neither key nor code lists a name. It authorizes nobody by itself (`mooring.controllers.certificates.inventory`).
 """
 
@@ -181,9 +182,15 @@ def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
         if spec_of(new) == spec_of(old)
         else [forbidden("spec", "cannot be changed; delete the object and create another")]
     )
-    if used_by(old) is not None and used_by(new) != used_by(old):
+    if used_by(old) is not None and _user_of(new) != _user_of(old):
         errors.append(forbidden("status.usedBy", "cannot be changed; delete the object and create another"))
     return errors
+
+
+def _user_of(obj: Obj) -> tuple[str, str]:
+    """Return the key and the name of the node that used an entry."""
+    use = used_by(obj) or {}
+    return use.get("publicKey", ""), use.get("nodeName", "")
 
 
 def proof_of(obj: Obj) -> str:

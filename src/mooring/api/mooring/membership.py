@@ -58,6 +58,19 @@ def changed_at(identity: Obj | None) -> datetime | None:
     return _moment(spec_of(identity).get("changedAt")) if identity is not None else None
 
 
+def is_of_holder(public_key: str, recorded_at: str | None, identity: Obj | None) -> bool:
+    """Return true when a key that was recorded for a name, `sha256:<hex>`, is that of the machine which has the name now.
+
+    It is when the name has not changed hands since. Where that is not known, the name must belong to the key still.
+    """
+    if identity is None:
+        return False
+    changed, recorded = changed_at(identity), _moment(recorded_at)
+    if changed is None:
+        return any(key.get("publicKey") == public_key for key in keys_of(identity))
+    return recorded is not None and recorded >= changed
+
+
 def _changed_since_deletion(identity: Obj, node: Obj | None) -> bool:
     """Return true when somebody decided about the name after the deletion of a Node that finalizers still hold."""
     changed = changed_at(identity)

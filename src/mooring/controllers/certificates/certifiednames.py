@@ -5,7 +5,8 @@ Rules kept here:
   for kubelets' serving certificates by kubeadm's way and by k3s's, and for every other signer.
 * The names of a certificate are recorded in the NodeIdentity before it is issued. They belong to the machine from then on. Of two
   machines that claim one address at the same moment, one at least finds the record of the other before the signature.
-* The approval of a person outweighs what is held, and nothing else. Its names are recorded, too.
+* The approval of a person outweighs what is held, and nothing else. Its names are recorded, too. What an administrator granted to
+  a machine counts in requests of this machine: a person may approve one that a stranger made under its name.
 * Outside of a Mooring server the source address of a request is not known. The addresses that a Node reports stand for it there.
 """
 
@@ -18,15 +19,15 @@ from datetime import timedelta
 from mooring.api.certificates.sourceaddress import source_address_of
 from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.authorizedmachine import PLURAL as MACHINES
-from mooring.api.mooring.authorizedmachine import serving_names_of, used_by
-from mooring.api.mooring.membership import new_identity, with_spec
+from mooring.api.mooring.authorizedmachine import serving_names_of
+from mooring.api.mooring.membership import new_identity, was_deleted, with_spec
 from mooring.api.mooring.nodeidentity import MAX_CERTIFIED, certified_names_of
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.controllers.actions import Create, Update
-from mooring.controllers.certificates.inventory import MachineIndex
+from mooring.controllers.certificates.inventory import MachineIndex, counts_for_holder
 from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
 from mooring.controllers.certificates.nameevidence import (
     CONFIG_MAPS,
@@ -41,6 +42,7 @@ from mooring.controllers.certificates.nameevidence import (
     own_addresses,
 )
 from mooring.controllers.certificates.signingpolicy import NO_POLICY, SigningPolicy
+from mooring.identity import NODE_PREFIX
 from mooring.pki.x509.canonicalnames import IPAddress, Name, canonical
 from mooring.pki.x509.namegate import (
     CONTROL_PLANE,
@@ -106,7 +108,8 @@ class CertifiedNames:
 
     def _evidence(self, issuance: Issuance, views: Views, api_servers: frozenset[Name]) -> NodeEvidence:
         name, now = issuance.node_name, issuance.now
-        node = views[NODES].get(name)
+        node, identity = views[NODES].get(name), views[IDENTITIES].get(name)
+        is_for_machine = _is_for_machine(issuance, identity, node)
         reported = node_addresses(node) if node is not None else frozenset()
         if issuance.signer_name == K3S_KUBELET_SERVING:
             reported |= {*issuance.request.alternative_names.ips}  # the machine states them in this request
@@ -115,9 +118,9 @@ class CertifiedNames:
             node=name,
             reservations=Reservations(api_servers=api_servers, services=lambda one: self._reserved.service(one, views)),
             reported=reported,
-            certified=certified_names(views[IDENTITIES].get(name), now),
-            granted=self._granted(name, views),
-            serves_api=_serves_api(node, reported, views),
+            certified=certified_names(identity, now) if is_for_machine else frozenset(),
+            granted=self._granted(name, identity, views) if is_for_machine else frozenset(),
+            serves_api=_serves_api(node, reported, views) if is_for_machine else frozenset(),
             suffixes=self.dns_suffixes,
             proven=_addresses({source} if self.trusts_source_address else reported),
             resolved=issuance.resolved,
@@ -125,15 +128,15 @@ class CertifiedNames:
             holders=lambda one: self._holders.holders(one, name, views, now),
         )
 
-    def _granted(self, node: str, views: Views) -> frozenset[Name]:
+    def _granted(self, node: str, identity: Obj | None, views: Views) -> frozenset[Name]:
         """Return the names that an administrator has listed for a machine.
 
-        An entry that asks for a proof counts once the machine has given it.
+        An entry that asks for a proof counts once the machine has given it, and until the name changes hands.
         """
         return frozenset(
             canonical(text)
             for entry in self._machines.candidates(node, views[MACHINES])
-            if spec_of(entry).get("nodeName") == node and _is_proven(entry)
+            if spec_of(entry).get("nodeName") == node and counts_for_holder(entry, identity)
             for text in serving_names_of(entry)
         )
 
@@ -181,11 +184,20 @@ def _serves_api(node: Obj | None, reported: frozenset[Name], views: Views) -> fr
     return reported & {*own_addresses(views)} | {canonical(node["metadata"]["name"])}
 
 
-def _is_proven(entry: Obj) -> bool:
-    """Return true for an entry that names no key and no code, or whose key or code this machine has proved."""
-    spec, use = spec_of(entry), used_by(entry)
-    asks_for_proof = spec.get("keyFingerprint") or spec.get("codeVerifier")
-    return not asks_for_proof or (use is not None and use.get("nodeName") == spec.get("nodeName"))
+def _is_for_machine(issuance: Issuance, identity: Obj | None, node: Obj | None) -> bool:
+    """Return true when the certificate goes to the machine that has the name, or that may have it.
+
+    The approvers and the check of the name see to it, where no person has approved the request. A person may approve one of any
+    requester, under any name.
+    """
+    if issuance.automatic or issuance.username == NODE_PREFIX + issuance.node_name:
+        return True
+    if issuance.signer_name != K3S_KUBELET_SERVING:
+        return False
+    spec = spec_of(identity) if identity is not None else {}
+    recorded = spec.get("nodePasswordUID", "")
+    is_free = node is None and not recorded and (not spec.get("keys") or was_deleted(identity, node))
+    return is_free or bool(recorded and recorded == issuance.password)
 
 
 def _addresses(names: Iterable[Name]) -> frozenset[IPAddress]:

@@ -7,6 +7,8 @@ Rules kept here:
   code that it names. An entry that names neither fits by name alone, and does not **authorize**: it needs another approval.
 * A used entry fits the key that used it and no other. The claim is an update with the resourceVersion of the plan: of two requests
   one is refused, and planned again.
+* What an entry with a key or a code grants, it grants to the machine that proved it, until the name changes hands
+  (`counts_for_holder`). The same key that proves it again claims it again.
 * With `--machine-inventory=required` a request without a fitting entry waits for a person. A person may approve any machine.
 * A machine that joins by k3s's way uses its entry with the client certificate of its kubelet. Its serving certificate comes before,
   with another key, and claims the name by the node password. Where entries are required, it therefore needs an unused entry of the
@@ -19,11 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from mooring.api.certificates.sourceaddress import source_address_of
 from mooring.api.core.addresses import parse_address
 from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.authorizedmachine import PLURAL, used_by
+from mooring.api.mooring.membership import changed_at, is_of_holder
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.mooring.nodeidentity import keys_of
 from mooring.api.view import View, ViewFollower, Views, readable
@@ -124,9 +128,13 @@ class MachineInventory:
         match = self.match(issuance, views)
         if match.entry is None:
             return _missing(issuance, match) if self.required and issuance.automatic else None
-        if used_by(match.entry) is not None or not (self.required or match.authorizes):
-            return None
-        return Preparation((_claim(match.entry, issuance),))
+        identity = views[IDENTITIES].get(node_name_of(issuance))
+        is_due = (
+            self.required or match.authorizes
+            if used_by(match.entry) is None
+            else _is_from_before(match.entry, identity)
+        )
+        return Preparation((_claim(match.entry, issuance, changed_at(identity)),)) if is_due else None
 
     def _beside(self, issuance: Issuance, views: Views) -> Objection | None:
         """Return an objection to a certificate that a machine which needs an entry requests beside its client certificate."""
@@ -165,6 +173,23 @@ def concerns(issuance: Issuance) -> bool:
         and issuance.username != issuance.request.common_name
         and not is_recovery(issuance.csr)
     )
+
+
+def counts_for_holder(entry: Obj, identity: Obj | None) -> bool:
+    """Return true for an entry that asks for no proof, or whose key or code the machine that has the name now has proved."""
+    if not Match(entry).authorizes:
+        return True
+    use = used_by(entry) or {}
+    return use.get("nodeName") == spec_of(entry).get("nodeName") and _is_of_holder(use, identity)
+
+
+def _is_of_holder(use: Obj, identity: Obj | None) -> bool:
+    return is_of_holder(use.get("publicKey", ""), use.get("time"), identity)
+
+
+def _is_from_before(entry: Obj, identity: Obj | None) -> bool:
+    """Return true for an entry that was used before the name changed hands."""
+    return changed_at(identity) is not None and not _is_of_holder(used_by(entry) or {}, identity)
 
 
 def node_name_of(issuance: Issuance) -> str:
@@ -212,12 +237,13 @@ def _is_within(entry: Obj, issuance: Issuance) -> bool:
     return address is not None and any(address in network for network in networks)
 
 
-def _claim(entry: Obj, issuance: Issuance) -> Update:
+def _claim(entry: Obj, issuance: Issuance, changed: datetime | None) -> Update:
+    """Return the claim of an entry. It is from after the change of the name, also by a clock that is slow."""
     use = {
         "publicKey": _key(issuance),
         "nodeName": node_name_of(issuance),
         "request": issuance.csr["metadata"]["name"],
-        "time": rfc3339(issuance.now),
+        "time": rfc3339(max(issuance.now, changed or issuance.now)),
     }
     return Update(PLURAL, {**entry, "status": {**(entry.get("status") or {}), "usedBy": use}})
 

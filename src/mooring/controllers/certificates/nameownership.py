@@ -272,7 +272,9 @@ class _Claim(_WantedName):
         """Return the preparation that reserves the name for whoever proves the node password, and leaves the keys as they are."""
         if self.identity is None:
             return self._creation([], token=self.token, nodePasswordUID=self.password, changedAt=rfc3339(now))
-        return Preparation((Update(PLURAL, with_spec(self.identity, nodePasswordUID=self.password)),))
+        is_other = not self.is_by_the_machine and not self.has_ended  # the end is recorded as a change already
+        changed = {"changedAt": rfc3339(now)} if is_other else {}
+        return Preparation((Update(PLURAL, with_spec(self.identity, nodePasswordUID=self.password, **changed)),))
 
     def replacement(self, entry: Obj, now: datetime) -> Preparation:
         """Return the preparation that gives the name to this key alone."""

@@ -50,7 +50,8 @@ _LOOPBACK = frozenset(
     }
 )
 _OF_NO_MACHINE = frozenset({*SERVICE_NAMES, *_LOOPBACK})
-_ENDS_OF_NO_MACHINE = (".svc", ".svc.cluster.local", ".localhost")
+_END_OF_LOOPBACK = ".localhost"
+_ENDS_OF_NO_MACHINE = (".svc", ".svc.cluster.local", _END_OF_LOOPBACK)
 _SHOWN = 5
 """Names in a message."""
 
@@ -320,7 +321,10 @@ def _covers(wanted: Name, reserved: Name) -> bool:
 
 
 def _is_loopback(name: Name) -> bool:
-    return name in _LOOPBACK if isinstance(name, str) else name.is_loopback
+    """Return true for a name or an address of loopback, and for a wildcard that stands for such a name (RFC 6761 6.3)."""
+    if not isinstance(name, str):
+        return name.is_loopback
+    return name.endswith(_END_OF_LOOPBACK) or any(_covers(name, one) for one in _LOOPBACK)
 
 
 def _listed(names: Iterable[Name]) -> str:
