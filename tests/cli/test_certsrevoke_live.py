@@ -94,6 +94,23 @@ def test_list_and_show_tell_the_state(live_server: LiveServer, certs: CommandLin
     assert [one["state"] for one in document["certificates"]] == ["revoked"]
 
 
+def test_a_key_that_no_known_certificate_has_is_revoked_with_a_hint(
+    live_server: LiveServer, certs: CommandLine
+) -> None:
+    node, known, unknown = (
+        f"n-{secrets.token_hex(4)}",
+        f"sha256:{secrets.token_hex(32)}",
+        f"sha256:{secrets.token_hex(32)}",
+    )
+    identity(live_server, node, fresh_serial(), known)
+    hint = "No certificate of a machine is known that has this key."
+    for key, is_hinted in ((known, False), (unknown, True)):
+        done = certs("certs", "revoke", "--key", key)
+        assert (done.code, done.out) == (0, f"{ENTRY}/key-{key.removeprefix('sha256:')} revoked\n")
+        assert (hint in done.err) is is_hinted
+    assert "mooring certs show FILE" in done.err
+
+
 def client_pair(server: LiveServer, certs: CommandLine, directory: Path) -> Path:
     arguments = ("--ca-cert", str(server.data_dir / "pki/ca.crt"), "--ca-key", str(server.data_dir / "pki/ca.key"))
     certs.done("certs", "client", *arguments, "--common-name", "jane", "--out-dir", str(directory), "--name", "jane")

@@ -9,7 +9,7 @@ from cryptography.x509.oid import NameOID
 from mooring.pki.pem import certificates_pem
 from mooring.pki.x509.clientissuers import ClientIssuers
 from mooring.pki.x509.clusterca import CaState, ClusterCa
-from tests.support.testca import ThrowawayCA, name_of
+from tests.support.testca import Pair, ThrowawayCA, name_of
 
 OWN, SIGNER, OLD = ThrowawayCA("own"), ThrowawayCA("signer"), ThrowawayCA("old")
 
@@ -43,6 +43,14 @@ def test_a_ca_of_the_cluster_that_a_signer_names_is_trusted_unless_it_was_given_
         kept = () if stolen else (OLD.certificate, again)
         assert issuers.trusted == (OWN.certificate, SIGNER.certificate, *kept)
         assert issuers.distrusted == stolen
+
+
+def test_a_ca_that_a_signature_alone_tells_to_be_given_up_is_trusted_for_no_signer() -> None:
+    left = OWN.custom(OWN.certificate.subject, issuer=Pair(OLD.certificate, OLD.key))
+    own = ClusterCa(replace(CaState.of(OWN.authority), forgotten=(left.certificate,)))
+    issuers = ClientIssuers(own, lambda: {"signer": CaState.of(OLD.authority), "other": CaState.of(SIGNER.authority)})
+    assert issuers.trusted == (OWN.certificate, SIGNER.certificate)
+    assert issuers.forgotten == (left.certificate,)
 
 
 def test_a_change_of_the_cluster_or_of_a_signer_reaches_the_subscribers() -> None:

@@ -49,6 +49,18 @@ def test_a_certificate_that_makes_a_former_key_a_ca_for_clients_is_dropped_and_i
     assert (retired.cross_signed, retired.compromised, retired.retired) == ((B_BY_A,), (), (A.certificate,))
 
 
+def test_a_signature_is_what_an_earlier_version_kept_of_a_compromised_ca() -> None:
+    state = CaState.of_files((B.certificate,), B.key, (B_BY_A,))
+    assert (state.cross_signed, state.distrusted, state.forgotten) == ((B_BY_A,), (), (B_BY_A,))
+    assert ClusterCa(state).forgotten == (B_BY_A,)
+    for listed in ({"retired": (A.certificate,)}, {"distrusted": (A.certificate,)}, {"cross_signed": (A_BY_B, B_BY_A)}):
+        assert CaState.of_files((B.certificate,), B.key, **{"cross_signed": (B_BY_A,), **listed}).forgotten == ()
+    both = CaState.of_files((B.certificate, A.certificate), B.key, (B_BY_A,))
+    assert both.forgotten == (), "a rollover is under way"
+    servers = cross_sign(B.certificate, A.authority, NOW, secrets.token_bytes)
+    assert CaState.of_files((B.certificate,), B.key, (servers,)).forgotten == ()
+
+
 def test_a_certificate_for_servers_or_by_a_ca_that_is_not_trusted_is_kept() -> None:
     servers = cross_sign(A.certificate, B.authority, NOW, secrets.token_bytes)
     kept = (servers, C_BY_B, B_BY_A)

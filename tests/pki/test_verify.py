@@ -487,6 +487,21 @@ def test_a_retired_key_stands_on_no_path(chain: list[Pair], cas: list[ThrowawayC
     )
 
 
+@pytest.mark.parametrize(
+    ("chain", "cas"),
+    [
+        pytest.param([THIEF, VOUCHED], [PRESENT], id="below the present CA, which vouched for it"),
+        pytest.param([CA.custom("t", issuer=DEEPER), DEEPER, VOUCHED], [PRESENT], id="in the middle of a path"),
+        pytest.param([THIEF], [RETIRED], id="in a bundle that names it again"),
+    ],
+)
+def test_a_ca_of_which_a_signature_alone_is_left_stands_on_no_path(chain: list[Pair], cas: list[ThrowawayCA]) -> None:
+    left = cross(PRESENT, RETIRED).certificate
+    trust = ClientTrust([one.certificate for one in cas], forgotten=[left])
+    assert refused([one.der for one in chain], trust=trust).code == "retired-ca"
+    assert ClientTrust([PRESENT.certificate], forgotten=[left]).verify([PRESENT.client("jane").der], NOW).path
+
+
 def test_another_path_is_found_beside_that_with_the_retired_key() -> None:
     trust = ClientTrust([PRESENT.certificate], distrusted=[RETIRED.certificate])
     assert trust.verify([PRESENT.client("jane").der, VOUCHED.der], NOW).common_name == "jane"

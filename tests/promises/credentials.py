@@ -216,7 +216,10 @@ ROWS: tuple[Promise, ...] = (
             Moment.WATCH: Proof(
                 "tests/server/test_revocation.py::test_watches_end_when_another_bundle_no_longer_verifies_their_certificate"
             ),
-            Moment.RESTART: Proof(_RETIRED_KEY),
+            Moment.RESTART: Proof(
+                "tests/scenarios/test_upgrade.py"
+                "::test_a_key_that_an_earlier_version_replaced_as_compromised_makes_no_administrator"
+            ),
             Moment.RESTORE: Proof(
                 "tests/plane/rollover/test_files.py::test_a_stolen_ca_that_is_put_back_into_the_bundle_stands_on_no_path"
             ),

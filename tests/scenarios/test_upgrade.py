@@ -3,6 +3,9 @@
 Rules kept here: tests/vectors/datadirectories has the directory of a server of commit 3d16da1 (the last one without decisions 0056
 and later), and the files of its machines: `machine-1` by kubeadm's way, `machine-2`, which was revoked, `machine-3` by a token of
 three joins, and `machine-4` by k3s's way, with certificates of shared users that name no machine. Its CA ends in 2036.
+The directory `3d16da1-compromised` is that of a server of this commit after `ca rollover start --compromised` and three `advance`,
+stopped at Done. Beside it is the pair of a thief: an administrator that the old key made, with the certificate by which that server
+let the new CA vouch for the old one, as each of its clients got it.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from tests.support.liveserver import LiveServer, start_server
 
 __all__ = ["mooring"]
 MADE = Path(__file__).parents[1] / "vectors/datadirectories/3d16da1.tar.xz"
+COMPROMISED = MADE.with_name("3d16da1-compromised.tar.xz")
 FLAGS = ("--k3s-supervisor", "--cluster-signing-duration", "43800h")
 
 
@@ -113,3 +117,17 @@ def test_its_tokens_still_join_machines_and_the_second_start_changes_nothing(
     for name in ("machine-1", "machine-5", "machine-6"):
         assert status(server, machine(tmp_path, name), "GET", f"/api/v1/nodes/{name}") == 200
     assert "ERROR" not in server.log
+
+
+def test_a_key_that_an_earlier_version_replaced_as_compromised_makes_no_administrator(tmp_path: Path) -> None:
+    with tarfile.open(COMPROMISED) as archive:
+        archive.extractall(tmp_path, filter="data")
+    server = start_server(tmp_path / "data")
+    try:
+        thief = tmp_path / "thief.crt", tmp_path / "thief.key"
+        assert status(server, thief, "GET", "/api/v1/namespaces/kube-system/secrets") == 401
+        server.run(lambda client: client.list("nodes"))
+        assert "replace that, too, with mooring ca rollover start --compromised" in server.log
+    finally:
+        server.stop()
+    assert "retired-ca" in (tmp_path / "data/audit.log").read_text()

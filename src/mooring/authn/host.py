@@ -133,6 +133,10 @@ class ClientCas(Protocol):
         """The CAs whose keys may stand on no path."""
 
     @property
+    def forgotten(self) -> tuple[x509.Certificate, ...]:
+        """Certificates whose issuer may stand on no path, and is known by its signature alone."""
+
+    @property
     def crls(self) -> Crls:
         """The CRLs of the CAs of clients and proxies. The object stays, and what it holds changes with the files."""
 

@@ -184,6 +184,11 @@ class _Preparation:
         for kubeconfig in sorted(self.root.glob("*.conf")):
             warn_if_exposed(kubeconfig)
         ca = self._load_or_create_ca()
+        if ca.forgotten:
+            log.warning(
+                "an earlier version replaced a compromised CA here: no client is let in by its key, which may still pass for the "
+                "API server to clients that trust the present CA; replace that, too, with mooring ca rollover start --compromised"
+            )
         serving_chain, serving_key = self._serving_pair(ca)
         serving_ca_pem = self._serving_ca_pem(serving_chain, ca)
         signing_file, token_key = self._token_signing_key()

@@ -202,7 +202,7 @@ def is_refused(room: Room, key: PrivateKey, *chain: x509.Certificate) -> bool:
     thief = ThrowawayCA("thief", NOW).custom("thief", issuer=Pair(self_signed(name, key), key))
     ders = [thief.der, *(one.public_bytes(Encoding.DER) for one in chain)]
     try:
-        ClientTrust(ca.trusted, ca.trusted, ca.distrusted).verify(ders, NOW + timedelta(minutes=1))
+        ClientTrust(ca.trusted, ca.trusted, ca.distrusted, ca.forgotten).verify(ders, NOW + timedelta(minutes=1))
     except PeerCertificateError:
         return True
     return False
@@ -364,6 +364,20 @@ def test_a_rollover_of_an_earlier_version_leaves_the_old_key_no_path(room: Room,
     room.files.apply(Step.PREPARE, NOW + timedelta(seconds=1), secrets.token_bytes)
     assert left not in certificates((room.pki / "cross-signed.crt").read_bytes())
     assert is_refused(room, old_key, left), "it is remembered once the file is written again"
+
+
+def test_a_rollover_that_an_earlier_version_ended_leaves_a_compromised_key_no_path(room: Room) -> None:
+    old, old_key = read_ca(room.pki).authority, load_private_key((room.pki / "ca.key").read_bytes())
+    room.apply(*FORWARD, compromised=True)
+    seen = full_ca(old.certificate, read_ca(room.pki).authority)  # each client got it from the server
+    home = full_ca(read_ca(room.pki).authority.certificate, old)
+    (room.pki / "cross-signed.crt").write_bytes(certificates_pem([home]))
+    (room.pki / "distrusted-ca.crt").unlink()
+    assert is_refused(room, old_key, seen)
+    for turn in range(3):
+        for step in FORWARD:
+            room.files.apply(step, NOW + timedelta(seconds=1 + turn), secrets.token_bytes)
+            assert is_refused(room, old_key, seen), "the CA that vouched for it is retired at last"
 
 
 def test_a_ca_that_an_administrator_placed_is_used_and_further_cas_stay(room: Room) -> None:

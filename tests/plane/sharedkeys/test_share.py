@@ -30,6 +30,7 @@ from mooring.trust.k3s.acceptedtokens import AcceptedTokens, decode_former, dige
 from mooring.trust.sharedkeys import envelope
 from mooring.trust.sharedkeys.envelope import KEY, WrongTokenError
 from mooring.trust.sharedkeys.keyset import NAMES
+from mooring.trust.sharedkeys.reconciliation import StoredCluster
 from tests.support.manualclock import ManualClock, settle
 
 SHARED = ("ca.crt", "ca.key", "sa.key", "sa.pub", "lineage.key", "lineage.pub")
@@ -726,6 +727,32 @@ async def test_a_claim_follows_its_ca(storage: MemoryStorage, kept: Server) -> N
     await kept.again().keys.claim()
     (kept.root / "pki/ca.crt").write_bytes(new)  # as after a rollover that keeps no retired CA
     await kept.again().keys.claim()
+    entry = await storage.get(KEY)
+    assert entry is not None
+    assert envelope.decode(entry.value).authorities == (kept.pin,)
+
+
+@pytest.mark.parametrize("named", [True, False])
+@scenario
+async def test_a_claim_that_a_rollover_of_an_earlier_version_left_behind_follows_the_ca_that_objects_name(
+    storage: MemoryStorage, kept: Server, named: bool
+) -> None:
+    await storage.open()
+    await kept.keys.claim()
+    old = kept.pin
+    for name in ("ca.crt", "ca.key"):
+        (kept.root / "pki" / name).unlink()
+    make_shared_keys(kept.config, kept.root, CLOCK.now(), os.urandom)
+
+    async def stored() -> StoredCluster:
+        return StoredCluster((kept.pin if named else old,))
+
+    keys = SharedKeys(kept.config, storage, os.urandom, CLOCK, stored)
+    if not named:
+        with pytest.raises(ConfigError, match=f"the CA of the cluster in this store is {old}"):
+            await keys.keep(kept.make_missing)
+        return
+    await keys.keep(kept.make_missing)
     entry = await storage.get(KEY)
     assert entry is not None
     assert envelope.decode(entry.value).authorities == (kept.pin,)

@@ -87,6 +87,11 @@ class FollowedClientCas:
         """The CAs whose keys may stand on no path."""
         return self._own.distrusted
 
+    @property
+    def forgotten(self) -> Certificates:
+        """Certificates whose issuer may stand on no path, and is known by its signature alone."""
+        return self._own.forgotten
+
     def subscribe(self, use: Callable[[], None]) -> None:
         """Call `use` after each change."""
         self._subscribers.append(use)

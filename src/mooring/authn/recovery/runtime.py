@@ -20,11 +20,11 @@ def build(config: Configured, host: Host) -> Running | None:
     cas = host.client_cas
 
     def clients() -> ClientTrust:
-        return ClientTrust(cas.clients, cas.issuing, cas.distrusted)
+        return ClientTrust(cas.clients, cas.issuing, cas.distrusted, cas.forgotten)
 
     def retired() -> ClientTrust:
         gone = (one for one in cas.distrusted if one not in cas.retired)
-        return ClientTrust(cas.retired, cas.retired, gone)
+        return ClientTrust(cas.retired, cas.retired, gone, cas.forgotten)
 
     authenticator = RecoveryAuthenticator(clients(), with_crls(cas.crls), retired())
     cas.subscribe(lambda: authenticator.replace(clients(), retired()))

@@ -17,10 +17,10 @@ def build(config: Configured, host: Host) -> Running | None:
         return None
     cas = host.client_cas
     authenticator = RequestHeaderAuthenticator(
-        ClientTrust(cas.proxies, (), cas.distrusted),
+        ClientTrust(cas.proxies, (), cas.distrusted, cas.forgotten),
         names,
         settings.requestheader_allowed_names,
         with_crls(cas.crls),
     )
-    cas.subscribe(lambda: authenticator.replace(ClientTrust(cas.proxies, (), cas.distrusted)))
+    cas.subscribe(lambda: authenticator.replace(ClientTrust(cas.proxies, (), cas.distrusted, cas.forgotten)))
     return Running(authenticators=(authenticator,), turned_on_by="requestheader-client-ca-file")

@@ -12,8 +12,8 @@ from mooring.pki.x509.verify import ClientTrust
 def build(config: Configured, host: Host) -> Running:
     """Return the authenticator of client certificates, which is always on."""
     cas = host.client_cas
-    trust = ClientTrust(cas.clients, cas.issuing, cas.distrusted)
+    trust = ClientTrust(cas.clients, cas.issuing, cas.distrusted, cas.forgotten)
     authenticator = ClientCertificateAuthenticator(trust, checks=with_crls(cas.crls))
-    cas.subscribe(lambda: authenticator.replace(ClientTrust(cas.clients, cas.issuing, cas.distrusted)))
+    cas.subscribe(lambda: authenticator.replace(ClientTrust(cas.clients, cas.issuing, cas.distrusted, cas.forgotten)))
     replaced = bool(config[ClientCertificateSettings].client_ca_file)
     return Running(authenticators=(authenticator,), turned_on_by="client-ca-file" if replaced else ALWAYS)

@@ -14,7 +14,7 @@ from typing import Protocol
 from cryptography import x509
 
 from mooring.pki.pem import certificates_pem
-from mooring.pki.x509.clusterca import CaState, Certificates, ClusterCa
+from mooring.pki.x509.clusterca import CaState, Certificates, ClusterCa, has_issued
 
 
 class IssuingCas(Protocol):
@@ -35,6 +35,10 @@ class IssuingCas(Protocol):
     @property
     def distrusted(self) -> Certificates:
         """CAs whose keys may stand on no path."""
+
+    @property
+    def forgotten(self) -> Certificates:
+        """Certificates whose issuer may stand on no path, and is known by its signature alone."""
 
     @property
     def superseded(self) -> Certificates:
@@ -61,9 +65,13 @@ class ClientIssuers:
     @property
     def trusted(self) -> Certificates:
         """CAs that verify clients."""
-        stolen = [one.public_key() for one in self._own.compromised]
         others = (one for state in self._signers().values() for one in state.trusted)
-        return tuple(dict.fromkeys((*self._own.trusted, *(one for one in others if one.public_key() not in stolen))))
+        return tuple(dict.fromkeys((*self._own.trusted, *(one for one in others if not self._is_given_up(one)))))
+
+    def _is_given_up(self, ca: x509.Certificate) -> bool:
+        if any(ca.public_key() == one.public_key() for one in self._own.compromised):
+            return True
+        return any(has_issued(ca, one) for one in self._own.forgotten)
 
     @property
     def trusted_pem(self) -> bytes:
@@ -81,6 +89,11 @@ class ClientIssuers:
         """CAs whose keys may stand on no path."""
         keys, stolen = [one.public_key() for one in self.trusted], self._own.compromised
         return tuple(one for one in self._own.distrusted if one in stolen or one.public_key() not in keys)
+
+    @property
+    def forgotten(self) -> Certificates:
+        """Certificates whose issuer may stand on no path, and is known by its signature alone."""
+        return self._own.forgotten
 
     @property
     def superseded(self) -> Certificates:

@@ -9,8 +9,10 @@ Rules kept here:
   CA that issues to other CAs, so that a client which trusts only another one verifies the server.
 * The keys of CAs that were retired, given up or stolen make every path unusable on which they stand. A signer may keep one that was
   merely retired, on purpose. One that was given up or stolen comes back with no bundle.
-* A rollover of an earlier version left a certificate by which the new CA makes the old key a CA for clients, for ten years. It is
-  dropped, and the key counts as given up unless it is remembered as retired.
+* A rollover of an earlier version made a certificate by which the new CA makes the old key a CA for clients, for ten years, and
+  sent it to every client. Where it is on disk it is dropped, and the key counts as given up unless it is remembered as retired.
+* That version kept nothing of a compromised CA but the other cross-signed certificate, which has its signature. While the CA in
+  it is trusted, the key that made the signature counts as given up, too, unless a list names it.
 * Retired CAs verify nothing but the way back of a machine that was off during the rollover, the newest of them.
 """
 
@@ -21,7 +23,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
 from mooring.pki.errors import IssueError
@@ -52,6 +54,8 @@ class CaState:
     """CAs whose keys may stand on no path, because they were retired, given up or stolen."""
     compromised: Certificates = ()
     """Those of `distrusted` that were given up or stolen: no bundle brings them back."""
+    forgotten: Certificates = ()
+    """Cross-signed certificates of trusted CAs whose issuer is on no list. The key that signed one counts as `compromised`."""
 
     @classmethod
     def of(cls, authority: Authority) -> CaState:
@@ -89,7 +93,10 @@ class CaState:
             stolen = tuple(one for one in dict.fromkeys((*distrusted, *former)) if _public_key(one) != public)
             keys = [_public_key(one) for one in (*trusted, *stolen)]
             kept = tuple(one for one in dict.fromkeys(retired) if _public_key(one) not in keys)
-            return cls(authority, trusted, cross_signed, kept[:MAX_RETIRED], (*stolen, *kept), stolen)
+            listed, present = (*trusted, *retired, *stolen), [_public_key(one) for one in trusted]
+            full = (one for one in cross_signed if not _is_limited(one) and _public_key(one) in present)
+            forgotten = tuple(one for one in full if not _has_issuer(one, listed))
+            return cls(authority, trusted, cross_signed, kept[:MAX_RETIRED], (*stolen, *kept), stolen, forgotten)
         raise problem or IssueError("the bundle of CAs is empty")
 
     @property
@@ -112,18 +119,30 @@ class CaState:
 
 def _makes_a_former_key_a_ca(certificate: x509.Certificate, trusted: Certificates) -> bool:
     """Return whether a trusted CA vouches in it, for more than servers, for the key of a CA that is trusted no more."""
+    if _is_limited(certificate):
+        return False
+    key = _public_key(certificate)
+    return all(key != _public_key(one) for one in trusted) and _has_issuer(certificate, trusted)
+
+
+def _is_limited(certificate: x509.Certificate) -> bool:
+    """Return whether a certificate limits its purposes, as cross-signed ones of this version do."""
     try:
         certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
     except x509.ExtensionNotFound:
-        key = _public_key(certificate)
-        return all(key != _public_key(one) for one in trusted) and any(_has_issued(one, certificate) for one in trusted)
-    return False
+        return False
+    return True
 
 
-def _has_issued(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:
+def _has_issuer(certificate: x509.Certificate, cas: Certificates) -> bool:
+    return any(has_issued(one, certificate) for one in cas)
+
+
+def has_issued(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:
+    """Return whether the key of `issuer` signed a certificate in the name of `issuer`."""
     try:
         certificate.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature):
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
         return False
     return True
 
@@ -181,6 +200,11 @@ class ClusterCa:
     def compromised(self) -> Certificates:
         """The CAs that were given up or stolen."""
         return self._state.compromised
+
+    @property
+    def forgotten(self) -> Certificates:
+        """Cross-signed certificates whose issuer counts as given up, and is on no list."""
+        return self._state.forgotten
 
     @property
     def issuers(self) -> Mapping[str, x509.Certificate]:

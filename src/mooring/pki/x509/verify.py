@@ -42,6 +42,7 @@ from mooring.pki.errors import KeyRefusedError, PeerCertificateError, PemError
 from mooring.pki.keys import accepted_public_key
 from mooring.pki.x509 import names
 from mooring.pki.x509.checkedpeer import PathCertificate
+from mooring.pki.x509.clusterca import has_issued
 from mooring.pki.x509.profiles import BACKDATE
 from mooring.pki.x509.publickeyinfo import check_encoding, key_identities
 from mooring.pki.x509.supervisorsigners import machine_of
@@ -127,14 +128,16 @@ class ClientTrust:
         cas: Iterable[x509.Certificate],
         backdating: Iterable[x509.Certificate] = (),
         distrusted: Iterable[x509.Certificate] = (),
+        forgotten: Iterable[x509.Certificate] = (),
     ) -> None:
         """An empty bundle verifies no certificate.
 
         `backdating`: the cluster's own CAs, whose certificates begin BACKDATE before they are issued. `distrusted`: CAs whose keys
-        may stand on no path, whoever certified them and wherever they stand.
+        may stand on no path, whoever certified them and wherever they stand. `forgotten`: certificates by such CAs, which are known
+        by these signatures alone.
         """
         self._backdating = frozenset(_key_identity(ca) for ca in backdating)
-        self._distrusted = frozenset(_key_identity(ca) for ca in distrusted)
+        self._distrusted = _Distrusted(frozenset(_key_identity(ca) for ca in distrusted), tuple(forgotten))
         roots = {ca.public_bytes(Encoding.DER): ca for ca in cas}
         self._root_encodings = frozenset(roots)
         self._roots = _by_subject(roots.values())
@@ -157,7 +160,7 @@ class ClientTrust:
         else:
             search = _Search(self._roots, _by_subject(intermediates), now, _CLIENT, self._distrusted)
             path = search.path_from(leaf)
-        _check_trusted(leaf, self._distrusted)
+        self._distrusted.check(leaf)
 
         # (5) The identity.
         issuer = _key_identity(path[1] if len(path) > 1 else leaf)
@@ -203,8 +206,22 @@ def path_to_root(
     trusted = tuple(roots)
     if first in trusted:
         return (first,)
-    search = _Search(_by_subject(trusted), _by_subject(intermediates), now, _SERVER, frozenset())
+    search = _Search(_by_subject(trusted), _by_subject(intermediates), now, _SERVER, _Distrusted())
     return tuple(search.path_from(first))
+
+
+@dataclass(frozen=True, slots=True)
+class _Distrusted:
+    """Keys that may stand on no path: those of `keys`, and those that signed one of `signed`."""
+
+    keys: frozenset[str] = frozenset()
+    signed: tuple[x509.Certificate, ...] = ()
+
+    def check(self, certificate: x509.Certificate) -> None:
+        """Raise PeerCertificateError for a certificate with such a key."""
+        is_retired = bool(self.keys) and _key_identity(certificate) in self.keys
+        if is_retired or any(has_issued(certificate, one) for one in self.signed):
+            raise PeerCertificateError("retired-ca", "a CA of the chain has a key that this cluster has retired")
 
 
 class _Search:
@@ -216,7 +233,7 @@ class _Search:
         intermediates: dict[x509.Name, list[x509.Certificate]],
         now: datetime,
         purpose: _Purpose,
-        distrusted: frozenset[str],
+        distrusted: _Distrusted,
     ) -> None:
         self._roots = roots
         self._intermediates = intermediates
@@ -258,7 +275,7 @@ class _Search:
                 # before its key is used: with a 16384-bit key one check costs a hundred times as much
                 _check_strength(issuer)
             _check_signature(path[-1], issuer)
-            _check_trusted(issuer, self._distrusted)
+            self._distrusted.check(issuer)
             _check_issuer(issuer, path, self._now, is_root=is_root)
             _check_purpose(issuer, self._purpose, "a CA of the chain")
         except PeerCertificateError as refusal:
@@ -285,11 +302,6 @@ def _key_identity(certificate: x509.Certificate) -> str:
 def _step(path: Sequence[x509.Certificate], depth: int) -> PathCertificate:
     certificate, issuer = path[depth], path[min(depth + 1, len(path) - 1)]
     return PathCertificate(f"{certificate.serial_number:x}", _key_identity(issuer), key_identities(certificate))
-
-
-def _check_trusted(certificate: x509.Certificate, distrusted: frozenset[str]) -> None:
-    if distrusted and _key_identity(certificate) in distrusted:
-        raise PeerCertificateError("retired-ca", "a CA of the chain has a key that this cluster has retired")
 
 
 def _check_serial_number(certificate: x509.Certificate) -> None:

@@ -47,10 +47,11 @@ from mooring.trust.k3s.settings import K3sSettings
 from mooring.trust.sharedkeys import agenttokens, envelope
 from mooring.trust.sharedkeys.agenttokens import AgentRotationRefusedError, AgentTerm, AgentTokens, decode_agent_tokens
 from mooring.trust.sharedkeys.envelope import KEY, Row, TokenTerm, WrongTokenError
-from mooring.trust.sharedkeys.keyset import TOKEN_KEY, KeySet
+from mooring.trust.sharedkeys.keyset import TOKEN_KEY, KeySet, are_related
 from mooring.trust.sharedkeys.reconciliation import (
     Action,
     Agreed,
+    OnDisk,
     StoredCluster,
     check_adoptable,
     check_cluster,
@@ -187,7 +188,7 @@ class SharedKeys:
         disk = await asyncio.to_thread(self._files.on_disk)
         if row is not None:
             stored = None
-            check_cluster(disk, row)
+            row = await self._followed_claim(disk, row)
         if not new_keys:
             if shares:
                 next_action(disk, row)  # refuses a further server before the keys are sealed
@@ -203,6 +204,26 @@ class SharedKeys:
         elif missing := missing_keys(disk, row, stored, self._unused):
             await asyncio.to_thread(self._make_new, make_missing, row)
             log.warning("new keys were made: %s in %s", ", ".join(missing), disk.place)
+
+    async def _followed_claim(self, disk: OnDisk, row: Row) -> Row:
+        """Return the claim of the CA on disk. Raises ConfigError for the CA of another cluster.
+
+        A version before wrote the claim at a start alone, so that a rollover has left one of a CA that no file names any more. The
+        objects of the store then name the CA on disk.
+        """
+        try:
+            check_cluster(disk, row)
+        except ConfigError:
+            stored = await self._stored()
+            if stored is None or not disk.fingerprint or not are_related(disk.authorities, stored.authorities):
+                raise
+            entry = await self._storage.get(KEY)
+            keys = await asyncio.to_thread(self._files.key_set)
+            row = envelope.claim(row.cluster, keys, row.generation + 1)
+            if not await self._write_row(entry, row):
+                raise
+            self._files.agree(_agreed(row), tuple(keys.files))
+        return row
 
     def _make_new(self, make_missing: Edit, row: Row | None) -> None:
         """Make missing keys of a cluster. That they are its keys is recorded first: a start that is killed in between goes on."""
