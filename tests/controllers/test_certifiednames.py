@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mooring.api.mooring.nodeidentity import MAX_CERTIFIED
 from mooring.api.view import FixedView, Views, guarded
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Create, InThread, Record, Requeue, Update
@@ -195,14 +196,6 @@ def test_the_names_of_a_certificate_are_recorded_until_it_ends() -> None:
     assert found(obj, nodeidentities=[identity("n1", "n1", "192.0.2.1")]) is None
     assert reason(found(csr("old.example.com"), nodeidentities=[old])) == ""
     assert reason(found(csr("gone.example.com"), nodeidentities=[old])) == "NameNotOfNode"
-
-
-def test_a_record_has_at_most_64_names() -> None:
-    old = identity("n1", *(f"a{n}.example.com" for n in range(64)), until=HOUR)
-    names = recorded(found(csr("n1"), nodeidentities=[old]))
-    assert len(names) == 64
-    assert "n1" in names
-    assert "a0.example.com" not in names
 
 
 def test_the_first_record_of_a_machine_with_a_node_password_is_left_to_the_check_of_the_name() -> None:
@@ -556,7 +549,31 @@ def test_names_of_api_servers() -> None:
     known = {str(one) for one in reserved.api_servers(seen(), NOW)}
     assert known == {"api.example.com", "192.0.2.80", "10.96.0.1", "192.0.2.9", "api-2.example.com", "192.0.2.82"}
     assert reserved.api_servers(views(), NOW) == frozenset()
-    assert published_hosts("not a kubeconfig") == ()
+
+
+def test_nothing_is_certified_while_the_kubeconfig_of_cluster_info_cannot_be_read() -> None:
+    assert published_hosts(CLUSTER["configmaps"][0]["data"]["kubeconfig"]) == ("api.example.com", "192.0.2.80")
+    info = {"metadata": {"name": "cluster-info", "namespace": "kube-public"}}
+    for data, stops in (({"kubeconfig": "not a kubeconfig"}, True), ({"jws-kubeconfig-a": "x"}, False), (None, False)):
+        known = seen(configmaps=[{**info, "data": data}])
+        if stops:
+            with pytest.raises(UnreadableObjectError, match="kube-public/cluster-info"):
+                Reserved().api_servers(known, NOW)
+        else:
+            assert Reserved().api_servers(known, NOW)
+
+
+@pytest.mark.parametrize("by_person", [False, True])
+def test_no_name_is_dropped_from_the_record_before_its_certificate_ends(by_person: bool) -> None:
+    full, ended = (
+        identity("n1", *map(str, range(MAX_CERTIFIED))),
+        identity("n1", *map(str, range(MAX_CERTIFIED)), until=-HOUR),
+    )
+    known: dict[str, Any] = {"nodes": [node("n1", "192.0.2.1")], "by_person": by_person}
+    assert reason(found(csr("192.0.2.1"), nodeidentities=[full], **known)) == "TooManyCertifiedNames"
+    assert set(recorded(found(csr("192.0.2.1"), nodeidentities=[ended], **known))) == {"192.0.2.1"}
+    least = identity("n1", *map(str, range(MAX_CERTIFIED - 1)))
+    assert len(recorded(found(csr("192.0.2.1"), nodeidentities=[least], **known))) == MAX_CERTIFIED
 
 
 def test_a_record_without_a_readable_end_does_not_end() -> None:

@@ -124,7 +124,7 @@ def test_a_failed_publication_is_repeated_until_it_succeeds(
     with_root_ca_file(bundle, test)
 
 
-@pytest.mark.parametrize("harm", ["deleted", "emptied", "edited"])
+@pytest.mark.parametrize("harm", ["deleted", "emptied", "edited", "immutable", "binary"])
 def test_a_record_of_the_servers_names_is_written_again(bundle: Path, harm: str) -> None:
     async def test(server: Server) -> None:
         await server.plane.trust_publisher.publish_serving_names()
@@ -134,16 +134,33 @@ def test_a_record_of_the_servers_names_is_written_again(bundle: Path, harm: str)
         if harm == "deleted":
             reply = await server.call("DELETE", path)
         else:
-            patch = (
-                {"data": {"names": "edited"}} if harm == "edited" else {"data": None, "metadata": {"annotations": None}}
-            )
+            patch = {
+                "edited": {"data": {"names": "edited"}},
+                "emptied": {"data": None, "metadata": {"annotations": None}},
+                "immutable": {"data": {"names": "edited"}, "immutable": True},
+                "binary": {"data": None, "binaryData": {"names": "AAAA"}},
+            }[harm]
             reply = await server.call("PATCH", path, body=patch, content_type="application/merge-patch+json")
         assert reply.status == 200
         await settle()
         (again,) = await server_records(server)
         assert again["data"].items() >= record["data"].items()
+        assert again.get("binaryData") is again.get("immutable") is None
 
     with_root_ca_file(bundle, test)
+
+
+def test_the_record_has_the_published_addresses_that_the_certificate_does_not_name(bundle: Path) -> None:
+    async def test() -> None:
+        published = ("api.example.com:6443", "192.0.2.80:6443")
+        async with open_server(root_ca_file=str(bundle), control_plane_endpoint=published) as server:
+            pair = server.ca.server("*.example.com")
+            server.plane.serving.follow_ca(((pair.certificate,), pair.key))
+            await server.plane.trust_publisher.publish_serving_names()
+            (record,) = await server_records(server)
+            assert set(record["data"]["names"].split()) >= {"*.example.com", "api.example.com", "192.0.2.80"}
+
+    asyncio.run(test())
 
 
 def test_names_of_a_replaced_certificate_stay_in_the_record_of_the_server(bundle: Path) -> None:

@@ -80,7 +80,7 @@ ROWS: tuple[Promise, ...] = (
             Moment.BODY: _AFTER_BODY,
             Moment.QUEUED: Proof(_CHECK + "test_two_claims_of_one_moment_do_not_both_get_the_certificate"),
             Moment.WATCH: _NO_WATCH,
-            Moment.RESTART: Proof(_CHECK + "test_the_names_of_a_certificate_are_recorded_until_it_ends"),
+            Moment.RESTART: Proof(_CHECK + "test_no_name_is_dropped_from_the_record_before_its_certificate_ends"),
             Moment.RESTORE: Documented(
                 "A certificate that was issued after the copy was made is not recorded; what Nodes report still counts.",
                 _ELSEWHERE,

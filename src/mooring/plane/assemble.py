@@ -438,7 +438,7 @@ def _controller_settings(
         trusts_source_address=True,
         machine_inventory_required=config[ApprovalSettings].inventory_required,
         node_dns_suffixes=config[ApprovalSettings].node_dns_suffixes,
-        server_names=lambda: serving.names,
+        server_names=lambda: _names(config, serving),
         node_recovery=NodeRecovery(config[RecoverySettings].rule_age),
         crls=authentication.client_cas.crls,
         deletion_ends_membership=config[NodeSettings].deletion_ends_membership,
@@ -448,7 +448,12 @@ def _controller_settings(
 def _serving_names(config: ServerConfig, serving: ServingPair) -> Obj:
     """Return the ConfigMap with the names of this server, which its machine and its data directory identify."""
     server = f"{platform.node()}:{Path(config.data_dir).resolve()}"
-    return serving_names_config_map(server, serving.names, serving.chain[0].not_valid_after_utc)
+    return serving_names_config_map(server, _names(config, serving), serving.chain[0].not_valid_after_utc)
+
+
+def _names(config: ServerConfig, serving: ServingPair) -> tuple[str, ...]:
+    """Return the names and addresses of the serving certificate, and those that are published: a wildcard may stand for them."""
+    return (*serving.names, *(endpoint.host for endpoint in config.endpoints))
 
 
 def _services(

@@ -6,7 +6,8 @@ Rules kept here:
 * A key that an administrator removed is not added again. A key that no server ever wrote is added. A key that the server no longer
   writes is removed, unless its value was edited.
 * Without the annotation nothing is known about earlier writes, and existing values stay.
-* The edits of a record, which tells others what a server is, are not kept (`keep_edits`).
+* The edits of a record, which tells others what a server is, are not kept (`keep_edits`): neither binary data nor the mark
+  `immutable`, for which the record is created again.
 * A deleted ConfigMap is created again. Nothing is written when nothing changes.
 """
 
@@ -21,9 +22,9 @@ from typing import Any
 
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
-from mooring.apimachinery.options import WriteOptions
+from mooring.apimachinery.options import DeleteOptions, WriteOptions
 from mooring.apimachinery.schema import Obj
-from mooring.errors import AlreadyExistsError, ConflictError
+from mooring.errors import AlreadyExistsError, ConflictError, NotFoundError
 from mooring.registry.store import Registry
 
 log = logging.getLogger("mooring.plane")
@@ -60,7 +61,8 @@ def merged(existing: Obj | None, wanted: Obj, *, keep_edits: bool = True) -> Mer
     for key in written.keys() - wanted_data.keys():
         if key in data and _digest(data[key]) == written[key]:
             del data[key]
-    changed = _with_digests({**existing, "data": data}, digests)
+    kept = existing if keep_edits else {key: value for key, value in existing.items() if key != "binaryData"}
+    changed = _with_digests({**kept, "data": data}, digests)
     same = data == (existing.get("data") or {}) and digests == _last_written_digests(existing)
     return Merged(None if same else changed, tuple(edited))
 
@@ -88,12 +90,17 @@ async def publish(
         )  # fmt: skip
     if found.obj is None:
         return
+    is_fixed = existing is not None and existing.get("immutable") and not keep_edits
+    to_write = merged(None, wanted).obj if is_fixed else found.obj
+    assert to_write is not None
     try:
-        if existing is None:
-            await registry.create(kind, namespace, complete(found.obj), change, WriteOptions())
+        if is_fixed:
+            await registry.delete(kind, namespace, name, DeleteOptions(uid=existing["metadata"]["uid"]), change)
+        if existing is None or is_fixed:
+            await registry.create(kind, namespace, complete(to_write), change, WriteOptions())
         else:
-            await registry.update(kind, namespace, name, complete(found.obj), change, WriteOptions())
-    except (AlreadyExistsError, ConflictError):
+            await registry.update(kind, namespace, name, complete(to_write), change, WriteOptions())
+    except (AlreadyExistsError, ConflictError, NotFoundError):
         return  # another server of this cluster wrote it, with the same content
 
 

@@ -28,8 +28,9 @@ from mooring.trust.bootstraptoken.token import is_token_id
 PLURAL = "nodeidentities"
 MAX_KEYS = 16
 """Certificates in an identity. An agent has one or two that are valid, a kubelet at most three while it renews."""
-MAX_CERTIFIED = 64
-"""Names of serving certificates in an identity: twice those of one request, so that a change of all of them keeps both."""
+MAX_CERTIFIED = 256
+"""Names of serving certificates in an identity: eight times those of one request. A machine that changes its address each day, and
+whose certificates last for a year, asks a person after eight months."""
 MAX_NAME = 253
 """Characters of a DNS name."""
 MAX_UID = 64

@@ -61,6 +61,7 @@ from mooring.pki.x509.usages import EXTENDED_USAGES, SERVER_AUTH
 
 LOCAL_NAMES = {KUBELET_SERVING: NO_NAMES, K3S_KUBELET_SERVING: K3S_LOCAL_NAMES}
 """Signers of nodes' serving certificates, each with the names of loopback that all of its certificates have."""
+TOO_MANY_CERTIFIED = "TooManyCertifiedNames"
 NAME_KINDS = (NODES, IDENTITIES, MACHINES, SERVICES, ENDPOINTS, CONFIG_MAPS)
 
 
@@ -142,8 +143,11 @@ class CertifiedNames:
 
     def _record(
         self, issuance: Issuance, requested: AlternativeNames, local: AlternativeNames, views: Views
-    ) -> Preparation | None:
-        """Return the preparation that records the names in the identity; None when they are recorded until the certificate ends."""
+    ) -> Finding | None:
+        """Return the preparation that records the names in the identity; None when they are recorded until the certificate ends.
+
+        No name is dropped before its certificate ends: another machine would get it then.
+        """
         name = issuance.node_name
         identity = views[IDENTITIES].get(name)
         if identity is None and issuance.password:
@@ -164,10 +168,20 @@ class CertifiedNames:
             if one.get("name") not in wanted and not has_passed(one.get("notAfter"), issuance.now)
         ]
         added = [{"name": text, "notAfter": rfc3339(end + BACKDATE)} for text in wanted]
-        names = [*kept[-max(MAX_CERTIFIED - len(added), 0) :], *added][-MAX_CERTIFIED:]
+        names = [*kept, *added]
+        if len(names) > MAX_CERTIFIED:
+            return Objection(TOO_MANY_CERTIFIED, _too_many_certified(name, len(kept), len(added)))
         if identity is None:
             return Preparation((Create(IDENTITIES, new_identity(name, certifiedNames=names), must_be_new=True),))
         return Preparation((Update(IDENTITIES, with_spec(identity, certifiedNames=names)),))
+
+
+def _too_many_certified(node: str, present: int, added: int) -> str:
+    return (
+        f'Node "{node}" has unexpired certificates for {present} names and addresses, and {added} more would be above '
+        f"{MAX_CERTIFIED}; it is checked again when some have ended. If the certificates are gone, remove their names from "
+        f"spec.certifiedNames (kubectl edit nodeidentity {node})"
+    )
 
 
 def can_serve(usages: Iterable[str]) -> bool:

@@ -23,6 +23,7 @@ from mooring.api.mooring.nodeidentity import certified_names_of
 from mooring.api.view import NamespacedName, View, ViewFollower, Views, readable
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339
+from mooring.errors import UnreadableObjectError
 from mooring.pki.x509.canonicalnames import Name, canonical
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.jws import KUBECONFIG_KEY
@@ -240,17 +241,18 @@ def _published_hosts(views: Views) -> Iterator[str]:
         yield from (service.get("spec") or {}).get("clusterIPs") or ()
     yield from map(str, own_addresses(views))
     info = views[CONFIG_MAPS].get(clusterinfo.NAME, clusterinfo.NAMESPACE)
-    if info is not None:
-        yield from published_hosts((info.get("data") or {}).get(KUBECONFIG_KEY, ""))
+    if published := ((info or {}).get("data") or {}).get(KUBECONFIG_KEY):
+        yield from published_hosts(published)
 
 
 @lru_cache(4)
 def published_hosts(kubeconfig: str) -> Sequence[str]:
-    """Return the hosts of the servers in a kubeconfig; none when it cannot be read."""
+    """Return the hosts of the servers in cluster-info. Raises UnreadableObjectError: nothing is certified then."""
     try:
         return tuple(urlsplit(one.server).hostname or "" for one in parse_kubeconfig(kubeconfig).clusters)
-    except (KubeconfigError, ValueError):
-        return ()
+    except (KubeconfigError, ValueError) as error:
+        place = f"configmaps {clusterinfo.NAMESPACE}/{clusterinfo.NAME}"
+        raise UnreadableObjectError(f"{place} cannot be read: {KUBECONFIG_KEY}: {error}") from None
 
 
 def _published_names(config_map: Obj) -> Sequence[tuple[datetime, frozenset[Name]]]:
