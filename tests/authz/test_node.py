@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.api.view import FixedView
+from mooring.api.view import FixedView, Views
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Ruling
 from mooring.authz.node.authorizer import NodeAuthorizer
@@ -320,6 +320,42 @@ def test_a_node_whose_membership_has_ended_gets_nothing() -> None:
         assert "ended the membership" in decision.reason
     member = FixedView([{"metadata": {"name": "n1", "uid": "u1"}}])
     assert NodeAuthorizer().authorize(asked, {**VIEWS, "nodeidentities": identity, "nodes": member}).allowed
+
+
+UNREADABLE_LIST = FixedView(unreadable={("kube-system", "mooring-ends"): "no key"})
+RESTORED = {"node.n1": '{"name": "n1", "uid": "u1"}'}
+
+
+@pytest.mark.parametrize(
+    ("views", "reason"),
+    [
+        pytest.param(
+            {"nodeidentities": FixedView(unreadable={("", "n1"): "no key"})}, "nodeidentities/n1", id="its identity"
+        ),
+        pytest.param(
+            {
+                "nodeidentities": FixedView([{"metadata": {"name": "n1"}, "spec": {"nodeUID": "u1"}}]),
+                "nodes": FixedView(unreadable={("", "n1"): "no key"}),
+            },
+            "nodes/n1 cannot be read",
+            id="its Node, whose deletion would have ended the membership",
+        ),
+        pytest.param({"configmaps": UNREADABLE_LIST}, "mooring-ends cannot be read", id="the list of ends"),
+        pytest.param(
+            {
+                "configmaps": FixedView(
+                    [{"metadata": {"name": "mooring-ends", "namespace": "kube-system"}, "data": RESTORED}]
+                )
+            },
+            "ended the membership",
+            id="an end that waits to be settled",
+        ),
+    ],
+)
+def test_a_node_whose_membership_cannot_be_read_gets_nothing(views: Views, reason: str) -> None:
+    decision = NodeAuthorizer().authorize(ask("get", resource="nodes", name="n1"), {**VIEWS, **views})
+    assert decision.ruling is Ruling.NO_OPINION
+    assert reason in decision.reason
 
 
 def test_no_pod_is_its_own_where_nobody_knows_pods() -> None:

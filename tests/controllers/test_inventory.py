@@ -229,6 +229,14 @@ def test_an_entry_that_cannot_be_read_authorizes_nobody_and_stops_no_other() -> 
         assert [one["metadata"]["name"] for one in index.candidates("n1", view)] == ["a"]
 
 
+def test_an_entry_that_was_deleted_authorizes_nobody_while_finalizers_hold_it() -> None:
+    entry = machine(keyFingerprint=PIN)
+    entry["metadata"] |= {"finalizers": ["a.b/c"], "deletionTimestamp": rfc3339(NOW)}
+    finding = checked(MachineInventory(required=True), csr(), entry)
+    assert isinstance(finding, Objection)
+    assert finding.reason == "MachineNotListed"
+
+
 # -- the approver --------------------------------------------------------------------------------------------------------
 
 

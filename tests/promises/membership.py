@@ -29,7 +29,7 @@ ROWS: tuple[Promise, ...] = (
             ),
             Door.RENEWAL: Proof(_UNREADABLE + "test_a_membership_that_cannot_be_read_is_503_for_that_node_alone"),
             Door.RECOVERY: Proof(_CHECK),
-            Door.LOGIN: Proof(_UNREADABLE + "test_a_membership_that_cannot_be_read_is_503_for_that_node_alone"),
+            Door.LOGIN: Proof("tests/authz/test_node.py::test_a_node_whose_membership_cannot_be_read_gets_nothing"),
             Door.SERVICE_ACCOUNT: Never(
                 "A token of a service account is bound to a Node by its uid, and an absent Node ends it."
             ),

@@ -25,10 +25,11 @@ from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
 from mooring.clock import rfc3339
-from mooring.errors import ApiError, ConfigError, ForbiddenError, InvalidError, NotFoundError
+from mooring.errors import ApiError, ConfigError, ForbiddenError, InvalidError, NotFoundError, ServiceUnavailableError
 from mooring.identity import API_SERVER, MASTERS, NODE_PREFIX, NODES, RECOVERING_NODES, UserInfo
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
+from mooring.registry.admission.nodemembership import NodeMembership
 from mooring.registry.admission.noderestriction.plugin import forbidden_labels
 from mooring.registry.admission.request import AdmissionRequest
 from mooring.registry.admission.settledends import SettledEnds
@@ -489,6 +490,22 @@ async def test_a_node_has_its_own(room: Room) -> None:
     await room.patch("certificatesigningrequests", "c", {"metadata": {"labels": {"a": "b"}}}, user=NODE)
     await room.create("configmaps", {"metadata": {"name": "other-kinds-are-the-authorizer-s-business"}}, user=NODE)
     await room.delete("nodes", "n1", user=NODE)
+
+
+@pytest.mark.parametrize(
+    ("identities", "error"),
+    [
+        pytest.param(FixedView(unreadable={("", "n1"): "no key"}), ServiceUnavailableError, id="cannot be read"),
+        pytest.param(FixedView([{"metadata": {"name": "n1"}, "spec": {"nodeUID": "u1"}}]), ForbiddenError, id="ended"),
+    ],
+)
+def test_a_machine_whose_membership_ended_or_cannot_be_read_puts_no_node_back(
+    identities: FixedView, error: type[ApiError]
+) -> None:
+    node = {"namespace": "", "name": "n1", "new": {"metadata": {"name": "n1"}}, "views": {"nodeidentities": identities}}
+    with pytest.raises(error):
+        NodeMembership().admit(request("nodes", "CREATE", user=NODE, **node))
+    NodeMembership().admit(request("nodes", "CREATE", user=ADMIN, **node))
 
 
 @pytest.mark.parametrize(

@@ -261,8 +261,12 @@ def test_a_watch_that_would_yield_a_damaged_record_lists_again(path: Path) -> No
             await store.create(key, b"value")
         with by_hand(path) as connection:
             connection.execute("UPDATE log SET value = x'00' WHERE key = '/registry/b'")
+        watch = store.watch("/", after=1)
+        assert [change.key for change in await anext(watch)] == ["/registry/a"], (
+            "what comes before the damage is delivered"
+        )
         with pytest.raises(CompactedError) as compacted:
-            await anext(store.watch("/", after=1))
+            await anext(watch)
         assert compacted.value.oldest == 3
         changes = await anext(store.watch("/", after=3))
         assert [change.key for change in changes] == ["/registry/c"]

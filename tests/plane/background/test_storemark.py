@@ -539,7 +539,21 @@ def test_revocations_are_made_again_whatever_else_waits(tmp_path: Path, caplog: 
             False,
             id="lost with its change",
         ),
+        pytest.param(
+            (
+                "DELETE FROM live WHERE key LIKE '%/serial-1f'",
+                "DELETE FROM log WHERE key LIKE '%/serial-1f'",
+                "UPDATE log SET value = substr(value, 1, 9) WHERE key LIKE '%/configmaps/default/other'",
+            ),
+            False,
+            id="lost with its change, beside a damaged one",
+        ),
         pytest.param((), True, id="taken back"),
+        pytest.param(
+            ("UPDATE log SET value = substr(value, 1, 9) WHERE key LIKE '%/configmaps/default/other'",),
+            True,
+            id="taken back, beside a damaged one",
+        ),
     ],
 )
 def test_a_revocation_that_the_store_lost_is_made_again_and_one_that_was_deleted_is_not(
@@ -549,6 +563,7 @@ def test_a_revocation_that_the_store_lost_is_made_again_and_one_that_was_deleted
     kept = tmp_path / "kept"
 
     async def revoke(parts: RegistryParts, mark: StoreMark) -> None:
+        await parts.storage.create("/registry/configmaps/default/other", b'{"metadata": {"name": "other"}}')
         spec = {"serialNumber": "1f"}
         await create(parts, "certificaterevocations", {"metadata": {"name": "serial-1f"}, "spec": spec})
         await mark.write()
@@ -567,10 +582,9 @@ def test_a_revocation_that_the_store_lost_is_made_again_and_one_that_was_deleted
     in_registry(tmp_path, revoke)
     if is_deleted:
         kept.replace(tmp_path / FILE_NAME)
-    else:
-        with closing(sqlite3.connect(tmp_path / "mooring.db")) as database, database:
-            for statement in damage:
-                database.execute(statement)
+    with closing(sqlite3.connect(tmp_path / "mooring.db")) as database, database:
+        for statement in damage:
+            assert database.execute(statement).rowcount == 1
     in_registry(tmp_path, judged)
 
 

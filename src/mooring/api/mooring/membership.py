@@ -9,17 +9,61 @@ Rules kept here:
   machine returns, and its certificate is accepted all the time.
 * A name without an identity, or whose identity has no keys, restricts no certificate.
 * `spec.changedAt` is the moment at which the name last changed hands. A request that was made before it proves nothing any more.
+* `lapse` is the one judge of a machine by its name: authentication, authorization and admission call it. What cannot be read is not
+  absent, and a Node that was deleted before the store was restored stays deleted until that is settled.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 
 from mooring.api.meta.printcolumns import spec_of
+from mooring.api.mooring import ends
 from mooring.api.mooring.group import API_VERSION
-from mooring.api.mooring.nodeidentity import companions_of, keys_of
+from mooring.api.mooring.nodeidentity import PLURAL, companions_of, keys_of
+from mooring.api.view import FixedView, View, Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339
+
+NODES = "nodes"
+READS = (PLURAL, NODES, ends.CONFIG_MAPS)
+_EMPTY = FixedView()
+
+
+@dataclass(frozen=True, slots=True)
+class Lapse:
+    """Reason for which a machine does not count as a member."""
+
+    detail: str
+    is_undecided: bool = False
+    """True while an object on which the membership depends cannot be read."""
+
+
+def lapse(name: str, views: Views) -> Lapse | None:
+    """Return why the machine of a name is not a member, or may not be one; None for a member, and for a name without a record."""
+    remembered = ends.ended(views, ends.End.NODE, name)
+    if remembered is not None:
+        return Lapse(f"the Node with uid {remembered.get('uid')} was deleted before the store was restored")
+    identities, nodes = views.get(PLURAL, _EMPTY), views.get(NODES, _EMPTY)
+    identity = identities.get(name)
+    if identity is None:
+        return _undecided(PLURAL, name, identities) or _undecided_ends(views)
+    if has_ended(identity, nodes.get(name)):
+        uid = spec_of(identity).get("nodeUID", "")
+        detail = f"{PLURAL}/{name}: the Node with uid {uid} was deleted" if uid else f"nodes/{name} is being deleted"
+        return _undecided(NODES, name, nodes) or Lapse(detail)
+    return _undecided_ends(views)
+
+
+def _undecided(plural: str, name: str, view: View) -> Lapse | None:
+    problem = view.problem(name)
+    return Lapse(f"{plural}/{name} cannot be read: {problem}", is_undecided=True) if problem else None
+
+
+def _undecided_ends(views: Views) -> Lapse | None:
+    problem = ends.unknown(views, ends.End.NODE)
+    return Lapse(problem, is_undecided=True) if problem else None
 
 
 def node_uid(node: Obj | None) -> str:

@@ -17,9 +17,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from mooring.api.meta.printcolumns import spec_of
-from mooring.api.mooring import ends
-from mooring.api.mooring.membership import has_companion, has_ended, may_use_name
+from mooring.api.mooring.membership import NODES, READS, has_companion, lapse, may_use_name
 from mooring.api.mooring.nodeidentity import PLURAL
 from mooring.api.view import Views
 from mooring.authn.reasons import UNREADABLE
@@ -28,8 +26,7 @@ from mooring.authn.x509.reasons import NODE_DELETED, NODE_KEY_REPLACED
 from mooring.identity import NODE_PREFIX
 from mooring.pki.x509.checkedpeer import CheckedPeer
 
-NODES = "nodes"
-READS = (PLURAL, NODES, ends.CONFIG_MAPS)
+__all__ = ["NODES", "READS", "ended_or_replaced"]
 
 
 def ended_or_replaced(peer: CheckedPeer, views: Views, now: datetime) -> Rejected | None:
@@ -37,34 +34,17 @@ def ended_or_replaced(peer: CheckedPeer, views: Views, now: datetime) -> Rejecte
     name = peer.node_name
     if not name:
         return None
+    found = lapse(name, views)
+    if found is not None:
+        return Rejected(
+            UNREADABLE if found.is_undecided else NODE_DELETED, found.detail, is_undecided=found.is_undecided
+        )
     is_companion = not peer.common_name.startswith(NODE_PREFIX)
     identity = views[PLURAL].get(name)
-    remembered = ends.ended(views, ends.End.NODE, name)
-    if remembered is not None:
-        detail = f"the Node with uid {remembered.get('uid')} was deleted before the store was restored"
-        return Rejected(NODE_DELETED, detail)
     if identity is None:
-        gone = Rejected(NODE_KEY_REPLACED, f"{PLURAL}/{name} does not exist") if is_companion else None
-        return _undecided(PLURAL, name, views) or gone or _undecided_ends(views)
-    node = views[NODES].get(name)
-    if has_ended(identity, node):
-        uid = spec_of(identity).get("nodeUID", "")
-        detail = f"{PLURAL}/{name}: the Node with uid {uid} was deleted" if uid else f"nodes/{name} is being deleted"
-        return _undecided(NODES, name, views) or Rejected(NODE_DELETED, detail)
+        return Rejected(NODE_KEY_REPLACED, f"{PLURAL}/{name} does not exist") if is_companion else None
     if is_companion:
         is_known = has_companion(identity, peer.public_key)
     else:
         is_known = may_use_name(identity, peer.public_key, f"sha256:{peer.fingerprint}")
-    if not is_known:
-        return Rejected(NODE_KEY_REPLACED, f"{PLURAL}/{name} does not list {peer.public_key}")
-    return _undecided_ends(views)
-
-
-def _undecided_ends(views: Views) -> Rejected | None:
-    problem = ends.unknown(views, ends.End.NODE)
-    return Rejected(UNREADABLE, problem, is_undecided=True) if problem else None
-
-
-def _undecided(plural: str, name: str, views: Views) -> Rejected | None:
-    problem = views[plural].problem(name)
-    return Rejected(UNREADABLE, f"{plural}/{name} cannot be read: {problem}", is_undecided=True) if problem else None
+    return None if is_known else Rejected(NODE_KEY_REPLACED, f"{PLURAL}/{name} does not list {peer.public_key}")

@@ -13,7 +13,7 @@ Rules kept here (docs/protocol/node-authorization.md; reasons worded as kube-api
 6. ResourceSlices: create; list, watch and deletecollection with the field selector `spec.nodeName=<itself>`.
    PodCertificateRequests: nothing, because they are beta and off in Kubernetes 1.36.
 7. Every other request follows the static rules of the ClusterRole `system:node`.
-8. A node whose membership has ended gets nothing, however it authenticated.
+8. A node whose membership has ended, or cannot be read, gets nothing, however it authenticated.
 9. The authorizer never denies.
 """
 
@@ -21,8 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from mooring.api.mooring.membership import has_ended
-from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
+from mooring.api.mooring.membership import lapse
 from mooring.api.view import FixedView, Views
 from mooring.apimachinery.selectors import parse_field_selector
 from mooring.authz.attributes import Attributes
@@ -65,7 +64,10 @@ class NodeAuthorizer:
             return _NOT_A_NODE
         if not node:
             return _no_opinion(f'unknown node for user "{attributes.user.username}"')
-        if has_ended(views.get(IDENTITIES, _EMPTY).get(node), views.get("nodes", _EMPTY).get(node)):
+        found = lapse(node, views)
+        if found is not None and found.is_undecided:
+            return _no_opinion(f"whether node '{node}' is a member cannot be read now: {found.detail}")
+        if found is not None:
             return _no_opinion(f"the Node '{node}' was deleted, which ended the membership of this machine")
         authorize = _AUTHORIZE.get((attributes.group, attributes.resource))
         if authorize is not None:

@@ -61,7 +61,8 @@ class MachineIndex:
     def candidates(self, node_name: str, view: View) -> Iterator[Obj]:
         """Yield the entries whose node name is or matches `node_name`, in the order of their names.
 
-        An entry that cannot be read authorizes nobody, and stops no machine that does not need it.
+        An entry that cannot be read authorizes nobody, and stops no machine that does not need it. One that was deleted, and that
+        finalizers hold, authorizes nobody either.
         """
         view = readable(view)
         self._follow(view)
@@ -70,7 +71,7 @@ class MachineIndex:
         }
         for name in sorted(found):
             entry = view.get(name)
-            if entry is not None:
+            if entry is not None and not entry["metadata"].get("deletionTimestamp"):
                 yield entry
 
     def _follow(self, view: View) -> None:

@@ -238,7 +238,8 @@ class StoreMark:
 
         Raises StorageError.
 
-        It cannot be told for a mark that is older than the oldest change in the store: other servers may have deleted them.
+        It cannot be told for a mark that is older than the oldest change in the store: other servers may have deleted them. A
+        damaged change is left out. Damage takes several records at a time, and must not hide that one of them is missing.
         """
         nodes = self._mark.ends.get(End.NODE, {})
         missing = {
@@ -256,12 +257,19 @@ class StoreMark:
         deleted: set[str] = set()
         after = max(first, self._mark.revision - LOOK_BACK)
         try:
-            async with asyncio.timeout(READ_WITHIN), aclosing(cast("Any", storage.watch("/", after=after))) as batches:
+            async with asyncio.timeout(READ_WITHIN):
                 while after < newest:
-                    for change in await anext(batches):
-                        after = change.revision
-                        (deleted.add if change.entry is None else deleted.discard)(change.key)
-        except (CompactedError, TimeoutError):
+                    try:
+                        async with aclosing(cast("Any", storage.watch("/", after=after))) as batches:
+                            while after < newest:
+                                for change in await anext(batches):
+                                    after = change.revision
+                                    (deleted.add if change.entry is None else deleted.discard)(change.key)
+                    except CompactedError:
+                        if await storage.compacted() > after:
+                            return False
+                        after += 1  # the next change is damaged
+        except TimeoutError:
             return False
         except StorageError as error:  # changes are lost, too; what the mark has is known
             log.error("the changes since the mark cannot be read: %s", error)

@@ -144,7 +144,7 @@ class Reader:
     def changes(self, after: int, limit: int, limit_bytes: int) -> Sequence[Change]:
         """Return the changes after `after` in order: at most `limit`, and no more once `limit_bytes` of values are read.
 
-        Raises CompactedError when a record was compacted or is damaged.
+        Raises CompactedError when a record was compacted, or the next one is damaged.
         """
         changes: list[Change] = []
         with self._snapshot():
@@ -153,6 +153,8 @@ class Reader:
                 raise CompactedError(oldest)
             for row in self._execute(_CHANGES, (after, limit)):
                 if not is_sound(*row):
+                    if changes:
+                        break  # the changes before it can be read
                     raise CompactedError(row[0])
                 revision, name, created, _, value, _ = row
                 key = name.decode()
