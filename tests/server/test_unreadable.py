@@ -39,6 +39,7 @@ DENYLIST = "/apis/mooring.dev/v1alpha1/certificaterevocations"
 IDENTITIES = "/apis/mooring.dev/v1alpha1/nodeidentities"
 REVOCATION = "/registry/mooring.dev/certificaterevocations/node-n1"
 IDENTITY = "/registry/mooring.dev/nodeidentities/n1"
+NODE = "/registry/minions/n1"
 
 
 async def member(server: Server, name: str) -> tuple[Pair, Connection]:
@@ -153,6 +154,11 @@ async def edit(server: Server, key: str, change: Edit) -> None:
         pytest.param(IDENTITY, lambda obj: obj["spec"].update(ke9s=obj["spec"].pop("keys")), id="the keys"),
         pytest.param(IDENTITY, lambda obj: obj.update(spdc=obj.pop("spec")), id="the spec"),
         pytest.param(IDENTITY, lambda obj: obj["spec"].update(changedAt="x"), id="no time of a change"),
+        pytest.param(
+            NODE,
+            lambda obj: obj["metadata"].update(deletionTimestamq="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=0),
+            id="the deletion of a Node that finalizers hold",
+        ),
     ],
 )
 def test_a_damaged_field_is_503_for_its_node_and_hides_no_end_from_the_others(key: str, change: Edit) -> None:

@@ -38,7 +38,8 @@ def test_a_token_without_annotations_is_not_restricted() -> None:
     assert read.allows_address("")
     assert read.allows_name("any")
     assert read.annotations() == {}
-    assert not read_restrictions(secret(other="x"))
+    assert not read_restrictions(secret(last_used="2026-01-01T00:00:00Z"))
+    assert not read_restrictions({"metadata": {"annotations": {"example.com/max-joins": "x"}}})
 
 
 def test_annotations_are_read_and_written_alike() -> None:
@@ -53,6 +54,8 @@ def test_annotations_are_read_and_written_alike() -> None:
 @pytest.mark.parametrize(
     "annotations",
     [
+        pytest.param({"max_join": "3"}, id="a restriction with a wrong letter in its name"),
+        pytest.param({"max_joins": "3", "other": "x"}, id="an annotation that tokens do not have"),
         pytest.param({"max_joins": ""}, id="no number"),
         pytest.param({"max_joins": "0"}, id="no join at all"),
         pytest.param({"max_joins": "-1"}, id="a negative number"),

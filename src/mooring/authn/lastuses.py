@@ -15,9 +15,10 @@ from datetime import datetime, timedelta
 
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339
+from mooring.trust.bootstraptoken import restrictions
 
 LAST_USED = "kubernetes.io/legacy-token-last-used"
-BOOTSTRAP_LAST_USED = "mooring.dev/last-used"
+BOOTSTRAP_LAST_USED = restrictions.LAST_USED
 """Annotation of a bootstrap token: the time of a use, at most an hour before the last one."""
 BOOTSTRAP_USE_EVERY = timedelta(hours=1)
 MAX_NOTED = 4096

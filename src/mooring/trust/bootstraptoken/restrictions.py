@@ -3,7 +3,8 @@
 Rules kept here:
 * Annotations keep the Secret readable by kubeadm and kubectl, which ignore them. kube-apiserver ignores them too: only Mooring
   enforces them.
-* Reading is strict. A token with an annotation that cannot be read is refused, because a wrong digit must not widen it.
+* Reading is strict. A token with an annotation that cannot be read is refused, because a wrong digit must not widen it. The same
+  goes for an annotation of this domain that a token does not have: its name may be that of a restriction, with a wrong letter.
 * `mooring.dev/max-joins`: a decimal number. `mooring.dev/joined-keys` records the joins, each as a hash of public key and name,
   with commas between them. A key that asks again for its name counts once; a second name for it is another join.
 * `mooring.dev/allowed-cidrs`: networks, joined by commas, without host bits. IPv4 is written as IPv4.
@@ -29,6 +30,10 @@ MAX_JOINS = "mooring.dev/max-joins"
 ALLOWED_CIDRS = "mooring.dev/allowed-cidrs"
 NODE_NAME = "mooring.dev/node-name"
 JOINED_KEYS = "mooring.dev/joined-keys"
+LAST_USED = "mooring.dev/last-used"
+
+_DOMAIN = "mooring.dev/"
+_KNOWN = frozenset({MAX_JOINS, ALLOWED_CIDRS, NODE_NAME, JOINED_KEYS, LAST_USED})
 
 MOST_JOINS = 1000
 """Largest number of joins of a limited token. Its keys take 65 kB, a quarter of what all annotations of an object may have, and
@@ -86,6 +91,11 @@ def read_restrictions(secret: Obj) -> Restrictions:
     annotations = secret["metadata"].get("annotations")
     if not annotations:
         return NO_RESTRICTIONS
+    for key in annotations:
+        if key.startswith(_DOMAIN) and key not in _KNOWN:
+            raise TokenError(
+                f"{key}: a token has no such annotation; its restrictions are {MAX_JOINS}, {ALLOWED_CIDRS} and {NODE_NAME}"
+            )
     count, networks, name = (annotations.get(key) for key in (MAX_JOINS, ALLOWED_CIDRS, NODE_NAME))
     return Restrictions(
         parse_max_joins(count) if count is not None else None,
