@@ -15,7 +15,7 @@ import pytest
 from mooring.controllers.actions import Action, Key, Resolve
 from mooring.pki.x509.names import IPAddress
 from mooring.reconcile import resolver
-from mooring.reconcile.resolver import KEPT, Resolver, look_up
+from mooring.reconcile.resolver import KEPT, MAX_WAITING, Resolver, look_up
 from tests.reconcile.test_loop import Scripted, config_map, marker
 from tests.support.loops import api_of, exists, running, until
 from tests.support.manualclock import ManualClock
@@ -65,11 +65,11 @@ async def test_answers_are_kept_for_a_while(names: Names) -> None:
     clock = ManualClock()
     asking = Resolver(clock, names.look_up)
     expected = {"a": frozenset({ADDRESS}), "unknown": frozenset[IPAddress]()}
-    assert await asking.resolve(("a", "unknown")) == expected
-    assert await asking.resolve(("a", "unknown")) == expected
+    assert await asking.resolve(("a", "unknown"), "n1") == expected
+    assert await asking.resolve(("a", "unknown"), "n1") == expected
     assert sorted(names.asked) == ["a", "unknown"]
     await clock.advance(KEPT)
-    assert await asking.resolve(("a",)) == {"a": frozenset({ADDRESS})}
+    assert await asking.resolve(("a",), "n1") == {"a": frozenset({ADDRESS})}
     assert sorted(names.asked) == ["a", "a", "unknown"]
 
 
@@ -77,22 +77,39 @@ async def test_answers_are_kept_for_a_while(names: Names) -> None:
 async def test_a_failed_lookup_is_no_answer_and_is_not_kept(names: Names) -> None:
     asking = Resolver(ManualClock(), names.look_up)
     for _ in range(2):
-        assert await asking.resolve(("broken",)) == {"broken": frozenset()}
+        assert await asking.resolve(("broken",), "n1") == {"broken": frozenset()}
     assert names.asked == ["broken", "broken"]
 
 
 @asynchronous
-async def test_a_name_server_that_does_not_answer_is_waited_for_until_the_deadline(
-    names: Names, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(resolver, "MAX_WAITING", 1)
+async def test_a_name_server_that_does_not_answer_is_waited_for_until_the_deadline(names: Names) -> None:
     names.open.clear()
     asking = Resolver(ManualClock(), names.look_up, deadline=0.01)
-    assert await asking.resolve(("slow", "beyond the limit")) == {"slow": frozenset(), "beyond the limit": frozenset()}
-    waiting = asyncio.ensure_future(asking.resolve(("slow",)))
+    assert await asking.resolve(("slow", "next"), "n1") == {"slow": frozenset(), "next": frozenset()}
+    waiting = asyncio.ensure_future(asking.resolve(("slow",), "n2"))
     names.open.set()
     assert (await waiting) in ({"slow": frozenset({ADDRESS})}, {"slow": frozenset()})
     assert names.asked == ["slow"], "one lookup serves all that wait for it"
+
+
+@asynchronous
+async def test_a_requester_whose_names_are_not_answered_holds_one_lookup_and_one_plan(names: Names) -> None:
+    names.open.clear()
+    asking = Resolver(ManualClock(), names.look_up, deadline=60)
+    waiting = asyncio.ensure_future(asking.resolve(("slow",), "n1"))
+    await asyncio.sleep(0)
+    for name in ("slow", "slow-2"):
+        assert await asking.resolve((name,), "n1") == {name: frozenset()}, "at once"
+    others = [asyncio.ensure_future(asking.resolve(("slow",), f"m{number}")) for number in range(MAX_WAITING - 1)]
+    await asyncio.sleep(0)
+    assert await asking.resolve(("slow-3",), "n2") == {"slow-3": frozenset()}, "of many requesters some wait"
+    waiting.cancel()
+    await asyncio.wait((waiting,))
+    assert await asking.resolve(("slow-4",), "n1") == {"slow-4": frozenset()}, "its lookup is under way"
+    names.open.set()
+    assert await asyncio.gather(*others) == [{"slow": frozenset({ADDRESS})}] * len(others)
+    assert await asking.resolve(("slow", "a"), "n1") == {"slow": frozenset({ADDRESS}), "a": frozenset({ADDRESS})}
+    assert names.asked == ["slow", "a"]
 
 
 @asynchronous
@@ -100,7 +117,7 @@ async def test_kept_answers_are_bounded(names: Names, monkeypatch: pytest.Monkey
     monkeypatch.setattr(resolver, "MAX_KEPT", 1)
     asking = Resolver(ManualClock(), names.look_up)
     for name in ("a", "b", "a"):
-        await asking.resolve((name,))
+        await asking.resolve((name,), "n1")
     assert names.asked == ["a", "b", "a"]
 
 
@@ -125,9 +142,9 @@ async def test_the_loop_resolves_names_for_a_plan(room: Room) -> None:
         return (marker(str(next(iter(found["a.example.com"]))).replace(".", "-")),)
 
     def ask(key: Key, views: Any, now: Any) -> Sequence[Action]:
-        return (Resolve(("a.example.com",), then),)
+        return (Resolve(("a.example.com",), "n1", then),)
 
-    async def resolve(names: Sequence[str]) -> dict[str, frozenset[IPAddress]]:
+    async def resolve(names: Sequence[str], requester: str) -> dict[str, frozenset[IPAddress]]:
         return dict.fromkeys(names, frozenset({ADDRESS}))
 
     await room.create("configmaps", config_map("a"))

@@ -88,9 +88,13 @@ Addresses = Mapping[str, frozenset[IPAddress]]
 
 @dataclass(frozen=True, slots=True)
 class Resolve:
-    """Resolve DNS names, each as it is written, and continue with the actions that `then(addresses)` returns."""
+    """Resolve DNS names, each as it is written, and continue with the actions that `then(addresses)` returns.
+
+    `requester` is the user who chose the names. What is resolved for it is bounded.
+    """
 
     names: tuple[str, ...]
+    requester: str
     then: Callable[[Addresses], Sequence[Action]]
 
 

@@ -234,7 +234,7 @@ class Reconciler:
         """Find out what the plan needs to know, and return its further actions."""
         if isinstance(action, CheckAccess):
             return action.then(await self._api.allows(action.review))
-        return action.then(await self._resolve(action.names))
+        return action.then(await self._resolve(action.names, action.requester))
 
     async def _delete_together(self, api: ClusterApi, actions: Sequence[Delete]) -> None:
         """Apply deletes concurrently. After a failure none is started; the first failure is raised when all have ended."""

@@ -5,6 +5,8 @@ Rules kept here:
 * A name that has no address, or no answer within DEADLINE, has the empty set. The plan that asked decides what that means.
 * Answers are kept for a short time, so that a held request, which is planned again and again, asks a name server seldom.
 * Lookups run in threads of their own and are bounded. A name server that does not answer delays no other work of the process.
+* A requester has one lookup at a time, and one plan that waits for it. Its other plans have the answers that are kept, and no
+  further ones: a node chooses the names in its requests, and who answers for them.
 """
 
 from __future__ import annotations
@@ -25,12 +27,12 @@ KEPT = 30.0
 """Seconds for which an answer is used again; the records of machines that are being set up change often."""
 MAX_KEPT = 1024
 """Answers kept; the oldest is dropped."""
-THREADS = 4
+THREADS = 8
 """Lookups at a time. One that hangs keeps its thread until the resolver gives up."""
-MAX_WAITING = 256
-"""Lookups under way and waiting. Names beyond that have no answer this time."""
+MAX_WAITING = 8
+"""Plans that wait for lookups: half of those that a controller handles at a time. Others have no further answers this time."""
 
-ResolveNames = Callable[[Sequence[str]], Awaitable[Addresses]]
+ResolveNames = Callable[[Sequence[str], str], Awaitable[Addresses]]
 Lookup = Callable[[str], frozenset[IPAddress]]
 
 
@@ -52,27 +54,45 @@ class Resolver:
         self._deadline = deadline
         self._kept: dict[str, tuple[float, frozenset[IPAddress]]] = {}
         self._flights: dict[str, asyncio.Future[frozenset[IPAddress]]] = {}
+        self._newest: dict[str, asyncio.Future[frozenset[IPAddress]]] = {}
+        """The lookup of each requester that is not done."""
+        self._waiting: set[str] = set()
         self._threads: ThreadPoolExecutor | None = None
 
-    async def resolve(self, names: Sequence[str]) -> Addresses:
+    async def resolve(self, names: Sequence[str], requester: str) -> Addresses:
         """Return the addresses of each name."""
-        asked = {name: flight for name in names if (flight := self._begin(name)) is not None}
-        if asked:
-            await asyncio.wait(asked.values(), timeout=self._deadline)
+        if requester not in self._newest and requester not in self._waiting and len(self._waiting) < MAX_WAITING:
+            self._waiting.add(requester)
+            try:
+                async with asyncio.timeout(self._deadline):
+                    await self._look_up(names, requester)
+            except TimeoutError:
+                pass  # the rest has no answer
+            finally:
+                self._waiting.discard(requester)
         return {name: self._answer(name) for name in names}
+
+    async def _look_up(self, names: Sequence[str], requester: str) -> None:
+        """Look one name up after the other."""
+        for name in names:
+            flight = self._begin(name)
+            if flight is not None:
+                self._newest[requester] = flight
+                flight.add_done_callback(lambda done: self._newest.pop(requester, None))
+                await asyncio.wait((flight,))
 
     def _answer(self, name: str) -> frozenset[IPAddress]:
         return self._kept.get(name, (0.0, frozenset[IPAddress]()))[1]
 
     def _begin(self, name: str) -> asyncio.Future[frozenset[IPAddress]] | None:
-        """Return the lookup of a name, begun or under way; None when there is an answer, or too many are waiting."""
+        """Return the lookup of a name, begun or under way; None when there is an answer."""
         kept = self._kept.get(name)
         if kept is not None:
             if self._clock.monotonic() < kept[0] + KEPT:
                 return None
             del self._kept[name]
         flight = self._flights.get(name)
-        if flight is None and len(self._flights) < MAX_WAITING:
+        if flight is None:
             self._threads = self._threads or ThreadPoolExecutor(THREADS, thread_name_prefix="resolve")
             flight = asyncio.get_running_loop().run_in_executor(self._threads, self._lookup, name)
             self._flights[name] = flight

@@ -102,7 +102,7 @@ class ServingApprover:
             def then(found: Addresses) -> Sequence[Action]:
                 return self._decide(replace(issuance, resolved=found), views, node_name)
 
-            return (Resolve(finding.unresolved, then),)
+            return (Resolve(finding.unresolved, issuance.username, then),)
         if finding is not None:
             return prepared(finding, issuance.now)
         message = f'Approved without a person: every name and address belongs to Node "{node_name}" alone.'
