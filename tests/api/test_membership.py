@@ -96,13 +96,6 @@ def test_the_deletion_of_a_node_is_recorded(before: Obj | None, spec: Obj | None
         assert recorded["metadata"] == before["metadata"], "the write is a compare-and-swap"
 
 
-def test_the_deletion_of_a_node_without_a_uid_ends_the_membership() -> None:
-    """Another program, or damage, has left the Node so in the store."""
-    recorded = with_node_recorded(identity(), node(""))
-    assert recorded is not None
-    assert has_ended(recorded, None)
-
-
 def test_a_deletion_says_when_the_name_changed_hands() -> None:
     moment = datetime(2026, 1, 1, 9, tzinfo=UTC)
     recorded = with_node_recorded(None, node("u1"), deleted_at=moment)

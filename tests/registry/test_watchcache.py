@@ -462,7 +462,7 @@ async def test_what_this_process_wrote_is_not_decoded_to_see_whether_it_is_whole
         await room.update("nodes", {**node.obj, "spec": {**node.obj["spec"], "podCIDR": "10.0.0.0/24"}})
         await room.delete("nodes", "a")
         assert looked_at == []
-        lacking = encoded(kind("nodes").resource, {"metadata": {"name": "b"}})
+        lacking = encoded(kind("nodes").resource, {"metadata": {"name": "b", "uid": "u"}})
         await room.storage.create("/registry/minions/b", lacking)
         await room.registry.fresh()
     assert looked_at == [lacking], "another writer's object"

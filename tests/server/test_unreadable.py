@@ -159,6 +159,7 @@ async def edit(server: Server, key: str, change: Edit) -> None:
             lambda obj: obj["metadata"].update(deletionTimestamq="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=0),
             id="the deletion of a Node that finalizers hold",
         ),
+        pytest.param(NODE, lambda obj: obj["metadata"].update(uie=obj["metadata"].pop("uid")), id="the uid of a Node"),
     ],
 )
 def test_a_damaged_field_is_503_for_its_node_and_hides_no_end_from_the_others(key: str, change: Edit) -> None:

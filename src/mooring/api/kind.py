@@ -194,6 +194,8 @@ class Kind:
     is_exact: bool = False
     """The objects say who may come in. A stored one with a field that the kind does not have is unreadable: what the damaged name
     of a field leaves is its absence, which may grant what the field took away."""
+    is_known_by_uid: bool = False
+    """The uid of an object decides who may come in. A stored object without one is unreadable."""
     cascade_plurals: tuple[str, ...] = ()
     """Plurals of kinds whose object of the same name is deleted together with an object of this kind."""
     stored_fields: Message | None = None

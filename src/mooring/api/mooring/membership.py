@@ -29,7 +29,6 @@ from mooring.clock import parse_rfc3339, rfc3339
 NODES = "nodes"
 READS = (PLURAL, NODES, ends.CONFIG_MAPS)
 _EMPTY = FixedView()
-_WITHOUT_UID = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +171,9 @@ def with_node_recorded(
     """Return the identity that names the uid of `node`; None when it does so already, or when the name changed hands since the
     deletion of this Node began.
 
-    A Node without a uid, as other programs or damage leave it in the store, is recorded as one that does not exist any more.
     `reregisters`: the machine may create the Node again. `deleted_at`: the Node is deleted at this moment.
     """
-    uid, changed = node_uid(node) or _WITHOUT_UID, {} if deleted_at is None else {"changedAt": rfc3339(deleted_at)}
+    uid, changed = node_uid(node), {} if deleted_at is None else {"changedAt": rfc3339(deleted_at)}
     if identity is None:
         return new_identity(node["metadata"]["name"], nodeUID=uid, reregisters=reregisters, **changed)
     if is_terminating(node) and _changed_since_deletion(identity, node):

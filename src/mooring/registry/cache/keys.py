@@ -5,6 +5,7 @@ Rules kept here:
   key, so that one Secret could be copied over another.
 * A value that is not JSON throughout is not an object, also when its first bytes are right. Neither is one with a field of another
   type than its kind has: what judges by an object need not expect that, and must not fail for everybody.
+* An object whose uid decides (`Kind.is_known_by_uid`) has one: its absence would be taken for another object.
 * deletionGracePeriodSeconds comes with a deletionTimestamp. Without one the object was deleted, and its time is damaged.
 * An object of a kind that says who may come in (`Kind.is_exact`) has no field that the kind does not have: of a field whose name is
   damaged nothing is left but its absence.
@@ -60,13 +61,11 @@ def _check_shape(stored: Stored, namespace: str, name: str) -> None:
         raise stored.unreadable("a field has a value of another type, or another name") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise stored.unreadable("it is not valid JSON") from error
-    if (
-        metadata is not None
-        and metadata.deletionGracePeriodSeconds_ is not None
-        and metadata.deletionTimestamp_ is None
-    ):
-        raise stored.unreadable("it was deleted, and has no deletionTimestamp")
     if metadata is None or metadata.name_ != name or (metadata.namespace_ or "") != namespace:
         raise stored.unreadable(
             "the object inside has another name or namespace than its key: it was copied from another object"
         )
+    if kind.is_known_by_uid and not metadata.uid_:
+        raise stored.unreadable("it has no uid")
+    if metadata.deletionGracePeriodSeconds_ is not None and metadata.deletionTimestamp_ is None:
+        raise stored.unreadable("it was deleted, and has no deletionTimestamp")

@@ -160,6 +160,7 @@ KIND = Kind(
         subresources=(Subresource("status", ("get", "patch", "update")),),
         columns=COLUMNS,
     ),
+    is_known_by_uid=True,
     storage="/registry/minions",
     name_errors=dns1123_subdomain_errors,
     default=_default,
