@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from functools import cache
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -79,6 +80,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         ):
             item.add_marker("live")
             item.add_marker(pytest.mark.flaky(reruns=TRIES))
+
+
+_TIMER: pytest.StashKey[Any] = pytest.StashKey()
+
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
+    item.stash[_TIMER] = settings
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if getattr(item, "execution_count", 1) > 1 and _TIMER in item.stash:
+        item.ihook.pytest_timeout_set_timer(item=item, settings=item.stash[_TIMER])
 
 
 def first_failures(reports: list[pytest.TestReport]) -> dict[str, str]:

@@ -63,6 +63,16 @@ def test_a_run_writes_its_end_and_the_command_prints_it(tmp_path: Path) -> None:
     ]
 
 
+HANGS = """
+import threading
+import pytest
+
+@pytest.mark.scenario
+def test_hangs(tries=[]):
+    tries.append(1)
+    assert len(tries) > 1, "the first try"
+    threading.Event().wait()
+"""
 TRIED_AGAIN = """
 import pytest
 from tests.support.ports import free_port
@@ -114,6 +124,18 @@ def test_a_test_counts_once_and_a_worker_is_not_the_cause(tmp_path: Path) -> Non
         "test_it.py::test_needs_what_is_not_there": "setup: fixture 'no_such_fixture' not found",
     }
     assert found.second_tries["test_it.py::test_passes_at_last"] == "teardown: AssertionError: the first end"
+
+
+def test_a_second_try_that_never_ends_is_ended(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\nmarkers = ["live", "scenario"]\ntimeout = 1\n')
+    (tmp_path / "test_it.py").write_text(HANGS)
+    plugins = ("-p", "tests.leftovers", "-p", "tests.report", "-p", "tests.secondtries", "-p", "no:cacheprovider")
+    command = (sys.executable, "-m", "pytest", *plugins, "--report", str(tmp_path / "one.json"), "test_it.py")
+    subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, check=False, timeout=60)
+    found = read(tmp_path / "one.json")
+    assert found is not None
+    assert [line.partition(" ")[0] for line in found.failed.values()] == ["call:"]
+    assert found.second_tries["test_it.py::test_hangs"] == "call: AssertionError: the first try"
 
 
 def test_a_run_that_failed_without_a_failed_test_is_a_failure() -> None:
