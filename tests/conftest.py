@@ -35,6 +35,10 @@ settings.register_profile(
 settings.register_profile("thorough", parent=settings.get_profile("developer"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "developer"))
 
+for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):  # the suite talks to this machine alone
+    for variable in (name, name.upper()):
+        os.environ.pop(variable, None)
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -193,7 +193,7 @@ def test_the_database_is_read_and_not_the_memory_of_the_server(mooring: CommandL
 def _without_database(data_dir: Path) -> Path:
     """Return a copy of a data directory whose store is elsewhere."""
     copy = data_dir.with_name("copy")
-    shutil.copytree(data_dir, copy, ignore=shutil.ignore_patterns("mooring.db*"))
+    shutil.copytree(data_dir, copy, ignore=shutil.ignore_patterns("mooring.db*", "*.mooring-tmp"))
     return copy
 
 
