@@ -16,7 +16,7 @@ from mooring.authn.anonymous.authenticator import Anonymous
 from mooring.authn.anonymousaccess import AnonymousAccess
 from mooring.authn.authenticator import CONNECTION, SECRET, Authenticator
 from mooring.authn.authenticator import NOTHING as FALLBACK
-from mooring.authn.chain import Found, Outcome, Pending, Refusal, Step, authenticate, judge
+from mooring.authn.chain import Found, Outcome, Pending, Refusal, Step, authenticate, judge, judge_at_once
 from mooring.authn.credentials import UNREADABLE_BASIC, Credentials, PeerMemo, SchemeCredential
 from mooring.authn.reasons import NOT_ASKED
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
@@ -327,3 +327,25 @@ def test_requests_of_a_connection_share_the_outcome_of_the_same_verdict_alone() 
     assert len(outcome(BAD, namesake).refusals) == 1
     assert outcome(namesake).refusals == ()
     assert outcome(BAD).user is None
+
+
+@pytest.mark.parametrize(
+    ("authenticators", "expected"),
+    [
+        pytest.param(
+            (Says("mine", NotMine()), Says("asks", Deferred())), None, id="a service beside it is not waited for"
+        ),
+        pytest.param(
+            (Says("asks", Deferred()), Says("mine", Accepted(ALICE))), "alice", id="it goes on beside a service"
+        ),
+        pytest.param((Says("asks", Deferred()), Says("mine", Deferred())), "mine", id="who accepted may be asked"),
+    ],
+)
+def test_without_waiting_only_who_accepted_a_credential_keeps_it_in_force(
+    authenticators: tuple[Says, ...], expected: str | None
+) -> None:
+    found = judge_at_once(BEARER, authenticators, {}, NOW, (), "mine")
+    if isinstance(found, Pending):
+        assert found.authenticator == expected
+    else:
+        assert (found.user and found.user.username) == expected

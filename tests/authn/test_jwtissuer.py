@@ -85,3 +85,11 @@ def test_it_may_be_asked_because_of_a_token_once_in_a_while() -> None:
         issuer.fetch_ended()
     assert allowed == [True, False, False, True, False, True], "a clock that went back asks"
     assert timedelta(seconds=REFRESH_SECONDS) < HOLD, "who waited must be told what was found, not to ask again"
+
+
+def test_each_change_of_the_keys_is_reported_once() -> None:
+    changes: list[str] = []
+    issuer = JwtIssuer(CONFIG, "", lambda: changes.append("changed"))
+    for which, reported in ((0, 1), (0, 1), (1, 2)):
+        issuer.learn(published(which), NOW)
+        assert len(changes) == reported

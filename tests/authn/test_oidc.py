@@ -462,3 +462,16 @@ def test_any_segments_give_a_verdict(header: bytes, payload: bytes, signature: b
 
 
 ROOM = Room()
+
+
+def test_an_acceptance_stands_on_the_keys_and_the_configuration() -> None:
+    room = Room()
+    accepted = room.first(token())
+    assert room.first(token()).basis == accepted.basis != b""
+    room.issuer.learn(published(public(NEW_KEY)), NOW)
+    unknown = room.first(token())
+    assert isinstance(unknown, Deferred)
+    assert unknown.basis != accepted.basis
+    room.issuer.learn(published(), NOW)
+    room.authenticator.replace([room.issuer])
+    assert room.first(token()).basis != accepted.basis

@@ -331,3 +331,26 @@ def test_no_file_and_no_password_break_it(data: bytes, user: str, password: str)
     except ConfigError:
         authenticator.replace(b"a,b,c")
     assert isinstance(judged(authenticator, user, password), NotMine | Rejected | Accepted)
+
+
+@pytest.mark.parametrize(
+    ("after", "is_same"),
+    [
+        pytest.param(MIXED, True, id="another line was added"),
+        pytest.param(f'{hashed("new")},jane,42,"dev,ops"\n'.encode(), False, id="the hash is another one"),
+        pytest.param(f"{hashed('hunter2')},jane,42,dev\n".encode(), False, id="the groups are other ones"),
+        pytest.param(f"{hashed('hunter2')},joe,42\n".encode(), False, id="the user is gone"),
+    ],
+)
+def test_an_acceptance_stands_on_its_line(after: bytes, is_same: bool) -> None:
+    authenticator = knowing(HASHED)
+    before = first(authenticator, "jane", "hunter2")
+    assert isinstance(before, Deferred)
+    assert before.compute is not None
+    accepted = before.compute()
+    assert isinstance(accepted, Accepted)
+    assert accepted.basis == before.basis != b""
+    authenticator.replace(after)
+    now = first(authenticator, "jane", "hunter2")
+    assert isinstance(now, Deferred)
+    assert (now.basis == accepted.basis) is is_same

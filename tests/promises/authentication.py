@@ -16,8 +16,8 @@ _ONE_CHAIN = Never("Every way in over HTTP passes the same chain of authenticato
 _OWN_REQUESTS = Never("Each server authenticates its own requests, whichever leads.")
 _NOT_REMEMBERED = Never("No verdict outlives its process.")
 _WATCH_ENDS = Proof("tests/server/test_openwatches.py::test_a_watch_ends_with_its_credential")
-_WATCH_GOES_ON = Documented(
-    "A watch with a verdict from outside goes on until it ends or its connection closes.", "docs/access.md"
+_WATCH_OF_OUTSIDE = Proof(
+    "tests/server/test_openwatches.py::test_a_watch_with_a_verdict_that_nobody_remembers_ends_after_its_time"
 )
 _JUDGED_AGAIN = Never("The credential is judged again after the body and after the queue, by the same authenticator.")
 
@@ -573,7 +573,7 @@ ROWS: tuple[Promise, ...] = (
             {
                 Moment.AT_REST: Proof("tests/authn/test_customauthenticator.py::test_whatever_it_answers_is_read"),
                 Moment.QUEUED: Proof(_STANDING + "test_a_credential_for_one_use_is_not_asked_about_again"),
-                Moment.WATCH: _WATCH_GOES_ON,
+                Moment.WATCH: _WATCH_OF_OUTSIDE,
                 Moment.RESTART: _NOT_REMEMBERED,
                 Moment.RESTORE: Never("Nothing of it is stored."),
                 Moment.UNREADABLE: Never("Nothing of it is stored."),

@@ -157,7 +157,8 @@ ROWS: tuple[Promise, ...] = (
     ),
     Promise(
         key="verdicts-from-outside",
-        sentence="The verdict of a service outside counts for as long as it is remembered, and for ten seconds at least.",
+        sentence="The verdict of a service outside counts for as long as it is remembered, for ten seconds at least, and for an "
+        "hour for an open watch.",
         doors={
             Door.KUBEADM: Never("A joining machine has a token of this cluster."),
             Door.K3S: Never("The supervisor asks no service outside."),
@@ -176,8 +177,9 @@ ROWS: tuple[Promise, ...] = (
             ),
             Moment.BODY: Proof(_STANDING + "test_a_verdict_from_outside_counts_for_as_long_as_it_is_remembered"),
             Moment.QUEUED: Never("The same function judges after the body and after the queue."),
-            Moment.WATCH: Documented(
-                "A watch with a verdict from outside goes on until it ends or its connection closes.", "docs/access.md"
+            Moment.WATCH: Proof(
+                "tests/server/test_openwatches.py::"
+                "test_a_watch_with_a_verdict_that_nobody_remembers_ends_after_its_time"
             ),
             Moment.RESTART: Never("Nothing is remembered over a restart."),
             Moment.RESTORE: Never("Nothing that is remembered is in the store."),

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from mooring.authn.custom.authenticator import CustomAuthenticator
+from mooring.authn.verdictcache import VerdictCache
 from mooring.clock import JUMP_SECONDS
 from mooring.identity import NODES
+from mooring.server.authentication.standing import WATCHED_FOR
 from mooring.server.openwatches import PAUSE_SECONDS
-from tests.server.test_standing import BINDINGS, ENDS, SECRETS, Scenario, an_expired_certificate, scene
+from tests.server.test_standing import BINDINGS, ENDS, SECRETS, Directory, Scenario, an_expired_certificate, scene
 from tests.support.manualclock import settle
 from tests.support.serverroom import Server, Stream, connection, in_server
 
@@ -47,6 +51,22 @@ def test_a_watch_ends_with_its_credential(scenario: Scenario, tmp_path: Path) ->
             if "expired" not in scenario.__name__:
                 assert "ADDED later" in other.event_names, "the watch of another user goes on"
             await other.end()
+
+    asyncio.run(body())
+
+
+def test_a_watch_with_a_verdict_that_nobody_remembers_ends_after_its_time(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with scene(tmp_path, an_expired_certificate) as (server, _):
+            cache = VerdictCache(bytes(32), timedelta(0))
+            outside = CustomAuthenticator("directory", Directory().authenticate, timedelta(seconds=5), cache)
+            server.pipeline._authenticators = (*server.pipeline._authenticators, outside)
+            watch = await server.follow(f"{WATCH}&timeoutSeconds=999999", token="ticket")
+            assert watch.status == 200
+            await server.clock.advance(WATCHED_FOR.total_seconds() - JUMP_SECONDS)
+            assert not watch.ended
+            await server.clock.advance(JUMP_SECONDS * 2)
+            assert watch.ended
 
     asyncio.run(body())
 

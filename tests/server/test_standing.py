@@ -22,7 +22,9 @@ from mooring.api.mooring.certificaterevocation import KIND as REVOCATION
 from mooring.api.mooring.certificaterevocation import entry_name
 from mooring.authn.custom.authenticator import CustomAuthenticator
 from mooring.authn.k3stoken.authenticator import K3sTokenAuthenticator
-from mooring.authn.own import Offered, Rejected, User
+from mooring.authn.oidc.authenticator import OidcAuthenticator
+from mooring.authn.oidc.issuer import JwtIssuer
+from mooring.authn.own import NotMine, Offered, Rejected, User
 from mooring.authn.verdictcache import VerdictCache
 from mooring.identity import AUTHENTICATED, MASTERS, NODES, UNAUTHENTICATED
 from mooring.pki import pem
@@ -36,10 +38,13 @@ from mooring.server.transport.tlsconnection import Connection
 from mooring.storage.contract import Storage
 from mooring.storage.memory import MemoryStorage
 from mooring.trust.k3s.acceptedtokens import AcceptedTokens, digest
+from tests.authn.test_oidc import KEY, NEW_KEY, claims, config, published
+from tests.authn.test_passwordfile import hashed
 from tests.registry.test_commit import Late
 from tests.server.test_revocation import revoke, serial_number
 from tests.server.test_unreadable import damage, member
 from tests.support.http2peer import peer as http2_peer
+from tests.support.jwtsigner import public, signed
 from tests.support.manualclock import EPOCH, settle
 from tests.support.servedroom import served_room
 from tests.support.serverroom import Reply, Server, connection, open_server, reply
@@ -63,6 +68,7 @@ EVERYBODY = {
 }
 PROXIES = ThrowawayCA("proxies", EPOCH)
 End = Callable[[Server], Awaitable[None]]
+Scenario = Callable[[Server, Path], Awaitable["Offer"]]
 
 
 @dataclass
@@ -250,6 +256,43 @@ async def a_password_that_left_its_file(server: Server, directory: Path) -> Offe
     return Offer(end, headers=(("Authorization", f"Basic {basic}"),))
 
 
+JANES = base64.b64encode(b"jane:secret").decode()
+
+
+def a_hashed_password_that(was: str, becomes: str) -> Scenario:
+    # another hash stays in the file
+
+    async def scenario(server: Server, directory: Path) -> Offer:
+        other = f"{hashed('other')},joe,43\n"
+        write(directory / "passwords.csv", f"{hashed('secret')},jane,42\n{other}")
+        await server.files_changed()
+        headers = (("Authorization", f"Basic {JANES}"),)
+        assert (await server.get("/api", via=connection(), headers=headers)).status == 200
+
+        async def end(server: Server) -> None:
+            write(directory / "passwords.csv", becomes + other)
+            await server.files_changed()
+
+        return Offer(end, headers=headers)
+
+    scenario.__name__ = f"a_hashed_password_that_{was}"
+    return scenario
+
+
+async def an_id_token_whose_key_was_withdrawn(server: Server, directory: Path) -> Offer:
+    issuer = JwtIssuer(config(), "oidc/1", server.plane.open_watches._changed.set)
+    issuer.learn(published(), server.clock.now())
+    provider = OidcAuthenticator()
+    provider.replace([issuer])
+    server.pipeline._authenticators = (*server.pipeline._authenticators, provider)
+    token = signed(claims(exp=(server.clock.now() + timedelta(hours=1)).timestamp()), KEY)
+
+    async def end(server: Server) -> None:
+        issuer.learn(published(public(NEW_KEY)), server.clock.now())
+
+    return Offer(end, token=token)
+
+
 def write(path: Path, text: str) -> None:
     path.write_text(text)
     path.chmod(0o600)
@@ -271,13 +314,23 @@ ENDS = (
     a_token_that_left_its_file,
     a_token_that_is_of_another_user_now,
     a_password_that_left_its_file,
+    a_hashed_password_that("left_its_file", ""),
+    a_hashed_password_that("was_changed", f"{hashed('new')},jane,42\n"),
+    a_hashed_password_that("got_other_groups", f"{hashed('secret')},jane,42,more\n"),
+    an_id_token_whose_key_was_withdrawn,
 )
-Scenario = Callable[[Server, Path], Awaitable[Offer]]
+
+
+class Stranger:
+    """A custom authenticator that knows nobody."""
+
+    async def authenticate(self, offered: Offered) -> NotMine:
+        return NotMine()
 
 
 @asynccontextmanager
 async def scene(directory: Path, scenario: Scenario, **flags: Any) -> AsyncIterator[tuple[Server, Offer]]:
-    """Run a server that knows credentials of every kind, each with all rights."""
+    """Run a server that knows credentials of every kind, each with all rights, beside a service that would have to be asked."""
     write(directory / "tokens.csv", "tok-1,jane,42\n")
     write(directory / "passwords.csv", "secret,jane,42\n")
     (directory / "proxies.crt").write_bytes(PROXIES.certificate_pem)
@@ -291,6 +344,10 @@ async def scene(directory: Path, scenario: Scenario, **flags: Any) -> AsyncItera
         **flags,
     }
     async with open_server(**options) as server:
+        outside = CustomAuthenticator(
+            "stranger", Stranger().authenticate, timedelta(seconds=5), VerdictCache(bytes(32), timedelta(0))
+        )
+        server.pipeline._authenticators = (*server.pipeline._authenticators, outside)
         await server.create("clusterrolebindings", EVERYBODY)
         yield server, await scenario(server, directory)
 
@@ -652,6 +709,30 @@ def test_a_verdict_from_outside_counts_for_as_long_as_it_is_remembered(case: str
             assert ((await request.finish()).status, directory.calls) == (expected, calls)
 
     asyncio.run(body())
+
+
+def test_whom_a_service_outside_knows_goes_on_beside_a_file_that_would_have_to_be_computed(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with scene(tmp_path, a_hashed_password_that("stays", "")) as (server, _):
+            outside = CustomAuthenticator(
+                "directory", Everybody().authenticate, timedelta(seconds=5), VerdictCache(bytes(32), timedelta(hours=1))
+            )
+            server.pipeline._authenticators = (*server.pipeline._authenticators, outside)
+            basic = base64.b64encode(b"ann:secret").decode()
+            offer = Offer(nothing, headers=(("Authorization", f"Basic {basic}"),))
+            watch = await server.follow(SECRETS + "?watch=1", via=offer.via, headers=offer.headers)
+            request = Unfinished(server, BINDINGS, GRANT, offer)
+            await settle()
+            await server.clock.advance(RENEWED_AFTER.total_seconds() * 3)
+            assert ((await request.finish()).status, watch.ended) == (201, False)
+            await watch.end()
+
+    asyncio.run(body())
+
+
+class Everybody:
+    async def authenticate(self, offered: Offered) -> User:
+        return User(offered.user)
 
 
 def test_a_credential_for_one_use_is_not_asked_about_again(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ class AuthnHost:
             targets=self.targets,
             exchanges=self.stage,
             count_review=self.counted.append,
+            credentials_changed=lambda: None,
             client_cas=FollowedClientCas(self.config, ThrowawayCA().cluster_ca, self.files),
             token_keys=FollowedTokenKeys(
                 key,

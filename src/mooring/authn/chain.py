@@ -97,6 +97,8 @@ class Outcome:
     why: str = ""
     certificate: CheckedPeer | None = field(default=None, repr=False, compare=False)
     """Client certificate that decided, if one did."""
+    basis: bytes = field(default=b"", repr=False, compare=False)
+    """What the acceptance follows from (`mooring.authn.verdict.Accepted`)."""
 
     @property
     def is_undecided(self) -> bool:
@@ -217,10 +219,18 @@ def judge_at_once(
     views: Views,
     now: datetime,
     audiences: Sequence[str],
+    accepter: str,
 ) -> Outcome | Pending:
-    """Return the outcome of the chain without waiting, or the first deferred verdict that it needs."""
+    """Return the outcome of the chain without waiting, or the deferred verdict of the authenticator that accepted before.
+
+    The deferred verdicts of others count as "not mine": a service that knew nothing of the credential keeps it from no end.
+    """
+    chain = judge(credentials, authenticators, views, now, audiences)
     try:
-        return next(judge(credentials, authenticators, views, now, audiences))
+        pending = next(chain)
+        while pending.authenticator != accepter:
+            pending = chain.send(Found(_UNASKED, now))
+        return pending
     except StopIteration as done:
         outcome: Outcome = done.value
         return outcome
@@ -274,6 +284,7 @@ def _accepted(
         verdict.warnings,
         verdict.annotations,
         certificate=verdict.certificate,
+        basis=verdict.basis,
     )
     return outcome
 

@@ -186,6 +186,8 @@ class Host:
     exchanges: ExchangeDriver
     count_review: Callable[[str], None]
     """Counts one answer of the token webhook: `accepted`, `not-mine` or the reason of a rejection."""
+    credentials_changed: Callable[[], None]
+    """Is called after a change that may end credentials, beside those of followed files: running watches are judged again."""
     client_cas: ClientCas
     token_keys: TokenKeys
     last_uses: LastUses

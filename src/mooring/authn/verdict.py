@@ -45,7 +45,8 @@ class Accepted:
     """The credential authenticates `user`. `audiences`: the requested audiences that it is valid for; empty: bound to none.
 
     `warnings` go to the caller, for example about a credential that will stop working. `annotations` go into the audit record.
-    `certificate`: the client certificate that decided; that of the proxy for a user whom a proxy names.
+    `certificate`: the client certificate that decided; that of the proxy for a user whom a proxy names. `basis`: what the verdict
+    follows from beside the credential, such as the line of a file; a change of it ends what was accepted.
     """
 
     user: UserInfo
@@ -53,6 +54,7 @@ class Accepted:
     warnings: tuple[str, ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
     certificate: CheckedPeer | None = field(default=None, repr=False, compare=False)
+    basis: bytes = field(default=b"", repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class Deferred:
     `key`: deferred verdicts of one authenticator with the same key share one piece of work; None: the work is not shared.
     `on_verdict` receives the verdict and its time, so that an authenticator can remember it.
     `recognised`: a rejection ends the second stage, as a rejection of the first stage does.
+    `basis`: that of an acceptance to come. While it is that of an earlier one, nothing says that the credential has ended.
     """
 
     exchange: Callable[[datetime], Exchange[Verdict | None]] | None = None
@@ -74,6 +77,7 @@ class Deferred:
     deadline: float = 10.0
     on_verdict: Callable[[Verdict, datetime], None] | None = None
     recognised: bool = False
+    basis: bytes = field(default=b"", repr=False, compare=False)
 
 
 Verdict = NotMine | Rejected | Accepted

@@ -186,6 +186,7 @@ def assemble(
         reloading=reloading,
         issuers=issuers,
         client_cas_changed=client_cas_changed,
+        credentials_changed=credentials_changed.set,
         count_review=metrics.token_review,
         workers=process.share.workers,
     )

@@ -38,6 +38,7 @@ class Authentication:
         reloading: Reloading,
         issuers: IssuingCas,
         client_cas_changed: Callable[[], None],
+        credentials_changed: Callable[[], None],
         count_review: Callable[[str], None],
         workers: int = 1,
     ) -> None:
@@ -68,6 +69,7 @@ class Authentication:
             targets=targets,
             exchanges=self.second_stage,
             count_review=count_review,
+            credentials_changed=credentials_changed,
             client_cas=self.client_cas,
             token_keys=self.tokens,
             last_uses=self.last_uses,

@@ -90,6 +90,7 @@ async def _read_files(
         reloading=reloading,
         issuers=ClientIssuers(key_store.ca, signing.client_cas),
         client_cas_changed=lambda: None,
+        credentials_changed=lambda: None,
         count_review=lambda result: None,
     )
     try:

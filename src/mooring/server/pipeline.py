@@ -372,7 +372,7 @@ class Pipeline:
             self._credential_gate,
             credentials,
             authenticators,
-            context.outcome.user,
+            context.outcome,
             context.request.connection.network,
             context.received,
             revision,

@@ -10,7 +10,9 @@ Rules kept here (docs/protocol/authentication.md#caching, docs/protocol/openid-c
 4. Distributed groups are fetched (`mooring.authn.oidc.distributedclaims`) and believed for TTL, as in kube-apiserver.
 5. An accepted user is remembered by the SHA-256 of the token until the token expires, in a bounded table. A change of the
    issuer's keys or of the configuration clears it, and so does a clock that went back.
-6. The user is valid for this server, as if the token named no audience: its audiences are the provider's names for its clients.
+6. What was accepted ends with the key that signed the token, once the issuer's keys are known without it, and with a change of the
+   configuration.
+7. The user is valid for this server, as if the token named no audience: its audiences are the provider's names for its clients.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ FETCH_SECONDS = 10.0
 _ALIASES = {"https://accounts.google.com": "accounts.google.com"}
 """An issuer that does not write its own name in full in every token."""
 _NOT_MINE = NotMine()
+_NO_KEY = b"no known key"
+"""Basis of a verdict about a signature that no known key verifies: that of no acceptance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ class OidcAuthenticator:
     def __init__(self, max_remembered: int = MAX_REMEMBERED) -> None:
         self._issuers: dict[str, JwtIssuer] = {}
         self._verified: VerifiedTokens[_Known] = VerifiedTokens(max_remembered)
+        self._configurations = 0
 
     @property
     def issuers(self) -> tuple[JwtIssuer, ...]:
@@ -75,6 +80,11 @@ class OidcAuthenticator:
         found = {issuer.config.url: issuer for issuer in issuers}
         self._issuers = found | {_ALIASES[url]: one for url, one in found.items() if url in _ALIASES}
         self._verified.clear()
+        self._configurations += 1
+
+    @property
+    def _basis(self) -> bytes:
+        return self._configurations.to_bytes(8)
 
     def authenticate(
         self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]
@@ -84,7 +94,7 @@ class OidcAuthenticator:
         raw = credentials.bearer.reveal()
         known = self._verified.get(raw, now)
         if known is not None and known.changes == known.issuer.changes and known.issuer.known(now) is not None:
-            return Accepted(known.user)
+            return Accepted(known.user, basis=self._basis)
         text = raw.decode("utf-8", "replace")
         issuer = self._issuers.get(claimed_issuer(text))
         if issuer is None:
@@ -120,21 +130,26 @@ class OidcAuthenticator:
                 key=issuer.config.url.encode(),
                 deadline=REFRESH_SECONDS,
                 recognised=True,
+                basis=_NO_KEY,
             )
         groups = issuer.config.identification.groups
         source = source_of(groups.name, claims) if isinstance(groups, Claim) else None
         if source is None:
             user = identify(claims, issuer.config.identification)
             self._remember(raw, user, issuer, now, expires)
-            return Accepted(user)
+            return Accepted(user, basis=self._basis)
 
         def found(verdict: Verdict, then: datetime) -> None:
             if isinstance(verdict, Accepted):
                 self._remember(raw, verdict.user, issuer, then, min(expires, then + DISTRIBUTED_TTL))
 
-        talk = partial(_fetch_groups, issuer, claims, source)
         return Deferred(
-            exchange=talk, key=hashlib.sha256(raw).digest(), deadline=FETCH_SECONDS, on_verdict=found, recognised=True
+            exchange=partial(_fetch_groups, issuer, claims, source, self._basis),
+            key=hashlib.sha256(raw).digest(),
+            deadline=FETCH_SECONDS,
+            on_verdict=found,
+            recognised=True,
+            basis=self._basis,
         )
 
     def _remember(self, raw: bytes, user: UserInfo, issuer: JwtIssuer, now: datetime, until: datetime) -> None:
@@ -154,9 +169,11 @@ def _refetch_keys(issuer: JwtIssuer, before: Published, now: datetime) -> Exchan
     return None
 
 
-def _fetch_groups(issuer: JwtIssuer, claims: Claims, source: Source, now: datetime) -> Exchange[Verdict | None]:
+def _fetch_groups(
+    issuer: JwtIssuer, claims: Claims, source: Source, basis: bytes, now: datetime
+) -> Exchange[Verdict | None]:
     try:
         groups = yield from fetch(source, issuer, now)
-        return Accepted(identify({**claims, source.name: groups}, issuer.config.identification))
+        return Accepted(identify({**claims, source.name: groups}, issuer.config.identification), basis=basis)
     except ClaimsRefusedError as error:
         return Rejected(error.code, f"issuer {issuer.config.url}: {error}")

@@ -9,6 +9,7 @@ Rules kept here (docs/protocol/openid-connect.md):
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -43,8 +44,10 @@ class IssuerConfig:
 class JwtIssuer:
     """One issuer in use. The runtime reports each fetch with `learn` or `fail`."""
 
-    def __init__(self, config: IssuerConfig, target: str) -> None:
+    def __init__(self, config: IssuerConfig, target: str, changed: Callable[[], None] = lambda: None) -> None:
+        """`changed` is called after each change of the keys."""
         self.config = config
+        self._changed = changed
         self.provider = Provider(config.url, target, config.discovery_url)
         self.published: Published | None = None
         self.problem = "its keys have not been fetched yet"
@@ -56,11 +59,12 @@ class JwtIssuer:
 
     def learn(self, published: Published, now: datetime) -> None:
         """Use these keys, fetched at `now`."""
-        if self.published is None or self.published.keys.digest != published.keys.digest:
-            self.changes += 1
-        self.published = published
+        before, self.published = self.published, published
         self.problem = ""
         self._fetched_at = now
+        if before is None or before.keys.digest != published.keys.digest:
+            self.changes += 1
+            self._changed()
 
     def fail(self, problem: str) -> None:
         """Note the reason of a failed fetch. The known keys stay in use."""

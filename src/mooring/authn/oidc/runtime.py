@@ -169,7 +169,7 @@ class Issuers:
             self._made += 1
             name = f"{TARGETS}{self._made}"
             self._host.targets[name] = target
-            keepers.append(_Keeper(JwtIssuer(config, name), target))
+            keepers.append(_Keeper(JwtIssuer(config, name, self._host.credentials_changed), target))
         return keepers
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -214,6 +214,7 @@ class Issuers:
         self._changing = None
         old, self._keepers, self._configs = self._keepers, keepers, configs
         self._authenticator.replace(keeper.issuer for keeper in keepers)
+        self._host.credentials_changed()
         log.info("the changed authentication configuration is in force: %d issuers", len(keepers))
         self._begin(self._linger(old), "oidc-linger")
 

@@ -10,7 +10,7 @@ Rules kept here (docs/protocol/authentication.md#removed-authenticators; rows: `
    scrypt and two comparisons, in a thread. Users without a hash get a dummy, as costly as the costliest hash of the file. Hashes
    of different cost would reveal users by time, and cause a warning.
 5. An acceptance after a scrypt is remembered for a while, until the file changes. A verdict under the file before is not used
-   afterwards, even by requests that still wait for it.
+   afterwards, even by requests that still wait for it. What was accepted by a line ends when the line changes or is gone.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class _Entry:
     user: UserInfo
     digest: bytes = field(repr=False)
     hashed: PasswordHash | None
+    basis: bytes = field(default=b"", repr=False)
+    """Keyed hash of the line."""
 
 
 _NOBODY = _Entry(UserInfo(""), _NO_DIGEST, None)
@@ -123,6 +125,7 @@ class PasswordFileAuthenticator:
             key=place,
             on_verdict=partial(self._remembered.put, place),
             recognised=True,
+            basis=entry.basis,
         )
 
     def _judge_hash(self, entry: _Entry, hashed: PasswordHash, password: Secret) -> Verdict:
@@ -136,10 +139,13 @@ class PasswordFileAuthenticator:
         return hmac.digest(self._key, password.reveal(), "sha256")
 
     def _read_entry(self, row: Row) -> _Entry:
+        user = row.user
+        names = (one.encode() for one in (user.username, user.uid, *user.groups))
+        basis = self._remembered.place(row.secret.reveal(), *names)
         if not row.secret.reveal().startswith(PREFIX.encode()):
-            return _Entry(row.user, self._digest(row.secret), None)
+            return _Entry(user, self._digest(row.secret), None, basis)
         try:
-            return _Entry(row.user, _NO_DIGEST, parse_hash(row.secret.reveal().decode()))
+            return _Entry(user, _NO_DIGEST, parse_hash(row.secret.reveal().decode()), basis)
         except ConfigError as error:
             raise ConfigError(f"line {row.line}: {error}") from None
 
@@ -147,4 +153,4 @@ class PasswordFileAuthenticator:
 def _verdict(entry: _Entry, right: bool) -> Verdict:
     if entry is _NOBODY:
         return NotMine(UNKNOWN_USER)
-    return Accepted(entry.user) if right else Rejected(WRONG_PASSWORD, f"user {entry.user.username}")
+    return Accepted(entry.user, basis=entry.basis) if right else Rejected(WRONG_PASSWORD, f"user {entry.user.username}")

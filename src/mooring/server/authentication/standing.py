@@ -12,7 +12,10 @@ Rules kept here (docs/adr/0058-credentials-are-judged-at-the-commit.md):
   any time has passed. A request that did not wait pays for the comparison of an integer. The commit always judges.
 * The verdict of a service outside counts for as long as its authenticator remembers it, and at least for SETTLED_FOR, so that no
   service is asked twice for a request that does not wait. After that the service is asked again. A credential that is good for
-  one use, as those of Kerberos are, cannot be asked about again: its verdict counts for the request.
+  one use, as those of Kerberos are, cannot be asked about again: its verdict counts for the request. A running watch asks for
+  nothing, and ends WATCHED_FOR after its verdict.
+* Only the authenticator that accepted the credential is waited for, and only while its verdict follows from the same as before. A
+  service beside it, which would have to be asked, keeps no credential in force that its own authenticator no longer accepts.
 * Views that judge have a maximum age (docs/adr/0079-a-view-that-judges-has-a-maximum-age.md). Beyond it the store is asked first.
   While it does not answer, or the views do not catch up, the answer is 503. Anonymous requests are judged by views of any age.
 * The impersonator's credential is judged, whomever it acts for. A request that fails is answered 401, and the operator sees why.
@@ -31,7 +34,7 @@ from mooring.authn.guesses import GuessLimiter
 from mooring.authn.reasons import UNDECIDED
 from mooring.clock import Clock
 from mooring.errors import Details, ServiceUnavailableError, StorageError, UnauthorizedError
-from mooring.identity import ANONYMOUS, UserInfo
+from mooring.identity import ANONYMOUS
 from mooring.registry.store import Registry
 from mooring.registry.write.commit import BEHIND
 from mooring.server.authentication.secondstage import SecondStage
@@ -42,9 +45,13 @@ SETTLED_FOR = timedelta(seconds=10)
 """Time for which a verdict counts that an authenticator does not remember: longer than a request takes that waits for nothing."""
 RENEWED_AFTER = timedelta(seconds=5)
 """Age at which such a verdict is renewed before a commit, which is at most `mooring.registry.reader.FRESH_WITHIN` away."""
+WATCHED_FOR = timedelta(hours=1)
+"""Time for which a verdict counts for a running watch that nobody may be asked about: its client asks for the next one."""
 _NOTHING = timedelta(0)
 SILENT = "the store does not answer, so this server cannot know whether the credential still counts; try again"
 OTHER_USER = "the credential is of another user now"
+OTHER_BASIS = "what the credential was accepted by has changed"
+TOO_OLD = "the verdict of a service outside is too old"
 
 
 class CredentialGate:
@@ -100,6 +107,7 @@ class Standing:
     """The credential of one request. Implements `mooring.api.kind.Gate`."""
 
     __slots__ = (
+        "_accepted",
         "_authenticators",
         "_credentials",
         "_gate",
@@ -107,7 +115,6 @@ class Standing:
         "_revision",
         "_since",
         "_unauthorized",
-        "_user",
     )
 
     def __init__(
@@ -115,13 +122,13 @@ class Standing:
         gate: CredentialGate,
         credentials: Credentials,
         authenticators: Sequence[Authenticator],
-        user: UserInfo | None,
+        accepted: Outcome,
         network: str,
         received: datetime,
         revision: int,
         unauthorized: str,
     ) -> None:
-        """Take over the credential that authenticated `user`. `revision`: that of the views before it was judged.
+        """Take over the credential of the outcome `accepted`. `revision`: that of the views before it was judged.
 
         `network`: source of the request. `unauthorized`: the message of a refusal.
         """
@@ -131,7 +138,7 @@ class Standing:
         self._authenticators = authenticators
         self._unauthorized = unauthorized
         self._network = network
-        self._user = user
+        self._accepted = accepted
         self._since = received
         self._revision = revision
 
@@ -157,12 +164,14 @@ class Standing:
     def check_running(self) -> None:
         """Return when the credential of a running watch counts now. Raises CredentialEndedError.
 
-        A verdict from outside that is not remembered counts on: only a request asks for it again.
+        A verdict from outside that is not remembered counts on for WATCHED_FOR: only a request asks for it again.
         """
         now = self._gate.clock.now()
         found = self._judge_at_once(now)
         if not isinstance(found, Pending):
             self._settle(found, now)
+        elif not _NOTHING <= now - self._since < WATCHED_FOR:
+            raise CredentialEndedError(Outcome(None, why=TOO_OLD), self._unauthorized)
 
     async def prepare(self) -> None:
         """Renew views, and a verdict from outside, that may be too old for `check`.
@@ -185,24 +194,32 @@ class Standing:
         self.check()
 
     async def _renew_views(self) -> None:
-        if self._user is None or self._user.username != ANONYMOUS:
+        user = self._accepted.user
+        if user is None or user.username != ANONYMOUS:
             await self._gate.renew_views()
 
     async def _renew(self, now: datetime) -> None:
         """Judge the credential. Waits for a service outside only when its verdict is neither remembered nor recent."""
         revision = self._gate.registry.revision
         found = self._judge_at_once(now)
-        if isinstance(found, Pending):
-            if found.deferred.key is None or _NOTHING <= now - self._since < RENEWED_AFTER:
-                return
+        if isinstance(found, Pending) and (found.deferred.key is None or _NOTHING <= now - self._since < RENEWED_AFTER):
+            return
+        if isinstance(found, Pending) or found.user is None:
             found = await self._gate.judge(self._credentials, self._authenticators, self._network, now)
             now = self._gate.clock.now()
         self._settle(found, now)
         self._revision = revision
 
     def _judge_at_once(self, now: datetime) -> Outcome | Pending:
+        """Return the outcome, or the deferred verdict of who accepted the credential while it follows from the same as before."""
         gate = self._gate
-        return judge_at_once(self._credentials, self._authenticators, gate.registry.views, now, gate.audiences)
+        accepter = self._accepted.authenticator
+        found = judge_at_once(
+            self._credentials, self._authenticators, gate.registry.views, now, gate.audiences, accepter
+        )
+        if isinstance(found, Pending) and found.deferred.basis != self._accepted.basis:
+            return Outcome(None, why=OTHER_BASIS)
+        return found
 
     def _is_settled(self, pending: Pending, now: datetime) -> bool:
         """Return true while the last verdict counts, although its authenticator does not remember it."""
@@ -212,6 +229,8 @@ class Standing:
         """Take the verdict of `now`. Raises CredentialEndedError unless it is about the same user."""
         if outcome.user is None:
             raise CredentialEndedError(outcome, self._unauthorized)
-        if outcome.user is not self._user and outcome.user != self._user:
+        before = self._accepted.user
+        if outcome.user is not before and outcome.user != before:
             raise CredentialEndedError(replace(outcome, user=None, why=OTHER_USER), self._unauthorized)
+        self._accepted = outcome
         self._since = now
