@@ -17,12 +17,13 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
+from mooring.api.mooring.certificaterevocation import entry_name
 from mooring.apimachinery.options import WriteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.errors import UnauthorizedError
 from mooring.identity import MASTERS, NODES, UserInfo
 from mooring.pki import pem
-from mooring.pki.keys import PrivateKey, generate_key
+from mooring.pki.keys import PrivateKey, generate_key, public_key_fingerprint
 from mooring.pki.x509 import names, profiles
 from mooring.pki.x509.requests import build_request
 from mooring.registry.admission.request import AdmissionRequest
@@ -248,6 +249,34 @@ async def test_the_same_request_again_makes_no_other_object(server: Server) -> N
     assert len(requests(server)) == 1
     assert leaf(await post(server, CLIENT, key=generate_key())).public_key() != first.public_key()
     assert len(requests(server)) == 2
+
+
+@pytest.mark.parametrize("path", [CLIENT, SERVING])
+def test_a_revoked_key_gets_neither_a_certificate_nor_the_one_of_before(path: str) -> None:
+    @supervised()
+    async def test(server: Server) -> None:
+        assert (await post(server, path)).status == 200
+        spec = {"publicKey": f"sha256:{public_key_fingerprint(KEY)}"}
+        await server.create("certificaterevocations", {"metadata": {"name": entry_name(spec)}, "spec": spec})
+        answer = await post(server, path)
+        assert answer.status == 403
+        assert "the public key of the request is revoked" in answer.message
+
+    test()
+
+
+@pytest.mark.parametrize("path", [CLIENT, SERVING])
+def test_a_revoked_node_gets_no_certificate_of_before(path: str) -> None:
+    @supervised()
+    async def test(server: Server) -> None:
+        first = leaf(await post(server, path))
+        await by_a_revocation(server)
+        await server.clock.advance(2)
+        answer = await post(server, path)
+        assert answer.status == 200, answer.text
+        assert leaf(answer).serial_number != first.serial_number
+
+    test()
 
 
 @supervised()

@@ -13,6 +13,7 @@ Rules kept here (docs/protocol/k3s.md#certificates, docs/adr/0052-certificates-o
   of this or of another server have decided. The object stays.
 * The name of the object follows from key, name, addresses, password and user. A client that asks again meets its request, and not
   another one. A decision is repeated for REPEATED_FOR from its own time; then the request is made anew in the place of the old one.
+  A certificate that was revoked since is not repeated: the new request is denied for a revoked key.
 * A client of k3s waits ten seconds. It is answered before: 503 says under which name the request waits.
 """
 
@@ -42,6 +43,7 @@ from mooring.apimachinery.options import DeleteOptions, ListOptions, WriteOption
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.selectors import parse_field_selector
 from mooring.authn.serviceaccount.tokenrequest import ISSUED_CREDENTIAL_ID
+from mooring.authn.x509.denylist import revoked
 from mooring.clock import Clock, parse_rfc3339, rfc3339
 from mooring.controllers.certificates.issuance import NEEDS_APPROVAL
 from mooring.controllers.certificates.nameownership import MEMBERSHIP_ENDED, NAME_TAKEN
@@ -58,7 +60,10 @@ from mooring.errors import (
 from mooring.identity import NODE_PREFIX, NODES, UserInfo
 from mooring.pki import pem
 from mooring.pki.errors import RequestError
+from mooring.pki.x509.checkedpeer import PathCertificate, RecordedPeer
 from mooring.pki.x509.namegate import REASONS as REASONS_OF_NAMES
+from mooring.pki.x509.profiles import BACKDATE
+from mooring.pki.x509.publickeyinfo import key_identities
 from mooring.pki.x509.requests import CertificateRequest, parse_request
 from mooring.pki.x509.supervisorsigners import (
     CREDENTIAL,
@@ -420,8 +425,8 @@ def _refusal(csr: Obj) -> ApiError:
 def may_be_repeated(csr: Obj, views: Views, now: datetime) -> bool:
     """Return true when a request that is there answers the same request of the same client.
 
-    One that waits for a decision does, for as long as it waits. A decision does for a while, unless it was a certificate of a node
-    whose membership has ended since.
+    One that waits for a decision does, for as long as it waits. A decision does for a while, unless it was a certificate that was
+    revoked since, or of a node whose membership has ended.
     """
     final = bool((csr.get("status") or {}).get("certificate")) or any(
         one.get("type") in (DENIED, FAILED) for one in conditions_of(csr)
@@ -435,7 +440,29 @@ def may_be_repeated(csr: Obj, views: Views, now: datetime) -> bool:
     node = next(iter(((csr.get("spec") or {}).get("extra") or {}).get(NODE_NAME) or ()), "")
     if node and has_ended(views[IDENTITIES].get(node), views["nodes"].get(node)):
         return False
+    if _was_revoked(csr, node, views, now):
+        return False
     return now - decided < REPEATED_FOR
+
+
+def _was_revoked(csr: Obj, node: str, views: Views, now: datetime) -> bool:
+    """Return true when the denylist concerns the certificate of a request."""
+    text = (csr.get("status") or {}).get("certificate")
+    if not text:
+        return False
+    leaf = pem.certificates(base64.b64decode(text))[0]
+    keys = key_identities(leaf)
+    peer = RecordedPeer(
+        common_name="",
+        node_name=node,
+        fingerprint="",
+        serial_number=leaf.serial_number,
+        public_key=keys[0],
+        issuer="",
+        issued_at=leaf.not_valid_before_utc + BACKDATE,
+        path=(PathCertificate(f"{leaf.serial_number:x}", "", keys),),
+    )
+    return revoked(peer, views, now) is not None
 
 
 def _decided_at(csr: Obj, now: datetime) -> datetime:
