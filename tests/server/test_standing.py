@@ -557,6 +557,38 @@ def test_a_reviewed_token_is_judged_at_the_time_of_its_review(tmp_path: Path) ->
     asyncio.run(body())
 
 
+@pytest.mark.parametrize("end", ["the credential", "the right"])
+def test_who_may_not_ask_any_more_gets_no_answer_to_a_review_that_waited(end: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        async with scene(tmp_path, by_serial_number) as (server, offer):
+            begun, goes_on = asyncio.Event(), asyncio.Event()
+            stage = server.plane.authentication.second_stage
+            run = stage.run
+
+            async def slowly(*how: Any) -> Any:
+                answer = await run(*how)
+                begun.set()
+                await goes_on.wait()
+                return answer
+
+            content = {"spec": {"token": "tok-1"}}
+            request = Unfinished(server, "/apis/authentication.k8s.io/v1/tokenreviews", content, offer)
+            await settle()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(stage, "run", slowly)
+                finished = asyncio.ensure_future(request.finish())
+                await begun.wait()
+            if end == "the credential":
+                await offer.end(server)
+            else:
+                await server.delete("clusterrolebindings", "everybody")
+                await settle()
+            goes_on.set()
+            assert (await finished).status == (401 if end == "the credential" else 403)
+
+    asyncio.run(body())
+
+
 def test_the_operator_sees_why_a_request_ended(tmp_path: Path) -> None:
     async def body() -> None:
         async with scene(tmp_path, by_serial_number) as (server, offer):
