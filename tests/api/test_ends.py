@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +22,10 @@ NODE = {"metadata": {"name": "n1", "uid": "u1"}}
 def used(count: int) -> dict[str, Any]:
     keys = ",".join(f"{number:064x}" for number in range(count))
     return {"metadata": {**TOKEN["metadata"], "annotations": {"mooring.dev/joined-keys": keys}}}
+
+
+def until(moment: str) -> dict[str, Any]:
+    return {**TOKEN, "data": {"expiration": base64.b64encode(moment.encode()).decode()}}
 
 
 def revocation(**spec: Any) -> dict[str, Any]:
@@ -102,18 +107,18 @@ LOST_RECORD = {"lineagerecords": FixedView(unreadable={("", record_name(2)): "da
         pytest.param(
             "token",
             "abcdef",
-            {"uid": "u1", "expiry": "2026-01-01T00:00:00Z"},
-            {"secrets": FixedView([TOKEN])},
+            {"uid": "u1"},
+            {"secrets": FixedView([until("2026-01-01T00:00:00Z")])},
             False,
             id="a token at its end",
         ),
         pytest.param(
             "token",
             "abcdef",
-            {"uid": "u1", "expiry": "2026-01-01T00:00:01Z"},
-            {"secrets": FixedView([TOKEN])},
+            {"uid": "u1", "expiry": "2026-01-01T00:00:00Z"},
+            {"secrets": FixedView([until("2026-01-01T00:00:01Z")])},
             True,
-            id="before its end",
+            id="before its end, which was moved forward in the store that is gone",
         ),
         pytest.param(
             "joins", "abcdef", {"uid": "u1", "joins": 2}, {"secrets": FixedView([used(1)])}, True, id="fewer joins"
@@ -335,3 +340,61 @@ def test_a_name_that_is_too_long_for_a_key_is_hashed() -> None:
     assert len(ends.WAIVED + key) <= 253
     assert ends.ended(with_entries(**{key: ends.entry(name, {})}), End.REVOCATION, name) == {"name": name}
     assert ends.key_of(End.REVOCATION, "node-a") == "revocation.node-a"
+
+
+@pytest.mark.parametrize(
+    ("waived", "value", "is_waived"),
+    [
+        pytest.param(None, {"uid": "u1"}, False, id="nothing was waived"),
+        pytest.param({"uid": "u1"}, {"uid": "u1"}, True, id="the same"),
+        pytest.param({"uid": "u1"}, {"uid": "u2"}, False, id="another object"),
+        pytest.param({"uid": "u1"}, {"uid": "u1", "waivers": 1}, False, id="the object ended again after the waiver"),
+        pytest.param({"uid": "u1", "waivers": 1}, {"uid": "u1"}, True, id="the first end of one that was waived twice"),
+        pytest.param({"uid": "u1", "waivers": 1}, {"uid": "u2"}, False, id="another object, earlier"),
+        pytest.param({"uid": "u1", "waivers": "1"}, {"uid": "u1"}, False, id="a count that is not a number"),
+    ],
+)
+def test_a_waiver_covers_what_had_ended_before_it(
+    waived: dict[str, Any] | None, value: dict[str, Any], is_waived: bool
+) -> None:
+    data = {} if waived is None else {"waived.node.n1": ends.entry("n1", waived)}
+    assert ends.is_waived(data, "node.n1", ends.entry("n1", value)) is is_waived
+
+
+def test_an_end_counts_the_waivers_before_it() -> None:
+    data: dict[str, str] = {}
+    value: dict[str, Any] = {"uid": "u1"}
+    for count in (0, 1, 2):
+        value = ends.after_waiver(data, End.NODE, "n1", {"uid": "u1"})
+        assert value.get("waivers", 0) == count
+        data["waived.node.n1"] = ends.entry("n1", value)
+
+
+@pytest.mark.parametrize(
+    ("uid", "left"),
+    [
+        ("u3", {"uid": "u2", "waivers": 1, "earlier": ["u1"]}),
+        ("u1", {"uid": "u3", "deletedAt": NODE_GONE, "waivers": 1, "earlier": ["u2"]}),
+    ],
+)
+def test_the_other_objects_of_a_name_stay_remembered(uid: str, left: dict[str, Any]) -> None:
+    value = {"uid": "u3", "deletedAt": NODE_GONE, "waivers": 1, "earlier": ["u2", "u1"]}
+    assert ends.without(value, uid) == left
+
+
+@pytest.mark.parametrize(
+    ("value", "left"), [({"uid": "u1"}, None), ({"uid": "u1", "earlier": ["u0"]}, {"uid": "u0"})], ids=str
+)
+def test_the_waived_object_of_a_name_is_not_remembered(value: dict[str, Any], left: dict[str, Any] | None) -> None:
+    assert ends.without(value, "u1") == left
+
+
+@pytest.mark.parametrize(
+    ("kind", "plural", "obj", "name"), [("token", "secrets", TOKEN, "abcdef"), ("node", "nodes", NODE, "n1")]
+)
+def test_an_earlier_object_comes_back_with_the_count_of_waivers(
+    kind: str, plural: str, obj: dict[str, Any], name: str
+) -> None:
+    remembered = {kind: {name: {"uid": "u2", "earlier": ["u1"], "waivers": 1}}}
+    store: Views = {**EMPTY, plural: FixedView([obj])}
+    assert list(ends.returning(remembered, None, store, 0, NOW)) == [(kind, name, {"uid": "u1", "waivers": 1})]

@@ -71,6 +71,12 @@ def test_a_lock_file_that_cannot_be_opened(
         open_lock(tmp_path / "lock")
 
 
+def test_a_named_pipe_in_the_place_of_a_lock(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "lock")
+    with pytest.raises(ConfigError, match="not a regular file; something else has that name; move it away"):
+        open_lock(tmp_path / "lock")
+
+
 def _cut(pem: bytes) -> bytes:
     return pem[: len(pem) // 2]
 

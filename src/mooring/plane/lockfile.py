@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from pathlib import Path
 
 from mooring.errors import ConfigError
@@ -33,8 +34,12 @@ def no_lock(path: Path, error: OSError) -> ConfigError:
 def open_lock(path: Path) -> int:
     """Return a descriptor of a lock file, which is created when it is missing. Raises ConfigError."""
     try:
-        return os.open(path, _FLAGS, 0o600)
+        descriptor = os.open(path, _FLAGS, 0o600)
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, "give this user access, or choose another directory")
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(f"the lock file {path} cannot be opened: {reason}; {remedy}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # a named pipe holds no process number
+        os.close(descriptor)
+        raise ConfigError(f"the lock file {path} cannot be opened: not a regular file; {_IN_THE_WAY}")
+    return descriptor

@@ -193,7 +193,7 @@ def test_the_mark_has_what_ended_and_is_written_after_the_commit(tmp_path: Path)
         await mark.write()
         kept = read_mark(tmp_path)
         assert kept.revision == parts.registry.revision
-        assert set(kept.ends["token"]) == {"abcdef", "endles"}, "one that had run out cannot come back"
+        assert set(kept.ends["token"]) == {"abcdef", "over00", "endles"}, "an older store may have a later expiration"
         assert set(kept.ends["node"]) == {"n1"}
         assert kept.ends["node"]["n1"]["uid"] == node["metadata"]["uid"]
         assert set(kept.ends["revocation"]) == {"serial-1f"}
@@ -208,7 +208,7 @@ def test_the_mark_has_what_ended_and_is_written_after_the_commit(tmp_path: Path)
         assert mark.is_settled
         await mark.write()
         assert "revocation" not in read_mark(tmp_path).ends
-        assert set(read_mark(tmp_path).ends["token"]) == {"abcdef", "endles"}
+        assert set(read_mark(tmp_path).ends["token"]) == {"abcdef", "over00", "endles"}
 
     async def take_back() -> None:
         storage = open_storage(f"sqlite:{tmp_path}/mooring.db", SystemClock())
@@ -435,6 +435,92 @@ def test_two_servers_add_what_each_remembers(tmp_path: Path) -> None:
         assert set(listed(parts)) == {"node.n-one", "node.n-two"}
 
     in_registry(tmp_path, both)
+
+
+@pytest.mark.parametrize(("plural", "namespace", "name"), [("nodes", "", "n1"), ("secrets", "kube-system", "abcdef")])
+def test_an_end_after_a_waiver_is_another_end(tmp_path: Path, plural: str, namespace: str, name: str) -> None:
+    """Restore, waive, end the same object again, and restore a copy from between: it has the object and the waiver."""
+    kind = "node" if plural == "nodes" else "token"
+    record = TokenRecord(parse_token("abcdef.0123456789abcdef"), expires=None, usages=("authentication",))
+    obj = {"metadata": {"name": "n1"}} if plural == "nodes" else to_secret(record)
+    made: list[dict[str, Any]] = []
+
+    async def before(parts: RegistryParts, mark: StoreMark) -> None:
+        made.append(await create(parts, plural, obj, namespace))
+
+    async def judged(parts: RegistryParts, mark: StoreMark) -> None:
+        uid = made[0]["metadata"]["uid"]
+        await mark.judge()
+        config_map = await latest(parts)
+        await put(parts, config_map, {ends.WAIVED + key: text for key, text in config_map["data"].items()})
+        await mark.judge()
+        assert mark.is_settled
+        await mark.write()
+        assert read_mark(tmp_path).ends[kind] == {name: {"uid": "u0"}}, "of the other object nothing was waived"
+        await delete(parts, plural, obj["metadata"]["name"], namespace)
+        await mark.write()
+        again = read_mark(tmp_path).ends[kind][name]
+        assert (again["uid"], again["waivers"]) == (uid, 1)
+        copy = {field: value for field, value in made[0]["metadata"].items() if field not in ("uid", "resourceVersion")}
+        back = await create(parts, plural, {**obj, "metadata": copy}, namespace)
+        value = {**again, "uid": back["metadata"]["uid"]}
+        text = ends.entry(name, {"uid": back["metadata"]["uid"]})
+        await put(parts, await latest(parts), {f"{ends.WAIVED}{kind}.{name}": text})
+        (tmp_path / FILE_NAME).write_bytes(Mark(5, "another", ends={kind: {name: value}}).encode())
+        server = StoreMark(tmp_path, SystemClock())
+        await server.compare(parts.registry, parts.storage)
+        await server.judge()
+        await parts.registry.fresh()
+        assert set(listed(parts)) == {f"{kind}.{name}"}
+        assert not server.is_settled
+
+    in_registry(tmp_path, before)
+    (tmp_path / FILE_NAME).write_bytes(
+        Mark(5, "another", ends={kind: {name: {"uid": made[0]["metadata"]["uid"], "earlier": ["u0"]}}}).encode()
+    )
+    in_registry(tmp_path, judged)
+
+
+async def latest(parts: RegistryParts) -> dict[str, Any]:
+    await parts.registry.fresh()
+    found = parts.registry.views["configmaps"].get(ends.NAME, ends.NAMESPACE)
+    assert found is not None
+    return found
+
+
+def test_a_mark_that_is_damaged_again_after_a_waiver_is_asked_about_again(tmp_path: Path) -> None:
+    async def damaged_twice(parts: RegistryParts, mark: StoreMark) -> None:
+        for second in (1, 2):
+            (tmp_path / FILE_NAME).write_bytes(b"")
+            os.utime(tmp_path / FILE_NAME, (second, second))
+            server = StoreMark(tmp_path, SystemClock())
+            await server.compare(parts.registry, parts.storage)
+            await server.judge()
+            config_map = await latest(parts)
+            assert list(listed(parts)) == [f"mark.{tmp_path.name}"]
+            waived = {ends.WAIVED + key.removeprefix(ends.WAIVED): text for key, text in listed(parts).items()}
+            await put(parts, config_map, waived)
+            await server.judge()
+            assert server.is_settled
+
+    in_registry(tmp_path, damaged_twice)
+
+
+def test_tokens_that_had_expired_make_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mooring.plane.background.storemark.MAX_ENDS", 2)
+
+    async def full(parts: RegistryParts, mark: StoreMark) -> None:
+        for token_id, hours in (("first0", 1), ("over00", -1), ("last00", 1)):
+            expires = SystemClock().now() + timedelta(hours=hours)
+            record = TokenRecord(
+                parse_token(f"{token_id}.0123456789abcdef"), expires=expires, usages=("authentication",)
+            )
+            await create(parts, "secrets", to_secret(record), "kube-system")
+            await delete(parts, "secrets", f"bootstrap-token-{token_id}", "kube-system")
+        await mark.write()
+        assert set(read_mark(tmp_path).ends["token"]) == {"first0", "last00"}
+
+    in_registry(tmp_path, full)
 
 
 def test_more_ends_than_the_list_holds_count_until_they_are_listed(

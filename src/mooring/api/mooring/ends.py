@@ -6,7 +6,9 @@ Rules kept here:
   certificate of a deleted Node.
 * Revocations do not wait. A server that misses one makes it again at once, so that the denylist depends on nothing but itself.
 * An entry goes when the store has its end again, or when it is waived: `withdrawn` returns those that a write removes otherwise.
-* An end that was waived has an entry `waived.<kind>.<name>`, so that another server that remembers it does not ask again.
+* An end that was waived has an entry `waived.<kind>.<name>`, so that another server that remembers it does not ask again. What ends
+  after that is another end: its value counts the waivers before it (`after_waiver`), and an older waiver does not cover it.
+* A token comes back unless the store's own Secret has expired: the deleted one may have been given an earlier end.
 * A ConfigMap that cannot be read is not an empty one: nothing is issued, and no token and no certificate of a node counts until it
   can be (`unknown`). So it is with a kind of which more ends wait than the list holds: an entry `more.<kind>-<server>` says so.
 * `returning` compares ends with a store. An end that the store has, or that does not matter any more, does not come back.
@@ -32,7 +34,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339
 from mooring.trust.bootstraptoken import restrictions
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE as TOKEN_NAMESPACE
-from mooring.trust.bootstraptoken.tokensecret import secret_name
+from mooring.trust.bootstraptoken.tokensecret import expired, secret_name
 from mooring.trust.lineage.chain import Checkpoint, record_name
 
 NAMESPACE = "kube-system"
@@ -44,7 +46,7 @@ MAX_PENDING = 1000
 """Ends that wait at a time: a ConfigMap holds 1 MiB. More follow when these are settled."""
 UNSETTLED_FOR = timedelta(seconds=10)
 """Time after which a controller that issues looks again whether all is settled."""
-EARLIER, DELETED_AT = "earlier", "deletedAt"
+EARLIER, DELETED_AT, WAIVERS = "earlier", "deletedAt", "waivers"
 MAX_EARLIER = 16
 """Objects of one name that are remembered as deleted, beside the last one."""
 _MAX_KEY = 253
@@ -72,7 +74,7 @@ class End(StrEnum):
     LINEAGE = "lineage"
     """The record of an issued certificate; the value has the checkpoint of the newest one."""
     MARK = "mark"
-    """A mark that cannot be read, so that no server knows what had ended; the value has the problem."""
+    """A mark that cannot be read, so that no server knows what had ended; the value has the problem, and the time of the file."""
     MORE = "more"
     """Further ends of a kind that one server remembers; the value has the `kind`. The server lists them when others are settled."""
 
@@ -92,6 +94,43 @@ def after_another(value: Mapping[str, Any], before: Mapping[str, Any] | None) ->
     ]  # a file that was edited may have anything
     earlier = [uid for uid in dict.fromkeys(map(str, filter(None, uids))) if uid != value["uid"]]
     return {**value, **({EARLIER: earlier[:MAX_EARLIER]} if earlier else {})}
+
+
+def without(value: Mapping[str, Any], uid: str) -> dict[str, Any] | None:
+    """Return the value of a deleted object without one of the objects that had the name; None when no other is left."""
+    others = [one for one in (value["uid"], *value.get(EARLIER, ())) if one != uid]
+    if not others:
+        return None
+    kept = dict(value) if others[0] == value["uid"] else {field: value[field] for field in (WAIVERS,) if field in value}
+    kept.pop(EARLIER, None)
+    return {**kept, "uid": others[0], **({EARLIER: others[1:]} if others[1:] else {})}
+
+
+def after_waiver(data: Mapping[str, str], kind: str, name: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the value of an end that comes about now. A waiver in the ConfigMap is of an earlier one."""
+    text = data.get(WAIVED + key_of(kind, name))
+    return {**value, WAIVERS: _waivers(value_of(text)) + 1} if text is not None else dict(value)
+
+
+def is_waived(data: Mapping[str, str], key: str, text: str) -> bool:
+    """Return true when the entry `key`, of the value `text`, was waived, or one of the same value that ended later."""
+    waived = data.get(WAIVED + key)
+    if waived is None or waived == text:
+        return waived is not None
+    given, value = dict(value_of(waived)), dict(value_of(text))
+    is_before = _waivers(value) < _waivers(given)
+    given.pop(WAIVERS, None)
+    value.pop(WAIVERS, None)
+    return is_before and given == value
+
+
+def _waivers(value: Mapping[str, Any]) -> int:
+    count = value.get(WAIVERS)
+    return count if type(count) is int else 0
+
+
+def _of(uid: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    return {"uid": uid, **({WAIVERS: value[WAIVERS]} if WAIVERS in value else {})}
 
 
 Found = Mapping[str, Mapping[str, Any]]
@@ -188,12 +227,13 @@ def returning(
             yield End.REVOCATION, name, spec
     for name, value in ends.get(End.TOKEN, {}).items():
         secret = views["secrets"].get(secret_name(name), TOKEN_NAMESPACE)
-        uid = secret["metadata"].get("uid") if secret is not None and not _is_deleted(secret) else None
-        over = value.get("expiry") and parse_rfc3339(str(value["expiry"])) <= now
-        if uid is not None and uid == value["uid"] and not over:
+        if secret is None or _is_deleted(secret) or expired(secret, now):
+            continue
+        uid = secret["metadata"].get("uid")
+        if uid == value["uid"]:
             yield End.TOKEN, name, {field: part for field, part in value.items() if field != EARLIER}
-        elif uid is not None and uid in value.get(EARLIER, ()):
-            yield End.TOKEN, name, {"uid": uid}
+        elif uid in value.get(EARLIER, ()):
+            yield End.TOKEN, name, _of(uid, value)
     for name, value in ends.get(End.JOINS, {}).items():
         secret = views["secrets"].get(secret_name(name), TOKEN_NAMESPACE)
         if (
@@ -205,11 +245,11 @@ def returning(
     for name, value in ends.get(End.NODE, {}).items():
         node = views["nodes"].get(name)
         if node is None and _restricts_no_more(views, name, value):
-            yield End.NODE, name, {"uid": value["uid"]}
+            yield End.NODE, name, _of(value["uid"], value)
         elif node is not None and not _is_deleted(node):
             uid = node["metadata"].get("uid")
             if uid == value["uid"] or uid in value.get(EARLIER, ()):
-                yield End.NODE, name, {"uid": uid}
+                yield End.NODE, name, _of(uid, value)
     for name, value in ends.get(End.ROLLOVER, {}).items():
         view = views[ROLLOVERS]
         rollover = view.get(name)

@@ -414,7 +414,7 @@ class StoreMark:
         found: dict[str, str] = {}
         if self._damage:
             name = self._path.parent.name
-            found[ends.key_of(End.MARK, name)] = ends.entry(name, {"problem": self._damage})
+            found[ends.key_of(End.MARK, name)] = ends.entry(name, self._damaged())
         lineage = self._mark.lineage[-1] if self._mark.lineage else None
         keys = await self._shared_keys()
         try:
@@ -430,8 +430,15 @@ class StoreMark:
                 found[ends.key_of(kind, name)] = ends.entry(name, value)
         except (ValueError, KeyError, TypeError) as error:
             self._damage = f"{self._path}: an end has no value that can be read ({error!r})"
-            found[ends.key_of(End.MARK, "values")] = ends.entry("values", {"problem": self._damage})
-        return {key: text for key, text in found.items() if data.get(ends.WAIVED + key) != text}
+            found[ends.key_of(End.MARK, "values")] = ends.entry("values", self._damaged())
+        return {key: text for key, text in found.items() if not ends.is_waived(data, key, text)}
+
+    def _damaged(self) -> dict[str, Any]:
+        """Return the value of a damaged mark. The time of the file tells it from one that was waived before."""
+        try:
+            return {"problem": self._damage, "modified": self._path.stat().st_mtime_ns}
+        except OSError:
+            return {"problem": self._damage}
 
     def _report(self, wanted: Mapping[str, str]) -> None:
         keys = list(wanted)
@@ -447,16 +454,29 @@ class StoreMark:
         """Go on with the store as it is: nothing would come back, or all of it was settled."""
         if self._damage and self._holds_lock() and self._path.exists():
             self._path.replace(self._path.with_name(FILE_NAME + DAMAGED_SUFFIX))
-        waived = {key.removeprefix(ends.WAIVED) for key in data if key.startswith(ends.WAIVED)}
-        for kind in (End.TOKEN, End.NODE):
-            kept = self._ends.get(kind, {})
-            self._ends[kind] = {name: value for name, value in kept.items() if ends.key_of(kind, name) not in waived}
         assert self._registry is not None  # `compare` was called
+        for kind in (End.TOKEN, End.NODE):
+            for name, remembered in tuple(self._ends.get(kind, {}).items()):
+                self._set(kind, name, self._without_waived(kind, name, remembered, data))
         self._is_older, self._damage, self._owes_witness = False, "", True
         # with the revision that was lost the next write would find the same restore, and write nothing
         self._mark = replace(self._mark, revision=max(self._mark.revision, self._registry.revision))
         self._read_state()
         log.info("nothing that this server remembers as ended would come back from the store; certificates are issued")
+
+    def _without_waived(
+        self, kind: End, name: str, remembered: Mapping[str, Any], data: Mapping[str, str]
+    ) -> Mapping[str, Any] | None:
+        """Return what stays remembered of one name: objects that had it beside the one that was waived."""
+        assert self._registry is not None  # `compare` was called
+        try:
+            coming = list(ends.returning({kind: {name: remembered}}, None, self._registry.views, 0, self._clock.now()))
+        except (ValueError, KeyError, TypeError):
+            return None  # damage, which was waived
+        for _, _, value in coming:
+            if ends.is_waived(data, ends.key_of(kind, name), ends.entry(name, value)):
+                return ends.without(remembered, value["uid"])
+        return remembered
 
     # -- while the server runs ---------------------------------------------------------------------------------------
 
@@ -537,7 +557,8 @@ class StoreMark:
             if not is_deleted:
                 phase = str((obj.get("status") or {}).get("phase", ""))
                 value = {"uid": obj["metadata"]["uid"], "phase": phase, "reached": ends.reached(obj)}
-                self._set(End.ROLLOVER, obj["metadata"]["name"], value)
+                name = obj["metadata"]["name"]
+                self._set(End.ROLLOVER, name, ends.after_waiver(self._listed(), End.ROLLOVER, name, value))
         elif (obj["metadata"]["name"], obj["metadata"].get("namespace")) == (ends.NAME, ends.NAMESPACE):
             self._changed.set()
 
@@ -545,14 +566,21 @@ class StoreMark:
         """Note a Node whose deletion has begun, or ended: finalizers do not prolong the membership."""
         name, uid = node["metadata"]["name"], node["metadata"]["uid"]
         known = self._ends.get(End.NODE, {}).get(name)
-        if known is not None and known.get("uid") == uid:
+        value = ends.after_waiver(self._listed(), End.NODE, name, {"uid": uid})
+        if known is not None and known.get("uid") == uid and known.get(ends.WAIVERS) == value.get(ends.WAIVERS):
             return
         assert self._registry is not None  # events come after `compare`
         identity = self._registry.views[nodeidentity.PLURAL].get(name)
         reregisters = identity is not None and bool(spec_of(identity).get("reregisters"))
         moment = node["metadata"].get("deletionTimestamp") or rfc3339(self._clock.now())
-        value = {"uid": uid, **({} if reregisters else {ends.DELETED_AT: moment, _RECORDED: identity is not None})}
+        value |= {} if reregisters else {ends.DELETED_AT: moment, _RECORDED: identity is not None}
         self._set(End.NODE, name, ends.after_another(value, known))
+
+    def _listed(self) -> Mapping[str, str]:
+        """Return the entries of the ConfigMap of ends."""
+        assert self._registry is not None  # events come after `compare`
+        config_map = self._registry.views[ends.CONFIG_MAPS].get(ends.NAME, ends.NAMESPACE)
+        return (config_map or {}).get("data") or {}
 
     def _note_secret(self, secret: Obj, is_deleted: bool) -> None:
         if secret["metadata"].get("namespace") != tokensecret.NAMESPACE or not is_token(secret):
@@ -561,12 +589,15 @@ class StoreMark:
         uid = secret["metadata"]["uid"]
         is_deleted = is_deleted or bool(secret["metadata"].get("deletionTimestamp"))
         joins = ends.joins_of(secret)
-        self._set(End.JOINS, name, {"uid": uid, "joins": joins} if joins and not is_deleted else None)
-        if is_deleted:
+        data = self._listed()
+        counted = ends.after_waiver(data, End.JOINS, name, {"uid": uid, "joins": joins})
+        self._set(End.JOINS, name, counted if joins and not is_deleted else None)
+        if is_deleted:  # one that had expired, too: in an older store its end may be later
             expiry = expiration_of(secret)
-            if expiry is None or expiry > self._clock.now():
-                value = {"uid": uid, **({"expiry": rfc3339(expiry)} if expiry else {})}
-                self._set(End.TOKEN, name, ends.after_another(value, self._ends.get(End.TOKEN, {}).get(name)))
+            value = ends.after_waiver(
+                data, End.TOKEN, name, {"uid": uid, **({"expiry": rfc3339(expiry)} if expiry else {})}
+            )
+            self._set(End.TOKEN, name, ends.after_another(value, self._ends.get(End.TOKEN, {}).get(name)))
 
     def _note_record(self, record: Obj, is_deleted: bool) -> None:
         found = checkpoint_of(record)
@@ -582,7 +613,9 @@ class StoreMark:
         if value is not None:
             found[name] = value
             if len(found) > MAX_ENDS:
-                del found[next(iter(found))]
+                now = rfc3339(self._clock.now())
+                over = (one for one, end in found.items() if str(end.get("expiry", now)) < now)
+                del found[next(over, next(iter(found)))]
         if value != before:
             self._changed.set()
 
@@ -639,7 +672,8 @@ class StoreMark:
             self._changed.set()
             return
         if keys["generation"]:
-            self._ends[End.SERVER_TOKEN] = {"keys": {field: number for field, number in keys.items() if number}}
+            value = {field: number for field, number in keys.items() if number}
+            self._ends[End.SERVER_TOKEN] = {"keys": ends.after_waiver(self._listed(), End.SERVER_TOKEN, "keys", value)}
         mark = Mark(
             revision=max(registry.revision, self._mark.revision),
             cluster=_cluster(registry) or self._mark.cluster,
