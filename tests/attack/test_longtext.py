@@ -27,6 +27,7 @@ from mooring.apimachinery.quantity import canonical, decimal_value
 from mooring.apimachinery.schema import ListOf, MapOf, Message, Scalar, Type
 from mooring.apimachinery.selectors import MAX_SELECTOR, parse_field_selector, parse_label_selector
 from mooring.authn.impersonation import read_impersonation
+from mooring.cli.printing.redaction import redacted
 from mooring.clock import parse_rfc3339
 from mooring.duration import parse_duration
 from mooring.errors import ApiError
@@ -50,6 +51,9 @@ PARSED = (
     ",",
     "*",
     "0s",
+    "eyJ",
+    "K10::",
+    "-----BEGIN PRIVATE KEY-----",
     "-----BEGIN A-----\n",
     "%41",
     "é",
@@ -164,6 +168,7 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "PEM": lambda text: list(pem.blocks(text.encode())),
     "PEM label": lambda text: list(pem.blocks(b"-----BEGIN " + text.encode() + b"-----\n")),
     "PEM block": lambda text: list(pem.blocks(b"-----BEGIN A-----\n" + text.encode())),
+    "redaction": lambda text: redacted(text[:-1] * 4),
     "impersonated user": lambda text: list(
         read_impersonation({"impersonate-user": ["a"], "impersonate-extra-" + text: ["b"]}, UserInfo("jane"))
     ),

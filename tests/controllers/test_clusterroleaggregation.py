@@ -5,6 +5,8 @@ Source: docs/protocol/rbac.md#aggregation.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from mooring.apimachinery.schema import Obj
@@ -12,6 +14,7 @@ from mooring.controllers.actions import Update
 from mooring.controllers.clusterroleaggregation import ClusterRoleAggregation
 from mooring.errors import BadRequestError
 from tests.support.plans import plan, thing, views
+from tests.support.work import Word, grows_linearly
 
 CONTROLLER = ClusterRoleAggregation()
 KEY = ("", "view")
@@ -85,3 +88,12 @@ def test_an_invalid_selector_fails_only_the_plan_of_its_role() -> None:
     broken = view(selectors=[{"matchExpressions": [{"key": "to", "operator": "Maybe"}]}])
     with pytest.raises(BadRequestError):
         plan(CONTROLLER, KEY, views(clusterroles=[broken]))
+
+
+def test_the_work_is_linear_in_the_rules() -> None:
+    def make(size: int) -> Callable[[], object]:
+        feeding = [role(name, *(Word(f"{name}{i}") for i in range(size)), to="view") for name in ("a", "b")]
+        seen = views(clusterroles=[view(), *feeding])
+        return lambda: plan(CONTROLLER, KEY, seen)
+
+    grows_linearly(make, 100)

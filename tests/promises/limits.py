@@ -132,11 +132,17 @@ ROWS: tuple[Promise, ...] = (
                 Door.ADMINISTRATOR: Proof("tests/apimachinery/test_growth.py::test_apply"),
                 Door.SIGNER: Proof("tests/pki/test_namegate.py::test_the_work_for_one_request_is_bounded"),
                 Door.LOGIN: Proof("tests/pki/test_verify.py::test_the_search_ends_after_a_fixed_number_of_checks"),
+                Door.SERVICE_ACCOUNT: Proof(
+                    "tests/server/test_heavy.py::test_a_long_selector_of_a_review_is_parsed_beside_the_loop"
+                ),
             },
         ),
         moments=moments(
             Never("The bytes of the request decide, and no state."),
             {
+                Moment.LEADER: Proof(
+                    "tests/controllers/test_clusterroleaggregation.py::test_the_work_is_linear_in_the_rules"
+                ),
                 Moment.AT_REST: Proof("tests/api/test_growth.py::test_the_work_of_all_hooks_is_linear"),
                 Moment.BODY: Proof("tests/server/test_heavy.py::test_a_long_query_is_not_parsed_before_authentication"),
                 Moment.QUEUED: Proof("tests/registry/test_longwork.py::test_callers_that_always_wait_get_equal_time"),

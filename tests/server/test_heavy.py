@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -215,6 +216,31 @@ async def test_a_small_body_that_grows_is_computed_beside_the_loop(
     assert len(how["body"]) < LONG_BYTES
     reply = await server.call(method, target, **how)
     assert (reply.status, sum(on_loop) < STEPS) == (status, True), (reply.text[:300], on_loop)
+
+
+REQUIREMENTS = [{"key": f"k{index}", "operator": "In", "values": ["a"]} for index in range(2_000)]
+
+
+@pytest.mark.parametrize("kind", ["selfsubjectaccessreviews", "subjectaccessreviews"])
+@pytest.mark.parametrize("selector", ["labelSelector", "fieldSelector"])
+@in_server
+async def test_a_long_selector_of_a_review_is_parsed_beside_the_loop(server: Server, kind: str, selector: str) -> None:
+    attributes = {"verb": "list", "resource": "pods", selector: {"requirements": REQUIREMENTS}}
+    body = {"spec": {"resourceAttributes": attributes} | ({"user": "u"} if kind[:4] != "self" else {})}
+    on_loop = 0
+
+    def trace(*_: object) -> Callable[..., Any]:
+        nonlocal on_loop
+        on_loop += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)  # of this thread, which runs the loop
+    try:
+        reply = await server.call("POST", f"/apis/authorization.k8s.io/v1/{kind}", body=body)
+    finally:
+        sys.settrace(before)
+    assert (reply.status, on_loop < STEPS // 10) == (201, True), (reply.text[:300], on_loop)
 
 
 @in_server

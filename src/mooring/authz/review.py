@@ -4,7 +4,8 @@ Rules kept here (docs/protocol/authorization.md#access-reviews):
 1. The kind (`mooring.api.authorization.accessreview`) has validated the review before.
 2. The user is authorized exactly as written: no group is added, so the answer equals that to a request with those groups.
 3. Status: `allowed`, `denied` only for an explicit denial, `reason`, `evaluationError`. `allowed` is always present.
-4. SelfSubjectRulesReview lists the rules that RBAC grants, and is marked incomplete for nodes. Its spec is not echoed.
+4. A selector of a review may be as long as a body: attributes are read, and ignored selectors found, in a thread (docs/adr/0026).
+5. SelfSubjectRulesReview lists the rules that RBAC grants, and is marked incomplete for nodes. Its spec is not echoed.
 """
 
 from __future__ import annotations
@@ -38,16 +39,14 @@ def self_access_attributes(review: Obj, user: UserInfo) -> Attributes:
     return _attributes(review["spec"], user)
 
 
-def with_status(review: Obj, decision: Decision) -> Obj:
-    """Return the review with the status that reports `decision`."""
+def with_status(review: Obj, decision: Decision, ignored: Iterable[str] = ()) -> Obj:
+    """Return the review with the status that reports `decision`. `ignored`: the `ignored_selectors` of the review."""
     status: Obj = {"allowed": decision.allowed}
     if decision.ruling is Ruling.DENY:
         status["denied"] = True
     if decision.reason:
         status["reason"] = decision.reason
-    if problems := [
-        *filter(None, (decision.error, *_selector_problems(review["spec"].get("resourceAttributes") or {})))
-    ]:
+    if problems := [*filter(None, (decision.error, *ignored))]:
         status["evaluationError"] = "; ".join(problems)
     return {**review, "status": status}
 
@@ -110,8 +109,9 @@ def _attributes(spec: Obj, user: UserInfo) -> Attributes:
     )
 
 
-def _selector_problems(resource: Obj) -> Iterator[str]:
+def ignored_selectors(review: Obj) -> Iterator[str]:
     """Yield a message for each selector of a review that is ignored, entirely or in part, because it cannot be parsed."""
+    resource = review["spec"].get("resourceAttributes") or {}
     for name in _PARSERS:
         text, complete = _selector(resource, name)
         if not complete:

@@ -18,6 +18,8 @@ from mooring.apimachinery.selectors import label_selector_from_object
 from mooring.controllers.actions import Action, Entropy, Key, Update
 
 CLUSTER_ROLES = "clusterroles"
+_PARTS = ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")
+"""Fields of a rule. Rules are compared by a hash of them: a role that feeds others may have thousands of rules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +46,16 @@ class ClusterRoleAggregation:
 
 
 def _aggregated_rules(role: Obj, views: Views) -> list[Obj]:
-    sources = sorted(views[CLUSTER_ROLES].list(), key=lambda source: str(source["metadata"]["name"]))
-    rules: list[Obj] = []
+    own = role["metadata"]["name"]
+    left = {name: source for source in views[CLUSTER_ROLES].list() if (name := str(source["metadata"]["name"])) != own}
+    names = sorted(left)
+    rules: dict[tuple[tuple[str, ...], ...], Obj] = {}
     for wanted in role["aggregationRule"].get("clusterRoleSelectors") or ():
         selector = label_selector_from_object(wanted)
-        for source in sources:
-            metadata = source["metadata"]
-            if metadata["name"] == role["metadata"]["name"] or not selector.matches(metadata.get("labels") or {}):
-                continue
-            rules += [rule for rule in source.get("rules") or () if rule not in rules]
-    return rules
+        selected = [name for name in names if selector.matches(left[name]["metadata"].get("labels") or {})]
+        for name in selected:
+            for rule in left.pop(name).get("rules") or ():
+                rules.setdefault(tuple(tuple(rule.get(part) or ()) for part in _PARTS), rule)
+        if selected:
+            names = sorted(left)
+    return list(rules.values())

@@ -12,7 +12,13 @@ import re
 _SECRETS = (
     (re.compile(r"(?<![a-z0-9])(?!abcdef\.0123456789abcdef)([a-z0-9]{6})\.[a-z0-9]{16}(?![a-z0-9])"), r"\1.(redacted)"),
     (re.compile(r"(K10(?:[0-9a-f]{64})?::)[^\s:]{0,253}:\S+"), r"\1(redacted)"),
-    (re.compile(r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*\.[A-Za-z0-9_-]+"), "(redacted)"),
+    (
+        re.compile(
+            r"(?<![A-Za-z0-9_-])((?>[A-Za-z0-9_-]*?(?=eyJ)))"  # the text before a JWT, tried once: the work stays linear
+            r"eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*+\.[A-Za-z0-9_-]++"
+        ),
+        r"\1(redacted)",
+    ),
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL), "(redacted)"),
 )
 

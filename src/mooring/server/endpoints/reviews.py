@@ -2,6 +2,7 @@
 
 Rules kept here:
 * The posted object is defaulted and validated by its kind, as the registry does with objects that it stores.
+* What is about a large body is computed beside the event loop, the reply too. Rights are judged on the loop.
 * The table `REVIEWS` names the function that answers each kind. It calls a pure room.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TypeVar
 
 from mooring.api.kind import Change, Kind
 from mooring.apimachinery.codec.limits import work_size
@@ -19,6 +21,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn.authenticator import Authenticator
 from mooring.authn.review import review_self, review_token
 from mooring.authz import review as access
+from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Authorize
 from mooring.authz.rbac.authorizer import Rbac
 from mooring.errors import BadRequestError, InvalidError, MethodNotAllowedError
@@ -44,6 +47,7 @@ class Reviewers:
     audiences: Sequence[str]
 
 
+T = TypeVar("T")
 Answer = Callable[[Context, Reviewers, Obj], Awaitable[Obj]]
 
 
@@ -66,11 +70,25 @@ async def _review_self(context: Context, reviewers: Reviewers, review: Obj) -> O
 
 
 async def _review_subject_access(context: Context, reviewers: Reviewers, review: Obj) -> Obj:
-    return access.with_status(review, reviewers.authorize(access.subject_access_attributes(review)))
+    return await _review_access(context, reviewers, review, access.subject_access_attributes)
 
 
 async def _review_self_access(context: Context, reviewers: Reviewers, review: Obj) -> Obj:
-    return access.with_status(review, reviewers.authorize(access.self_access_attributes(review, context.user)))
+    return await _review_access(
+        context, reviewers, review, lambda own: access.self_access_attributes(own, context.user)
+    )
+
+
+async def _review_access(
+    context: Context, reviewers: Reviewers, review: Obj, attributes_of: Callable[[Obj], Attributes]
+) -> Obj:
+    """Answer an access review. Its selectors may have tens of thousands of requirements, which are parsed in a thread."""
+
+    def read() -> tuple[Attributes, tuple[str, ...]]:
+        return attributes_of(review), tuple(access.ignored_selectors(review))
+
+    attributes, ignored = await _run(context, reviewers, read)
+    return access.with_status(review, reviewers.authorize(attributes), ignored)
 
 
 async def _review_self_rules(context: Context, reviewers: Reviewers, review: Obj) -> Obj:
@@ -114,8 +132,18 @@ async def review(context: Context, reviewers: Reviewers, kind: Kind) -> Response
     obj = await read_object(
         context, reviewers.registry.long_work, resource.schema, resource.kind, resource.api_version, options
     )
-    size = work_size(await context.request.body(), context.request.header(b"content-type"))
-    await reviewers.registry.long_work.run(size, context.user.username, lambda: _prepare(context, kind, obj))
+    await _run(context, reviewers, lambda: _prepare(context, kind, obj))
     answer = await REVIEWS[resource.plural](context, reviewers, obj)
-    complete(answer, resource.schema)
-    return object_response(context.request, answer, resource.schema, 201)
+
+    def respond() -> Response:
+        complete(answer, resource.schema)
+        return object_response(context.request, answer, resource.schema, 201)
+
+    return await _run(context, reviewers, respond)
+
+
+async def _run(context: Context, reviewers: Reviewers, compute: Callable[[], T]) -> T:
+    """Return the result of `compute`, which reads the review: beside the event loop where its body is large."""
+    request = context.request
+    size = work_size(await request.body(), request.header(b"content-type"))
+    return await reviewers.registry.long_work.run(size, context.user.username, compute)
