@@ -54,3 +54,13 @@ def test_tokens_are_replaced_while_the_server_runs() -> None:
     assert isinstance(authenticator.authenticate(new, EMPTY, NOW, ()), Rejected)
     authenticator.accepted = AcceptedTokens(digest(AGENT))
     assert isinstance(authenticator.authenticate(new, EMPTY, NOW, ()), Accepted)
+
+
+def test_tokens_are_read_again_at_once() -> None:
+    new = AcceptedTokens(digest(Secret("n" * 16)), None)
+    authenticator = K3sTokenAuthenticator(AcceptedTokens(None, None), lambda: new)
+    authenticator.read_again()
+    assert authenticator.accepted is new
+    fixed = K3sTokenAuthenticator(new)
+    fixed.read_again()
+    assert fixed.accepted is new

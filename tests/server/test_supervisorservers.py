@@ -11,9 +11,16 @@ from typing import Any
 
 import pytest
 
-from mooring.errors import BadRequestError, ConfigError, InternalServerError, StorageError, TooManyRequestsError
+from mooring.errors import (
+    BadRequestError,
+    ConfigError,
+    InternalServerError,
+    StorageError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
 from mooring.secret import Secret
-from mooring.server.endpoints.supervisor.servers import ServerKeys, rotate_token, server_bootstrap
+from mooring.server.endpoints.supervisor.servers import Confirm, ServerKeys, rotate_token, server_bootstrap
 from mooring.trust.k3s.cahash import ca_hash
 from mooring.trust.sharedkeys.agenttokens import AgentRotationRefusedError
 from mooring.trust.sharedkeys.rotation import KnownTokenError
@@ -51,12 +58,14 @@ class Keys:
         self.rotations: list[tuple[bytes | None, timedelta]] = []
         self.agent_rotations: list[tuple[bytes | None, timedelta]] = []
         self.error, self.row = error, row
+        self.read: list[bool] = []
         self.served = ServerKeys(
             views={},
             configuration=lambda: {"ClusterDomain": "x"},
             sealed_row=self.sealed_row,
             datastore=datastore,
             server_ca=lambda: CA_PEM,
+            read_tokens=lambda: self.read.append(True),
             rotate=self.rotate,
             rotate_agent=self.rotate_agent,
         )
@@ -64,13 +73,14 @@ class Keys:
     async def sealed_row(self) -> Any:
         return self.row
 
-    async def rotate(self, token: Secret | None, grace: timedelta) -> None:
+    async def rotate(self, token: Secret | None, grace: timedelta, confirm: Confirm) -> None:
         await asyncio.sleep(0)
+        await confirm()
         if self.error is not None:
             raise self.error
         self.rotations.append((token.reveal() if token is not None else None, grace))
 
-    async def rotate_agent(self, token: Secret | None, grace: timedelta) -> None:
+    async def rotate_agent(self, token: Secret | None, grace: timedelta, confirm: Confirm) -> None:
         if self.error is not None:
             raise self.error
         self.agent_rotations.append((token.reveal() if token is not None else None, grace))
@@ -254,3 +264,17 @@ async def test_a_rotation_of_a_store_in_memory_fails_with_an_id(server: Server) 
     )
     assert reply.status == 500
     assert reply.headers["audit-id"] in reply.message
+
+
+def test_a_token_that_was_replaced_a_moment_ago_rotates_nothing() -> None:
+    keys = Keys()
+    context: Any = Asked(b'{"newToken": "nnnnnnnnnnnnnnnn"}')
+
+    async def confirm() -> None:
+        assert keys.read, "the tokens of the files judge"
+        raise UnauthorizedError()
+
+    context.confirm = confirm
+    with pytest.raises(UnauthorizedError):
+        asyncio.run(_run(rotate_token, context, keys.served))
+    assert (keys.rotations, keys.served.is_rotating) == ([], False)

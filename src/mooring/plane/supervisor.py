@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from cryptography.x509 import Certificate
 
 from mooring.apimachinery.schema import Obj
+from mooring.authn.k3stoken.authenticator import K3sTokenAuthenticator
 from mooring.authz.decision import Authorize
 from mooring.clock import Clock
 from mooring.controllers.certificates.issuance import IssuanceCheck
@@ -111,8 +112,14 @@ class SupervisorApi:
                 self._agent_config,
                 lambda: parts.serving.root_ca.pem,
                 parts.registry.views,
+                self._read_tokens,
             ),
         )
+
+    def _read_tokens(self) -> None:
+        for authenticator in self._parts.authentication.supervisor_authenticators:
+            if isinstance(authenticator, K3sTokenAuthenticator):
+                authenticator.read_again()
 
     def _chain_for(self, signer_name: str) -> tuple[Certificate, ...]:
         """Return the CA that signs for a signer, and the CAs that are trusted beside it."""

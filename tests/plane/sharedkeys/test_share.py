@@ -798,3 +798,30 @@ async def test_servers_that_claim_at_once_agree(tmp_path: Path, storage: MemoryS
     shutil.copytree(kept.root, copy)
     await asyncio.gather(kept.keys.claim(), Server(copy, storage).keys.claim())
     assert await storage.revision() == 2
+
+
+@scenario
+async def test_a_rotation_is_confirmed_while_no_other_can_begin(tmp_path: Path, storage: MemoryStorage) -> None:
+    first, _ = await two(tmp_path, storage)
+    before = first.token
+    order: list[str] = []
+
+    async def ended() -> None:
+        order.append("asked")
+        raise ConfigError("the token was replaced")
+
+    async def first_rotation() -> None:
+        await first.keys.rotate(NEW, HOUR, confirm)
+        order.append("rotated")
+
+    async def confirm() -> None:
+        task.append(asyncio.ensure_future(first.keys.rotate(None, HOUR, ended)))
+        await asyncio.sleep(0)
+        assert order == []
+
+    task: list[asyncio.Task[Any]] = []
+    await first_rotation()
+    with pytest.raises(ConfigError, match="the token was replaced"):
+        await task[0]
+    assert order == ["rotated", "asked"]
+    assert first.token == NEW.reveal().decode() != before

@@ -9,7 +9,7 @@ Rules kept here (docs/protocol/k3s.md#authentication-of-the-supervisor, docs/adr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from mooring.api.view import Views
@@ -24,13 +24,19 @@ _SERVER, _AGENT = Accepted(SERVER_IDENTITY), Accepted(AGENT_IDENTITY)
 
 
 class K3sTokenAuthenticator:
-    """Judges the two tokens. `accepted` may be replaced at any time, between two requests."""
+    """Judges the two tokens. `accepted` may be replaced at any time, between two requests. `read` returns those of the files."""
 
     name = AUTHENTICATOR
     judges = SECRET
 
-    def __init__(self, accepted: AcceptedTokens) -> None:
+    def __init__(self, accepted: AcceptedTokens, read: Callable[[], AcceptedTokens] | None = None) -> None:
         self.accepted = accepted
+        self._read = read
+
+    def read_again(self) -> None:
+        """Accept what the files say now: a rotation may have changed them since they were looked at. Raises ConfigError."""
+        if self._read is not None:
+            self.accepted = self._read()
 
     def authenticate(
         self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]

@@ -36,7 +36,7 @@ def build(config: Configured, host: Host) -> Running | None:
     if not config[K3sSettings].k3s_supervisor:
         return None
     sources = _Sources(config, host)
-    authenticator = K3sTokenAuthenticator(sources.read())
+    authenticator = K3sTokenAuthenticator(sources.read(), sources.read)
 
     def prepare() -> Callable[[], None]:
         accepted = sources.read()

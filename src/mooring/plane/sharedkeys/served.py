@@ -17,7 +17,7 @@ from mooring.errors import ConfigError
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.sharedkeys.share import Rotated, SharedKeys
 from mooring.secret import Secret
-from mooring.server.endpoints.supervisor.servers import ServerKeys
+from mooring.server.endpoints.supervisor.servers import Confirm, ServerKeys
 from mooring.settings.storage import StorageSettings
 from mooring.trust.sharedkeys.envelope import encode
 
@@ -30,6 +30,7 @@ def server_keys(
     configuration: Callable[[], Mapping[str, Any]],
     server_ca: Callable[[], bytes],
     views: Views,
+    read_tokens: Callable[[], None],
 ) -> ServerKeys:
     """Return what handlers use of the shared keys. `server_ca` returns the CAs of the servers' certificates."""
 
@@ -37,15 +38,15 @@ def server_keys(
         row = await shared.row() if shared is not None else None
         return json.loads(encode(row)) if row is not None and row.is_sealed else None
 
-    async def rotate(token: Secret | None, grace: timedelta) -> Rotated:
+    async def rotate(token: Secret | None, grace: timedelta, confirm: Confirm) -> Rotated:
         if shared is None:
             raise ConfigError("a store in memory keeps no server token; start the server with another --server-token")
-        return await shared.rotate(token, grace)
+        return await shared.rotate(token, grace, confirm)
 
-    async def rotate_agent(token: Secret | None, grace: timedelta) -> Rotated:
+    async def rotate_agent(token: Secret | None, grace: timedelta, confirm: Confirm) -> Rotated:
         if shared is None:
             raise ConfigError("a store in memory keeps no agent token; start the server with another --agent-token")
-        return await shared.rotate_agent(token, grace)
+        return await shared.rotate_agent(token, grace, confirm)
 
     return ServerKeys(
         configuration=configuration,
@@ -53,6 +54,7 @@ def server_keys(
         views=views,
         datastore=_datastore(config[StorageSettings]),
         server_ca=server_ca,
+        read_tokens=read_tokens,
         rotate=rotate,
         rotate_agent=rotate_agent,
     )

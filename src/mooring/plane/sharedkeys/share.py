@@ -39,6 +39,7 @@ from mooring.plane.keystore import exclusive
 from mooring.plane.sharedkeys.files import SharedKeyFiles
 from mooring.plane.sharedkeys.tokenfile import AgentTokenFile, ServerTokenFile
 from mooring.secret import Secret
+from mooring.server.endpoints.supervisor.servers import Confirm
 from mooring.settings.storage import StorageSettings
 from mooring.storage.contract import Entry, KeyExistsError, RevisionMismatchError, Storage
 from mooring.storage.formatlevel import AGENT_TOKENS_LEVEL, level_in_force
@@ -74,6 +75,10 @@ Entropy = Callable[[int], bytes]
 Edit = Callable[[Path], None]
 """Changes the files below `pki/` of the directory that it is given."""
 Cas = tuple[str, ...]
+
+
+async def nobody_asks() -> None:
+    """Confirm a rotation that no request asks for."""
 
 
 async def no_cluster() -> StoredCluster | None:
@@ -380,9 +385,10 @@ class SharedKeys:
 
     # ── tokens ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def rotate(self, new: Secret | None, grace: timedelta) -> Rotated:
+    async def rotate(self, new: Secret | None, grace: timedelta, confirm: Confirm = nobody_asks) -> Rotated:
         """Replace the server token by `new`, or by one that is made here. The former one works until the end of the grace.
 
+        `confirm` is awaited once no other rotation of this data directory can begin.
         The row changes once. A claim becomes a sealed row. Raises MooringError; then nothing was changed.
         """
         if self._keeps_files:
@@ -390,6 +396,7 @@ class SharedKeys:
                 f"with --shared-keys files the servers share no token: replace {self._token.path} on each, which they follow"
             )
         async with self._locked():
+            await confirm()
             made = generate_token(self._entropy) if new is None else None
             entry, row, keys, before = await self._present()
             agents = _agent_tokens(keys)
@@ -406,7 +413,7 @@ class SharedKeys:
         )
         return Rotated(wrap.id, datetime.fromtimestamp(ends, UTC) if ends else None, made)
 
-    async def rotate_agent(self, new: Secret | None, grace: timedelta) -> Rotated:
+    async def rotate_agent(self, new: Secret | None, grace: timedelta, confirm: Confirm = nobody_asks) -> Rotated:
         """Replace the agent token by `new`, or by one that is made here. The former one works until the end of the grace.
 
         The former one is that of this data directory before the first rotation. Raises MooringError; then nothing was changed.
@@ -416,6 +423,7 @@ class SharedKeys:
                 "with --shared-keys files the servers share no agent token: replace --agent-token-file on each, which they follow"
             )
         async with self._locked():
+            await confirm()
             entry, row, keys, server_terms = await self._present()
             if not row.is_sealed:
                 raise AgentRotationRefusedError(

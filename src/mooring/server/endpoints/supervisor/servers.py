@@ -6,7 +6,8 @@ Rules kept here (docs/protocol/k3s.md#server-level):
   of a rotation there.
 * `newToken` replaces the server token, `newAgentToken` the agent token. A server that does not know the latter refuses the
   body, and changes nothing.
-* One rotation runs at a time in a process: each takes a thread and 64 MiB.
+* One rotation runs at a time in a process: each takes a thread and 64 MiB. Its credential is judged once it has its turn, by the
+  files of now: a token that was replaced a moment ago replaces none.
 * A failure is 500, and names the Audit-Id under which the log has the reason. No answer has a token.
 """
 
@@ -21,7 +22,14 @@ from typing import Any
 from mooring.api.view import Views
 from mooring.apimachinery.codec.json import decode_json, encode_json
 from mooring.duration import parse_duration
-from mooring.errors import BadRequestError, ConfigError, InternalServerError, MooringError, TooManyRequestsError
+from mooring.errors import (
+    ApiError,
+    BadRequestError,
+    ConfigError,
+    InternalServerError,
+    MooringError,
+    TooManyRequestsError,
+)
 from mooring.secret import Secret
 from mooring.server.endpoints.unsettled import refuse_unsettled
 from mooring.server.requestcontext import Context
@@ -37,6 +45,7 @@ from mooring.trust.sharedkeys.servertoken import parse_token
 SERVER_FIELD, AGENT_FIELD = "newToken", "newAgentToken"
 
 log = logging.getLogger("mooring.server")
+Confirm = Callable[[], Awaitable[None]]
 
 STORE_NOT_SHARED = (
     f"{ETCD_DISABLED}: the objects of this cluster are in a file of its first server, which other machines cannot share; move them "
@@ -58,9 +67,11 @@ class ServerKeys:
     """Place of the store that joining servers use; None when they cannot reach it."""
     server_ca: Callable[[], bytes]
     """Returns the CAs of the servers' certificates: a new token that names other CAs is of another cluster."""
-    rotate: Callable[[Secret | None, timedelta], Awaitable[object]]
-    """Replaces the server token; without a token makes one. Raises MooringError."""
-    rotate_agent: Callable[[Secret | None, timedelta], Awaitable[object]]
+    read_tokens: Callable[[], None]
+    """Has the tokens of the files judge from now on. Raises ConfigError."""
+    rotate: Callable[[Secret | None, timedelta, Confirm], Awaitable[object]]
+    """Replaces the server token; without a token makes one. Confirms once no other rotation can begin. Raises MooringError."""
+    rotate_agent: Callable[[Secret | None, timedelta, Confirm], Awaitable[object]]
     """Replaces the agent token likewise."""
     is_rotating: bool = field(default=False, init=False)
 
@@ -86,9 +97,15 @@ async def rotate_token(context: Context, keys: ServerKeys) -> Response:
     if keys.is_rotating:
         raise TooManyRequestsError("a token is being rotated; try again later")
     keys.is_rotating = True
-    try:
+
+    async def confirm() -> None:
+        keys.read_tokens()
         await context.confirm()
-        await rotate(token, grace)
+
+    try:
+        await rotate(token, grace, confirm)
+    except ApiError:
+        raise
     except (RotationRefusedError, AgentRotationRefusedError) as error:
         raise BadRequestError(f"{name}: {error}") from None
     except MooringError as error:
