@@ -140,6 +140,9 @@ ROWS: tuple[Promise, ...] = (
         moments=moments(
             Never("The bytes of the request decide, and no state."),
             {
+                Moment.RESTART: Proof(
+                    "tests/reconcile/test_loop.py::test_hundreds_of_keys_of_one_event_leave_turns_to_the_event_loop"
+                ),
                 Moment.LEADER: Proof(
                     "tests/controllers/test_clusterroleaggregation.py::test_the_work_is_linear_in_the_rules"
                 ),

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -27,7 +28,7 @@ from mooring.controllers.actions import (
 )
 from mooring.errors import ForbiddenError, NotFoundError, StorageError, UnreadableObjectError
 from mooring.reconcile.clusterapi import OnEvent
-from mooring.reconcile.loop import MAX_ACCESS_CHECKS, Reconciler
+from mooring.reconcile.loop import MAX_ACCESS_CHECKS, TURN_SECONDS, Reconciler
 from mooring.reconcile.registryapi import RegistryApi
 from tests.support.loops import api_of, exists, running, until
 from tests.support.manualclock import EPOCH, settle
@@ -198,6 +199,35 @@ async def test_a_key_whose_plan_was_long_rests_twice_as_long(room: Room) -> None
         await until(lambda: controller.names == ["long", "short", "short"], "others do not wait for it")
         await room.clock.advance(0.01)
         await until(lambda: controller.names == ["long", "short", "short", "long"], "once for all that happened")
+
+
+@dataclass
+class Fanning(Scripted):
+    """Controller to which each ConfigMap names hundreds of keys."""
+
+    def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
+        return [("default", f"key-{number}") for number in range(300)]
+
+
+@in_room
+async def test_hundreds_of_keys_of_one_event_leave_turns_to_the_event_loop(room: Room) -> None:
+    def short(key: Key, views: Views, now: datetime) -> Sequence[Action]:
+        room.clock.spend(TURN_SECONDS / 5)
+        return ()
+
+    controller, turns = Fanning(short), [0]
+
+    async def count_turns() -> None:
+        while True:
+            turns.append(len(controller.planned))
+            await asyncio.sleep(0)
+
+    async with running(room, [controller]):
+        counting = asyncio.create_task(count_turns())
+        await room.create("configmaps", config_map("many"))
+        await until(lambda: len(controller.planned) == 300)
+        counting.cancel()
+    assert max(later - earlier for earlier, later in pairwise(turns)) <= 12, "six of a turn, and six of the next"
 
 
 # -- preconditions -------------------------------------------------------------------------------------------------------

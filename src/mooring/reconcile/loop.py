@@ -62,6 +62,8 @@ LONG_PLAN = 0.005
 """Seconds of planning after which a key rests; ordinary plans take a tenth of that."""
 REST_FACTOR = 2.0
 """Rest of a key as a multiple of its planning time: less than 0.2 s with 5 000 tokens to sign."""
+TURN_SECONDS = 0.005
+"""Seconds of planning in one turn of the event loop. Most plans wait for nothing, and one event may name thousands of keys."""
 CONFLICT_DELAY = 0.08
 """Seconds. Longest wait after a conflict: it means that another write succeeded, as when many machines join with one limited token,
 so that waiting longer would only delay the last of them."""
@@ -98,6 +100,8 @@ class Reconciler:
         self._workers = workers
         self._failed = False
         self._threads = DeviceThreads()
+        self._planned = 0.0
+        """Seconds of planning in this turn of the event loop, while they are few; then until the next one begins."""
         self._queues: dict[str, WorkQueue] = {}
         self._blocked: dict[tuple[str, Key], str] = {}
         """Why the newest plan of a key could not read what it needs, so that it is logged once."""
@@ -160,11 +164,19 @@ class Reconciler:
         while True:
             key = await queue.take()
             try:
+                while self._planned > TURN_SECONDS:
+                    await asyncio.sleep(0)
                 planning = await self._reconcile(controller, queue, key)
+                if self._planned <= TURN_SECONDS < self._planned + planning:
+                    asyncio.get_running_loop().call_soon(self._begin_turn)
+                self._planned += planning
                 if planning > LONG_PLAN:
                     await self._clock.sleep(REST_FACTOR * planning)
             finally:
                 queue.done(key)
+
+    def _begin_turn(self) -> None:
+        self._planned = 0.0
 
     async def _reconcile(self, controller: Controller, queue: WorkQueue, key: Key) -> float:
         """Plan one key and apply the actions; return the seconds that planning took."""
