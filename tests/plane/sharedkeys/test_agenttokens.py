@@ -254,7 +254,10 @@ async def test_what_is_refused_changes_nothing(
     with pytest.raises(ConfigError, match="replace --agent-token-file on each"):
         await copied.keys.rotate_agent(None, HOUR)
     (second.root / "server/agent-token").unlink()
-    with pytest.raises(ConfigError, match="agent-token"):
+    with pytest.raises(
+        ConfigError,
+        match="server/agent-token is missing: start the server of this data directory with --k3s-supervisor",
+    ):
         await second.keys.rotate_agent(None, HOUR)
 
     async def lost(entry: object, row: object) -> bool:

@@ -156,6 +156,10 @@ class AgentTokenFile:
         """Return the agent token; None when agents join with the server token. Raises ConfigError, also without the file."""
         if self.path.is_symlink():
             return None
+        if not self.path.exists():
+            raise ConfigError(
+                f"{self.path} is missing: start the server of this data directory with --k3s-supervisor first"
+            )
         return parse_agent_token(read_limited(self.path, MAX_FILE), str(self.path), least=1)
 
     def keep(self, token: Secret) -> None:
