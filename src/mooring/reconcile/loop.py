@@ -101,7 +101,10 @@ class Reconciler:
         self._failed = False
         self._threads = DeviceThreads()
         self._planned = 0.0
-        """Seconds of planning in this turn of the event loop, while they are few; then until the next one begins."""
+        """Seconds of planning in this turn of the event loop."""
+        self._turn = asyncio.Event()
+        """Set while this turn has time for plans."""
+        self._turn.set()
         self._queues: dict[str, WorkQueue] = {}
         self._blocked: dict[tuple[str, Key], str] = {}
         """Why the newest plan of a key could not read what it needs, so that it is logged once."""
@@ -164,10 +167,11 @@ class Reconciler:
         while True:
             key = await queue.take()
             try:
-                while self._planned > TURN_SECONDS:
-                    await asyncio.sleep(0)
+                while not self._turn.is_set():
+                    await self._turn.wait()
                 planning = await self._reconcile(controller, queue, key)
                 if self._planned <= TURN_SECONDS < self._planned + planning:
+                    self._turn.clear()
                     asyncio.get_running_loop().call_soon(self._begin_turn)
                 self._planned += planning
                 if planning > LONG_PLAN:
@@ -177,6 +181,7 @@ class Reconciler:
 
     def _begin_turn(self) -> None:
         self._planned = 0.0
+        self._turn.set()
 
     async def _reconcile(self, controller: Controller, queue: WorkQueue, key: Key) -> float:
         """Plan one key and apply the actions; return the seconds that planning took."""
