@@ -554,7 +554,8 @@ class SharedKeys:
             return candidate
         raise WrongTokenError(
             "the keys of this cluster are sealed in the store, and this server token does not open them: give --server-token-file "
-            "with the one that the other servers keep in server/token of their data directories"
+            "with the one that the other servers keep in server/token of their data directories; a store that was restored opens "
+            "with the token of the time of the backup"
         )
 
     def _accept(self, row: Row, token: Secret) -> None:
