@@ -56,6 +56,5 @@ def _aggregated_rules(role: Obj, views: Views) -> list[Obj]:
         for name in selected:
             for rule in left.pop(name).get("rules") or ():
                 rules.setdefault(tuple(tuple(rule.get(part) or ()) for part in _PARTS), rule)
-        if selected:
-            names = sorted(left)
+        names = [name for name in names if name in left]
     return list(rules.values())
