@@ -119,12 +119,16 @@ def test_a_failed_publication_is_repeated_until_it_succeeds(
         )
         assert (await server.get(CLUSTER_INFO)).obj["data"]["kubeconfig"] == first
         await server.clock.advance(60)
-        assert (await server.get(CLUSTER_INFO)).obj["data"]["kubeconfig"] != first
+        published = (await server.get(CLUSTER_INFO)).obj["data"]["kubeconfig"]
+        assert published != first
+        failures = iter((StorageError("it is done"),))
+        await server.clock.advance(120)
+        assert "it is done" not in caplog.text
 
     with_root_ca_file(bundle, test)
 
 
-@pytest.mark.parametrize("harm", ["deleted", "emptied", "edited", "immutable", "binary"])
+@pytest.mark.parametrize("harm", ["deleted", "emptied", "edited", "ended", "immutable", "binary"])
 def test_a_record_of_the_servers_names_is_written_again(bundle: Path, harm: str) -> None:
     async def test(server: Server) -> None:
         await server.plane.trust_publisher.publish_serving_names()
@@ -136,6 +140,7 @@ def test_a_record_of_the_servers_names_is_written_again(bundle: Path, harm: str)
         else:
             patch = {
                 "edited": {"data": {"names": "edited"}},
+                "ended": {"data": {"notAfter": "2026-01-01T00:00:00Z"}},
                 "emptied": {"data": None, "metadata": {"annotations": None}},
                 "immutable": {"data": {"names": "edited"}, "immutable": True},
                 "binary": {"data": None, "binaryData": {"names": "AAAA"}},
