@@ -181,7 +181,7 @@ class LdapAuthenticator:
     def _bind(self, connection: ldap3.Connection, dn: str, password: bytes) -> dict[str, Any]:
         # as bytes, because ldap3 drops some characters of a string and refuses others (RFC 4013)
         if connection.closed or not (self._ldaps or connection.tls_started):
-            raise LDAPSocketOpenError("ldap3 would connect anew, without TLS")
+            raise LDAPSocketOpenError("ldap3 would connect again, without TLS")
         connection.rebind(dn, password, authentication=ldap3.SIMPLE, read_server_info=False)
         result: dict[str, Any] = connection.result
         return result

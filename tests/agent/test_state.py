@@ -192,7 +192,7 @@ def test_what_others_wrote_into_kubelet_conf_stays(state: NodeState) -> None:
     assert (after.users, after.contexts) == (config.users, config.contexts)
     assert [one.name for one in after.clusters] == ["kubernetes", FIRST.name, "another"]
     assert [one["name"] for one in after.clusters[0].extensions] == ["theirs", BASE]
-    assert state.write_kubeconfig([SECOND], anew=True)
+    assert state.write_kubeconfig([SECOND], from_scratch=True)
     assert parse_kubeconfig(state.kubeconfig.read_bytes()).users[0].certificate_file == str(state.client.current)
 
 

@@ -171,7 +171,7 @@ def test_the_aggregated_content_type_is_the_one_clients_look_for() -> None:
         pytest.param(None, "Wget/1.21", True, id="so does Wget"),
         pytest.param("", "Mozilla/5.0 (X11)", True, id="and a browser"),
         pytest.param("false", "curl/8.5.0", False, id="unless it says no"),
-        pytest.param("1", "kubectl/v1.36.0", True, id="and whoever asks"),
+        pytest.param("1", "kubectl/v1.36.0", True, id="and anyone who asks"),
     ],
 )
 def test_pretty(query: str | None, agent: str, wanted: bool) -> None:

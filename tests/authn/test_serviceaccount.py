@@ -191,7 +191,7 @@ def test_a_token_id_is_not_required() -> None:
     ("view", "code"),
     [
         pytest.param(FixedView(), "bound-object-gone", id="the service account is gone"),
-        pytest.param(FixedView([obj("sa", "new")]), "bound-object-replaced", id="it was made anew"),
+        pytest.param(FixedView([obj("sa", "new")]), "bound-object-replaced", id="it was made again"),
         pytest.param(
             FixedView([obj("sa", "sa-uid", deletionTimestamp="2025-12-31T23:58:59Z")]),
             "bound-object-deleted",

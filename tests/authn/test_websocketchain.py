@@ -141,7 +141,7 @@ class Tokens:
 
 
 class Peer:
-    """Accepts or refuses whoever has a certificate."""
+    """Accepts or refuses anyone who has a certificate."""
 
     name = "peer"
     judges = CONNECTION

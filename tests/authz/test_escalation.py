@@ -155,14 +155,14 @@ def labelled(obj: Obj, **metadata: object) -> Obj:
     "arguments",
     [
         pytest.param({"new": WANTED, "who": MASTER}, id="system:masters"),
-        pytest.param({"new": WANTED, "authorize": everybody}, id="whoever may escalate"),
-        pytest.param({"new": WANTED, "held": (PODS,)}, id="whoever holds the rules"),
-        pytest.param({"new": cluster_role("r", PODS), "held": (PODS,)}, id="whoever holds the rules everywhere"),
+        pytest.param({"new": WANTED, "authorize": everybody}, id="anyone who may escalate"),
+        pytest.param({"new": WANTED, "held": (PODS,)}, id="anyone who holds the rules"),
+        pytest.param({"new": cluster_role("r", PODS), "held": (PODS,)}, id="anyone who holds the rules everywhere"),
         pytest.param(
             {"new": labelled(WANTED, ownerReferences=[], finalizers=["x"]), "old": WANTED}, id="the garbage collector"
         ),
         pytest.param({"new": role("ns", "empty")}, id="anybody, when the role grants nothing"),
-        pytest.param({"new": aggregating(), "held": STARS}, id="whoever holds everything, for an aggregated role"),
+        pytest.param({"new": aggregating(), "held": STARS}, id="anyone who holds everything, for an aggregated role"),
     ],
 )
 def test_a_role_may_be_written_by(arguments: dict[str, object]) -> None:
@@ -372,12 +372,17 @@ LOCALLY = binding("ns", "b", "r", group("ops"))
     ("new", "old", "who", "held", "authorize"),
     [
         pytest.param(TO_BOB, None, MASTER, (), nobody, id="system:masters"),
-        pytest.param(TO_BOB, None, JANE, (), everybody, id="whoever may bind"),
+        pytest.param(TO_BOB, None, JANE, (), everybody, id="anyone who may bind"),
         pytest.param(
-            cluster_binding("b", "gone", user("bob")), None, JANE, (), everybody, id="whoever may bind, a missing role"
+            cluster_binding("b", "gone", user("bob")),
+            None,
+            JANE,
+            (),
+            everybody,
+            id="anyone who may bind, a missing role",
         ),
-        pytest.param(TO_BOB, None, JANE, (PODS,), nobody, id="whoever holds the rules"),
-        pytest.param(LOCALLY, None, JANE, (PODS,), nobody, id="whoever holds the rules of a Role"),
+        pytest.param(TO_BOB, None, JANE, (PODS,), nobody, id="anyone who holds the rules"),
+        pytest.param(LOCALLY, None, JANE, (PODS,), nobody, id="anyone who holds the rules of a Role"),
         pytest.param(labelled(TO_BOB, finalizers=["x"]), TO_BOB, JANE, (), nobody, id="the garbage collector"),
     ],
 )

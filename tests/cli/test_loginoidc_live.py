@@ -103,7 +103,7 @@ def test_who_refuses_is_told_and_leaves_nothing_behind(jane: Workstation, provid
     provider.errors.append("access_denied")
     done = jane.mooring(*command(jane, provider))
     assert done.code == 1
-    assert done.err.splitlines()[-1] == "Error: nobody was logged in: access_denied"
+    assert done.err.splitlines()[-1] == "Error: login failed: access_denied"
     assert jane.logins.every() == []
 
 

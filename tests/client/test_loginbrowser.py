@@ -103,7 +103,7 @@ def visited(url: str) -> tuple[int, str]:
 
 def read(target: str) -> Secret | None:
     if target == "/refused":
-        raise OAuthError("nobody was logged in: access_denied")
+        raise OAuthError("login failed: access_denied")
     return Secret("code") if target == "/callback?code=x" else None
 
 
@@ -127,7 +127,7 @@ def test_a_refusal_ends_the_waiting() -> None:
             loopback.read = read
             url = f"http://127.0.0.1:{loopback.port}/refused"
             for _ in range(2):
-                assert "Nobody was logged in." in (await asyncio.to_thread(visited, url))[1]
+                assert "Login failed." in (await asyncio.to_thread(visited, url))[1]
             with pytest.raises(OAuthError, match="access_denied"):
                 await loopback.answer(5)
 

@@ -60,7 +60,7 @@ def test_should_resign_the_bootstrap_tokens_when_the_cluster_info_config_map_upd
     info["data"]["kubeconfig"] = secrets.token_hex(20)
     client.update("configmaps", "kube-public", info)
     try:
-        poll(lambda: signature(client, signed) not in (None, before), "signed anew", 120)
+        poll(lambda: signature(client, signed) not in (None, before), "signed again", 120)
     finally:
         info = client.get("configmaps", "kube-public", "cluster-info")
         info["data"]["kubeconfig"] = original

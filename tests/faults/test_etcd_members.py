@@ -329,7 +329,7 @@ def test_tls_with_client_certificates_and_files_that_change(
         with caplog.at_level(logging.INFO):
             certificate.write_bytes(certificate.read_bytes() + b"\n")
             async with asyncio.timeout(PATIENCE):
-                while "connecting anew" not in caplog.text:
+                while "connecting again" not in caplog.text:
                     await asyncio.sleep(0.01)
         await store.create("/registry/b", b"")
         await store.close()
@@ -390,7 +390,7 @@ def test_credentials_are_read_again_after_a_refusal_and_while_nothing_is_answere
         with caplog.at_level(logging.INFO):
             certificate.write_bytes(certificate.read_bytes() + b"\n")
             async with asyncio.timeout(1.5):  # sooner than a member that hangs is left
-                while "connecting anew" not in caplog.text:
+                while "connecting again" not in caplog.text:
                     await asyncio.sleep(0.01)
         member.resume()
         await store.close()

@@ -82,7 +82,7 @@ def test_half_of_a_change_is_never_in_force(room: Room, caplog: pytest.LogCaptur
     for _ in range(2):
         asyncio.run(room.reloading.look())
     assert room.store.ca.state is before
-    assert not (room.pki / "ca.crt").exists(), "no CA is made anew while the server runs"
+    assert not (room.pki / "ca.crt").exists(), "no CA is made again while the server runs"
     assert (room.serving.chain, room.changes) == (chain, 0)
     room.write(ca_crt=OTHER.certificate_pem)
     assert room.store.ca.trusted == (OTHER.certificate,)

@@ -140,9 +140,9 @@ def test_a_lost_key_is_an_error_and_never_a_new_authority(tmp_path: Path, name: 
         pytest.param("pki/sa.key", b"", "restore it from a backup", id="an empty token key"),
         pytest.param("pki/sa.pub", b"junk", "restore it from a backup", id="public keys that are none"),
         pytest.param(
-            "pki/apiserver.crt", b"junk", "remove it, and it is made anew", id="a serving certificate that is none"
+            "pki/apiserver.crt", b"junk", "remove it, and it is made again", id="a serving certificate that is none"
         ),
-        pytest.param("pki/apiserver.key", b"junk", "remove it, and it is made anew", id="a serving key that is none"),
+        pytest.param("pki/apiserver.key", b"junk", "remove it, and it is made again", id="a serving key that is none"),
     ],
 )
 def test_a_broken_file_is_an_error_that_names_it(tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -205,7 +205,7 @@ def test_whenever_the_power_fails_the_next_start_finishes_the_work(
             prepared(tmp_path)
     kept = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     finished = prepared(tmp_path)
-    assert {path: path.read_bytes() for path in kept} == kept, "nothing durable is made anew"
+    assert {path: path.read_bytes() for path in kept} == kept, "nothing durable is made again"
     assert len(finished.created) == len(EVERYTHING) - writes
     assert prepared(tmp_path).created == ()
 

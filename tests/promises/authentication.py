@@ -11,7 +11,7 @@ _MALFORMED = Proof("tests/attack/test_malformed.py::test_damaged_credentials_are
 _DELETED = Proof("tests/attack/test_everyway.py::test_a_deleted_credential_is_refused_at_once_on_an_open_connection")
 _SUPERVISOR = "tests/server/test_supervisor.py::"
 _AGENT_TOKENS = "tests/plane/sharedkeys/test_agenttokens.py::"
-_NOBODY = Never("A signer decides about stored requests, and authenticates nobody.")
+_NOBODY = Never("A signer decides about stored requests, and authenticates no one.")
 _ONE_CHAIN = Never("Every way in over HTTP passes the same chain of authenticators.")
 _OWN_REQUESTS = Never("Each server authenticates its own requests, whichever leads.")
 _NOT_REMEMBERED = Never("No verdict outlives its process.")
@@ -141,7 +141,7 @@ ROWS: tuple[Promise, ...] = (
                     "tests/authn/test_bootstraptoken.py::test_a_token_that_was_deleted_before_the_store_was_restored"
                 ),
                 Moment.UNREADABLE: Never(
-                    "A Secret that cannot be read is absent, and an absent token authenticates nobody."
+                    "A Secret that cannot be read is absent, and an absent token authenticates no one."
                 ),
                 Moment.LEADER: Proof(
                     "tests/reconcile/test_endtoend.py::test_a_signature_is_removed_at_expiry_without_the_cleaner"

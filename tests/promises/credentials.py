@@ -190,7 +190,7 @@ ROWS: tuple[Promise, ...] = (
     ),
     Promise(
         key="a-retired-key-stands-on-no-path",
-        sentence="A key of a CA that was replaced or given up makes no certificate that counts, whoever certified the key again.",
+        sentence="A key of a CA that was replaced or given up makes no certificate that counts, even if it was certified again.",
         doors={
             Door.KUBEADM: Proof(_RETIRED_KEY),
             Door.K3S: Proof(_RETIRED_KEY),

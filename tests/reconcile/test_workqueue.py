@@ -109,7 +109,7 @@ def test_a_key_is_planned_at_its_moment(moments: list[float], due: float) -> Non
     ("due", "jump"),
     [
         pytest.param(86400.0, 86401.0, id="a clock that is set past the moment"),
-        pytest.param(86400.0, -3600.0, id="a clock that is set back: the plan decides anew when it is due"),
+        pytest.param(86400.0, -3600.0, id="a clock that is set back: the plan decides again when it is due"),
         pytest.param(0.005, -365 * 86400.0, id="a back-off of a clock that ran a year ahead"),
     ],
 )

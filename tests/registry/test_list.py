@@ -293,8 +293,8 @@ async def test_reads_go_to_the_store_when_the_cache_does_not_catch_up(room: Room
     first = await room.list("secrets", limit=2, labelSelector="odd=0")
     assert [item.name for item in first.items] == ["a", "c"]
     assert await room.names("secrets", labelSelector="odd=0", continue_=first.continue_token) == ["e", "new"]
-    anew = encode_continue("default/c\0", -1)
-    assert await room.names("secrets", "", continue_=anew) == ["d", "e", "new"]
+    again = encode_continue("default/c\0", -1)
+    assert await room.names("secrets", "", continue_=again) == ["d", "e", "new"]
     with pytest.raises(RequestTimeoutError):
         await room.watch("secrets")
     with pytest.raises(AlreadyExistsError):

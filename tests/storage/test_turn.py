@@ -52,7 +52,7 @@ def test_who_has_asked_often_has_the_turn_until_it_has_the_lock(tmp_path: Path, 
     assert one.may_ask()
     one.give_back()
     assert other.may_ask()
-    assert one.may_ask(), "its count begins anew"
+    assert one.may_ask(), "its count begins again"
     assert other.may_ask()
 
 

@@ -1,7 +1,7 @@
 """A program that runs a supervisor over workers that serve nothing: `workerprogram.py DIRECTORY COUNT`.
 
 The file `behaviour` of the directory says what a new worker does: `serves`, `fails`, `faults`, `crashes`, `hangs`, or `lingers` (it
-serves and ignores the drain). SIGHUP reads it anew; `broken` there is a configuration that cannot be read. Each event is one line
+serves and ignores the drain). SIGHUP reads it again; `broken` there is a configuration that cannot be read. Each event is one line
 on standard output. While the file `hung` exists, the heartbeats of the seat that it names do not change. The end of a worker
 removes it.
 """

@@ -122,7 +122,7 @@ def test_a_chain_verifies() -> None:
 
 
 def rewrite(records: list[Obj]) -> list[Obj]:
-    """Write the chain anew from the third record on, with another key."""
+    """Write the chain again from the third record on, with another key."""
     other = LineageKey(generate_key())
     head = checkpoint_of(records[1])
     assert head is not None
@@ -163,7 +163,7 @@ def misname(records: list[Obj]) -> list[Obj]:
         pytest.param(lambda records: records[:2] + records[3:], 4, "are missing, from 0000000000000003", id="a cut"),
         pytest.param(lambda records: records[1:], 2, "are missing, from 0000000000000001", id="a cut of the first"),
         pytest.param(swap, 3, "does not follow", id="a reorder"),
-        pytest.param(rewrite, 3, "not one of the trusted keys", id="a chain written anew"),
+        pytest.param(rewrite, 3, "not one of the trusted keys", id="a chain rewritten"),
         pytest.param(unsign, 3, "signed by no key", id="a signature removed"),
         pytest.param(missign, 3, "signature does not verify", id="a signature of another record"),
         pytest.param(lambda records: records[:4], 5, "there were 5 records, and there are 4", id="a cut of the last"),
@@ -185,7 +185,7 @@ def test_a_chain_written_anew_with_the_key_meets_the_checkpoint() -> None:
     again, _ = new_record(Checkpoint(2, records[1]["spec"]["hash"]), [entry("dead")], KEY)
     (fault,) = verify([*records[:2], again], [head]).faults
     assert fault.record == record_name(3)
-    assert "written anew" in fault.message
+    assert "rewritten" in fault.message
 
 
 def test_a_name_that_is_no_number_is_a_fault() -> None:

@@ -184,7 +184,7 @@ def test_a_code_that_nobody_types_expires() -> None:
     ],
 )
 def test_a_refusal_is_told_in_the_words_of_the_standards_and_in_no_others(error: str, told: str) -> None:
-    with pytest.raises(OAuthError, match=rf"^nobody was logged in: {told}$"):
+    with pytest.raises(OAuthError, match=rf"^login failed: {told}$"):
         granted(DeviceProvider(errors=[error]))
 
 
@@ -310,7 +310,7 @@ def test_whatever_a_browser_sends_is_no_code_of_ours(target: str) -> None:
     ("error", "told"), [("access_denied", "access_denied"), ("%1b", "no reason that can be shown")]
 )
 def test_a_browser_that_was_refused_says_so(error: str, told: str) -> None:
-    with pytest.raises(OAuthError, match=f"nobody was logged in: {told}"):
+    with pytest.raises(OAuthError, match=f"login failed: {told}"):
         read_redirect(MADE, f"/callback?error={error}&state={MADE.state}")
 
 
@@ -322,7 +322,7 @@ def test_the_code_is_redeemed_with_the_verifier() -> None:
     assert code is not None
     tokens = Conversation(provider).drive(code_grant(CLIENT, offers, MADE, code))
     assert tokens.refresh_token is not None
-    with pytest.raises(OAuthError, match="nobody was logged in: invalid_grant"):
+    with pytest.raises(OAuthError, match="login failed: invalid_grant"):
         Conversation(provider).drive(code_grant(CLIENT, offers, MADE, code))
 
 

@@ -83,12 +83,14 @@ def write(
     published: TrustedCluster,
     now: datetime,
     *,
-    anew: bool = False,
+    from_scratch: bool = False,
 ) -> tuple[Path, ...]:
     """Write ca.crt and kubelet.conf where they change. Return the written files. Raises ConfigError."""
     before = state.read_base()
     written = [state.ca] if state.write_ca(client_cas(published, pair, now), before) else []
-    if state.write_kubeconfig(clusters, MergeBase.of(published) or (None if anew else before), anew=anew):
+    if state.write_kubeconfig(
+        clusters, MergeBase.of(published) or (None if from_scratch else before), from_scratch=from_scratch
+    ):
         written.append(state.kubeconfig)
     return tuple(written)
 

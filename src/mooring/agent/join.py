@@ -4,7 +4,7 @@ Steps (docs/protocol/discovery-and-join.md, docs/protocol/kubelet-certificates.m
 those of `steps.STEPS`):
 1. existing: a machine with a valid certificate of the pinned cluster is a member already. Its addresses, its CAs and its Node are
    refreshed. The token is not needed. When the server rejects the certificate, or the Node was deleted, the membership has ended:
-   the machine joins anew, with the token and a new key.
+   the machine joins again, with the token and a new key.
 2. discovery: find the cluster and establish trust in it (`mooring.trust.discovery`).
 3. name: a Node with the name of this machine that is Ready or fresh belongs to another machine. The join ends before anything is
    written.
@@ -225,7 +225,7 @@ class _Join:
             except registration.MembershipEndedError as error:
                 self._ended = True
                 again = (
-                    "a kubelet may request another" if self.options.discover_only else "joining anew, with a new key"
+                    "a kubelet may request another" if self.options.discover_only else "joining again, with a new key"
                 )
                 self.steps.say(f"{error}; {again}", kept=True, step=steps.EXISTING)
         return self._ended
@@ -471,7 +471,7 @@ class _Join:
             record_lifetime(self.state, self.options)
             self.state.record.write("nodeUID", "")  # a new membership has no Node yet
             path = self.state.client.write_pair(pair, now)
-            written = clusterfiles.write(self.state, pair, clusters, trusted, now, anew=True)
+            written = clusterfiles.write(self.state, pair, clusters, trusted, now, from_scratch=True)
             self.state.drop_bootstrap()
             self.state.drop_pending_key()
             summary.append(_written_message((path, self.state.client.current, *written)))

@@ -1,7 +1,7 @@
 """Serving certificate of a node: its names follow the addresses of the Node (docs/protocol/kubelet-certificates.md).
 
-Rules kept here: the Node is read every minute, whoever maintains it. Without an IP address no certificate is requested. A Node that
-cannot be read leaves the names as they are.
+Rules kept here: the Node is read every minute, no matter which program maintains it. Without an IP address no
+certificate is requested. A Node that cannot be read leaves the names as they are.
 """
 
 from __future__ import annotations

@@ -135,13 +135,13 @@ class NodeState:
         disk.remove(self.bootstrap)
 
     def write_kubeconfig(
-        self, clusters: Sequence[Cluster], base: MergeBase | None = None, *, anew: bool = False
+        self, clusters: Sequence[Cluster], base: MergeBase | None = None, *, from_scratch: bool = False
     ) -> bool:
         """Write the addresses of the cluster, first the one to use, and the merge base. Return True when the file changed.
 
-        An existing file keeps its users and contexts, unless `anew` writes a new one that names the current certificate.
+        An existing file keeps its users and contexts, unless `from_scratch` writes a new one that names the current certificate.
         """
-        config = None if anew else self._read_kubeconfig()
+        config = None if from_scratch else self._read_kubeconfig()
         config = config or kubelet_kubeconfig(clusters[0].server, str(self.client.current))
         present = select_context(config).cluster
         dropped = {present.name, *(one.name for one in other_addresses(config, self._flatten(present)))}

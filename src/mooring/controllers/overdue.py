@@ -2,7 +2,7 @@
 
 Rules kept here: a clock that runs years ahead is noticed within hours, because every certificate has ended then. What was deleted
 by such a clock would not come back when it is set right, and a certificate that was kept out would count again. So a deletion
-waits for GRACE after the first time at which it was due. A restart, or another leader, begins anew.
+waits for GRACE after the first time at which it was due. A restart, or another leader, begins again.
 """
 
 from __future__ import annotations

@@ -45,5 +45,5 @@ def load(path: Path, parse: Callable[[bytes], Loaded]) -> Loaded:
         raise
     except MooringError as error:
         replaceable = path.name.startswith("apiserver.")  # no client keeps a copy of it
-        remedy = "remove it, and it is made anew" if replaceable else "restore it from a backup"
+        remedy = "remove it, and it is made again" if replaceable else "restore it from a backup"
         raise ConfigError(f"{path}: {error}; {remedy}") from error

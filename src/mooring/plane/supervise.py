@@ -38,7 +38,7 @@ from mooring.settings.network import NetworkSettings
 log = logging.getLogger("mooring")
 
 HANGUP_IGNORED = (
-    "SIGHUP: one process does not read its flags and its configuration file anew; restart it, or run it with --workers 2, which "
+    "SIGHUP: one process does not read its flags and its configuration file again; restart it, or run it with --workers 2, which "
     "restarts its workers one after the other"
 )
 

@@ -2,7 +2,7 @@
 
 Rules kept here:
 * `append` returns once the entry is stored. A certificate is published only then, so that none exists without an entry. After a
-  crash between the two, the chain has an entry of a certificate that nobody received.
+  crash between the two, the chain has an entry of a certificate that no machine received.
 * Entries that arrive while a record is being written share the next record. A burst of signatures costs one write for many.
 * The next sequence number is created, never replaced: when another process was faster, the writer reads on from there, and appends
   its entries after those.

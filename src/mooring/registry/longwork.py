@@ -3,8 +3,8 @@
 Rules kept here:
 * A computation about few bytes runs at once, on the loop. All others run in one thread, one at a time. Python then switches between
   that thread and the loop, so that the loop continues within `SWITCH_SECONDS`.
-* A caller is a user, and all service accounts of a namespace are one caller, because whoever may create one may create thousands.
-  Users of one caller take turns.
+* A caller is a user, and all service accounts of a namespace are one caller, because a user who may create one can
+  create thousands. Users of one caller take turns.
 * Callers share the CPU time of the thread and not its turns, by start-time fair queueing: the caller that used least of it is next.
   A caller who comes begins with what that one has used, so that rest is no credit. It waits for the running computation and for no
   backlog of another caller.

@@ -35,7 +35,7 @@ log = logging.getLogger("mooring.server")
 PAUSE_SECONDS = 0.5
 """Rest between two passes. A revocation is in force within a second, and kinds that change all the time cost little."""
 SLICE = 64
-"""Watches judged at a time: 20 ms when every chain must be verified anew, under other CAs."""
+"""Watches judged at a time: 20 ms when every chain must be verified again, under other CAs."""
 _RIGHTS = ("clusterrolebindings", "clusterroles", "rolebindings", "roles")
 _TOKENS = ("secrets", "serviceaccounts")
 _BUSY = ("nodes", "pods")

@@ -258,7 +258,7 @@ def test_the_new_ca_vouches_for_the_old_one_for_a_week_and_for_the_names_of_the_
     assert room.chain()[1] == bridge, "it stays while it fits"
     later = renew(room.config, NOW + timedelta(days=4), secrets.token_bytes).serving[0]
     assert later[0] == leaf
-    assert later[1].not_valid_after_utc > bridge.not_valid_after_utc, "and is made anew before it ends"
+    assert later[1].not_valid_after_utc > bridge.not_valid_after_utc, "and is made again before it ends"
     room.apply(*FORWARD[2:])
     assert bridge not in above(room)
 

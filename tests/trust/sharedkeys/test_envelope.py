@@ -149,9 +149,9 @@ def test_every_token_of_a_row_opens_the_keys_and_tells_the_others() -> None:
     one, two = row.wraps
     terms = (TokenTerm(TOKEN, 100, 0, one.id), TokenTerm(OTHER, 100, 200, two.id))
     assert envelope.open_terms(row, data_key) == terms
-    anew, _ = envelope.seal(row, keys(), terms, os.urandom)
-    assert [wrap.id for wrap in anew.wraps] == [one.id, two.id]
-    assert anew.wraps[0].salt != one.salt
+    resealed, _ = envelope.seal(row, keys(), terms, os.urandom)
+    assert [wrap.id for wrap in resealed.wraps] == [one.id, two.id]
+    assert resealed.wraps[0].salt != one.salt
     assert [one.is_over(200) for one in row.wraps] == [False, True]
     assert not row.wraps[1].is_over(199)
 

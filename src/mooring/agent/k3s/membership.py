@@ -3,7 +3,7 @@
 Steps (docs/protocol/k3s.md#join-of-an-agent; the names are those of `mooring.agent.steps`):
 1. existing: a client certificate of this node on disk makes a member, for which no token is needed.
 2. discovery: establish trust in the CA of the cluster, unless this machine keeps it; read the configuration. The server accepts the
-   certificate or the token here. A member whose certificate is refused, or whose Node was deleted, joins anew with the token and
+   certificate or the token here. A member whose certificate is refused, or whose Node was deleted, joins again with the token and
    new keys.
 3. files: the CAs of the cluster.
 4. certificate: one request for each certificate that is missing or expired, in k3s's order, and for a serving certificate without

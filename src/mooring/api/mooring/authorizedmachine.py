@@ -4,7 +4,7 @@ Rules kept here:
 * `spec` says which node names the machine may have, and names its key, a one-time code, or neither. It cannot be changed.
 * `status.usedBy` is written by the update that first uses the entry; the resourceVersion of that update makes it exclusive. The
   same key may use it again for the same name. Another key cannot: to let the machine be installed again, delete the entry and
-  authorize it anew.
+  authorize it again.
 * An entry with neither key nor code lists a name. It authorizes nobody by itself (`mooring.controllers.certificates.inventory`).
 """
 

@@ -4,7 +4,7 @@ Rules kept here:
 * Membership is a state and no event: it has ended while the identity names the uid of a Node, and no Node with that uid exists. The
   uid is recorded before the Node is deleted, so that a server which is killed in between leaves a state that is true.
 * A Node with a deletionTimestamp counts as deleted: finalizers of a machine, or of anything else, do not prolong its membership.
-* A Node that somebody creates again by hand has another uid, and gives the old keys no access.
+* A Node that is created again by hand has another uid, and gives the old keys no access.
 * Where machines may create their Nodes again (`--node-deletion=reregisters`), the record says so. The name is then free until the
   machine returns, and its certificate is accepted all the time.
 * A name without an identity, or whose identity has no keys, restricts no certificate.

@@ -97,7 +97,7 @@ NODE_IDENTITY_SPEC = Message(
             "nodePasswordUID",
             7,
             Scalar.STRING,
-            "uid of the Secret with the node password of k3s. Whoever proves this password may have the name with another key.",
+            "uid of the Secret with the node password of k3s. Anyone who proves this password may have the name with another key.",
         ),
         Field(
             "changedAt",

@@ -105,7 +105,7 @@ def _read_claims(claims: Claims) -> tuple[_Token, datetime]:
         raise _malformed_error()
     extra_values = {key: tuple(values) for key, values in extra.items()} | {CREDENTIAL_ID: (f"JTI={token_id}",)}
     token = _Token(UserInfo(name, uid, tuple(groups), MappingProxyType(extra_values)), tuple(audiences))
-    return token, datetime.fromtimestamp(claims["exp"], UTC)  # the minute of leeway after it is verified anew each time
+    return token, datetime.fromtimestamp(claims["exp"], UTC)  # the minute of leeway after it is verified each time
 
 
 def _malformed_error() -> ClaimsRefusedError:

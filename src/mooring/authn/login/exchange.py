@@ -59,7 +59,7 @@ def refusal(user: UserInfo, authenticator: str, *, impersonating: bool, proxied_
     if authenticator == REQUEST_HEADER and not proxied_allowed:
         return Refusal(
             PROXIED,
-            "an authenticating proxy named you, and this server gives nobody a credential that goes past it "
+            "an authenticating proxy named you, and this server issues no credential that goes past it "
             "(login-from-request-header is false): go on through the proxy",
         )
     for what, name in (("user", user.username), *(("group", group) for group in traded(user).groups)):

@@ -77,7 +77,7 @@ class ServiceAccountAuthenticator:
         )
         username = token.user.username
         if not valid_for:
-            detail = f"good for {', '.join(token.audiences) or 'nobody'}, wants audience {' or '.join(audiences)}"
+            detail = f"good for {', '.join(token.audiences) or 'no audience'}, wants audience {' or '.join(audiences)}"
             return Rejected(WRONG_AUDIENCE, f"{username}: {detail}")
         for one in token.live:
             refused = problem(views, one, now)
@@ -129,7 +129,7 @@ def _read_claims(claims: Claims) -> tuple[_Token, datetime]:
         live=tuple(live),
         warn_after=time_claim(private, WARN_AFTER),
     )
-    return token, datetime.fromtimestamp(claims["exp"], UTC)  # the minute of leeway after it is verified anew each time
+    return token, datetime.fromtimestamp(claims["exp"], UTC)  # the minute of leeway after it is verified each time
 
 
 def _read_reference(private: dict[str, Any], kind: str) -> tuple[str, str]:

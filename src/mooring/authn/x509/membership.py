@@ -1,8 +1,8 @@
 """Check of membership: refuse the certificate of a node whose name belongs to another key, or whose Node was deleted.
 
 Rules kept here:
-* The common name `system:node:<name>` decides, whoever issued the certificate. A name without a NodeIdentity restricts none: an
-  administrator may make certificates of nodes by hand.
+* The common name `system:node:<name>` decides, no matter who issued the certificate. A name without a NodeIdentity restricts none:
+  an administrator may make certificates of nodes by hand.
 * A NodeIdentity or a Node that cannot be read is not the absence of one. Certificates of this name do not count until it can be
   read again, and no other certificate is concerned.
 * A Node that was deleted before the store was restored, and that is not settled, ends the certificates of its name, whether or not

@@ -2,7 +2,7 @@
 
 Rules kept here (docs/protocol/authentication.md#client-certificates):
 1. The chain is walked once for a connection. Afterwards only the validity dates of the whole chain are compared with `now`.
-   Rejections are remembered too, unless they were about time. Another bundle or another chain is judged anew, so that a memo
+   Rejections are remembered too, unless they were about time. Another bundle or another chain is judged again, so that a memo
    passed on by mistake never lends one peer the identity of another.
 2. Verified chains are also remembered across connections (bounded, oldest out): a client that opens a connection for each
    request, as kubectl does, pays for the walk once. Only time can end the validity of a verified chain, and it is always checked.

@@ -45,7 +45,7 @@ REASONS: Mapping[str, Reason] = MappingProxyType(
             "Have one issued with extended key usage clientAuth; a server's certificate is none.",
         ),
         "retired-ca": Reason(
-            "A CA of the chain has a key that a rollover of the cluster's CA retired, whoever certified it.",
+            "A CA of the chain has a key that a rollover of the cluster's CA retired, no matter who certified it.",
             "Have a certificate issued by the CA that the cluster has now; a machine joins again.",
         ),
         "bad-serial-number": Reason(

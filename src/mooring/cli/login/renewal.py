@@ -140,7 +140,9 @@ async def _oidc_tokens(login: Login, clock: Clock, interactive: bool) -> Tokens:
             try:
                 code = await loopback.answer(BROWSER_SECONDS)
             except TimeoutError:
-                raise ConfigError(f"nobody logged in with the browser within {BROWSER_SECONDS:.0f} s") from None
+                raise ConfigError(
+                    f"the login was not completed in the browser within {BROWSER_SECONDS:.0f} s"
+                ) from None
         return await drive_notifying(code_grant(client, provider, request, code), send, clock.sleep)
 
 

@@ -53,7 +53,7 @@ class Loopback:
         except MooringError as error:
             if not self._found.done():
                 self._found.set_exception(error)
-            return b"200 OK", b"Nobody was logged in."
+            return b"200 OK", b"Login failed."
         if found is None:
             return b"404 Not Found", b"There is nothing here."
         if not self._found.done():

@@ -256,7 +256,7 @@ def _missing(issuance: Issuance, match: Match) -> Objection:
         return Objection(
             ALREADY_USED,
             f'the authorized machine "{entry}" was used by the key {use.get("publicKey")}; if the machine was installed again, '
-            "remove the entry and authorize it anew",
+            "remove the entry and authorize it again",
         )
     return Objection(
         NOT_LISTED,

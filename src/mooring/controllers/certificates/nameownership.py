@@ -157,7 +157,7 @@ class NameOwnership:
 def password_objection(name: str, username: str, views: Views) -> str:
     """Return the reason for which a user may not set the first password of a node; "" when it may.
 
-    Whoever may not have the name sets no password for it: the machine that owns the name could not use k3s's way afterwards.
+    Anyone who may not have the name sets no password for it: the machine that owns the name could not use k3s's way afterwards.
     """
     wanted = _WantedName(name, username, views, password="")
     if wanted.is_by_the_machine or wanted.is_open or wanted.has_lost_password or wanted.token_names_node:
@@ -269,7 +269,7 @@ class _Claim(_WantedName):
         return Preparation((Update(PLURAL, with_spec(self.identity, companions=companions)),))
 
     def password_record(self, now: datetime) -> Preparation:
-        """Return the preparation that reserves the name for whoever proves the node password, and leaves the keys as they are."""
+        """Return the preparation that reserves the name for proof of the node password, and leaves the keys as they are."""
         if self.identity is None:
             return self._creation([], token=self.token, nodePasswordUID=self.password, changedAt=rfc3339(now))
         is_other = not self.is_by_the_machine and not self.has_ended  # the end is recorded as a change already

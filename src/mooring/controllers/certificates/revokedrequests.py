@@ -5,7 +5,7 @@ Rules kept here:
 * A request in the name of a node is refused when it was made before the node was revoked (`api.certificates.knownrevocations`). It
   may wait for long, and a certificate that is issued afterwards would be good.
 * An entry that cannot be read is present: that of a key refuses, and that of a node, which revokes up to a moment, holds.
-* Both are refused also when a person has approved the request. A new request, which that person sees anew, is the way out.
+* Both are refused also when a person has approved the request. A new request, which that person sees again, is the way out.
 """
 
 from __future__ import annotations

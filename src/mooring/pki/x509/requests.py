@@ -41,7 +41,7 @@ MAX_CHALLENGE = 255
 MAX_REMEMBERED = 256
 """Parsed requests in memory: more than are ever between creation and signature."""
 MAX_REMEMBERED_BYTES = 16 << 10
-"""Larger requests are parsed anew each time, so that the memory has at most 4 MiB. A usual request has 600 bytes."""
+"""Larger requests are parsed again each time, so that the memory has at most 4 MiB. A usual request has 600 bytes."""
 
 
 @dataclass(frozen=True)  # no slots: cached_property needs a dict

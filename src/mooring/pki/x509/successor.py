@@ -4,8 +4,8 @@ Rules kept here:
 * The name of a new CA ends in the time at which it was made (`kubernetes@1767225600`, as k3s names CAs), because OpenSSL finds the
   issuer of a certificate by name.
 * Between both CAs stand certificates of two kinds. That of the new CA, signed by the old one, leads machines that come back later
-  to the server. That of the old CA, signed by the new one, would make whoever has the old key a CA under the new one: it lives a
-  week, for the names of one server, and is made anew while clients may need it (`bridge`).
+  to the server. That of the old CA, signed by the new one, would make anyone who has the old key a CA under the new one: it lives a
+  week, for the names of one server, and is made again while clients may need it (`bridge`).
 * Both are for servers alone (`server auth`), so that neither leads to a client certificate.
 * A cross-signed certificate has the name, the key and the key identifier of one CA and the signature of the other. It ends with the
   earlier of both. A client that trusts only the other CA verifies a chain that contains it.

@@ -69,7 +69,7 @@ def issued_request(request: CertificateRequest, signer_name: str, extra: Extra) 
     if signer_name not in SUPERVISOR_SIGNERS:
         return request
     if CREDENTIAL not in extra:
-        raise RequestError(f"certificates of {signer_name} are requested from the supervisor, and from nobody else")
+        raise RequestError(f"certificates of {signer_name} are requested from the supervisor only")
     node = node_name_in(extra)
     if not node:
         raise RequestError(f"a certificate of {signer_name} needs the name of a node")

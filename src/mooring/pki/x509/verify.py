@@ -12,7 +12,7 @@ that Kubernetes accepts):
 * A certificate of the bundle itself is trusted as a leaf too, as in Go. Version 1 roots are CAs because they are in the bundle.
 * Name constraints on a CA are honoured by refusing leaves that could violate them: any leaf with alternative names, and every
   leaf when constraints contain directory names. Partial support would be unsafe.
-* A key that the cluster has retired makes a path unusable, wherever on it the key stands and whoever certified it.
+* A key that the cluster has retired makes a path unusable, at any place in it and certified by any CA.
 * A serial number is positive and has at most 20 octets, as a revocation names it.
 * The path of a CA is searched by the same rules, for serverAuth, which Go's `x509.Verify` wants when no usage is given.
 * The result has the period in which the whole chain is valid, so that a connection verifies once and then compares times.
@@ -133,7 +133,7 @@ class ClientTrust:
         """An empty bundle verifies no certificate.
 
         `backdating`: the cluster's own CAs, whose certificates begin BACKDATE before they are issued. `distrusted`: CAs whose keys
-        may stand on no path, whoever certified them and wherever they stand. `forgotten`: certificates by such CAs, which are known
+        may stand on no path, at any place in it and certified by any CA. `forgotten`: certificates by such CAs, which are known
         by these signatures alone.
         """
         self._backdating = frozenset(_key_identity(ca) for ca in backdating)

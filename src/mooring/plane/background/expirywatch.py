@@ -67,7 +67,7 @@ class Source:
         """Return the certificate with which this ends; None where there is none, or where it cannot be read."""
         try:
             found = self.read()
-        except (MooringError, OSError):  # whoever uses the file reports it
+        except (MooringError, OSError):  # anyone who uses the file reports it
             return None
         return (max if self.last_counts else min)(found, key=lambda one: one.not_valid_after_utc, default=None)
 

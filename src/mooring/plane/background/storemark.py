@@ -276,7 +276,7 @@ class StoreMark:
         lost = missing - deleted
         if lost:
             log.error(
-                "the store has lost %d objects that deny access, and nobody deleted them: see `mooring store verify`",
+                "the store has lost %d objects that deny access and were not deleted: see `mooring store verify`",
                 len(lost),
             )
         return bool(lost)

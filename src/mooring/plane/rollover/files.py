@@ -150,7 +150,7 @@ class RolloverFiles:
         new = _authority(self._folder / "new.crt", self._folder / "new.key").certificate
         old, pair = ca.authority, self._pair()
         if new in ca.trusted or (pair is not None and pair.old.certificate != old.certificate):
-            raise ConfigError(f"{self._folder} belongs to another rollover; move it away, then it is made anew")
+            raise ConfigError(f"{self._folder} belongs to another rollover; move it away, then it is made again")
         if ca.compromised:
             # without the CA of an aborted rollover that an administrator placed again, and with what the file written next may tell
             others = [one for one in ca.compromised if one.public_key() != new.public_key()]

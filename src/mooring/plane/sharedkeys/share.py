@@ -5,8 +5,8 @@ Rules kept here:
   no server uses a key that another one may not know, and a server that is killed in between takes the row at its next start.
 * Two servers that start at once on an empty store create the row; one fails, and takes the keys of the other.
 * scrypt runs in a thread, and once: the data key is kept in memory until another one seals the row.
-* A store inside the data directory is claimed for its CA and holds no keys, unless a server token is there: whoever opens the store
-  has the keys beside it. So such a server starts without scrypt.
+* A store inside the data directory is claimed for its CA and holds no keys, unless a server token is there: the keys lie beside
+  the store. So such a server starts without scrypt.
 * Keys are made on an empty store, or where a person asks for new ones. A server that keeps its keys has them on disk before it
   claims the store, and a start that is killed in between completes it. A cluster whose keys are missing is refused
   (docs/adr/0075-keys-are-made-once.md).
@@ -542,7 +542,7 @@ class SharedKeys:
             try:
                 envelope.open_keys(row, self._data_key)
             except WrongTokenError:
-                self._data_key = None  # sealed anew, after a change of tokens
+                self._data_key = None  # sealed again, after a change of tokens
             else:
                 return token
         following = self._token.following()

@@ -130,7 +130,7 @@ class ServerTokenFile:
         try:
             return decode_former(read_limited(self.former_path, MAX_FILE))
         except ConfigError as error:
-            log.warning("%s: %s; it is written anew", self.former_path, error)
+            log.warning("%s: %s; it is rewritten", self.former_path, error)
             return ()
 
     def _write_former(self, ends: dict[bytes, datetime]) -> None:

@@ -2,7 +2,7 @@
 
 Rules kept here:
 * The supervisor makes the keys and binds the port. It opens no store: a child takes part in the keys that servers share.
-* SIGHUP reads the configuration anew for new workers. What all workers share cannot change without a new supervisor: the address,
+* SIGHUP reads the configuration again for new workers. What all workers share cannot change without a new supervisor: the address,
   the store and the number of workers.
 """
 

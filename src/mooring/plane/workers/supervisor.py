@@ -57,7 +57,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 Body = Callable[[int, Line], int]
 """Runs in the process of a worker, with its seat and its end of the line. Returns the exit code."""
 Read = Callable[[], Body]
-"""Reads the configuration anew and returns the body of new workers. Raises MooringError."""
+"""Reads the configuration again and returns the body of new workers. Raises MooringError."""
 
 
 class WorkerFault(Exception):  # noqa: N818 - not an error of the operator: the command line reports a fault by its name

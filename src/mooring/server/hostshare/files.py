@@ -3,7 +3,7 @@
 Rules kept here:
 * The workers of one supervisor write one file, and no other server does. The first worker that opens it proves that no other server
   has it, and decides the name for all. The others, and replacements, follow that decision.
-* Whoever writes or renames the file holds its lock. A wait for a worker that was stopped is bounded.
+* Anyone who writes or renames the file holds its lock. A wait for a worker that was stopped is bounded.
 """
 
 from __future__ import annotations

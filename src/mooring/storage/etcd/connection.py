@@ -237,7 +237,7 @@ class Connection:
         self._unread = ""
         if files == self._files:
             return False
-        log.info("certificates or password for etcd have changed; connecting anew")
+        log.info("certificates or password for etcd have changed; connecting again")
         self._files = files
         old, self._endpoints = self._endpoints, [self._endpoint(endpoint.url) for endpoint in self._endpoints]
         for endpoint in old:

@@ -4,7 +4,7 @@ Rules kept here:
 * Callers of `revision` share round trips: one is under way at a time, and a call is answered by one that began after it.
 * That round trip reads the key of the revision offset, so every fresh read also knows the present offset. `advance` raises it. So
   does a server that finds etcd's history cut (restored from a snapshot: another cluster id, a lower term or revision): every
-  revision that is shown afterwards is greater than all shown before, watches end as compacted, and caches read everything anew.
+  revision that is shown afterwards is greater than all shown before, watches end as compacted, and caches read everything again.
 * A write is one transaction that compares the revision of its key. When its outcome is unknown, an update or deletion is sent once
   more, which cannot be carried out twice, because a revision is given once. A creation is looked up instead: sent again it could
   bring back a key that was deleted meanwhile. What stays unknown raises `UnknownOutcomeError`.
@@ -271,7 +271,7 @@ class EtcdStorage:
     async def _take_up_restored_history(self, response: Any) -> None:
         """Raise the offset beyond every revision that was shown, unless another server has done so already."""
         log.error(
-            "etcd was restored from a snapshot, or is another cluster: writes after the snapshot are lost; reading everything anew"
+            "etcd was restored from a snapshot, or is another cluster: writes after the snapshot are lost; reading everything again"
         )
         shown = self._newest + self._offset
         saved = int(response.header.revision) + (int(response.kvs[0].value) if response.kvs else 0)

@@ -1,7 +1,7 @@
 """Turns of the processes that want to write to one SQLite file.
 
 Rules kept here:
-* SQLite gives its write lock to whoever asks at the right moment. A process that writes without a pause asks again within
+* SQLite gives its write lock to anyone who asks at the right moment. A process that writes without a pause asks again within
   microseconds of its commit, and others may never meet such a moment: on a slow disk they were refused after 5 s.
 * A process that has asked PATIENCE times in vain takes the turn, and keeps it until it has the write lock. Nobody else asks for the
   lock meanwhile, so that the process that had it last comes behind. While everyone gets the lock soon, nobody has a turn: waiting

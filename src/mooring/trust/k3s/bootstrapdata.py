@@ -115,7 +115,7 @@ def open_rows(rows: Mapping[str, bytes], passphrase: Secret, whole_token: Secret
     candidates = [(passphrase, "")] if passphrase else []
     if whole_token:
         candidates.append((whole_token, "the passphrase is the whole text of the token"))
-    candidates.append((EMPTY, "the passphrase is empty (CVE-2021-32001): whoever read the datastore has these keys"))
+    candidates.append((EMPTY, "the passphrase is empty (CVE-2021-32001): anyone who read the datastore has these keys"))
     for candidate, weakness in candidates:
         if (key := row_key(candidate)) in rows:
             return BootstrapData(decode_files(key, decrypt(key, rows[key], candidate)), key, weakness)

@@ -90,7 +90,7 @@ def _checkpoint_faults(reached: dict[int, str], head: Checkpoint, checkpoints: I
         elif found != checkpoint.hash:
             yield Fault(
                 record_name(checkpoint.sequence),
-                f"it is not the record of the checkpoint {checkpoint}: it or one before it was written anew",
+                f"it is not the record of the checkpoint {checkpoint}: it or one before it was rewritten",
             )
 
 

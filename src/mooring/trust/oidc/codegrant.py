@@ -77,7 +77,7 @@ def read_redirect(request: AuthorizationRequest, target: str) -> Secret | None:
     if not hmac.compare_digest(state.encode("utf-8", "surrogatepass"), request.state.encode()):
         return None
     if error:
-        raise OAuthError(f"nobody was logged in: {error_code(0, {'error': error})}")
+        raise OAuthError(f"login failed: {error_code(0, {'error': error})}")
     return Secret(code) if code and code.isascii() else None
 
 
@@ -92,5 +92,5 @@ def code_grant(client: Client, provider: Provider, request: AuthorizationRequest
     )
     status, response = yield from send_form("redeeming the code", form_request(client, provider, provider.token, form))
     if status != 200:
-        raise OAuthError(f"nobody was logged in: {error_code(status, response)}")
+        raise OAuthError(f"login failed: {error_code(status, response)}")
     return read_tokens(response)

@@ -79,8 +79,8 @@ def device_grant(client: Client, provider: Provider) -> Generator[HttpRequest | 
         if error == "slow_down":
             interval = min(interval + INTERVAL, MAX_INTERVAL)
         elif error != "authorization_pending":
-            raise OAuthError(f"nobody was logged in: {error_code(reply.status, response)}")
-    raise OAuthError("nobody was logged in: the code has expired")
+            raise OAuthError(f"login failed: {error_code(reply.status, response)}")
+    raise OAuthError("login failed: the code has expired")
 
 
 def _seconds(value: Any, default: int) -> int:

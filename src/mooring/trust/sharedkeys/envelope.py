@@ -92,7 +92,7 @@ class TokenTerm:
     created: int = 0
     until: int = 0
     id: str = ""
-    """Identifier of its wrap, which stays when the row is sealed anew; "" for a new one."""
+    """Identifier of its wrap, which stays when the row is sealed again; "" for a new one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 Rules kept here (docs/protocol/k3s.md#join-of-a-server):
 * The token is the server token. An agent token and a bootstrap token are refused by their form, before anything is asked; an agent
   token without its user is recognised by the server, which accepts it for agents alone.
-* The token needs the hash of the CA. Its password goes to the server, and whoever has it and the store has the keys of the CA:
+* The token needs the hash of the CA. Its password goes to the server, and anyone who has it and the store has the keys of the CA:
   trust on first use would be too little. k3s warns and goes on.
 * Trust comes first (`exchanges`). The password is sent over TLS that verifies under the CAs that the hash vouches for.
 * Settings that all servers must share are compared before the keys are opened, and each difference is named. In a cluster with an

@@ -20,7 +20,7 @@ from mooring.secret import Secret
 from mooring.trust.k3s import token as k3s
 
 MIN_SECRET, MAX_SECRET = 16, 512
-"""Characters. Whoever finds the secret has the key of the CA: 16 typed characters are the least that withstands guesses."""
+"""Characters. Anyone who finds the secret has the key of the CA: 16 typed characters are the least that withstands guesses."""
 ANY_LENGTH = 1
 """Least number of characters where another place judges the length, or `--allow-short-server-token` accepts what k3s does."""
 _RANDOM_BYTES = 16

@@ -1,7 +1,7 @@
 """Requests for the phases of a rollover: reading the one object, asking for a phase, and waiting until it is reached.
 
 Rules kept here: the server renews admin.conf in a phase, and the certificate before it may be of a CA that is trusted no more. Each
-look of a wait therefore reads the kubeconfig anew, and a refusal is final only when the time is over.
+look of a wait therefore reads the kubeconfig again, and a refusal is final only when the time is over.
 """
 
 from __future__ import annotations

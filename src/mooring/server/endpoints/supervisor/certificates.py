@@ -12,7 +12,7 @@ Rules kept here (docs/protocol/k3s.md#certificates, docs/adr/0052-certificates-o
 * The handler writes a CertificateSigningRequest as the user, with what the server states about it, and waits until the controllers
   of this or of another server have decided. The object stays.
 * The name of the object follows from key, name, addresses, password and user. A client that asks again meets its request, and not
-  another one. A decision is repeated for REPEATED_FOR from its own time; then the request is made anew in the place of the old one.
+  another one. A decision is repeated for REPEATED_FOR from its own time; then the request is made again in place of the old one.
   A certificate that was revoked since is not repeated: the new request is denied for a revoked key.
 * A client of k3s waits ten seconds. It is answered before: 503 says under which name the request waits.
 """
@@ -89,7 +89,7 @@ from mooring.trust.k3s import headers
 from mooring.trust.k3s.nodepassword import MAX_PASSWORD, SUFFIX
 
 MAX_REQUEST = 10 << 10
-"""Bytes of a certificate request. One for an RSA key of 8192 bits takes about 3 kB. Larger ones are parsed anew by every reader
+"""Bytes of a certificate request. One for an RSA key of 8192 bits takes about 3 kB. Larger ones are parsed again by every reader
 (`mooring.pki.x509.requests.MAX_REMEMBERED_BYTES`), and one of 64 KiB with nothing but names takes 23 ms each time."""
 MAX_NODE_NAME = 253 - len(SUFFIX)
 """Characters of a node name: the Secret of its password has it in its own name."""
@@ -360,7 +360,7 @@ async def _create(registry: Registry, context: Context, wanted: _Wanted) -> None
 
 
 async def _delete(registry: Registry, csr: Obj, context: Context) -> None:
-    """Delete a request whose answer is not repeated, so that it can be made anew."""
+    """Delete a request whose answer is not repeated, so that it can be made again."""
     metadata = csr["metadata"]
     options = DeleteOptions(uid=metadata["uid"], resource_version=metadata["resourceVersion"])
     try:
