@@ -286,7 +286,7 @@ def test_a_warning_time_that_is_none_is_malformed() -> None:
         ),
         pytest.param(
             SIGNER.sign(claims(aud=[])), None, NOW, ("mesh", "x"),
-            "system:serviceaccount:ns:sa: good for nobody, wants audience mesh or x", id="no audience at all",
+            "system:serviceaccount:ns:sa: good for no audience, wants audience mesh or x", id="no audience at all",
         ),
         pytest.param(
             SIGNER.sign(claims(**{"kubernetes.io": private(pod={"name": "p", "uid": "old"})})), None, NOW, ("api",),
