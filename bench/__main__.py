@@ -8,30 +8,23 @@ The Kubernetes column was measured on 2 cores and 24 GiB with etcd 3.6, kube-api
 from __future__ import annotations
 
 import argparse
-import base64
-import contextlib
 import json
 import os
-import re
-import signal
 import ssl
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import denylist, fairness, growth, idlewatches, joins, onetcd, ways, workers
-from tests.support.ports import free_port
+from bench import commands, denylist, fairness, growth, idlewatches, joins, onetcd, ways, workers
+from bench.servers import Server, bootstrap_token, poll, server
 
 HERE = Path(__file__).parent
 WORK = HERE.parent / ".bench"
@@ -56,96 +49,6 @@ def loadgen() -> Path:
     environment = {**os.environ, "GOCACHE": str(WORK / "cache"), "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local"}
     subprocess.run([venv / "bin" / "go", "build", "-o", binary, "."], cwd=HERE / "loadgen", env=environment, check=True)
     return binary
-
-
-@dataclass
-class Server:
-    """One running server, with its address, data directory and times of its start in seconds."""
-
-    url: str
-    data: Path
-    process: subprocess.Popen[bytes]
-    ready_seconds: float
-    acting_seconds: float
-
-    @property
-    def rss_mib(self) -> float:
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]  # the kernel always has this line
-
-    def request(self, method: str, path: str, body: Any = None) -> Any:
-        context = ssl.create_default_context(cafile=str(self.data / "pki" / "ca.crt"))
-        context.load_cert_chain(self.data / "admin.crt", self.data / "admin.key")
-        request = urllib.request.Request(
-            self.url + path,
-            method=method,
-            data=json.dumps(body).encode() if body is not None else None,
-            headers={"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, context=context) as response:
-            return json.load(response)
-
-
-def _poll(passes: Callable[[], bool], what: str, seconds: float = 30.0) -> float:
-    start = time.monotonic()
-    while time.monotonic() - start < seconds:
-        with contextlib.suppress(OSError):
-            if passes():
-                return time.monotonic() - start
-        time.sleep(0.002)
-    raise SystemExit(f"{what} did not happen within {seconds:.0f} s")
-
-
-@contextlib.contextmanager
-def server(data: Path, *flags: str, within: float = 30.0) -> Iterator[Server]:
-    """Run `mooring server` on a data directory, timed from launch. It must be ready `within` seconds."""
-    port = free_port()
-    command = [sys.executable, "-m", "mooring", "server", "--data-dir", str(data), "--bind-address", "127.0.0.1"]
-    with (data.parent / "server.log").open("ab") as output:
-        process = subprocess.Popen([*command, "--secure-port", str(port), *flags], stdout=output, stderr=output)
-    url = f"https://127.0.0.1:{port}"
-    insecure = ssl.create_default_context()
-    insecure.check_hostname, insecure.verify_mode = False, ssl.CERT_NONE
-
-    def is_ready() -> bool:
-        with urllib.request.urlopen(url + "/readyz", context=insecure) as response:
-            return bool(response.status == 200)
-
-    try:
-        ready = _poll(is_ready, "/readyz", within)
-        text = (data / "admin.conf").read_text()
-        for key, name in (("client-certificate-data", "admin.crt"), ("client-key-data", "admin.key")):
-            found = re.search(rf"{key}: (\S+)", text)
-            assert found is not None
-            (data / name).write_bytes(base64.b64decode(found[1]))
-        running = Server(url, data, process, ready, 0.0)
-
-        def acting() -> bool:
-            accounts = running.request("GET", "/api/v1/namespaces/default/serviceaccounts")["items"]
-            return any(account["metadata"]["name"] == "default" for account in accounts)
-
-        running.acting_seconds = ready + _poll(acting, "the default ServiceAccount")
-        yield running
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-
-
-def bootstrap_token(token_id: str, secret: str) -> dict[str, Any]:
-    return {
-        "metadata": {"name": f"bootstrap-token-{token_id}", "namespace": "kube-system"},
-        "type": "bootstrap.kubernetes.io/token",
-        "stringData": {
-            "token-id": token_id,
-            "token-secret": secret,
-            "usage-bootstrap-signing": "true",
-            "usage-bootstrap-authentication": "true",
-            "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token",
-        },
-    }
 
 
 @dataclass(frozen=True)
@@ -191,7 +94,7 @@ class Bench:
         self.row(work, kubernetes, wanted, f"{result['per_s']:,.0f} /s, p50 {result['p50_ms']:.1f} ms")
 
     def run(self) -> None:
-        self.command()
+        self.commands()
         with tempfile.TemporaryDirectory(prefix="mooring-bench-") as folder:
             data = Path(folder) / "data"
             self.say("first boot")
@@ -249,14 +152,11 @@ class Bench:
                 for what, figure in ways.rows(self.load, running, sent, self.say):
                     self.row(what, "", "", figure)
 
-    def command(self) -> None:
-        self.say("mooring token generate")
-        times = []
-        for _ in range(max(5, self.runs)):
-            start = time.monotonic()
-            subprocess.run([sys.executable, "-m", "mooring", "token", "generate"], check=True, capture_output=True)
-            times.append(time.monotonic() - start)
-        self.row("mooring token generate", "", "≤ 150 ms", f"{statistics.median(times) * 1000:.0f} ms")
+    def commands(self) -> None:
+        """Measure commands and the agent."""
+        with tempfile.TemporaryDirectory(prefix="mooring-bench-") as folder:
+            for what, wanted, figure in commands.rows(Path(folder), self.runs, self.say):
+                self.row(what, "", wanted, figure)
 
     def launches(self, data: Path) -> None:
         self.say("launch")
@@ -295,7 +195,7 @@ class Bench:
             "cluster-info signed after a token is created",
             "20-25 ms",
             "",
-            f"{_poll(signed, 'the signature') * 1e3:.0f} ms",
+            f"{poll(signed, 'the signature') * 1e3:.0f} ms",
         )
         admin = ("-cert", str(running.data / "admin.crt"), "-key", str(running.data / "admin.key"))
         self.rate(
@@ -440,7 +340,7 @@ class Bench:
             if answer.status not in (201, 409):
                 raise SystemExit(f"token {number}: {answer.status}")
         wanted = f"jws-kubeconfig-t{RESIGN_TOKENS - 1:05d}"
-        _poll(lambda: wanted in running.request("GET", cluster_info)["data"], "the last signature")
+        poll(lambda: wanted in running.request("GET", cluster_info)["data"], "the last signature")
         taken = []
         for run in range(self.runs):
             obj = running.request("GET", cluster_info)
@@ -448,7 +348,7 @@ class Bench:
             obj["data"]["kubeconfig"] += f"# {run}\n"
             running.request("PUT", cluster_info, obj)
             taken.append(
-                _poll(lambda old=before: running.request("GET", cluster_info)["data"][wanted] != old, "re-signing")  # type: ignore[misc]  # lambda default
+                poll(lambda old=before: running.request("GET", cluster_info)["data"][wanted] != old, "re-signing")  # type: ignore[misc]  # lambda default
             )
         self.row(
             f"cluster-info with {RESIGN_TOKENS:,} tokens re-signed",
@@ -465,6 +365,7 @@ def main() -> None:
     parser.add_argument(
         "--fairness", action="store_true", help="measure flow control alone: one user's storm beside another"
     )
+    parser.add_argument("--commands", action="store_true", help="measure commands and the agent alone")
     parser.add_argument("--idle-watches", action="store_true", help="measure the memory of idle watches alone")
     parser.add_argument("--ways", action="store_true", help="measure each way of authenticating alone")
     parser.add_argument("--denylist", action="store_true", help="measure the cost of 100 000 revocations alone")
@@ -479,6 +380,8 @@ def main() -> None:
         bench = Bench(loadgen(), options.runs, lambda text: progress.update(task, description=text))
         if options.fairness:
             bench.fairness()
+        elif options.commands:
+            bench.commands()
         elif options.idle_watches:
             bench.idle_watches()
         elif options.ways:

@@ -23,7 +23,7 @@ from mooring.clock import SystemClock, rfc3339
 from mooring.storage.sqlite.driver import SqliteStorage
 
 if TYPE_CHECKING:
-    from bench.__main__ import Server
+    from bench.servers import Server
 
 ENTRIES = 100_000
 SIDE_BY_SIDE = 1000

@@ -26,7 +26,7 @@ from mooring.clock import SystemClock
 from mooring.storage.sqlite.driver import SqliteStorage
 
 if TYPE_CHECKING:
-    from bench.__main__ import Server
+    from bench.servers import Server
 
 OBJECTS = 100_000
 MOST_OBJECTS = 1_000_000

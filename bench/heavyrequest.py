@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from bench.__main__ import Server
+    from bench.servers import Server
 
 POLITE_PATH = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 POLITE = ("-c", "4", "-n", "4000")

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from bench.denylist import cpu_seconds
 
 if TYPE_CHECKING:
-    from bench.__main__ import Server
+    from bench.servers import Server
 
 WATCHES = 1000
 JUDGED = 10_000

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from bench.workers import cpu_seconds
 
 if TYPE_CHECKING:
-    from bench.__main__ import Server
+    from bench.servers import Server
 
 TOKEN = "abcdef.0123456789abcdef"  # token of a temporary server on loopback
 SERVER_TOKEN = "00112233445566778899aabbccddeeff"

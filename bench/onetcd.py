@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tests.support import etcd
 
 if TYPE_CHECKING:
-    from bench.__main__ import Server
+    from bench.servers import Server
 
 TOKEN = "abcdef.0123456789abcdef"  # token of a temporary server on loopback
 SECRET = "/api/v1/namespaces/kube-system/secrets/bootstrap-token-abcdef"

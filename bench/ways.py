@@ -30,7 +30,7 @@ from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca
 
 if TYPE_CHECKING:
-    from bench.__main__ import Server
+    from bench.servers import Server
 
 GROUP = "bench"
 PATH = "/api/v1/namespaces/kube-public/configmaps/cluster-info"

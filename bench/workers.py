@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from bench import heavyrequest
 
 if TYPE_CHECKING:
-    from bench.__main__ import Server
+    from bench.servers import Server
 
 COUNTS = (1, 2)
 TOKEN = "abcdef.0123456789abcdef"  # token of a temporary server on loopback

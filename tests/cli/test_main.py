@@ -309,6 +309,30 @@ def test_generate_imports_nothing_heavy() -> None:
     assert done.stdout.splitlines()[1] == "[] 0"
 
 
+def test_no_command_of_a_client_loads_the_schema_of_every_kind() -> None:
+    """Loading them takes longer than the rest of such a command."""
+    of_servers = (
+        "init",
+        "up",
+        "server",
+        "controllers",
+        "store",
+        "snapshot",
+        "config",
+        "datastore",
+        "secrets-encryption",
+        "audit",
+    )
+    names = [name for name in COMMANDS if name.split()[0] not in of_servers]
+    program = (
+        "import sys; from mooring.cli.commands import COMMANDS; "
+        f"loaded = [name for name in {names!r} if COMMANDS[name].load() and 'mooring.api.kinds' in sys.modules]; print(loaded[:1])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+    assert {"join", "agent", "token list", "csr approve", "certs revoke"} <= set(names)
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_prints_a_script(shell: str, mooring: CommandLine) -> None:
     script = mooring.done("completion", shell)

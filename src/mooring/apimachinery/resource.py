@@ -42,26 +42,13 @@ class Subresource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
-    """One resource as clients see it."""
+class ResourcePath:
+    """What a client needs to know of a resource: its kind and where it is."""
 
     group: str
     version: str
     kind: str
     plural: str
-    singular: str
-    namespaced: bool
-    schema: Message
-    short_names: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
-    verbs: tuple[str, ...] = ALL_VERBS
-    subresources: tuple[Subresource, ...] = ()
-    columns: tuple[Column, ...] = ()
-    returns_deleted: bool = False
-    """The response of a DELETE that removes an object is its last state instead of a Status, as declared in OpenAPI.
-    (For namespaces OpenAPI declares a Status although the response is the object, as in kube-apiserver.)"""
-    stored_as: tuple[str, str, str] | None = None
-    """Group, version and kind of the form in which objects are stored, when it differs from this one."""
 
     @property
     def api_version(self) -> str:
@@ -80,3 +67,22 @@ class Resource:
             parts += ["namespaces", namespace]
         parts += [part for part in (self.plural, name, subresource) if part]
         return "/".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource(ResourcePath):
+    """One resource as clients see it."""
+
+    singular: str
+    namespaced: bool
+    schema: Message
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    subresources: tuple[Subresource, ...] = ()
+    columns: tuple[Column, ...] = ()
+    returns_deleted: bool = False
+    """The response of a DELETE that removes an object is its last state instead of a Status, as declared in OpenAPI.
+    (For namespaces OpenAPI declares a Status although the response is the object, as in kube-apiserver.)"""
+    stored_as: tuple[str, str, str] | None = None
+    """Group, version and kind of the form in which objects are stored, when it differs from this one."""

@@ -32,7 +32,8 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from mooring.apimachinery.resource import Resource
+from mooring.api.paths import PATHS
+from mooring.apimachinery.resource import ResourcePath
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.status import error_of
 from mooring.apimachinery.watchevent import ERROR, FrameReader, WatchEvent
@@ -61,7 +62,7 @@ from mooring.trust.discovery.fetch import connection_error
 from mooring.trust.httpexchange import HttpRequest
 from mooring.trust.kubeconfig.model import Cluster, Selected, User, flatten_cluster
 
-Target = str | Resource
+Target = str | ResourcePath
 """A resource, or the plural of one that Mooring knows (`"secrets"`)."""
 
 MERGE = "application/merge-patch+json"
@@ -101,15 +102,13 @@ class Listed:
     resource_version: str
 
 
-def resource_of(target: Target) -> Resource:
+def resource_of(target: Target) -> ResourcePath:
     """Return the resource of `target`. Raises ConfigError for an unknown plural."""
-    if isinstance(target, Resource):
+    if isinstance(target, ResourcePath):
         return target
-    from mooring.api.kinds import RESOURCES
-
-    found = next((resource for resource in RESOURCES if resource.plural == target), None)
+    found = PATHS.get(target)
     if found is None:
-        raise ConfigError(f'"{target}" is no resource that is known here')
+        raise ConfigError(f'"{target}" is not a resource that is known here')
     return found
 
 

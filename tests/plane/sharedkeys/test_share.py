@@ -44,7 +44,7 @@ def scenario(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 
     @functools.wraps(test)
     def run(*arguments: P.args, **named: P.kwargs) -> None:
-        asyncio.run(asyncio.wait_for(test(*arguments, **named), 30))
+        asyncio.run(test(*arguments, **named))
 
     return run
 
