@@ -39,8 +39,8 @@ def stored(server: LiveServer, name: str) -> Obj:
     return server.run(lambda client: client.get("certificaterevocations", name))
 
 
-def identity(server: LiveServer, node: str, serial_number: str, key: str) -> None:
-    keys = [{"publicKey": key, "serialNumber": serial_number, "notAfter": "2999-01-01T00:00:00Z"}]
+def identity(server: LiveServer, node: str, serial_number: str, key: str, **more: str) -> None:
+    keys = [{"publicKey": key, "serialNumber": serial_number, "notAfter": "2999-01-01T00:00:00Z", **more}]
     obj = {"metadata": {"name": node}, "spec": {"keys": keys}}
     server.run(lambda client: client.create("nodeidentities", obj))
 
@@ -163,6 +163,19 @@ def test_list_and_show_tell_the_end_of_the_certificate_and_that_its_node_was_del
     assert certs.done("certs", "list", "--node", name, "--state", "ended", "-o", "name") == f"{leaf.serial_number:x}\n"
     certs.done("certs", "revoke", "--node", name, "--reason", "superseded")
     assert [one[0] for one in told()] == ["revoked"] * 3
+
+
+def test_a_certificate_of_a_ca_that_verifies_no_client_any_more_is_rejected(
+    live_server: LiveServer, certs: CommandLine
+) -> None:
+    node, serial_number, key = f"n-{secrets.token_hex(4)}", fresh_serial(), f"sha256:{secrets.token_hex(32)}"
+    identity(live_server, node, serial_number, key, issuer=f"sha256:{secrets.token_hex(32)}")
+    (listed,) = json.loads(certs.done("certs", "list", "--node", node, "--state", "rejected", "-o", "json"))["items"]
+    (shown,) = json.loads(certs.done("certs", "show", serial_number, "-o", "json"))["certificates"]
+    assert [(one["state"], one["reason"]) for one in (listed, shown)] == [("rejected", "unknown-ca")] * 2
+    certs.done("certs", "revoke", "--serial", serial_number, "--reason", "superseded")
+    (revoked,) = json.loads(certs.done("certs", "list", "--node", node, "-o", "json"))["items"]
+    assert (revoked["state"], revoked["reason"]) == ("revoked", "superseded")
 
 
 def test_a_file_with_certificate_and_key_is_taken_as_it_is(

@@ -488,6 +488,19 @@ def test_a_retired_key_stands_on_no_path(chain: list[Pair], cas: list[ThrowawayC
 
 
 @pytest.mark.parametrize(
+    ("chain", "code"),
+    [
+        pytest.param([THIEF], "retired-ca", id="a leaf of the retired CA"),
+        pytest.param([CA.custom("t", issuer=DEEPER), DEEPER], "retired-ca", id="one below an intermediate of it"),
+        pytest.param([ThrowawayCA("kubernetes", NOW).client("t")], "unknown-ca", id="of a stranger of its name"),
+    ],
+)
+def test_a_retired_ca_is_told_from_an_unknown_one(chain: list[Pair], code: str) -> None:
+    trust = ClientTrust([PRESENT.certificate], distrusted=[RETIRED.certificate])
+    assert refused([one.der for one in chain], trust=trust).code == code
+
+
+@pytest.mark.parametrize(
     ("chain", "cas"),
     [
         pytest.param([THIEF, VOUCHED], [PRESENT], id="below the present CA, which vouched for it"),

@@ -12,6 +12,7 @@ import contextlib
 import json
 import ssl
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -190,6 +191,7 @@ def supervisor_peer(ca: ThrowawayCA | None = None, serving: Pair | None = None) 
             status, body = peer.answer(asked)
             with contextlib.suppress(OSError):
                 self.send_response(status)
+                self.send_header("Audit-Id", str(uuid.uuid4()))
                 self.send_header("Content-Length", str(len(body)))
                 self.send_header("Content-Type", "application/json" if body[:1] in (b"{", b"[") else "text/plain")
                 self.end_headers()

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.registration import MembershipEndedError
 from mooring.agent.state import NodeState
+from mooring.agent.steps import described, reason_of
 from mooring.client.cluster import ClusterClient
 from mooring.client.http.driver import ignore
 from mooring.client.http.requests import drive_fetching
@@ -165,9 +166,12 @@ async def follow(
         except MembershipEndedError:
             raise
         except MooringError as error:
-            if str(error) != reported:
-                log.warning("cluster-info could not be read again, addresses and CAs stay as they are: %s", error)
-            reported = str(error)
+            reason = reason_of(error)
+            if reason != reported:
+                log.warning(
+                    "cluster-info could not be read again, addresses and CAs stay as they are: %s", described(error)
+                )
+            reported = reason
         await clock.sleep(REFRESH_SECONDS)
 
 

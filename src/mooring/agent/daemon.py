@@ -42,11 +42,12 @@ from mooring.agent.join import (
 from mooring.agent.recovery import RecoveryRefusedError, read_member, rejoin
 from mooring.agent.registration import CertificateRefusedError, MembershipEndedError
 from mooring.agent.servingcertificate import follow_addresses
-from mooring.agent.steps import JoinError, Report, described
+from mooring.agent.steps import JoinError, Report, described, reason_of
 from mooring.agent.trustreport import report_trust
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError, MooringError, PeerError, UnauthorizedError
+from mooring.trust.auditid import explained_by
 from mooring.trust.joinconfiguration import ByToken, JoinPlan
 from mooring.trust.kubeconfig.model import Cluster
 
@@ -156,9 +157,10 @@ class Agent:
             try:
                 return await rejoin(self._options, self._clock, self._report, is_retired=is_retired)
             except JoinError as error:
-                if str(error) != warned:
+                reason, cause = reason_of(error), error.__cause__
+                if reason != warned:
                     log.error("%s", error)
-                warned, cause = str(error), error.__cause__
+                warned = reason
             if isinstance(cause, MembershipEndedError) and (found := read_member(self._options)) is not None:
                 return found  # it has a certificate again, and the heartbeat ends for the same reason
             if isinstance(cause, RequestEndedError):
@@ -305,10 +307,10 @@ def client_renewal(
     async def check(pair: Pair) -> None:
         try:
             await check_membership(pair, joined.node_name, "", client.clusters, client.clock)
-        except CertificateRefusedError:
+        except CertificateRefusedError as error:
             raise PeerError(
                 "the server does not accept the certificate that it has just issued; the CA that signs certificates must be "
-                "among those of its --client-ca-file"
+                f"among those of its --client-ca-file{explained_by(error.audit_id)}"
             ) from None
 
     return Renewal(

@@ -363,7 +363,7 @@ class _Join:
                 summary.append(f"the name {name} is free")
                 return
             except ForbiddenError:
-                summary.append("the server does not tell which names are taken")
+                summary.append("the server does not let this credential look up Nodes")
                 return
             uid = self.state.record.read().node_uid
             is_own = self.state.client.read_pair() is not None and uid in ("", existing["metadata"]["uid"])
@@ -546,7 +546,7 @@ async def retry_reported(
     """Return the result of `call`, repeated as `retry` does. The first failure is reported."""
 
     def report(error: MooringError) -> None:
-        progress.say(f"{error}; asking again for up to {steps.API_CALL_SECONDS:g} s", kept=True)
+        progress.say(f"{steps.described(error)}; asking again for up to {steps.API_CALL_SECONDS:g} s", kept=True)
 
     return await retry(client.clock, call, transient=transient, on_failure=report, client=client)
 

@@ -106,7 +106,7 @@ class OneShotRequest:
 
     async def _send(self, client: ClusterClient, request: NodeRequest, key: PrivateKey) -> tuple[Obj, bool]:
         def report(error: MooringError) -> None:
-            self._steps.say(f"{error}; asking again for up to {steps.API_CALL_SECONDS:g} s", kept=True)
+            self._steps.say(f"{steps.described(error)}; asking again for up to {steps.API_CALL_SECONDS:g} s", kept=True)
 
         async def send() -> tuple[Obj, bool]:
             try:

@@ -59,6 +59,7 @@ class CertificateRefusedError(MembershipEndedError):
             f"the server rejects the certificate of system:node:{node_name}: the Node was deleted, the certificate was revoked, "
             f"or the server no longer trusts its CA{explained_by(audit_id)}"
         )
+        self.audit_id = audit_id
 
 
 def check_registered(node_name: str, uid: str, found: Obj | None) -> None:

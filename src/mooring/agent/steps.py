@@ -23,7 +23,7 @@ from mooring.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
-from mooring.trust.auditid import explained_by
+from mooring.trust.auditid import explained_by, without_audit_id
 from mooring.trust.discovery.errors import EndpointDownError, EndpointTimeoutError, FetchError, NotKubernetesError
 
 EXISTING = "existing"
@@ -122,6 +122,11 @@ class Steps:
 def described(error: MooringError) -> str:
     """Return the message of an error. That of a refused request ends with the command that explains it to an administrator."""
     return f"{error}{explained_by(error.audit_id)}" if isinstance(error, REFUSALS) else str(error)
+
+
+def reason_of(error: MooringError) -> str:
+    """Return the message of an error without an Audit-Id, which differs for each response: loops log each reason once."""
+    return without_audit_id(str(error))
 
 
 class Backoff:

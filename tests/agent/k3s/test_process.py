@@ -154,8 +154,9 @@ def test_every_certificate_is_renewed_in_the_background_with_a_new_key(peer: Sup
     running.run(scenario)
 
 
+@pytest.mark.parametrize(("status", "is_explained"), [(503, False), (401, True)])
 def test_a_renewal_that_fails_is_repeated_and_the_pair_in_use_stays(
-    peer: SupervisorPeer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    peer: SupervisorPeer, tmp_path: Path, caplog: pytest.LogCaptureFixture, status: int, is_explained: bool
 ) -> None:
     running = Running(plan(peer, tmp_path), peer)
 
@@ -167,7 +168,7 @@ def test_a_renewal_that_fails_is_repeated_and_the_pair_in_use_stays(
             if asked.method != "POST":
                 return None
             failures.append(asked.path)
-            return 503, b""
+            return status, b""
 
         peer.override = fail
         await running.until(lambda: failures.count(headers.CLIENT_KUBELET) > 3, 8.0)
@@ -181,6 +182,25 @@ def test_a_renewal_that_fails_is_repeated_and_the_pair_in_use_stays(
         running.run(scenario)
     warnings = [one for one in caplog.messages if "client-kubelet could not be renewed" in one]
     assert len(warnings) == 1, "one line for failures that are equal"
+    assert ("with: mooring auth explain " in warnings[0]) is is_explained
+
+
+def test_a_certificate_that_the_server_issued_and_rejects_is_explained(
+    peer: SupervisorPeer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = Running(plan(peer, tmp_path), peer)
+    unauthorized = b'{"kind": "Status", "apiVersion": "v1", "code": 401, "reason": "Unauthorized"}'
+
+    async def scenario() -> None:
+        before = running.keys
+        peer.override = lambda asked: (401, unauthorized) if asked.path.startswith("/api/") else None
+        await running.until(lambda: any("has just issued" in one for one in caplog.messages), 8.0)
+        assert running.keys["client-kubelet"] == before["client-kubelet"]
+
+    with caplog.at_level(logging.WARNING, "mooring.agent"):
+        running.run(scenario)
+    (warning, *_) = [one for one in caplog.messages if "has just issued" in one]
+    assert "with: mooring auth explain " in warning
 
 
 def test_servers_that_the_cluster_names_are_learned_by_the_load_balancer(peer: SupervisorPeer, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from mooring.agent.certificates import certificaterequest, rotation
 from mooring.agent.certificates.pairfiles import Pair, PairFiles
 from mooring.agent.certificates.template import CertificateTemplate
 from mooring.agent.clockskew import creation_time, describe_skew
-from mooring.agent.steps import described, with_deadline
+from mooring.agent.steps import described, reason_of, with_deadline
 from mooring.client.cluster import ClusterClient
 from mooring.clock import rfc3339
 from mooring.errors import MooringError
@@ -170,7 +170,7 @@ class Renewal:
                 continue
             except MooringError as error:
                 problem = f"the {self._name} certificate could not be renewed, trying again"
-                self._warn(str(error), f"{problem}: {described(error)}")
+                self._warn(reason_of(error), f"{problem}: {described(error)}")
                 await self._sleep(next(pauses))
                 if self._files.version() != before:
                     return before  # another program has placed a certificate meanwhile

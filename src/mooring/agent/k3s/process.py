@@ -26,7 +26,7 @@ from mooring.agent.k3s.membership import AgentPlan, Member, converse, join
 from mooring.agent.k3s.renewals import ONCE, SupervisorRenewal
 from mooring.agent.loadbalancer.proxy import LoadBalancer
 from mooring.agent.registration import MembershipEndedError
-from mooring.agent.steps import EXISTING, JoinError, Report
+from mooring.agent.steps import EXISTING, JoinError, Report, described, reason_of
 from mooring.agent.trustreport import report_trust
 from mooring.client.cluster import ClusterClient
 from mooring.client.http.driver import ignore
@@ -196,9 +196,12 @@ class _Membership:
             except MembershipEndedError:
                 raise
             except MooringError as error:
-                if str(error) != warned:
-                    log.warning("addresses and CAs could not be read again, they stay as they are: %s", error)
-                warned = str(error)
+                reason = reason_of(error)
+                if reason != warned:
+                    log.warning(
+                        "addresses and CAs could not be read again, they stay as they are: %s", described(error)
+                    )
+                warned = reason
             await self._clock.sleep(FOLLOW_SECONDS * (0.9 + 0.2 * self._draw()))
 
     async def _follow_addresses(self) -> None:

@@ -30,10 +30,11 @@ from mooring.agent.certificates.renewal import (
 )
 from mooring.agent.k3s.membership import Member, obtain
 from mooring.agent.registration import CertificateRefusedError, MembershipEndedError
-from mooring.agent.steps import described, with_deadline
+from mooring.agent.steps import described, reason_of, with_deadline
 from mooring.client.http.driver import ignore
 from mooring.clock import Clock, rfc3339
 from mooring.errors import MooringError, PeerError
+from mooring.trust.auditid import explained_by
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.k3s.refusals import CredentialRefusedError
 from mooring.trust.k3s.responses import KUBELET, Wanted, is_usable
@@ -133,16 +134,17 @@ class SupervisorRenewal:
     async def _check_accepted(self, pair: Pair, member: Member) -> None:
         try:
             await check_membership(pair, member.node_name, "", member.clusters, self._clock)
-        except CertificateRefusedError:
+        except CertificateRefusedError as error:
             raise PeerError(
                 "the server does not accept the certificate that it has just issued; the CA that signs certificates must be among "
-                "those of its --client-ca-file"
+                f"those of its --client-ca-file{explained_by(error.audit_id)}"
             ) from None
 
     def _warn(self, error: MooringError) -> None:
         """Log why there is no new certificate, once for each reason. Each response has an Audit-Id of its own."""
-        if str(error) != self._warned:
+        reason = reason_of(error)
+        if reason != self._warned:
             log.warning(
                 "the certificate %s could not be renewed, trying again: %s", self._wanted.name, described(error)
             )
-        self._warned = str(error)
+        self._warned = reason

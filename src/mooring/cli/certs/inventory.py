@@ -2,7 +2,7 @@
 
 Rules kept here:
 * The state is the verdict of the checks with which the server judges a certificate, on the objects that it judges by: the denylist
-  (`mooring.authn.x509.denylist`) and the membership of the node (`mooring.authn.x509.membership`).
+  (`mooring.authn.x509.denylist`), the membership of the node (`mooring.authn.x509.membership`), and the CAs that verify clients.
 * A NodeIdentity is written before the certificate is signed, and holds an upper bound of its end. The end, and the moment of issue,
   are those in the lineage. Without it, for a user who may not read it, the upper bound is shown, and a node entry revokes what it
   recorded.
@@ -15,26 +15,37 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from cryptography import x509
+
 from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring import certificaterevocation, ends, lineagerecord, nodeidentity
 from mooring.api.mooring.certificaterevocation import KIND, node_entry
 from mooring.api.view import NamespacedName, Views, namespaced_name
 from mooring.apimachinery.schema import Obj
+from mooring.authn.clientcas.bundles import NAME as CLIENT_CAS
+from mooring.authn.clientcas.bundles import NAMESPACE as CLIENT_CAS_NAMESPACE
+from mooring.authn.reasons import UNKNOWN_CA
 from mooring.authn.x509 import denylist, membership
 from mooring.cli import cluster
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import other_program
 from mooring.clock import parse_rfc3339
-from mooring.errors import ConfigError, ForbiddenError, NotFoundError
+from mooring.errors import ApiError, ConfigError, ForbiddenError, NotFoundError
 from mooring.identity import NODE_PREFIX
+from mooring.pki.errors import PkiError
+from mooring.pki.pem import certificates
 from mooring.pki.x509.checkedpeer import CheckedPeer, PathCertificate, RecordedPeer
 from mooring.pki.x509.profiles import BACKDATE
+from mooring.pki.x509.publickeyinfo import key_identities
 
 PLURAL = KIND.resource.plural
 QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"
-VALID, EXPIRED, REVOKED, ENDED = "valid", "expired", "revoked", "ended"
-"""States of a certificate. `ended`: the server rejects it, because its node is not a member any more."""
-STATES = (VALID, EXPIRED, REVOKED, ENDED)
+VALID, EXPIRED, REVOKED, ENDED, REJECTED = "valid", "expired", "revoked", "ended", "rejected"
+"""States of a certificate. `ended`: the server rejects it, because its node is not a member any more. `rejected`: for another
+reason, such as its CA."""
+STATES = (VALID, EXPIRED, REVOKED, ENDED, REJECTED)
+PUBLISHED_CLIENT_CAS = CLIENT_CAS, CLIENT_CAS_NAMESPACE, "client-ca-file"
+"""Name, namespace and key of the ConfigMap with the CAs that verify clients."""
 _EARLIEST, _LATEST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 _HEX = frozenset("0123456789abcdef")
 
@@ -103,6 +114,8 @@ class Inventory:
     """What the server does not enforce; "" for a Mooring server."""
     issued: Mapping[str, Obj] = field(default_factory=dict)
     """Entries of the lineage by serial number."""
+    client_ca_keys: frozenset[str] = frozenset()
+    """Public keys of the CAs that verify clients, as sha256:<hex>. Empty for a user who may not read them."""
 
     def certificates(self, now: datetime) -> Iterator[KnownCertificate]:
         """Yield the certificates of nodes, then those that only an entry of the denylist names."""
@@ -155,6 +168,8 @@ class Inventory:
         judged = judge(peer, views, now)
         if judged.state == VALID and expires and parse_rfc3339(expires) <= now:
             judged = Judged(EXPIRED)
+        elif judged.state == VALID and self.client_ca_keys and peer.issuer and peer.issuer not in self.client_ca_keys:
+            judged = Judged(REJECTED, "", UNKNOWN_CA)
         return KnownCertificate(node, number, public_key, expires, judged.state, judged.revoked_by, judged.reason)
 
     def _issued_at(self, node: str, number: str, record: Obj) -> datetime:
@@ -195,6 +210,7 @@ async def fetch(client: ClusterClient) -> Inventory:
     except NotFoundError:
         raise await cluster.not_served(client, PLURAL) from None
     records = await _readable(client, lineagerecord.PLURAL) or ()
+    client_cas = await published_cas(client, *PUBLISHED_CLIENT_CAS)
     return Inventory(
         identities=identities,
         entries=entries,
@@ -207,7 +223,17 @@ async def fetch(client: ClusterClient) -> Inventory:
             for entry in lineagerecord.entries_of(record)
             if entry.get("serialNumber")
         },
+        client_ca_keys=frozenset(key for ca in client_cas for key in key_identities(ca)),
     )
+
+
+async def published_cas(client: ClusterClient, name: str, namespace: str, key: str) -> tuple[x509.Certificate, ...]:
+    """Return the CAs in a ConfigMap; none where they cannot be read."""
+    try:
+        published = await client.get("configmaps", name, namespace)
+        return certificates(published["data"][key].encode())
+    except (ApiError, PkiError, KeyError):
+        return ()
 
 
 async def _readable(client: ClusterClient, plural: str) -> Sequence[Obj] | None:

@@ -34,7 +34,7 @@ from mooring.authn.clientcas.bundles import NAME as CLIENT_CAS
 from mooring.authn.clientcas.bundles import NAMESPACE as CLIENT_CAS_NAMESPACE
 from mooring.cli import cluster
 from mooring.cli.certs import inventory
-from mooring.cli.certs.inventory import PLURAL, QUALIFIED, parse_serial_number
+from mooring.cli.certs.inventory import PLURAL, PUBLISHED_CLIENT_CAS, QUALIFIED, parse_serial_number, published_cas
 from mooring.cli.options.client import kubeconfig_option, output_option
 from mooring.cli.options.flags import usage
 from mooring.cli.printing import output
@@ -43,7 +43,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.client.http.credentials import Credentials
 from mooring.clock import Clock, SystemClock, rfc3339
-from mooring.errors import AlreadyExistsError, ApiError, ConfigError, ConflictError, NotFoundError
+from mooring.errors import AlreadyExistsError, ConfigError, ConflictError, NotFoundError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import accepted_public_key, public_key_fingerprint
@@ -55,9 +55,8 @@ from mooring.trust.kubeconfig.model import Selected
 _KEY = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 _END_ACCESS = "To end access there, remove the rights of the user, or replace the CA."
 _SECOND = 1.0
-_CLIENT_CAS = (CLIENT_CAS, CLIENT_CAS_NAMESPACE, "client-ca-file")
 _CLUSTER_CAS = (
-    _CLIENT_CAS,
+    PUBLISHED_CLIENT_CAS,
     (CLIENT_CAS, CLIENT_CAS_NAMESPACE, "requestheader-client-ca-file"),
     ("kube-root-ca.crt", "kube-system", "ca.crt"),
 )
@@ -197,7 +196,7 @@ def read_certificate(path: str) -> x509.Certificate:
 
 async def _refuse_ca(client: ClusterClient, subject: dict[str, str]) -> None:
     """Raise ConfigError when the entry names a CA of the cluster: it would change nothing, or take everybody's access."""
-    for ca in [one for key in _CLUSTER_CAS for one in await _published_cas(client, *key)]:
+    for ca in [one for key in _CLUSTER_CAS for one in await published_cas(client, *key)]:
         if subject.get("serialNumber") == f"{ca.serial_number:x}" or subject.get("publicKey") in key_identities(ca):
             raise ConfigError(
                 f"this is a CA of the cluster ({names.printable(ca.subject)}), and CAs are replaced, not revoked: use "
@@ -289,16 +288,7 @@ async def _expiry(client: ClusterClient, subject: dict[str, str]) -> datetime | 
     if "publicKey" in subject:
         return None
     # without an end the entry stays until it is deleted
-    return max((ca.not_valid_after_utc for ca in await _published_cas(client, *_CLIENT_CAS)), default=None)
-
-
-async def _published_cas(client: ClusterClient, name: str, namespace: str, key: str) -> tuple[x509.Certificate, ...]:
-    """Return the CAs in a ConfigMap; none where they cannot be read."""
-    try:
-        published = await client.get("configmaps", name, namespace)
-        return certificates(published["data"][key].encode())
-    except (ApiError, PkiError, KeyError):
-        return ()
+    return max((ca.not_valid_after_utc for ca in await published_cas(client, *PUBLISHED_CLIENT_CAS)), default=None)
 
 
 def _print(written: Written, form: str, *, dry_run: bool) -> None:

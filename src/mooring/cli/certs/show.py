@@ -26,7 +26,7 @@ from mooring.authn.x509 import reasons
 from mooring.cli import cluster
 from mooring.cli.auth.explain import request_explanation
 from mooring.cli.certs import inventory
-from mooring.cli.certs.inventory import ENDED, EXPIRED, REVOKED, VALID, Inventory, Judged, judge, normalized
+from mooring.cli.certs.inventory import ENDED, EXPIRED, REJECTED, REVOKED, VALID, Inventory, Judged, judge, normalized
 from mooring.cli.options.client import kubeconfig_option, output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
@@ -46,8 +46,6 @@ from mooring.pki.x509.publickeyinfo import key_identities
 
 CLIENT_CERTIFICATE = "client-certificate"
 """Name of the authenticator."""
-REJECTED = "rejected"
-"""State of a certificate that the server rejects for another reason, such as its CA or its purpose."""
 _STATES = {
     "expired": EXPIRED,
     reasons.CERTIFICATE_REVOKED: REVOKED,

@@ -64,6 +64,7 @@ class _Purpose:
 
 _CLIENT = _Purpose(ExtendedKeyUsageOID.CLIENT_AUTH, "client authentication")
 _SERVER = _Purpose(ExtendedKeyUsageOID.SERVER_AUTH, "server authentication")
+_RETIRED = "a CA of the chain has a key that this cluster has retired"
 _STRONG_HASHES = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
 _KNOWN_EXTENSIONS = frozenset(
     {
@@ -137,7 +138,7 @@ class ClientTrust:
         by these signatures alone.
         """
         self._backdating = frozenset(_key_identity(ca) for ca in backdating)
-        self._distrusted = _Distrusted(frozenset(_key_identity(ca) for ca in distrusted), tuple(forgotten))
+        self._distrusted = _Distrusted(tuple(distrusted), tuple(forgotten))
         roots = {ca.public_bytes(Encoding.DER): ca for ca in cas}
         self._root_encodings = frozenset(roots)
         self._roots = _by_subject(roots.values())
@@ -212,16 +213,25 @@ def path_to_root(
 
 @dataclass(frozen=True, slots=True)
 class _Distrusted:
-    """Keys that may stand on no path: those of `keys`, and those that signed one of `signed`."""
+    """Keys that may stand on no path: those of `cas`, and those that signed one of `signed`."""
 
-    keys: frozenset[str] = frozenset()
+    cas: tuple[x509.Certificate, ...] = ()
     signed: tuple[x509.Certificate, ...] = ()
+    keys: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", frozenset(_key_identity(ca) for ca in self.cas))
 
     def check(self, certificate: x509.Certificate) -> None:
         """Raise PeerCertificateError for a certificate with such a key."""
         is_retired = bool(self.keys) and _key_identity(certificate) in self.keys
         if is_retired or any(has_issued(certificate, one) for one in self.signed):
-            raise PeerCertificateError("retired-ca", "a CA of the chain has a key that this cluster has retired")
+            raise PeerCertificateError("retired-ca", _RETIRED)
+
+    def check_issuer_of(self, certificate: x509.Certificate) -> None:
+        """Raise PeerCertificateError for a certificate that a CA of `cas` signed."""
+        if any(has_issued(ca, certificate) for ca in self.cas):
+            raise PeerCertificateError("retired-ca", _RETIRED)
 
 
 class _Search:
@@ -242,7 +252,8 @@ class _Search:
         self._distrusted = distrusted
         self._checks_left = MAX_SIGNATURE_CHECKS
         self._refusal: PeerCertificateError | None = None
-        self._unknown: x509.Name | None = None
+        self._end: x509.Certificate | None = None
+        """Certificate whose issuer is unknown."""
 
     def path_from(self, leaf: x509.Certificate) -> list[x509.Certificate]:
         """Return the first path that keeps all rules, or raise the last refusal of an issuer."""
@@ -250,13 +261,15 @@ class _Search:
             return path
         if self._refusal is not None:
             raise self._refusal
-        issuer = names.printable(self._unknown or leaf.issuer)
+        end = self._end or leaf
+        self._distrusted.check_issuer_of(end)
+        issuer = names.printable(end.issuer)
         raise PeerCertificateError("unknown-ca", f"the certificate was signed by an unknown authority: issuer {issuer}")
 
     def _extended_paths(self, path: list[x509.Certificate]) -> Iterator[list[x509.Certificate]]:
         issuer = path[-1].issuer
         if issuer not in self._roots and issuer not in self._intermediates:
-            self._unknown = issuer
+            self._end = path[-1]
         for root in self._roots.get(issuer, ()):
             if self._may_have_issued(root, path, is_root=True):
                 yield [*path, root]
