@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mooring.agent import join as joining
-from mooring.agent import steps
+from mooring.agent import member, steps
 from mooring.agent.join import Joined, JoinOptions, join
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Progress, retry
@@ -125,6 +125,7 @@ Joining = Callable[..., tuple[Joined, list[Progress]]]
 def join_refused(live_server: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Joining:
     """Return a join that gets the refusals of another API server than Mooring, unless `from_mooring` is given."""
     monkeypatch.setattr(joining, "ClusterClient", Refusing)
+    monkeypatch.setattr(member, "ClusterClient", Refusing)
 
     def run(
         name: str, *refusals: tuple[str, MooringError], from_mooring: bool = False, **changes: Any

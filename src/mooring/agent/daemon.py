@@ -19,7 +19,6 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from mooring.agent import registration
 from mooring.agent.acceptance import check_membership
 from mooring.agent.certificates.certificaterequest import RequestEndedError
 from mooring.agent.certificates.pairfiles import Pair
@@ -27,18 +26,9 @@ from mooring.agent.certificates.renewal import ClientCertificateExpiredError, Re
 from mooring.agent.certificates.rotation import retry_pauses
 from mooring.agent.certificates.template import CertificateTemplate
 from mooring.agent.clusterfiles import follow, refresh
-from mooring.agent.heartbeat import Heartbeat
 from mooring.agent.hooks import Hooks
-from mooring.agent.join import (
-    Joined,
-    JoinOptions,
-    RefusedError,
-    join,
-    known_uid,
-    machine_of,
-    node_client,
-    record_lifetime,
-)
+from mooring.agent.join import Joined, JoinOptions, RefusedError, join, record_lifetime
+from mooring.agent.member import heartbeat
 from mooring.agent.recovery import RecoveryRefusedError, read_member, rejoin
 from mooring.agent.registration import CertificateRefusedError, MembershipEndedError
 from mooring.agent.servingcertificate import follow_addresses
@@ -192,7 +182,7 @@ class Agent:
             pair = joined.state.client.read_pair()
             if was_refused and pair is not None:
                 try:
-                    uid = known_uid(joined.state, self._options)
+                    uid = joined.member(self._options.node).known_uid()
                     clusters = joined.state.read_clusters() or joined.clusters
                     await check_membership(pair, joined.node_name, uid, clusters, self._clock, answer_needed=True)
                     return
@@ -203,11 +193,11 @@ class Agent:
 
     async def _keep(self, joined: Joined) -> None:
         """Keep the membership fresh. Raises MembershipEndedError, ClientCertificateExpiredError."""
-        async with node_client(joined, self._clock) as client:
+        async with joined.member(self._options.node).client(self._clock) as client:
             await run_all(*self._tasks(joined, client))
 
     def _tasks(self, joined: Joined, client: ClusterClient) -> list[Coroutine[Any, Any, None]]:
-        state, options = joined.state, self._options
+        state = joined.state
         hooks = Hooks(self._more.on_renew, state, joined.node_name, self._clock)
         endpoints = self._plan.discovery.endpoints if self._plan and isinstance(self._plan.discovery, ByToken) else ()
 
@@ -241,17 +231,8 @@ class Agent:
             serving = serving_renewal(joined, client, hooks)
             renewals.append(serving)
             tasks += [serving.run(), follow_addresses(client, joined.node_name, serving)]
-        if options.register_node == registration.NONE:
-            log.info("no heartbeat: --register-node=none leaves Node and Lease to another program")
-        else:
-            heartbeat = Heartbeat(
-                client,
-                machine_of(joined),
-                options.register_node,
-                known_uid=lambda: known_uid(state, options),
-                on_registered=lambda uid: state.record.write("nodeUID", uid),
-            )
-            tasks.append(heartbeat.run())
+        if (beating := heartbeat(joined.member(self._options.node), client)) is not None:
+            tasks.append(beating.run())
         return tasks
 
 

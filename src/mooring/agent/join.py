@@ -35,13 +35,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 from mooring.agent import clusterfiles, node, registration, steps
 from mooring.agent.acceptance import check_membership
 from mooring.agent.certificates import certificaterequest
 from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.clockskew import describe_skew, server_date
+from mooring.agent.member import Member, NodeOptions, register, retry_reported
 from mooring.agent.oneshot import OneShotRequest
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Report, Steps, retry
@@ -75,9 +75,6 @@ CERTIFICATE_TIMEOUT = 300.0
 """Seconds: kubeadm's `timeouts.tlsBootstrap`."""
 NAME_REFUSED_SECONDS = 2.0
 """Seconds for which a 403 in the step `name` is retried. Discovery has just shown that the server responds."""
-READ_SECONDS = 10.0
-"""Seconds between bytes of a response while there is another server, as in kubelet's client of the Lease. The Lease lasts 40 s."""
-_NOT_READY = "as NotReady, so that no Pods are placed here; --register-node says otherwise"
 _NAME_TRANSIENT = tuple(error for error in steps.TRANSIENT if error is not ForbiddenError)
 _ACCEPTED_TRANSIENT = tuple(error for error in steps.TRANSIENT if error not in steps.REFUSALS)
 
@@ -113,6 +110,11 @@ class JoinOptions:
         """True when the steps after discovery are left out."""
         return self.dry_run or self.discover_only
 
+    @property
+    def node(self) -> NodeOptions:
+        """What was chosen for the Node."""
+        return NodeOptions(register_node=self.register_node, node_deletion=self.node_deletion)
+
 
 @dataclass(frozen=True, slots=True)
 class Joined:
@@ -136,6 +138,10 @@ class Joined:
     @property
     def already_member(self) -> bool:
         return self.pair is not None and not self.request_name
+
+    def member(self, options: NodeOptions) -> Member:
+        """Return the member, with what was chosen for its Node."""
+        return Member(self.node_name, self.clusters, self.state, options)
 
 
 async def join(
@@ -219,7 +225,7 @@ class _Join:
         if not self._ended:
             pair = self.state.client.read_pair()
             assert pair is not None  # the caller found it
-            uid = known_uid(self.state, self.options)
+            uid = Member(self.plan.node_name, clusters, self.state, self.options.node).known_uid()
             try:
                 await check_membership(pair, self.plan.node_name, uid, clusters, self.clock)
             except registration.MembershipEndedError as error:
@@ -486,7 +492,8 @@ class _Join:
             summary.append(_written_message(written))
 
     async def _register(self, joined: Joined) -> Joined:
-        return await register_member(joined, self.options, self.steps, self.clock)
+        await register(joined.member(self.options.node), self.steps, self.clock)
+        return joined
 
     def _planned_node(self) -> tuple[tuple[str, str], ...]:
         if self.options.register_node == registration.NONE:
@@ -516,81 +523,10 @@ class _Join:
         return replace(joined, planned=tuple(line for _, line in planned))
 
 
-async def register_member(joined: Joined, options: JoinOptions, progress: Steps, clock: Clock) -> Joined:
-    """Register the Node of a member, as the options say, in the step `node`. Return `joined`. Raises JoinError."""
-    state = joined.state
-    with progress.step(steps.NODE) as summary, _explain_node_refusal(NODE_PREFIX + joined.node_name):
-        async with node_client(joined, clock) as client:
-            kind = await retry_reported(progress, client, lambda: registration.choose(client, options.register_node))
-            if kind == registration.NONE:
-                summary.append(f"{joined.node_name} is not registered, as --register-node=none says")
-                return joined
-            machine = machine_of(joined, ready=kind == registration.READY)
-            uid = known_uid(state, options)
-            try:
-                registered = await retry_reported(progress, client, lambda: node.register(client, machine, uid=uid))
-            except registration.NodeKeptError as error:
-                summary.append(str(error))
-                return joined
-            state.record.write("nodeUID", registered["metadata"]["uid"])
-        summary.append(f"{machine.name} is registered {'and Ready' if machine.ready else _NOT_READY}")
-    return joined
-
-
-async def retry_reported(
-    progress: Steps,
-    client: ClusterClient,
-    call: Callable[[], Awaitable[T]],
-    transient: tuple[type[MooringError], ...] = steps.TRANSIENT,
-) -> T:
-    """Return the result of `call`, repeated as `retry` does. The first failure is reported."""
-
-    def report(error: MooringError) -> None:
-        progress.say(f"{steps.described(error)}; asking again for up to {steps.API_CALL_SECONDS:g} s", kept=True)
-
-    return await retry(client.clock, call, transient=transient, on_failure=report, client=client)
-
-
-@contextmanager
-def _explain_node_refusal(user: str) -> Iterator[None]:
-    """Replace refusals of the node's certificate by errors that name the remedy."""
-    try:
-        yield
-    except UnauthorizedError as error:
-        raise PeerError(
-            f"the server does not accept the certificate of {user}: the CA that signs certificates is not among those of its "
-            "--client-ca-file, the certificate or the node was revoked, or the Node was deleted meanwhile"
-            + explained_by(error.audit_id)
-        ) from None
-    except ForbiddenError as error:
-        raise PeerError(
-            f"the server does not let {user} register its Node ({error}); its --authorization-mode must include Node; "
-            f"--register-node=none leaves the Node to kubelet{explained_by(error.audit_id)}"
-        ) from None
-
-
-def known_uid(state: NodeState, options: JoinOptions) -> str:
-    """Return the uid of the Node whose deletion ends the membership; empty when none does."""
-    return state.record.read().node_uid if options.node_deletion == registration.ENDS_MEMBERSHIP else ""
-
-
 def record_lifetime(state: NodeState, options: JoinOptions) -> None:
     """Remember the lifetime that was chosen, for renewals. Without a choice the one of before stays."""
     if options.expiration_seconds:
         state.record.write("expirationSeconds", options.expiration_seconds)
-
-
-def machine_of(joined: Joined, *, ready: bool = True) -> node.Machine:
-    """Return the facts of this machine for the member's Node."""
-    parts = urlsplit(joined.cluster.server)
-    return node.this_machine(joined.node_name, parts.hostname or "", parts.port or 443, ready=ready)
-
-
-def node_client(joined: Joined, clock: Clock) -> ClusterClient:
-    """Return a client that reads the member's certificate from disk, so that it uses a renewed one at once."""
-    current = str(joined.state.client.current)
-    user = User("default-auth", certificate_file=current, key_file=current)
-    return ClusterClient(joined.cluster, user, clock, others=joined.others, failover_read_timeout=READ_SECONDS)
 
 
 def _token_user(token: BootstrapToken) -> User:

@@ -19,19 +19,18 @@ from dataclasses import replace
 from mooring.agent import clusterfiles, steps
 from mooring.agent.acceptance import check_membership
 from mooring.agent.certificates.pairfiles import Pair
-from mooring.agent.join import Joined, JoinOptions, known_uid, record_lifetime, register_member
+from mooring.agent.join import Joined, JoinOptions, record_lifetime
+from mooring.agent.member import register
 from mooring.agent.oneshot import OneShotRequest
 from mooring.agent.registration import MembershipEndedError
 from mooring.agent.state import NodeState
 from mooring.agent.steps import Report, Steps
-from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, rfc3339
 from mooring.errors import ConfigError, ForbiddenError, PeerError, UnauthorizedError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.x509 import names
 from mooring.trust.auditid import explained_by
 from mooring.trust.discovery.errors import DiscoveryError
-from mooring.trust.kubeconfig.model import User
 
 RECOVERY_HEADER = ("Authorization", "Mooring-Recovery")
 _WITH_TOKEN = "join again with a token: `mooring join ADDRESS --token TOKEN --discovery-token-ca-cert-hash HASH`"  # noqa: S105 - advice
@@ -73,13 +72,16 @@ async def rejoin(
         if not options.dry_run:
             record_lifetime(found.state, options)
             found = await _refresh(found, clock, progress)
-    return found if options.dry_run else await register_member(found, options, progress, clock)
+    if not options.dry_run:
+        await register(found.member(options.node), progress, clock)
+    return found
 
 
 async def _check_not_ended(found: Joined, pair: Pair, options: JoinOptions, clock: Clock) -> None:
     """Raise MembershipEndedError when the server rejects the certificate, or the Node was deleted."""
     try:
-        await check_membership(pair, found.node_name, known_uid(found.state, options), found.clusters, clock)
+        uid = found.member(options.node).known_uid()
+        await check_membership(pair, found.node_name, uid, found.clusters, clock)
     except MembershipEndedError as error:
         raise MembershipEndedError(f"{error}; {_WITH_TOKEN}") from error
 
@@ -96,8 +98,6 @@ async def _recover(found: Joined, options: JoinOptions, clock: Clock, progress: 
     if options.dry_run:
         return found
     found = await _refresh(found, clock, progress)
-    current = str(state.client.current)
-    user = User("default-auth", certificate_file=current, key_file=current)
     request = OneShotRequest(
         state,
         progress,
@@ -106,7 +106,7 @@ async def _recover(found: Joined, options: JoinOptions, clock: Clock, progress: 
         seconds=options.certificate_timeout,
         expiration_seconds=options.expiration_seconds or state.record.read().expiration_seconds,
     )
-    async with ClusterClient(found.cluster, user, clock, others=found.others, headers=[RECOVERY_HEADER]) as client:
+    async with found.member(options.node).client(clock, [RECOVERY_HEADER]) as client:
 
         async def check(issued: Pair) -> None:
             await check_membership(issued, found.node_name, "", client.clusters, clock)

@@ -9,19 +9,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mooring.agent import member
 from mooring.agent.k3s.files import AgentFiles
 from mooring.agent.k3s.giventoken import GivenToken
-from mooring.agent.k3s.membership import AgentPlan, Member, join, obtain
+from mooring.agent.k3s.membership import AgentPlan, SupervisedMember, join, obtain
 from mooring.agent.steps import JoinError
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import STRATEGIC, ClusterClient, connect
 from mooring.client.http.driver import ignore
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
-from mooring.errors import NotFoundError
+from mooring.errors import NotFoundError, UnauthorizedError
 from mooring.pki.x509.names import alternative_names
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
@@ -62,7 +64,7 @@ def plan(server: LiveServer, root: Path, name: str, text: str = "") -> AgentPlan
     )
 
 
-def joined(plan: AgentPlan) -> Member:
+def joined(plan: AgentPlan) -> SupervisedMember:
     return asyncio.run(join(plan, SystemClock(), lambda progress: None))
 
 
@@ -87,6 +89,25 @@ async def delete_node(client: ClusterClient, name: str) -> None:
             await client.get("nodes", name)
         except NotFoundError:
             return
+
+
+class Unaccepting(ClusterClient):
+    """Client of a server that does not accept the certificate of a node."""
+
+    async def get_path(self, path: str) -> Obj:
+        raise UnauthorizedError
+
+    async def create(self, *_: Any, **__: Any) -> Obj:
+        raise UnauthorizedError
+
+
+def test_a_node_certificate_that_is_refused_is_told_with_the_setting_that_is_wrong(
+    server: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member, "ClusterClient", Unaccepting)
+    told = refused(plan(server, tmp_path, "not-accepted", server_token(server)))
+    assert "step node: the server does not accept the certificate of system:node:not-accepted" in told
+    assert "--client-ca-file" in told
 
 
 def test_a_machine_joins_with_the_server_token(server: LiveServer, tmp_path: Path) -> None:

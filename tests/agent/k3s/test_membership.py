@@ -14,7 +14,7 @@ import pytest
 
 from mooring.agent import registration
 from mooring.agent.k3s.giventoken import GivenToken
-from mooring.agent.k3s.membership import AgentPlan, Member, join
+from mooring.agent.k3s.membership import AgentPlan, SupervisedMember, join
 from mooring.agent.steps import JoinError, Progress
 from mooring.client.kubeconfigfiles import load
 from mooring.errors import ConfigError
@@ -55,7 +55,7 @@ def plan(peer: SupervisorPeer, root: Path, text: str | None = None, **more: obje
     return replace(given, **more)  # type: ignore[arg-type]  # fields by name
 
 
-def joined(plan: AgentPlan, report: list[Progress] | None = None) -> Member:
+def joined(plan: AgentPlan, report: list[Progress] | None = None) -> SupervisedMember:
     told = report if report is not None else []
     return asyncio.run(join(plan, HurriedClock(), told.append))
 
@@ -66,7 +66,7 @@ def refused(plan: AgentPlan) -> str:
     return str(caught.value)
 
 
-def fingerprints(member: Member) -> dict[str, str]:
+def fingerprints(member: SupervisedMember) -> dict[str, str]:
     found = {name: files.read_pair() for name, files in member.files.pairs.items()}
     return {name: public_key_fingerprint(pair.key) for name, pair in found.items() if pair is not None}
 

@@ -22,7 +22,7 @@ import pytest
 from mooring.agent import registration
 from mooring.agent.k3s import process
 from mooring.agent.k3s.giventoken import GivenToken
-from mooring.agent.k3s.membership import AgentPlan, Member
+from mooring.agent.k3s.membership import AgentPlan, SupervisedMember
 from mooring.agent.k3s.process import SupervisedAgent
 from mooring.agent.k3s.renewals import SupervisorRenewal
 from mooring.agent.loadbalancer.proxy import LoadBalancer
@@ -96,7 +96,7 @@ class Running:
     def __init__(self, plan: AgentPlan, peer: SupervisorPeer, balancer: LoadBalancer | None = None) -> None:
         self.clock = ManualClock(peer.ca.now)
         peer.passed = lambda: self.clock.now() - peer.ca.now
-        self.members: list[Member] = []
+        self.members: list[SupervisedMember] = []
         self.files = plan.files()
         self.agent = SupervisedAgent(
             plan,

@@ -69,6 +69,11 @@ class PairFiles:
         self.current = directory / f"{prefix}-current.pem"
         self.updated = directory / f"{prefix}-updated.pem"
 
+    @property
+    def key(self) -> Path:
+        """Path of the key, which is in the file of its certificate."""
+        return self.current
+
     def recover(self) -> None:
         """Finish or undo a replacement of the link that a crash interrupted."""
         if not self.updated.is_symlink():

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TypeVar
@@ -28,22 +27,20 @@ from mooring.agent import clusterfiles, node, registration, steps
 from mooring.agent.acceptance import check_membership
 from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.certificates.renewal import random_draw
-from mooring.agent.join import READ_SECONDS, retry_reported
 from mooring.agent.k3s.files import DATA_DIR, AgentFiles
 from mooring.agent.k3s.giventoken import GivenToken
+from mooring.agent.member import Member, NodeOptions, register
 from mooring.agent.registration import MembershipEndedError
 from mooring.agent.steps import Report, Steps
 from mooring.apimachinery.schema import Obj
-from mooring.client.cluster import ClusterClient
 from mooring.client.http.driver import drive
 from mooring.client.http.requests import fetch
 from mooring.clock import Clock, rfc3339
-from mooring.errors import ConfigError, ForbiddenError, PeerError, UnauthorizedError
+from mooring.errors import ConfigError, PeerError
 from mooring.identity import NODE_PREFIX
 from mooring.pki import pem
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.requests import build_request
-from mooring.trust.auditid import explained_by
 from mooring.trust.discovery.errors import DiscoveryError
 from mooring.trust.discovery.notices import Notice
 from mooring.trust.discovery.polling import Polling
@@ -93,7 +90,7 @@ class AgentPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class SupervisedMember:
     """A member. `urls` are those of supervisors, first the one that answered last; `api_port` as in the configuration."""
 
     plan: AgentPlan
@@ -130,36 +127,25 @@ class Member:
         ca_pem = self.trust.ca_pem
         return tuple(Cluster("local", api_url(url, self.api_port), ca_pem) for url in self.urls)
 
-    def client(self, clock: Clock) -> ClusterClient:
-        """Return a client that reads the node's certificate from disk, so that it uses a renewed one at once."""
-        first, *others = self.clusters
-        pair = self.files.client
-        user = User("user", certificate_file=str(pair.current), key_file=str(pair.key))
-        return ClusterClient(first, user, clock, others=others, failover_read_timeout=READ_SECONDS)
-
-    def machine(self, *, ready: bool = True) -> node.Machine:
-        """Return the facts of this machine for its Node."""
-        parts = urlsplit(self.server)
-        found = node.this_machine(self.node_name, parts.hostname or "", parts.port or 443, ready=ready)
-        first, *others = self.identity.addresses or (found.address,)
+    @property
+    def member(self) -> Member:
+        """The member, for its client and its Node. Raises ConfigError as `trust` does."""
+        first, *others = self.identity.addresses or ("",)
         more = (
             *(("InternalIP", address) for address in others),
             *(("ExternalIP", address) for address in self.identity.external_addresses),
             *(("InternalDNS", name) for name in self.plan.internal_names),
             *(("ExternalDNS", name) for name in self.plan.external_names),
         )
-        return replace(
-            found,
+        options = NodeOptions(
+            register_node=self.plan.register_node,
+            node_deletion=self.plan.node_deletion,
             address=first,
             more_addresses=more,
-            given_labels=self.plan.node_labels,
-            given_taints=self.plan.node_taints,
+            labels=self.plan.node_labels,
+            taints=self.plan.node_taints,
         )
-
-    def known_uid(self) -> str:
-        """Return the uid of the Node whose deletion ends the membership; empty when none does."""
-        ends = self.plan.node_deletion == registration.ENDS_MEMBERSHIP
-        return self.files.record.read().node_uid if ends else ""
+        return Member(self.node_name, self.clusters, self.files, options)
 
     def supervisor(self, *, polling: Polling) -> Supervisor:
         """Return requests to the supervisors with the node's certificate."""
@@ -183,7 +169,7 @@ def api_url(url: str, port: int) -> str:
 
 async def join(
     plan: AgentPlan, clock: Clock, report: Report, learned: Sequence[str] = (), local_url: str = ""
-) -> Member:
+) -> SupervisedMember:
     """Return the membership, after a join if it is needed. Raises JoinError that names the step, the reason and the remedy.
 
     `learned` are further URLs of the cluster, from an earlier run. `local_url` is the URL of the load balancer; empty without one.
@@ -247,7 +233,7 @@ class _Join:
     def _notify(self, notice: Notice) -> None:
         self.steps.say(notice.message, kept=notice.keep)
 
-    async def run(self) -> Member:
+    async def run(self) -> SupervisedMember:
         with self.steps.step(steps.EXISTING) as summary:
             self.files.make()
             name = self.plan.node_name + (f"-{self.files.ensure_node_id()}" if self.plan.adds_node_id else "")
@@ -292,7 +278,9 @@ class _Join:
         if self.files.client.read_pair() is None:
             self.files.record.write("nodeUID", "")  # a new membership has no Node yet
         identity = self._identity(name, supervisor.urls[0])
-        member = Member(self.plan, self.files, identity, supervisor.urls, not trusted.ca_pem, configuration.api_port)
+        member = SupervisedMember(
+            self.plan, self.files, identity, supervisor.urls, not trusted.ca_pem, configuration.api_port
+        )
         await self._certificates(supervisor, identity)
         with self.steps.step(steps.FILES) as summary:
             summary.append(_written(self.files.write_kubeconfigs(self._local_url or member.server)))
@@ -379,7 +367,7 @@ class _Join:
                     )  # the next ones are bound to this machine, and need it
                 summary.append(f"{place.current}, valid until {rfc3339(pair.leaf.not_valid_after_utc)}")
 
-    async def _apiservers(self, member: Member) -> tuple[str, ...]:
+    async def _apiservers(self, member: SupervisedMember) -> tuple[str, ...]:
         """Return the addresses of the API servers. The join does not need them: they are read again later."""
         try:
             return await self._converse(member.supervisor(polling=Polling(attempts=1)).fetch_apiservers())
@@ -389,32 +377,11 @@ class _Join:
 
     # ── 6: the Node ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _register(self, member: Member) -> None:
-        """Register the Node, as the options say. Raises JoinError."""
-        with self.steps.step(steps.NODE) as summary:
-            await self._converse(member.supervisor(polling=self.plan.polling).check_ready())
-            async with member.client(self.clock) as client:
-                call = partial(registration.choose, client, self.plan.register_node)
-                kind = await retry_reported(self.steps, client, call)
-                if kind == registration.NONE:
-                    summary.append(f"{member.node_name} is not registered, as --register-node=none says")
-                    return
-                machine, uid = member.machine(ready=kind == registration.READY), member.known_uid()
-                try:
-                    registered = await retry_reported(
-                        self.steps, client, lambda: node.register(client, machine, uid=uid)
-                    )
-                except registration.NodeKeptError as error:
-                    summary.append(str(error))
-                    return
-                except (UnauthorizedError, ForbiddenError) as error:
-                    raise PeerError(
-                        f"the server does not let {NODE_PREFIX}{member.node_name} register its Node ({error}); its "
-                        "--authorization-mode must include Node; --register-node=none leaves the Node to kubelet"
-                        + explained_by(error.audit_id)
-                    ) from error
-            self.files.record.write("nodeUID", registered["metadata"]["uid"])
-            summary.append(f"{member.node_name} is registered{' and Ready' if machine.ready else ''}")
+    async def _register(self, member: SupervisedMember) -> None:
+        supervisor = member.supervisor(polling=self.plan.polling)
+        await register(
+            member.member, self.steps, self.clock, until_ready=lambda: self._converse(supervisor.check_ready())
+        )
 
     async def _converse(self, exchange: Generator[HttpRequest | Wait | Notice, Reply, R]) -> R:
         return await converse(exchange, self.clock, self._notify)

@@ -17,14 +17,14 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from mooring.agent import clusterfiles, registration
+from mooring.agent import clusterfiles
 from mooring.agent.certificates.renewal import ClientCertificateExpiredError, random_draw
 from mooring.agent.daemon import REFUSED_SECONDS, run_all, until_stopped
-from mooring.agent.heartbeat import Heartbeat
 from mooring.agent.hooks import Hooks
-from mooring.agent.k3s.membership import AgentPlan, Member, converse, join
+from mooring.agent.k3s.membership import AgentPlan, SupervisedMember, converse, join
 from mooring.agent.k3s.renewals import ONCE, SupervisorRenewal
 from mooring.agent.loadbalancer.proxy import LoadBalancer
+from mooring.agent.member import heartbeat
 from mooring.agent.registration import MembershipEndedError
 from mooring.agent.steps import EXISTING, JoinError, Report, described, reason_of
 from mooring.agent.trustreport import report_trust
@@ -57,7 +57,7 @@ class SupervisedAgent:
         clock: Clock,
         report: Report,
         *,
-        on_member: Callable[[Member], None] = lambda member: None,
+        on_member: Callable[[SupervisedMember], None] = lambda member: None,
         on_renew: Sequence[str] = (),
         balancer: LoadBalancer | None = None,
         draw: Callable[[], float] = random_draw,
@@ -87,14 +87,14 @@ class SupervisedAgent:
 
     # ── becoming a member ────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _join(self) -> Member:
+    async def _join(self) -> SupervisedMember:
         balancer = self._balancer
         if balancer is None:
             return await join(self._plan, self._clock, self._report)
         learned = tuple(f"https://{address}" for address in balancer.servers.known)
         return await join(self._plan, self._clock, self._report, learned, balancer.url)
 
-    async def _join_again(self, ended: MooringError) -> Member:
+    async def _join_again(self, ended: MooringError) -> SupervisedMember:
         """Return the membership after a token was found in the token file. Raises JoinError without such a file."""
         if self._plan.token.file is None:
             reason = f"{ended}; the files stay; start the agent with a valid token to join again"
@@ -123,9 +123,9 @@ class SupervisedAgent:
 
     # ── being a member ───────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _keep(self, member: Member) -> None:
+    async def _keep(self, member: SupervisedMember) -> None:
         """Keep the membership fresh. Raises MembershipEndedError, ClientCertificateExpiredError."""
-        async with member.client(self._clock) as client:
+        async with member.member.client(self._clock) as client:
             await _Membership(member, client, self._clock, self._on_renew, self._balancer, self._draw).run()
 
 
@@ -134,7 +134,7 @@ class _Membership:
 
     def __init__(
         self,
-        member: Member,
+        member: SupervisedMember,
         client: ClusterClient,
         clock: Clock,
         on_renew: Sequence[str],
@@ -159,20 +159,10 @@ class _Membership:
         ]
 
     async def run(self) -> None:
-        member = self._member
         tasks: list[Coroutine[Any, Any, Any]] = [self._hooks.run(), self._follow()]
         tasks += [one.run() for one in self._renewals]
-        if member.plan.register_node == registration.NONE:
-            log.info("no heartbeat: --register-node=none leaves Node and Lease to another program")
-        else:
-            heartbeat = Heartbeat(
-                self._client,
-                member.machine(),
-                member.plan.register_node,
-                known_uid=member.known_uid,
-                on_registered=lambda uid: member.files.record.write("nodeUID", uid),
-            )
-            tasks.append(heartbeat.run())
+        if (beating := heartbeat(self._member.member, self._client)) is not None:
+            tasks.append(beating.run())
         await run_all(*tasks)
 
     async def _on_renewed(self) -> None:
@@ -249,7 +239,7 @@ async def run(
     *,
     clock: Clock | None = None,
     report: Report = lambda progress: None,
-    on_member: Callable[[Member], None] = lambda member: None,
+    on_member: Callable[[SupervisedMember], None] = lambda member: None,
     on_renew: Sequence[str] = (),
 ) -> None:
     """Run until SIGTERM or SIGINT. Raises JoinError, ConfigError."""

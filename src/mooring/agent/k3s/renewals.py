@@ -28,7 +28,7 @@ from mooring.agent.certificates.renewal import (
     ClientCertificateExpiredError,
     random_draw,
 )
-from mooring.agent.k3s.membership import Member, obtain
+from mooring.agent.k3s.membership import SupervisedMember, obtain
 from mooring.agent.registration import CertificateRefusedError, MembershipEndedError
 from mooring.agent.steps import described, reason_of, with_deadline
 from mooring.client.http.driver import ignore
@@ -51,7 +51,7 @@ class SupervisorRenewal:
     def __init__(
         self,
         wanted: Wanted,
-        member: Callable[[], Member],
+        member: Callable[[], SupervisedMember],
         clock: Clock,
         on_renewed: Callable[[], Awaitable[None]],
         draw: Callable[[], float] = random_draw,
@@ -125,13 +125,13 @@ class SupervisorRenewal:
         try:
             pair = await obtain(supervisor, member.files, self._wanted, member.identity, self._clock, ignore)
         except CredentialRefusedError:
-            await check_membership(current, member.node_name, member.known_uid(), member.clusters, self._clock)
+            await check_membership(current, member.node_name, member.member.known_uid(), member.clusters, self._clock)
             raise
         if self._wanted is KUBELET:
             await self._check_accepted(pair, member)
         return pair
 
-    async def _check_accepted(self, pair: Pair, member: Member) -> None:
+    async def _check_accepted(self, pair: Pair, member: SupervisedMember) -> None:
         try:
             await check_membership(pair, member.node_name, "", member.clusters, self._clock)
         except CertificateRefusedError as error:

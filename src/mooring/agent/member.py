@@ -1,0 +1,183 @@
+"""Member of a cluster, in whichever way the machine joined: its client, its Node and its heartbeat.
+
+Rules kept here:
+* Clients read the certificate of the node from disk, so that they use a renewed one at once.
+* The Node is registered, and kept, with the same rules and the same errors for every way of joining.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from mooring.agent import node, registration, steps
+from mooring.agent.heartbeat import Heartbeat
+from mooring.agent.hooks import WatchedFiles, WatchedPair
+from mooring.agent.steps import Steps, retry
+from mooring.apimachinery.schema import Obj
+from mooring.client.cluster import ClusterClient
+from mooring.clock import Clock
+from mooring.errors import ForbiddenError, MooringError, PeerError, UnauthorizedError
+from mooring.identity import NODE_PREFIX
+from mooring.trust.auditid import explained_by
+from mooring.trust.kubeconfig.model import Cluster, User
+
+log = logging.getLogger("mooring.agent")
+
+READ_SECONDS = 10.0
+"""Seconds between bytes of a response while there is another server, as in kubelet's client of the Lease. The Lease lasts 40 s."""
+_NOT_READY = "as NotReady, so that no Pods are placed here; --register-node says otherwise"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeOptions:
+    """What was chosen for the Node of a machine."""
+
+    register_node: str = ""
+    """One of `registration.CHOICES`; empty for the default of the server."""
+    node_deletion: str = registration.ENDS_MEMBERSHIP
+    """One of `registration.DELETIONS`."""
+    address: str = ""
+    """InternalIP of the Node; empty for the address towards the server."""
+    more_addresses: tuple[tuple[str, str], ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Obj, ...] = ()
+    """Labels and taints that the Node is created with."""
+
+
+class MemberPair(WatchedPair, Protocol):
+    """Files of one certificate and its key, which may be the same file."""
+
+    @property
+    def key(self) -> Path: ...
+
+
+class MemberFiles(WatchedFiles, Protocol):
+    """Files of a member."""
+
+    @property
+    def client(self) -> MemberPair: ...
+
+    def exposures(self) -> list[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member. `clusters` are the addresses of the API servers, first the one to use."""
+
+    node_name: str
+    clusters: tuple[Cluster, ...]
+    files: MemberFiles
+    options: NodeOptions
+
+    @property
+    def server(self) -> str:
+        return self.clusters[0].server
+
+    def client(self, clock: Clock, headers: Sequence[tuple[str, str]] = ()) -> ClusterClient:
+        """Return a client with the certificate of the node."""
+        first, *others = self.clusters
+        pair = self.files.client
+        user = User("default-auth", certificate_file=str(pair.current), key_file=str(pair.key))
+        return ClusterClient(first, user, clock, others=others, headers=headers, failover_read_timeout=READ_SECONDS)
+
+    def machine(self, *, ready: bool = True) -> node.Machine:
+        """Return the facts of this machine for its Node."""
+        parts, options = urlsplit(self.server), self.options
+        found = node.this_machine(self.node_name, parts.hostname or "", parts.port or 443, ready=ready)
+        return replace(
+            found,
+            address=options.address or found.address,
+            more_addresses=options.more_addresses,
+            given_labels=options.labels,
+            given_taints=options.taints,
+        )
+
+    def known_uid(self) -> str:
+        """Return the uid of the Node whose deletion ends the membership; empty when none does."""
+        ends = self.options.node_deletion == registration.ENDS_MEMBERSHIP
+        return self.files.record.read().node_uid if ends else ""
+
+    def remember_node(self, uid: str) -> None:
+        """Record the Node that this machine registered; an empty `uid` for none."""
+        self.files.record.write("nodeUID", uid)
+
+
+async def register(
+    member: Member, progress: Steps, clock: Clock, *, until_ready: Callable[[], Awaitable[None]] | None = None
+) -> None:
+    """Register the Node of a member, as its options say, in the step `node`. Raises JoinError.
+
+    `until_ready` returns once the server registers Nodes.
+    """
+    name = member.node_name
+    with progress.step(steps.NODE) as summary, _explain_refusal(NODE_PREFIX + name):
+        if until_ready is not None:
+            await until_ready()
+        async with member.client(clock) as client:
+            wanted = member.options.register_node
+            kind = await retry_reported(progress, client, lambda: registration.choose(client, wanted))
+            if kind == registration.NONE:
+                summary.append(f"{name} is not registered, as --register-node=none says")
+                return
+            machine, uid = member.machine(ready=kind == registration.READY), member.known_uid()
+            try:
+                registered = await retry_reported(progress, client, lambda: node.register(client, machine, uid=uid))
+            except registration.NodeKeptError as error:
+                summary.append(str(error))
+                return
+        member.remember_node(registered["metadata"]["uid"])
+        summary.append(f"{name} is registered {'and Ready' if machine.ready else _NOT_READY}")
+
+
+def heartbeat(member: Member, client: ClusterClient) -> Heartbeat | None:
+    """Return the heartbeat of a member; None, with a line in the log, when another program has its Node."""
+    if member.options.register_node == registration.NONE:
+        log.info("no heartbeat: --register-node=none leaves Node and Lease to another program")
+        return None
+    return Heartbeat(
+        client,
+        member.machine(),
+        member.options.register_node,
+        known_uid=member.known_uid,
+        on_registered=member.remember_node,
+    )
+
+
+async def retry_reported(
+    progress: Steps,
+    client: ClusterClient,
+    call: Callable[[], Awaitable[T]],
+    transient: tuple[type[MooringError], ...] = steps.TRANSIENT,
+) -> T:
+    """Return the result of `call`, repeated as `retry` does. The first failure is reported."""
+
+    def report(error: MooringError) -> None:
+        progress.say(f"{steps.described(error)}; asking again for up to {steps.API_CALL_SECONDS:g} s", kept=True)
+
+    return await retry(client.clock, call, transient=transient, on_failure=report, client=client)
+
+
+@contextmanager
+def _explain_refusal(user: str) -> Iterator[None]:
+    """Replace refusals of the node's certificate by errors that name the remedy."""
+    try:
+        yield
+    except UnauthorizedError as error:
+        raise PeerError(
+            f"the server does not accept the certificate of {user}: the CA that signs certificates is not among those of its "
+            "--client-ca-file, the certificate or the node was revoked, or the Node was deleted meanwhile"
+            + explained_by(error.audit_id)
+        ) from None
+    except ForbiddenError as error:
+        raise PeerError(
+            f"the server does not let {user} register its Node ({error}); its --authorization-mode must include Node; "
+            f"--register-node=none leaves the Node to kubelet{explained_by(error.audit_id)}"
+        ) from None
