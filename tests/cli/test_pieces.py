@@ -42,6 +42,7 @@ from mooring.errors import (
 )
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
+from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
 from mooring.settings.kinds import split_commas
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import ServingSettings
@@ -278,6 +279,16 @@ def test_a_request_that_the_signer_would_fail_is_approved_with_force_only() -> N
         new = decided_request(old, Decision(condition=condition, message="m", force=force), "t")
         assert new is not None
         assert [one["type"] for one in new["status"]["conditions"]] == ["WouldFail", condition]
+
+
+def test_a_request_that_breaks_a_rule_of_its_signer_is_approved_with_force_only() -> None:
+    text = base64.b64encode(build_request(generate_key(), "system:node:n1", ("system:nodes",))).decode()
+    old = request()
+    old["spec"] |= {"request": text, "signerName": KUBE_APISERVER_CLIENT_KUBELET, "usages": ["server auth"]}
+    with pytest.raises(ConfigError, match="would fail after an approval: usages did not match"):
+        decided_request(old, APPROVE, "t")
+    assert decided_request(old, Decision(condition="Approved", message="m", force=True), "t") is not None
+    assert decided_request(old, Decision(condition="Denied", message="m"), "t") is not None
 
 
 @pytest.mark.parametrize("conflicts", [0, 1, 9])

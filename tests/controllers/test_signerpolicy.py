@@ -524,7 +524,7 @@ def foretold(used: SigningPolicy, obj: Obj, **more: Any) -> list[Action]:
     controller = signer(used, **more)
     actions = plan(controller, ("", "request"), views(certificatesigningrequests=[obj]))
     concerned = bool(controller.keys("certificatesigningrequests", obj, False, views()))
-    assert concerned == bool(actions) or obj["spec"]["request"] == "%"
+    assert concerned == bool(actions)
     return actions
 
 
@@ -568,13 +568,36 @@ def test_requests_of_the_supervisor_are_left_alone_where_others_may_state_who_jo
     extra = {"mooring.io/k3s-node-name": ["n1"], "mooring.io/k3s-credential": ["k3s-token"]}
     obj = undecided(HELD, signer=K3S_KUBELET_CLIENT, extra=extra)
     assert foretold(NO_POLICY, obj) == []
-    assert foretold(NO_POLICY, obj, guards_extra=True) == [Requeue(NOW + HELD_FOR)]
+    assert foretold(NO_POLICY, obj, guards_extra=True)[-1:] == [Requeue(NOW + HELD_FOR)]
 
 
-def test_a_request_that_cannot_be_read_has_no_finding() -> None:
-    obj = undecided()
-    obj["spec"]["request"] = "%"
-    assert foretold(REFUSING, obj) == []
+@pytest.mark.parametrize(
+    ("asked", "spec", "message"),
+    [
+        pytest.param({}, {"request": "%"}, "PEM block type must be CERTIFICATE REQUEST", id="it cannot be read"),
+        pytest.param({}, {"request": "é"}, "spec.request is not base64", id="it is not base64"),
+        pytest.param(
+            {"signer": "kubernetes.io/kube-apiserver-client"},
+            {"usages": ["server auth"]},
+            "usages did not match",
+            id="it breaks a rule of its signer",
+        ),
+        pytest.param({}, {"usages": ["fly"]}, 'unrecognised key usage "fly"', id="no certificate has such a usage"),
+    ],
+)
+def test_a_person_sees_whatever_the_signer_would_fail_after_the_approval(asked: Obj, spec: Obj, message: str) -> None:
+    obj = undecided(**asked)
+    obj["spec"] |= spec
+    update, again = foretold(NO_POLICY, obj)
+    assert isinstance(update, Update)
+    (condition,) = update.obj["status"]["conditions"]
+    assert (condition["type"], condition["reason"]) == ("WouldFail", "SignerValidationFailure")
+    assert message in condition["message"]
+    assert again == Requeue(NOW + HELD_FOR)
+    approved = {**obj, "status": {"conditions": [{"type": "Approved", "status": "True", "reason": "ByHand"}]}}
+    (failed,) = plan(signer(NO_POLICY), ("", "request"), views(certificatesigningrequests=[approved]))
+    assert isinstance(failed, Update)
+    assert failed.obj["status"]["conditions"][-1]["message"] == condition["message"], "as the signer says it later"
 
 
 def test_a_finding_that_is_out_of_date_does_not_stay_beside_the_certificate() -> None:

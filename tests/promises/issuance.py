@@ -295,15 +295,18 @@ ROWS: tuple[Promise, ...] = (
     ),
     Promise(
         key="a-person-sees-what-the-signer-would-refuse",
-        sentence="A person sees what the signing policy would refuse before approving a request.",
+        sentence="A person sees what the signer or its policy would refuse before approving a request.",
         doors=doors(
             Never("The same controller judges each request that a person decides about."),
             {
+                Door.KUBEADM: Proof(
+                    "tests/cli/test_pieces.py::test_a_request_that_breaks_a_rule_of_its_signer_is_approved_with_force_only"
+                ),
                 Door.ADMINISTRATOR: Proof(
                     "tests/cli/test_requests_live.py::test_the_finding_of_the_signing_policy_is_shown_before_the_approval"
                 ),
                 Door.SIGNER: Proof(
-                    "tests/controllers/test_signerpolicy.py::test_only_requests_that_a_person_decides_about_are_checked"
+                    "tests/controllers/test_signerpolicy.py::test_a_person_sees_whatever_the_signer_would_fail_after_the_approval"
                 ),
                 Door.LOGIN: Never("A login is no request that a person approves."),
                 Door.SERVICE_ACCOUNT: _NO_CERTIFICATE,

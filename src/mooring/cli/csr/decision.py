@@ -1,9 +1,10 @@
 """Decision on certificate signing requests: the `approval` subresource, for approve and deny.
 
 Rules kept here (docs/protocol/certificate-signing-requests.md#kubectl-certificate): a request with the opposite decision is an
-error. One with the same decision is success without a write, unless `--force`. A request of which the server says that the signer
-would fail it (the condition WouldFail) is approved with `--force` only. A conflict is retried up to 10 times on the newest
-state. With `--fingerprint` only a request for that key is approved; requests are immutable, so the key cannot change meanwhile.
+error. One with the same decision is success without a write, unless `--force`. A request that the signer would fail is approved
+with `--force` only: one that breaks a rule of its signer, or of which the server says so (the condition WouldFail). A conflict is
+retried up to 10 times on the newest state. With `--fingerprint` only a request for that key is approved; requests are immutable, so
+the key cannot change meanwhile.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from mooring.api.certificates.conditions import APPROVED
 from mooring.apimachinery.codec.json import base64_field, deep_copy
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
-from mooring.cli.csr.details import PLURAL, QUALIFIED, fingerprint
+from mooring.cli.csr.details import PLURAL, QUALIFIED, fingerprint, refusals_by_signer
 from mooring.cli.csr.selection import Selection, confirm
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
@@ -155,16 +156,18 @@ def decided_request(request: Obj, decision: Decision, now: str) -> Obj | None:
 
 
 def _check_foretold(request: Obj, decision: Decision) -> None:
-    """Raise ConfigError for an approval of a request of which the server says already that the signer would fail it."""
+    """Raise ConfigError for an approval of a request that the signer would fail."""
     if decision.condition != APPROVED or decision.force:
         return
-    for condition in (request.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == WOULD_FAIL:
-            name, reason = request["metadata"]["name"], condition.get("message") or condition.get("reason")
-            raise ConfigError(
-                f'the certificate signing request "{name}" would fail after an approval: {reason}; it was not approved. '
-                "`mooring csr approve --force` approves it all the same"
-            )
+    conditions = (request.get("status") or {}).get("conditions") or ()
+    foretold = [one.get("message") or one.get("reason") for one in conditions if one.get("type") == WOULD_FAIL]
+    reason = next(iter(foretold), "") or "; ".join(refusals_by_signer(request))
+    if reason:
+        name = request["metadata"]["name"]
+        raise ConfigError(
+            f'the certificate signing request "{name}" would fail after an approval: {reason}; it was not approved. '
+            "`mooring csr approve --force` approves it all the same"
+        )
 
 
 def _check_key(request: Obj, decision: Decision) -> None:

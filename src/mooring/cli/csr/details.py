@@ -7,6 +7,7 @@ groups of the requester come from the server, the subject comes from the request
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -61,6 +62,11 @@ def _present(fields: dict[str, Any]) -> dict[str, Any]:
 def fingerprint(request: CertificateRequest) -> str:
     """Return `sha256:<hex>` of the public key, the form of a pin."""
     return f"sha256:{request.key_fingerprint}"
+
+
+def refusals_by_signer(obj: Obj) -> Sequence[str]:
+    """Return the rules of its signer that a request breaks; none for a request that cannot be read, and for other signers."""
+    return _request(obj.get("spec") or {}).get("refusedBySigner") or ()
 
 
 def _request(spec: dict[str, Any]) -> dict[str, Any]:

@@ -8,9 +8,9 @@ Rules kept here (docs/protocol/certificate-signing-requests.md):
   reason SignerValidationFailure.
 * The issuance checks are repeated, and once more when the certificate is published. An objection to an automatic approval fails
   the request.
-* A request that waits for a person gets the condition WouldFail when a check objects to it already, so that the person sees it
-  before the approval. It is checked again every HELD_FOR, and loses the condition when the cause went away. A request that an
-  approver decides within moments is left to the approver.
+* A request that waits for a person gets the condition WouldFail when it would fail after an approval, by the same judgement, so
+  that the person sees it before. It is judged again every HELD_FOR, and loses the condition when the cause went away. A request
+  that an approver decides within moments is left to the approver.
 * The profile determines the content of the certificate, the authority checks the result, and the status carries the leaf alone.
 * The lineage gets an entry before the certificate is published.
 * The serial number follows from the uid of the request, so that records of the certificate can be written before it is signed.
@@ -39,6 +39,7 @@ from mooring.controllers.certificates.issuance import (
     Issuance,
     IssuanceCheck,
     Objection,
+    Preparation,
     find,
     is_automatic,
     prepared,
@@ -60,6 +61,7 @@ from mooring.pki.errors import IssueError, RequestError
 from mooring.pki.pem import certificates_pem
 from mooring.pki.x509.authority import Authority, request_serial_number
 from mooring.pki.x509.profiles import SIGNING_DURATION, Template, from_request
+from mooring.pki.x509.requests import CertificateRequest
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING, SIGNERS
 from mooring.pki.x509.supervisorsigners import SUPERVISOR_SIGNERS
 
@@ -100,31 +102,16 @@ class CsrSigner:
         authority = None if csr is None else self._authority_of(csr)
         if csr is None or authority is None:
             return ()
-        spec = csr["spec"]
         if ends.refusal(views):
             return (Requeue(now + ends.UNSETTLED_FOR),)
         if now >= authority.not_after:
             return (Retry(f"the CA expired at {rfc3339(authority.not_after)}: nothing can be signed"),)
-        usages = spec.get("usages") or ()
-        try:
-            request = parsed_request(csr)
-        except RequestError as error:
-            return (_mark_failed(csr, str(error)),)
-        except ValueError:
-            return (_mark_failed(csr, "spec.request is not base64"),)
-        try:
-            signer = SIGNERS.get(spec["signerName"])
-            if signer is not None and (refusals := signer.refusals(request, usages)):
-                return (_mark_failed(csr, "; ".join(refusals)),)
-            issuance = Issuance(csr=csr, request=request, now=now, automatic=is_automatic(csr))
-            finding = find(self.checks, issuance, views)
-            if isinstance(finding, Objection):
-                return (_mark_failed(csr, finding.message, finding.reason),)
-            if finding is not None:
-                return prepared(finding, now)
-            template = from_request(request, usages, now, spec.get("expirationSeconds"), self._longest(issuance))
-        except IssueError as error:
-            return (_mark_failed(csr, str(error)),)
+        judged = self._judge(csr, views, now, automatic=is_automatic(csr))
+        if isinstance(judged, Objection):
+            return (_mark_failed(csr, judged.message, judged.reason),)
+        if isinstance(judged, Preparation):
+            return prepared(judged, now)
+        issuance, template = judged
         sign = partial(
             _sign,
             csr,
@@ -138,6 +125,24 @@ class CsrSigner:
         )
         return (InThread(sign),) if authority.in_device else sign()
 
+    def _judge(
+        self, csr: Obj, views: Views, now: datetime, *, automatic: bool
+    ) -> Objection | Preparation | tuple[Issuance, Template]:
+        """Return what the certificate of a request would have, or what stands between the request and its certificate."""
+        spec = csr["spec"]
+        request = _request_of(csr)
+        if isinstance(request, Objection):
+            return request
+        issuance = Issuance(csr=csr, request=request, now=now, automatic=automatic)
+        try:
+            finding = find(self.checks, issuance, views)
+            if finding is not None:
+                return finding
+            usages, seconds = spec.get("usages") or (), spec.get("expirationSeconds")
+            return issuance, from_request(request, usages, now, seconds, self._longest(issuance))
+        except IssueError as error:
+            return Objection(REASON, str(error))
+
     def _waits_for_person(self, csr: Obj) -> bool:
         """Return true for a request that a person decides about, and that would be signed here."""
         name = (csr.get("spec") or {}).get("signerName", "")
@@ -147,12 +152,8 @@ class CsrSigner:
         return (is_held or name not in _APPROVED_BY_CONTROLLERS) and self.authority_for(name) is not None
 
     def _foretold(self, csr: Obj, views: Views, now: datetime) -> Sequence[Action]:
-        """Return the action that says whether the request would fail after an approval."""
-        try:
-            issuance = Issuance(csr=csr, request=parsed_request(csr), now=now, automatic=False)
-            finding = find(self.checks, issuance, views)
-        except (RequestError, IssueError, ValueError):
-            return ()  # it cannot be read, which `mooring csr show` says
+        """Return the action that says whether the request would fail after the approval of a person."""
+        finding = self._judge(csr, views, now, automatic=False)
         told = without_condition(csr, WOULD_FAIL)
         if isinstance(finding, Objection):
             present = next((one for one in conditions_of(csr) if one.get("type") == WOULD_FAIL), {})
@@ -179,6 +180,20 @@ class CsrSigner:
         if signer_name in SUPERVISOR_SIGNERS and not self.guards_extra:
             return None
         return self.authority_for(signer_name)
+
+
+def _request_of(csr: Obj) -> CertificateRequest | Objection:
+    """Return the parsed request, or why no policy and no person makes its signer sign it."""
+    spec = csr["spec"]
+    try:
+        request = parsed_request(csr)
+    except RequestError as error:
+        return Objection(REASON, str(error))
+    except ValueError:
+        return Objection(REASON, "spec.request is not base64")
+    signer = SIGNERS.get(spec["signerName"])
+    refusals = signer.refusals(request, spec.get("usages") or ()) if signer is not None else ()
+    return Objection(REASON, "; ".join(refusals)) if refusals else request
 
 
 def _settled(still: Still) -> Still:
