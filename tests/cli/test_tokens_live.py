@@ -361,10 +361,10 @@ def test_a_server_that_is_down_is_asked_again_and_then_told(
     elsewhere = tmp_path / "down.conf"
     port = free_port()
     elsewhere.write_text(live_server.kubeconfig.read_text().replace(live_server.endpoint, f"127.0.0.1:{port}"))
-    outcome = tokens("token", "list", "--kubeconfig", str(elsewhere), "--timeout", "600ms")
+    outcome = tokens("token", "list", "--kubeconfig", str(elsewhere), "--timeout", "3s")
     assert outcome.code == 1
     first, last = outcome.err.splitlines()
-    assert first.startswith(f"Trying again for 600ms: asking https://127.0.0.1:{port}: nothing answers there")
+    assert first.startswith(f"Trying again for 3s: asking https://127.0.0.1:{port}: nothing answers there")
     assert last.startswith(f"Error: asking https://127.0.0.1:{port}: nothing answers there")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Still
-from mooring.errors import StorageError
+from mooring.errors import ConflictError, StorageError
 from mooring.reconcile.leaderelection import (
     LEASE_SECONDS,
     NAME,
@@ -340,6 +340,35 @@ async def test_a_stop_releases_only_its_own_lease(room: Room) -> None:
     async with competing(one):
         await room.patch("leases", NAME, {"spec": {"holderIdentity": "usurper"}}, NAMESPACE)
     assert (await lease(room))["holderIdentity"] == "usurper"
+
+
+@in_room
+async def test_a_stop_during_a_renewal_releases_the_lease(room: Room) -> None:
+    class Slow(RegistryApi):
+        """The renewal under way is stored after it was cancelled, as a commit in a thread is."""
+
+        async def update(self, plural: str, obj: Obj, subresource: str = "", still: Still | None = None) -> Obj:
+            if obj["spec"]["holderIdentity"] == "" and obj["spec"]["renewTime"] != "2026-01-02T03:04:06.000000Z":
+                await room.patch("leases", NAME, {"spec": {"renewTime": "2026-01-02T03:04:06.000000Z"}}, NAMESPACE)
+            return await super().update(plural, obj, subresource, still)
+
+    one = Candidate(room, "one", Slow(room.registry, masters_only, room.clock))
+    async with competing(one):
+        assert one.working
+    assert (await lease(room)).get("holderIdentity", "") == ""
+
+
+@in_room
+async def test_a_lease_that_others_write_without_end_is_left(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+    class Disturbed(RegistryApi):
+        async def update(self, plural: str, obj: Obj, subresource: str = "", still: Still | None = None) -> Obj:
+            if obj["spec"]["holderIdentity"] == "":
+                raise ConflictError("it was changed")
+            return await super().update(plural, obj, subresource, still)
+
+    async with competing(Candidate(room, "one", Disturbed(room.registry, masters_only, room.clock))):
+        pass
+    assert "could not be released: it was changed" in caplog.text
 
 
 @in_room

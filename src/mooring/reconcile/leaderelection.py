@@ -33,6 +33,8 @@ RETRY_SECONDS = 2.0
 """kube-controller-manager's defaults."""
 NAMESPACE = "kube-system"
 NAME = "mooring-controllers"
+RELEASE_ATTEMPTS = 3
+"""Writes of a release: one renewal can be under way, and a person may change the Lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,10 +225,19 @@ class LeaderElector:
         return {"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": dict(metadata), "spec": spec}
 
     async def _release(self) -> None:
+        """Release the Lease. A renewal that was under way when it was cancelled may be stored between the read and the write."""
         try:
-            lease = await self._api.get("leases", self._election.namespace, self._election.name)
-            if (lease.get("spec") or {}).get("holderIdentity") == self._identity:
-                released = {**lease, "spec": {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}}
-                await self._api.update("leases", released)
+            for left in reversed(range(RELEASE_ATTEMPTS)):
+                try:
+                    return await self._release_once()
+                except ConflictError:
+                    if not left:
+                        raise
         except MooringError as error:
             log.warning("the controllers' Lease could not be released: %s; the next holder waits for it", error)
+
+    async def _release_once(self) -> None:
+        lease = await self._api.get("leases", self._election.namespace, self._election.name)
+        if (lease.get("spec") or {}).get("holderIdentity") == self._identity:
+            released = {**lease, "spec": {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}}
+            await self._api.update("leases", released)
