@@ -42,13 +42,23 @@ def data_dir(tmp_path: Path, mooring: CommandLine) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", [".lock", "server.lock"])
+@pytest.mark.parametrize("name", [".lock", "server.lock", "store.mark.lock"])
 def test_a_directory_in_the_place_of_a_lock(data_dir: Path, mooring: CommandLine, name: str) -> None:
     (data_dir / name).unlink(missing_ok=True)
     (data_dir / name).mkdir()
     line = refused(mooring(*SERVER, "--data-dir", str(data_dir)))
     assert f"the lock file {data_dir / name} cannot be opened: is a directory" in line
     assert "move it away" in line
+
+
+@pytest.mark.parametrize("name", ["mooring.db-wal", "mooring.db-shm"])
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["directory", "pipe"])
+def test_something_else_in_the_place_of_a_file_of_the_database(
+    data_dir: Path, mooring: CommandLine, name: str, make: Callable[[Path], None]
+) -> None:
+    make(data_dir / name)
+    line = refused(mooring(*SERVER, "--data-dir", str(data_dir)))
+    assert f"{data_dir / name} is not a regular file; move it away" in line
 
 
 @pytest.mark.parametrize(

@@ -285,12 +285,16 @@ ROWS: tuple[Promise, ...] = (
     ),
     Promise(
         key="a-replaced-database-is-noticed",
-        sentence="A database file that is deleted or replaced while it is open is noticed, and no write is answered with success.",
+        sentence="A database file that is deleted, replaced or cut while it is open is noticed, and no write is answered with "
+        "success.",
         doors=doors(
             _WRITER,
             {
                 Door.ADMINISTRATOR: Proof(
                     _DISK + "test_a_database_that_is_deleted_while_it_is_open_is_noticed_and_can_be_put_back"
+                ),
+                Door.OTHER_WORKER: Proof(
+                    "tests/storage/test_sqlite_replaced.py::test_a_log_that_another_process_empties_is_in_its_place"
                 ),
                 Door.OTHER_SERVER: Never("A file of SQLite belongs to one server."),
             },

@@ -1,8 +1,9 @@
-"""A member of etcd that is left by one caller while another begins something on it."""
+"""A connection to etcd: a member that is left by one caller while another begins something on it, and files for it."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -45,3 +46,33 @@ def test_what_was_begun_on_a_member_that_is_left_ends_with_an_error_and_not_as_i
             await connection.close()
 
     asyncio.run(asyncio.wait_for(scenario(), 30))
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda path: path.symlink_to("/dev/null"), "is not a regular file"),
+        (Path.mkdir, "is not a regular file"),
+        (os.mkfifo, "is not a regular file"),
+        (lambda path: path.write_bytes(bytes((4 << 20) + 1)), "is larger than 4194304 bytes"),
+    ],
+    ids=["a device", "a directory", "a named pipe", "too large"],
+)
+def test_a_file_that_could_stop_the_server_when_it_is_read_again_is_refused_and_the_last_one_is_used(
+    make: Callable[[Path], None], problem: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    password = tmp_path / "password"
+    settings = StorageSettings(etcd_username="root", etcd_password_file=str(password))
+
+    async def scenario() -> None:
+        password.write_text("a-password")
+        connection = Connection(settings, ["http://127.0.0.1:1"])
+        password.unlink()
+        make(password)
+        assert not connection.follow_files()
+        assert f"etcd-password-file: {password} {problem}" in caplog.text
+        with pytest.raises(StorageError, match=problem):
+            Connection(settings, ["http://127.0.0.1:1"])
+        await connection.close()
+
+    asyncio.run(scenario())

@@ -292,6 +292,66 @@ def test_pages_that_sqlite_cannot_read_are_damage_too(path: Path) -> None:
     assert any("could not be read" in damage.problem for damage in report.damage)
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE progress SET revision = 1 WHERE name = 'compacted'",
+        "UPDATE progress SET revision = 9000000000 WHERE name = 'compacted'",
+        "UPDATE progress SET revision = CAST(x'ff' AS TEXT) WHERE name = 'compacted'",
+        "UPDATE progress SET name = CAST(x'ff' AS TEXT) WHERE name = 'compacted'",
+        "DELETE FROM progress WHERE name = 'swept'",
+        "UPDATE progress SET revision = -1 WHERE name = 'swept'",
+    ],
+    ids=["older", "of the future", "no number", "of another name", "lost", "negative"],
+)
+def test_a_damaged_record_of_compaction_hides_the_past_until_it_is_made_again(
+    path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A record that says too little was compacted would give lists of the past in which objects are missing."""
+    there: dict[str, bytes] = {}
+
+    async def damaged(store: SqliteStorage) -> None:
+        there.update(await fill(store, random.Random(4)))
+        newest = await store.revision()
+        with by_hand(path) as connection:
+            connection.execute(damage)
+        assert verify_file(path).damage[0].problem == verification.PROGRESS_CHANGED
+        while not store.alarm:
+            await store.verify()
+        with pytest.raises(CompactedError):
+            await store.range("/", revision=newest - 1)
+        with pytest.raises(CompactedError):
+            await anext(store.watch("/", after=newest - 1))
+        assert {key: entry.value for key, entry in (await everything(store)).items()} == there
+
+    async def compacted(store: SqliteStorage) -> None:
+        assert {key: entry.value for key, entry in (await everything(store)).items()} == there
+        assert await store.compacted() == await store.revision()
+        await store.compact(await store.revision())
+        with by_hand(path) as connection:
+            connection.execute(damage)
+        await store.create("/registry/secrets/default/next", b"value")
+        await store.compact(await store.revision() - 1)
+        assert await store.compacted() == await store.revision()
+
+    run(path, damaged)
+    assert "record of compaction" not in caplog.text
+    run(path, compacted)
+    assert "record of compaction in the database has changed" in caplog.text
+    assert not verify_file(path).damage
+
+
+def test_a_schema_that_is_no_text_any_more_is_refused_with_a_remedy(path: Path) -> None:
+    async def nothing(store: SqliteStorage) -> None:
+        await store.create("/registry/a", b"value")
+
+    run(path, nothing)
+    path.write_bytes(path.read_bytes().replace(b"TEXT PRIMARY KEY, revision", b"TEXT PRIMARY KEY\xf5 revision"))
+    with pytest.raises(StorageError, match=r"bytes have changed.*restore the last snapshot"):
+        run(path, nothing)
+    assert "bytes have changed" in verify_file(path).damage[0].problem
+
+
 def test_keys_that_are_no_text_any_more_are_found(path: Path) -> None:
     async def two(store: SqliteStorage) -> None:
         await store.create("/registry/a", b"value")

@@ -49,6 +49,88 @@ def test_a_database_that_was_cut_is_noticed_by_the_next_write(tmp_path: Path) ->
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("part", [0, 0.5], ids=["emptied", "cut"])
+def test_a_log_that_was_cut_in_its_place_is_noticed_and_nothing_is_written_behind_its_end(
+    tmp_path: Path, part: float
+) -> None:
+    path, log = tmp_path / "mooring.db", tmp_path / "mooring.db-wal"
+
+    async def scenario() -> None:
+        store = SqliteStorage(path, SystemClock())
+        await store.open()
+        entries = [await store.create(f"/{n}", b"v" * 4096) for n in range(20)]
+        whole = log.read_bytes()
+        os.truncate(log, int(len(whole) * part))
+        with pytest.raises(StorageError, match=r"mooring\.db-wal was deleted, replaced or cut while it is open"):
+            await store.create("/next", b"v")
+        with pytest.raises(StorageError):
+            await store.compact(2)
+        log.write_bytes(whole)
+        await store.create("/next", b"v")
+        assert store.problem == ""
+        await store.close()
+        assert not verify_file(path).damage
+        again = SqliteStorage(path, SystemClock())
+        await again.open()
+        assert [await again.get(one.key) for one in entries] == entries
+        await again.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_log_that_another_process_empties_is_in_its_place(tmp_path: Path) -> None:
+    path, log = tmp_path / "mooring.db", tmp_path / "mooring.db-wal"
+    program = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('PRAGMA wal_checkpoint(TRUNCATE)')"
+
+    def empty() -> None:
+        subprocess.run([sys.executable, "-c", program, path], check=True)
+
+    async def scenario() -> None:
+        store = SqliteStorage(path, SystemClock())
+        await store.open()
+        for n in range(3):
+            await store.create(f"/{n}", b"v" * 4096)
+            await asyncio.to_thread(empty)
+            assert log.stat().st_size == 0
+        await store.create("/next", b"v")
+        assert store.problem == ""
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_older_copy_over_a_database_that_has_just_grown_is_noticed_by_the_next_write(tmp_path: Path) -> None:
+    path, copy = tmp_path / "mooring.db", tmp_path / "copy"
+
+    async def scenario() -> None:
+        store = SqliteStorage(path, SystemClock())
+        await store.open()
+        shutil.copy(path, copy)
+        for n in range(5):
+            await store.create(f"/{n}", b"v" * 4096)
+        await store.compact(2)
+        with copy.open("rb") as older, path.open("r+b") as inplace:
+            inplace.truncate()
+            shutil.copyfileobj(older, inplace)
+        with pytest.raises(StorageError, match=r"mooring\.db was deleted, replaced or cut while it is open"):
+            await store.create("/next", b"v")
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_store_that_was_closed_has_no_file_open(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        store = SqliteStorage(tmp_path / "mooring.db", SystemClock())
+        for _ in range(2):
+            await store.open()
+            await store.close()
+
+    asyncio.run(scenario())
+    opened = [Path(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+    assert not [one for one in opened if one.is_symlink() and str(tmp_path) in str(one.readlink())]
+
+
 def test_no_database_is_made_beside_the_log_of_one_that_was_moved_away(tmp_path: Path) -> None:
     path = tmp_path / "mooring.db"
 

@@ -19,7 +19,7 @@ from mooring.authz.rbac.authorizer import Rbac
 from mooring.clock import Clock
 from mooring.controllers import table as controllers
 from mooring.plane import servicerange
-from mooring.plane.background.storemark import StoreMark
+from mooring.plane.background.storemark import StoreMark, check_lock
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.encryption import EncryptionAtRest, read_configuration
 from mooring.registry.admission import table as admission
@@ -126,6 +126,7 @@ async def open_registry(
         level = None if config[StorageSettings].in_memory else FormatLevel(inner, clock, entropy(8).hex())
         mark = None if config[StorageSettings].in_memory else StoreMark(Path(config.data_dir), clock)
         if mark is not None:
+            check_lock(Path(config.data_dir))
             await mark.continue_beyond(storage)
         services = config[NetworkSettings].service_cluster_ip_range
         await servicerange.record_or_check(storage, services, clock.now(), entropy)

@@ -117,6 +117,11 @@ def read_mark(directory: Path) -> Mark:
         raise DamagedMarkError(f"{path}: {error}") from error
 
 
+def check_lock(directory: Path) -> None:
+    """Raise ConfigError when the mark of a data directory can never be written, because its lock file cannot be opened."""
+    os.close(open_lock(directory / LOCK_NAME))
+
+
 def _content(path: Path, limit: int = MAX_READ) -> bytes | None:
     """Return the content of a file, None when there is none. Raises ConfigError when it cannot be read."""
     try:

@@ -21,8 +21,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
+import stat
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -45,6 +46,8 @@ LARGE_READ_SECONDS = 10.0
 """Time of a read of many entries with all its attempts."""
 RETRY_SECONDS = 0.1
 """Pause before an attempt when every member has failed in turn. Less time than this is too little for an attempt."""
+MAX_FILE = 4 << 20
+"""Bytes: no key, password or bundle of certificates comes near 4 MiB."""
 OLDEST_VERSION = (3, 4)
 """Oldest version that has what the driver uses: watch ids of the client's choice, and fragments."""
 
@@ -131,6 +134,21 @@ def _is_refusal(error: grpc.aio.AioRpcError) -> bool:
     )
 
 
+def _content(name: str) -> bytes:
+    """Return the content of a file. Raises OSError, and ValueError for one that could keep the event loop waiting."""
+    descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("is not a regular file; name one, because it is read again while the server runs")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            content = file.read(MAX_FILE + 1)
+    finally:
+        os.close(descriptor)
+    if len(content) > MAX_FILE:
+        raise ValueError(f"is larger than {MAX_FILE} bytes; is it the right file?")
+    return content
+
+
 class RefusedError(StorageError):
     """A request that etcd answered with an error; it has changed nothing, unless it `is_for_space`.
 
@@ -213,9 +231,11 @@ class Connection:
             ("etcd-password-file", settings.etcd_password_file),
         ):
             try:
-                found.append(Path(name).read_bytes() if name else None)
+                found.append(_content(name) if name else None)
             except OSError as error:
                 raise StorageError(f"{key}: {name} cannot be read: {error.strerror}") from None
+            except ValueError as error:
+                raise StorageError(f"{key}: {name} {error}") from None
         return tuple(found)
 
     def _endpoint(self, url: str) -> Endpoint:

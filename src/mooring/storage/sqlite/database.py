@@ -21,6 +21,7 @@ found by walking back from `live` without an index. A row without a value is a d
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sqlite3
 import stat
@@ -33,6 +34,8 @@ from urllib.parse import quote
 from mooring.errors import StorageError
 from mooring.storage.sqlite.record import checksum
 from mooring.storage.sqlite.turn import Turn
+
+log = logging.getLogger("mooring.storage")
 
 APPLICATION_ID = 0x4D6F6F72  # "Moor"
 
@@ -72,8 +75,12 @@ CACHE_KIBIBYTES = 16 * 1024
 """KiB of page cache of a connection, for the inner pages of a store of some hundred thousand objects and the largest group."""
 CHECKPOINT_PAGES = 4000
 """Pages of the write-ahead log, 16 MiB, after which it is copied into the database: every 2 s of full write load, 4 ms each."""
+OLDEST = 1
+"""Revision of a fresh store."""
 NEWEST = "SELECT coalesce(max(revision), 1) FROM log"
 """Query of the newest revision, which is 1 in a fresh store."""
+ERRORS = (sqlite3.Error, UnicodeDecodeError)
+"""Errors of SQLite. The second is that of a message which quotes damaged names of tables."""
 ROOT = 0
 """User id that may change every file."""
 KEPT_WAL_BYTES = 64 * 1024 * 1024
@@ -134,12 +141,16 @@ def _narrow(path: Path) -> None:
                     raise StorageError(text) from error
 
 
-def refuse_missing_log(path: Path) -> None:
-    """Raise StorageError when processes use the index of the write-ahead log (`-shm`), and the log is not there.
+def check_log(path: Path) -> None:
+    """Raise StorageError when processes use the index of the write-ahead log (`-shm`), and the log is not there or is not a file.
 
     The index goes on counting the frames of the old log. One that no process uses was left by a killed one; SQLite makes it again.
     """
     log, index = Path(f"{path}-wal"), Path(f"{path}-shm")
+    for file in (log, index):
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISREG(file.stat().st_mode):
+                raise StorageError(f"{file} is not a regular file; move it away")
     # The log is looked at twice: another process may open the file in between.
     if not os.path.lexists(log) and _is_locked(index) and not os.path.lexists(log):
         raise StorageError(
@@ -163,7 +174,7 @@ def _is_locked(path: Path) -> bool:
 
 def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     """Return a connection in autocommit mode, which one thread at a time may use. Raises sqlite3.Error or StorageError."""
-    refuse_missing_log(path)
+    check_log(path)
     connection = sqlite3.connect(
         f"file:{quote(str(path))}?mode=rw",
         uri=True,
@@ -249,6 +260,7 @@ def prepare(connection: sqlite3.Connection, path: Path, turn: Turn) -> None:
                 connection.execute(statement)
         for statement in ADD_CHECKSUMS:
             connection.execute(statement)
+        sound_progress(connection)
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
         # Written even when nothing changed: opening proves that a commit succeeds.
         connection.execute(f"PRAGMA user_version={len(MIGRATIONS)}")
@@ -258,6 +270,35 @@ def prepare(connection: sqlite3.Connection, path: Path, turn: Turn) -> None:
             connection.execute("ROLLBACK")
         raise
     checkpoint(connection)
+
+
+def sound_progress(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return what `read_progress` does, in a transaction that writes. A damaged record is made again, so that it is never None.
+
+    No revision before the newest one can be read then.
+    """
+    (newest,) = connection.execute(NEWEST).fetchone()
+    found = read_progress(connection, newest)
+    if found is None:
+        log.warning(
+            "the record of compaction in the database has changed on the disk, and is made again: what was before revision %d"
+            " cannot be read any more",
+            newest,
+        )
+        found = newest, OLDEST
+        connection.execute("DELETE FROM progress")
+        connection.execute("INSERT INTO progress VALUES ('compacted', ?), ('swept', ?)", found)
+    return found
+
+
+def read_progress(connection: sqlite3.Connection, newest: int) -> tuple[int, int] | None:
+    """Return the oldest revision that can be read, and up to which revision older ones were deleted; None for a damaged record."""
+    numbers = "SELECT CAST(name AS BLOB), CASE typeof(revision) WHEN 'integer' THEN revision END FROM progress"
+    rows = dict(connection.execute(numbers).fetchall())
+    compacted, swept = rows.get(b"compacted"), rows.get(b"swept")
+    if not (isinstance(compacted, int) and isinstance(swept, int)):
+        return None
+    return (compacted, swept) if OLDEST <= swept <= compacted <= newest else None
 
 
 def _checksum_or_null(*columns: Any) -> int | None:
@@ -330,19 +371,21 @@ def _code(error: Exception) -> int:
 
 
 _READ_AGAIN = "check the disk and the log of the kernel, and start the server again, which reads it again"
-_VERIFY = "if that does not help, `mooring store verify` says what is damaged: restore the last snapshot"
+_VERIFY = "`mooring store verify` says what is damaged: restore the last snapshot"
+_THEN_VERIFY = f"if that does not help, {_VERIFY}"
 _READ_ONLY = "is read-only: make the file, its directory and its file system writable and retry"
 _UNREACHABLE = "cannot be opened: check that its directory exists and that this user may read and write both"
 _READ_ERRORS = (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS)
 _MEANINGS = {
+    sqlite3.SQLITE_ERROR: f"failed: its tables are not as Mooring makes them, or bytes have changed; {_VERIFY}",
     sqlite3.SQLITE_FULL: "cannot be written: the disk is full; free some space and retry",
     sqlite3.SQLITE_READONLY: _READ_ONLY,
     sqlite3.SQLITE_IOERR: "cannot be read or written: the disk reports an error; check the disk, its quota and the file size limit",
     sqlite3.SQLITE_BUSY: f"is locked by another process for more than {BUSY_SECONDS:.0f} s; see which one holds it and retry",
     sqlite3.SQLITE_LOCKED: "is locked by another connection; retry",
     # SQLite gives this code to errors of the disk, too (SQLITE_IOERR_CORRUPTFS)
-    sqlite3.SQLITE_CORRUPT: f"could not be read: the disk reported an error, or bytes have changed; {_READ_AGAIN}; {_VERIFY}",
-    sqlite3.SQLITE_NOTADB: f"does not begin as an SQLite database does: is it the right file? Else {_READ_AGAIN}; {_VERIFY}",
+    sqlite3.SQLITE_CORRUPT: f"could not be read: the disk reported an error, or bytes have changed; {_READ_AGAIN}; {_THEN_VERIFY}",
+    sqlite3.SQLITE_NOTADB: f"does not begin as an SQLite database does: is it the right file? Else {_READ_AGAIN}; {_THEN_VERIFY}",
     sqlite3.SQLITE_CANTOPEN: _UNREACHABLE,
     sqlite3.SQLITE_PERM: _UNREACHABLE,
     sqlite3.SQLITE_TOOBIG: "cannot hold a value that large",
@@ -353,7 +396,8 @@ _MEANINGS = {
 def explain(error: Exception, path: Path) -> StorageError:
     """Return the error for the operator. SQLite's own text is left out: its code is as precise and never quotes a value."""
     name = getattr(error, "sqlite_errorname", type(error).__name__)
-    meaning = _MEANINGS.get(_code(error), "failed")
+    is_known = hasattr(error, "sqlite_errorcode") or isinstance(error, UnicodeDecodeError)
+    meaning = _MEANINGS.get(_code(error), "failed") if is_known else "failed"
     if _extended_code(error) in _READ_ERRORS:
         meaning = f"could not be read: the disk reported an error; {_READ_AGAIN}"
     return StorageError(f"the database file {path} {meaning} ({name})")

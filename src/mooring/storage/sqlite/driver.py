@@ -53,7 +53,7 @@ from mooring.storage.contract import (
 from mooring.storage.feed import INLINE_CHANGES, Feed
 from mooring.storage.keys import check_key
 from mooring.storage.sqlite import database
-from mooring.storage.sqlite.openfiles import OpenFiles
+from mooring.storage.sqlite.openfiles import OpenFiles, close_deleted
 from mooring.storage.sqlite.reader import Reader
 from mooring.storage.sqlite.turn import Turn
 from mooring.storage.sqlite.verification import Verification
@@ -212,7 +212,11 @@ class SqliteStorage:
             database.prepare(writing, self._path, turn)
             loop_reader, scanner = Reader(connect(read_only=True)), Reader(connect(read_only=True))
             loop_reader.check()
-            made = _Connections(loop_reader, scanner, Writer(writing, turn), OpenFiles(self._path))
+            try:
+                files = OpenFiles(self._path)
+            except OSError as error:
+                raise StorageError(f"the files of {self._path} cannot be looked at: {error.strerror}; retry") from error
+            made = _Connections(loop_reader, scanner, Writer(writing, turn), files)
             unfinished.pop_all()
             return made
 
@@ -236,6 +240,7 @@ class SqliteStorage:
             await self._run_on_thread(
                 opened.writer.close
             )  # the last connection to close copies the write-ahead log into the database
+        close_deleted()
         self._thread.shutdown(wait=False)
 
     def _connections(self) -> _Connections:
@@ -261,7 +266,7 @@ class SqliteStorage:
         timers = [loop.call_later(YIELD_AFTER_SECONDS, yield_to_thread, YIELD_AFTER_SECONDS)]
         try:
             return await loop.run_in_executor(self._thread, run)
-        except (sqlite3.Error, CommitError) as error:
+        except (*database.ERRORS, CommitError) as error:
             raise self._storage_error(error) from error
         finally:
             timers[-1].cancel()
@@ -309,7 +314,7 @@ class SqliteStorage:
     def _read(self, function: Callable[[], _T]) -> _T:
         try:
             return function()
-        except sqlite3.Error as error:
+        except database.ERRORS as error:
             raise self._storage_error(error) from error
 
     # ---- reading

@@ -1,13 +1,54 @@
-"""Files of an open database, compared with what their paths name now.
+"""Files of an open database, compared with what their paths name now, and with what its shared memory says of their sizes.
 
-Rules kept here: a file that was deleted, replaced or cut while it is open goes on being written, and all of that is lost with the
-last process that has it open. Device and inode are those of the open file, because SQLite keeps it open. Nothing is opened here:
-closing a second descriptor would drop SQLite's locks (POSIX advisory locks).
+Rules kept here:
+* A file that was deleted, replaced or cut while it is open goes on being written, and all of that is lost with the last process
+  that has it open. Device and inode are those of the open file, because SQLite keeps it open.
+* SQLite writes behind the end of a write-ahead log that was cut, and would later copy the zeros before it into the database. The
+  shared memory counts the frames of the log, and the pages of the database (https://www.sqlite.org/walformat.html).
+* The shared memory is opened once for each file, and stays open: closing any descriptor of a file drops the locks that SQLite
+  has on it (POSIX advisory locks). The database is not opened at all.
 """
 
 from __future__ import annotations
 
+import os
+import struct
+from dataclasses import dataclass
 from pathlib import Path
+
+_HEADER = struct.Struct("=12xB1xHII")
+_HEADER_BYTES = 48
+"""Bytes of a header, of which there are two. Their difference shows a change that is under way."""
+_COPIED = struct.Struct("=I")
+_LOG_HEADER, _FRAME_HEADER = 32, 24
+_SMALLEST, _LARGEST = 1, 65536
+"""A page size of 64 KiB is stored as 1."""
+
+_descriptors: dict[tuple[int, int], int] = {}
+"""Descriptors of shared memory by device and inode."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """Counts in the shared memory of a write-ahead log."""
+
+    page_bytes: int
+    frames: int
+    """Frames of the log that were committed."""
+    pages: int
+    """Pages of the database after the last commit; 0 while it is not known."""
+    copied: int
+    """Frames that were copied into the database."""
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes that the log has at least."""
+        return _LOG_HEADER + self.frames * (self.page_bytes + _FRAME_HEADER) if self.frames else 0
+
+    @property
+    def database_bytes(self) -> int:
+        """Bytes that the database has at least; 0 while pages of it are in the log alone."""
+        return self.pages * self.page_bytes if self.copied == self.frames else 0
 
 
 class OpenFiles:
@@ -15,9 +56,9 @@ class OpenFiles:
 
     def __init__(self, path: Path) -> None:
         """Raises OSError when a file is missing. The database is open, and was read."""
-        names = (path, Path(f"{path}-wal"), Path(f"{path}-shm"))
-        self._identities = {name: _identity(name) for name in names}
-        self._database = path
+        self._database, self._log, shared = path, Path(f"{path}-wal"), Path(f"{path}-shm")
+        self._identities = {name: _identity(name.stat()) for name in (path, self._log, shared)}
+        self._index_descriptor = _open_once(shared)
         self._size = path.stat().st_size
 
     def gone(self) -> str:
@@ -25,27 +66,61 @@ class OpenFiles:
 
         The database never becomes smaller: it is not vacuumed.
         """
-        if self._is_cut():
-            return str(self._database)
+        before = self._read_index()
+        sizes: dict[Path, int] = {}
         for name, identity in self._identities.items():
             try:
-                if _identity(name) != identity:
-                    return str(name)
+                status = name.stat()
             except FileNotFoundError:
                 return str(name)
             except OSError:  # a directory that cannot be read for a moment says nothing about the file
                 continue
+            if _identity(status) != identity:
+                return str(name)
+            sizes[name] = status.st_size
+        if self._is_cut(sizes.get(self._database), 0 if before is None else before.database_bytes):
+            return str(self._database)
+        size = sizes.get(self._log)
+        # Another process that empties the log says so in the index before.
+        if before is not None and size is not None and size < before.log_bytes and before == self._read_index():
+            return str(self._log)
         return ""
 
-    def _is_cut(self) -> bool:
-        try:
-            size = self._database.stat().st_size
-        except OSError:  # `gone` looks at its identity
+    def _is_cut(self, size: int | None, least: int) -> bool:
+        if size is None:
             return False
-        self._size = max(self._size, size)
+        self._size = max(self._size, size, least)
         return size < self._size
 
+    def _read_index(self) -> _Index | None:
+        """Return the counts; None while they change, or are not known."""
+        try:
+            data = os.pread(self._index_descriptor, 2 * _HEADER_BYTES + _COPIED.size, 0)
+        except OSError:
+            return None
+        if len(data) < 2 * _HEADER_BYTES + _COPIED.size or data[:_HEADER_BYTES] != data[_HEADER_BYTES : -_COPIED.size]:
+            return None
+        is_ready, page_bytes, frames, pages = _HEADER.unpack_from(data)
+        (copied,) = _COPIED.unpack_from(data, 2 * _HEADER_BYTES)
+        return _Index(_LARGEST if page_bytes == _SMALLEST else page_bytes, frames, pages, copied) if is_ready else None
 
-def _identity(name: Path) -> tuple[int, int]:
-    status = name.stat()
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
+
+
+def _open_once(path: Path) -> int:
+    """Return the descriptor of shared memory, which is opened unless it is open."""
+    found = _descriptors.get(_identity(path.stat()))
+    if found is None:
+        found = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        _descriptors[_identity(os.fstat(found))] = found
+    return found
+
+
+def close_deleted() -> None:
+    """Close the descriptors of shared memory that was deleted, as SQLite does with the last connection."""
+    for identity, descriptor in list(_descriptors.items()):
+        if not os.fstat(descriptor).st_nlink:
+            del _descriptors[identity]
+            os.close(descriptor)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from mooring.storage.contract import Change, CompactedError, Entry, FutureRevisionError, Page
 from mooring.storage.keys import end_of_prefix
-from mooring.storage.sqlite.database import NEWEST
+from mooring.storage.sqlite.database import NEWEST, read_progress
 from mooring.storage.sqlite.record import COLUMNS, entry_of, is_sound
 from mooring.storage.sqlite.verification import Verification
 
@@ -21,7 +21,6 @@ SLICE_ENTRIES = 128
 SLICE_BYTES = 512 * 1024
 """Bytes of values in one slice of a range, about 0.4 ms of the loop thread."""
 
-_COMPACTED = "SELECT revision FROM progress WHERE name = 'compacted'"
 _GET = f"SELECT {COLUMNS} FROM live LEFT JOIN log ON log.revision = live.revision WHERE live.key = ?"  # noqa: S608 - constants only
 _WITHIN = "live.key >= :start AND live.key < :end"
 # A key is left out when its newest record is a deletion. Without a record it is not: it is damaged.
@@ -80,8 +79,10 @@ class Reader:
         return self._newest
 
     def compacted(self) -> int:
-        (revision,) = self._execute(_COMPACTED).fetchone()
-        return int(revision)
+        """Return the oldest revision that can be read. Without a sound record of it, that is the newest one."""
+        (newest,) = self._execute(NEWEST).fetchone()
+        progress = read_progress(self._connection, newest)
+        return newest if progress is None else progress[0]
 
     def get(self, key: str) -> Entry | None:
         row = self._execute(_GET, (key,)).fetchone()

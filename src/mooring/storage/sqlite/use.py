@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
-from mooring.storage.sqlite.database import explain, is_busy, refuse_missing_log
+from mooring.storage.sqlite.database import check_log, explain, is_busy
 
 
 def is_open(path: Path) -> bool:
@@ -16,7 +16,7 @@ def is_open(path: Path) -> bool:
     Each connection in WAL mode has a lock that it shares with the others (https://www.sqlite.org/wal.html#use_of_wal_without_shared_memory);
     an exclusive one is granted only when there is none.
     """
-    refuse_missing_log(path)
+    check_log(path)
     try:
         with closing(
             sqlite3.connect(f"file:{quote(str(path))}?mode=rw", uri=True, isolation_level=None, timeout=0)

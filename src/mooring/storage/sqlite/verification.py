@@ -2,7 +2,7 @@
 
 Rules kept here:
 * A pass reads the log in order of the revisions: each record has its checksum, and its key is found at this revision or a later
-  one. It then reads `live` in order of the keys: each key has a sound record.
+  one. It then reads `live` in order of the keys: each key has a sound record. The record of compaction is read last.
 * A slice is one snapshot. Writes between two slices do no harm: what they add has later revisions, or is read with its key.
 * Damage of pages that SQLite itself notices ends the pass. `integrity_check`, which reads all pages in one go, is for files that
   no server waits for.
@@ -19,6 +19,7 @@ from enum import Enum
 from typing import Any
 
 from mooring.storage.contract import UnreadableEntry
+from mooring.storage.sqlite.database import NEWEST, read_progress
 from mooring.storage.sqlite.record import CHANGED, COLUMNS, MISPLACED, entry_of, is_sound, printed_key
 
 SLICE_RECORDS = 64
@@ -38,6 +39,7 @@ _KEYS = (
 )
 _WITHOUT = re.compile(r"(?:log|live)\.checksum")
 """Columns that schema 1 does not have: its records are sound as long as SQLite can read them."""
+PROGRESS_CHANGED = "the record of compaction has changed: a start makes it again"
 _NO_TEXTS = "SELECT key, revision FROM live WHERE key < '' OR key >= x'' LIMIT ?"
 
 
@@ -138,6 +140,9 @@ class Verification:
                 return
         if count < SLICE_RECORDS:
             self._part = Part.ENDED
+            (newest,) = self._execute(NEWEST).fetchone()
+            if read_progress(self._connection, newest) is None:
+                self._report("", 0, PROGRESS_CHANGED)
             for revision in sorted(self._unnamed):
                 self._report("", revision, CHANGED)
             self._unnamed.clear()

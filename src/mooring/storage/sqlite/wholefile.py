@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from mooring.errors import StorageError
-from mooring.storage.sqlite.database import APPLICATION_ID, BUSY_SECONDS, MIGRATIONS, explain, refuse_missing_log
+from mooring.storage.sqlite.database import APPLICATION_ID, BUSY_SECONDS, ERRORS, MIGRATIONS, check_log, explain
 from mooring.storage.sqlite.verification import MAX_DAMAGE, Damage, Verification
 
 HEADER = b"SQLite format 3\0"
@@ -35,7 +35,7 @@ class Report:
 
 def verify_file(path: Path) -> Report:
     """Read the whole database. Raises StorageError for a file that is not a database of Mooring, or that cannot be opened."""
-    refuse_missing_log(path)
+    check_log(path)
     try:
         uri = f"file:{quote(str(path))}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS)) as connection:
@@ -45,11 +45,11 @@ def verify_file(path: Path) -> Report:
             while not verification.ended:
                 try:
                     verification.advance()
-                except sqlite3.Error as error:
+                except ERRORS as error:
                     damage.append(Damage("", 0, str(explain(error, path))))
                     verification.skip_part()
             return Report(verification.records, verification.unverified, (*damage, *verification.damage))
-    except sqlite3.Error as error:
+    except ERRORS as error:
         raise explain(error, path) from error
 
 
@@ -69,5 +69,5 @@ def _integrity(connection: sqlite3.Connection, path: Path) -> Iterator[Damage]:
         for (line,) in connection.execute(f"PRAGMA integrity_check({MAX_DAMAGE})"):
             if line != b"ok":
                 yield Damage("", 0, line.decode(errors="backslashreplace").replace("\n", " "))
-    except sqlite3.Error as error:
+    except ERRORS as error:
         yield Damage("", 0, str(explain(error, path)))

@@ -18,7 +18,16 @@ import sqlite3
 from enum import Enum
 
 from mooring.storage.contract import Change, Entry, FutureRevisionError, KeyExistsError, RevisionMismatchError
-from mooring.storage.sqlite.database import NEWEST, begin, begin_at_once, checkpoint, is_busy, stored_nothing, try_begin
+from mooring.storage.sqlite.database import (
+    NEWEST,
+    begin,
+    begin_at_once,
+    checkpoint,
+    is_busy,
+    sound_progress,
+    stored_nothing,
+    try_begin,
+)
 from mooring.storage.sqlite.record import COLUMNS, checksum, entry_of
 from mooring.storage.sqlite.turn import Turn
 
@@ -30,7 +39,6 @@ _APPEND = "INSERT INTO log (revision, key, created, prior, value, checksum) VALU
 _LIVE_FIRST = "INSERT INTO live (revision, deleted, checksum, key) VALUES (?, ?, ?, ?)"
 _LIVE_AGAIN = "UPDATE live SET revision = ?, deleted = ?, checksum = ? WHERE key = ?"
 
-_PROGRESS = "SELECT revision FROM progress WHERE name = ?"
 _SET_PROGRESS = "UPDATE progress SET revision = ? WHERE name = ?"
 _SWEEP_END = (
     "SELECT max(revision) FROM"
@@ -154,7 +162,7 @@ class Writer:
         try:
             if oldest > self._revision:
                 raise FutureRevisionError(self._revision)
-            compacted, swept = self._progress("compacted"), self._progress("swept")
+            compacted, swept = sound_progress(self._connection)
             if oldest > compacted:
                 compacted = oldest
                 self._execute(_SET_PROGRESS, (compacted, "compacted"))
@@ -184,7 +192,3 @@ class Writer:
             self.rollback()
             raise
         return self._revision
-
-    def _progress(self, name: str) -> int:
-        (revision,) = self._execute(_PROGRESS, (name,)).fetchone()
-        return int(revision)
