@@ -35,7 +35,14 @@ from mooring.pki.keys import generate_key
 from mooring.pki.x509.canonicalnames import canonical
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING, LEGACY_UNKNOWN
-from mooring.pki.x509.supervisorsigners import CREDENTIAL, K3S_KUBELET_SERVING, NODE_IP, NODE_NAME, NODE_PASSWORD
+from mooring.pki.x509.supervisorsigners import (
+    CREDENTIAL,
+    K3S_KUBELET_SERVING,
+    NODE_IP,
+    NODE_NAME,
+    NODE_PASSWORD,
+    PASSWORD_DEFERRED,
+)
 from mooring.trust.discovery.clusterinfo import config_map
 from tests.support.plans import HOUR, NOW, entropy, moment, thing, views
 from tests.support.testca import ThrowawayCA
@@ -316,6 +323,31 @@ def test_an_entry_of_the_inventory_grants_names_to_one_machine(entry: Obj, expec
     known: dict[str, Any] = {"authorizedmachines": [entry], "nodeidentities": [identity("n1", changedAt=moment(-HOUR))]}
     assert reason(found(k3s("n1", "192.0.2.9"), **known)) == expected
     assert reason(found(csr("192.0.2.9"), nodes=[node("n1", "192.0.2.9")], **known)) == expected
+
+
+@pytest.mark.parametrize("obj", [k3s("n1", "192.0.2.9"), csr("192.0.2.9")], ids=["k3s's way", "kubeadm's way"])
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        pytest.param("10.1.0.7", "", id="one of its networks"),
+        pytest.param("::ffff:10.1.0.7", "", id="an IPv4-mapped form"),
+        pytest.param("10.2.0.7", "AddressOfControlPlane", id="another network"),
+        pytest.param("", "AddressOfControlPlane", id="an unknown place"),
+    ],
+)
+def test_an_entry_without_a_proof_grants_names_in_requests_from_its_networks(
+    obj: Obj, source: str, expected: str
+) -> None:
+    entry = machine("n1", "192.0.2.9", allowedCIDRs=["10.1.0.0/16"])
+    annotated = {**obj, "metadata": {**obj["metadata"], "annotations": {"mooring.dev/source-address": source}}}
+    nodes = [node("n1", "192.0.2.9")]
+    assert reason(found(annotated, authorizedmachines=[entry], nodes=nodes)) == expected
+
+
+def test_a_password_that_is_verified_later_proves_no_machine_to_which_names_were_granted() -> None:
+    entry = machine("n1", "192.0.2.9")
+    asked = k3s("n1", "192.0.2.9", password=PASSWORD_DEFERRED)
+    assert reason(found(asked, authorizedmachines=[entry], nodes=[])) == "AddressOfControlPlane"
 
 
 @pytest.mark.parametrize(

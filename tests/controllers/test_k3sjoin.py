@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -33,6 +34,7 @@ from mooring.pki.x509.supervisorsigners import (
     NODE_NAME,
     NODE_PASSWORD,
     NODE_SIGNERS,
+    PASSWORD_DEFERRED,
     usages_of,
 )
 from mooring.trust.bootstraptoken.restrictions import join_record, joined_keys
@@ -119,6 +121,8 @@ def reason(finding: Finding | None) -> str:
 
 JOINED = {"keys": [ENTRY], "sourceAddress": HERE, "nodePasswordUID": PASSWORD}
 RESERVED = {"nodePasswordUID": PASSWORD}
+NAMED = {"certifiedNames": [{"name": "vault.example.com", "notAfter": moment(HOUR)}]}
+SERVING_ENTRY = {**ENTRY, "publicKey": f"sha256:{public_key_fingerprint(KEYS[K3S_KUBELET_SERVING])}"}
 
 
 @pytest.mark.parametrize(
@@ -156,7 +160,8 @@ RESERVED = {"nodePasswordUID": PASSWORD}
             seen({**OWNED, "nodeUID": "u0"}), asked(), Update, JOINED, id="for the machine that knows its password, too"
         ),
         pytest.param(
-            seen({**OWNED, "nodeUID": "u0"}, secret=OTHER_PASSWORD), asked(K3S_KUBELET_SERVING, password=OTHER_PASSWORD),
+            seen({**OWNED, "nodeUID": "u0", **NAMED}, secret=OTHER_PASSWORD),
+            asked(K3S_KUBELET_SERVING, password=OTHER_PASSWORD),
             Update, {**OWNED, "nodeUID": "u0", "nodePasswordUID": OTHER_PASSWORD},
             id="and its old keys stay refused until there is a new one",
         ),
@@ -169,8 +174,21 @@ RESERVED = {"nodePasswordUID": PASSWORD}
             id="a token for this name replaces",
         ),
         pytest.param(
-            seen({"keys": [OLD]}, node=True, token_for="n1"), asked(K3S_KUBELET_SERVING, TOKEN), Update,
-            OWNED, id="and may reserve it",
+            seen({"keys": [OLD], "companions": [OLD], **NAMED}, node=True, token_for="n1"), asked(K3S_KUBELET_SERVING, TOKEN),
+            Update, {**JOINED, "keys": [SERVING_ENTRY], "token": "abcdef"}, id="with the serving certificate, which comes first",
+        ),
+        pytest.param(
+            seen({**OWNED, **NAMED}, node=True, secret=OTHER_PASSWORD), asked(K3S_KUBELET_SERVING, password=OTHER_PASSWORD),
+            Update, {**JOINED, "keys": [SERVING_ENTRY], "nodePasswordUID": OTHER_PASSWORD},
+            id="and so does the next password after the Secret was deleted",
+        ),
+        pytest.param(
+            seen({**RESERVED, **NAMED}, secret=OTHER_PASSWORD), asked(K3S_KUBELET_SERVING, password=OTHER_PASSWORD),
+            Update, {"nodePasswordUID": OTHER_PASSWORD}, id="a name that was reserved and never used",
+        ),
+        pytest.param(
+            seen({"keys": [OLD], **NAMED}, node=True), asked(K3S_KUBELET_SERVING, NODE), Update, {**OWNED, **NAMED},
+            id="the machine keeps its names",
         ),
         pytest.param(
             seen({"keys": [OLD]}, node=True), asked(automatic=False), Update, JOINED, id="an approval of a person replaces"
@@ -213,7 +231,26 @@ def test_a_password_of_another_machine_changes_the_hands_of_a_name(found: Views,
         pytest.param(seen(JOINED), asked(), "", id="a key is recorded once"),
         pytest.param(seen(OWNED, node=True), asked(K3S_KUBELET_SERVING), "", id="the owner's serving certificate"),
         pytest.param(
-            seen(secret=""), asked(K3S_KUBELET_SERVING, password=""), "", id="nothing is reserved without a password"
+            seen(secret=""), asked(K3S_KUBELET_SERVING, password=""), "NodePasswordMissing",
+            id="a serving certificate that would reserve nothing",
+        ),
+        pytest.param(
+            seen(secret=""), asked(K3S_KUBELET_SERVING), "NodePasswordMissing", id="a password that was deleted since"
+        ),
+        pytest.param(
+            seen(secret=""), asked(K3S_KUBELET_SERVING, password=PASSWORD_DEFERRED), "",
+            id="a password that the operator lets through",
+        ),
+        pytest.param(
+            seen(secret=""), asked(K3S_KUBELET_SERVING, password="", automatic=False), "", id="the approval of a person"
+        ),
+        pytest.param(
+            seen(secret=""), replace(asked(K3S_KUBELET_SERVING, password=""), precedes_password=True), "",
+            id="the judgement before the password is stored",
+        ),
+        pytest.param(
+            seen({"keys": [OLD]}, node=True), asked(K3S_KUBELET_SERVING, NODE, password=""), "",
+            id="a node that has no password",
         ),
         pytest.param(
             seen({"keys": [OLD]}, node=True), asked(), "NodeNameTaken", id="a name of a machine of kubeadm's way"

@@ -9,6 +9,7 @@ _CHECK = "tests/controllers/test_certifiednames.py::"
 _LIVE = "tests/scenarios/test_k3scertificates.py::"
 _SIGNED_LATER = Proof(_CHECK + "test_what_became_reserved_after_the_approval_is_not_signed")
 _PROVED = _CHECK + "test_an_entry_counts_for_the_machine_that_proved_it_and_for_no_later_one"
+_WAITED = "tests/server/test_k3scertificates.py::test_a_stranger_that_waits_gets_no_serving_certificate_by_a_grant"
 _STRANGER = _CHECK + "test_what_a_machine_was_granted_counts_in_no_request_of_a_stranger_that_a_person_approves"
 _ELSEWHERE = "docs/adr/0056-one-gate-for-names.md"
 _CLIENT_ONLY = Never("It gives no certificate whose purpose is that of a server.")
@@ -107,9 +108,9 @@ ROWS: tuple[Promise, ...] = (
             Door.OTHER_WORKER: _SAME_GATE,
         },
         moments={
-            Moment.AT_REST: Proof(_PROVED),
+            Moment.AT_REST: Proof(_CHECK + "test_an_entry_without_a_proof_grants_names_in_requests_from_its_networks"),
             Moment.BODY: _AFTER_BODY,
-            Moment.QUEUED: Proof(_STRANGER),
+            Moment.QUEUED: Proof(_WAITED),
             Moment.WATCH: _NO_WATCH,
             Moment.RESTART: Never("The entry and the record of the name are in the store."),
             Moment.RESTORE: Never("The entry and the record of the name are of one moment."),
@@ -126,8 +127,9 @@ ROWS: tuple[Promise, ...] = (
         sentence="What a node says of itself is proof for its own name and its own addresses, and for no further DNS name.",
         doors={
             Door.KUBEADM: Proof(_GATE + "test_names_that_it_may_not_have_by_its_own_word"),
-            Door.K3S: Never(
-                "The certificate has the name of the node, localhost and addresses, and no further DNS name."
+            Door.K3S: Proof(
+                "tests/server/test_k3scertificates.py::"
+                "test_a_machine_that_gets_the_name_of_another_by_its_own_password_takes_nothing_over"
             ),
             Door.ADMINISTRATOR: Proof(_CHECK + "test_a_person_outweighs_what_is_held_and_the_names_are_recorded"),
             Door.SIGNER: Never("A node has no part in what the rules of a signing policy allow."),

@@ -528,6 +528,30 @@ async def test_a_member_needs_no_token_and_a_deleted_one_needs_a_valid_one(serve
 
 
 @supervised()
+async def test_a_machine_that_gets_the_name_of_another_by_its_own_password_takes_nothing_over(server: Server) -> None:
+    """An agent requests its serving certificate first: the former key ends, and what the former machine was certified for."""
+    former = await member(server)
+    await server.create("nodes", node_of())
+    assert (await server.get("/api/v1/nodes/n1", via=former)).status == 200
+    identity = stored(server, "nodeidentities", "n1")
+    assert identity is not None
+    names = [{"name": "vault.example.com", "notAfter": "2999-01-01T00:00:00Z"}]
+    changed = {**identity, "spec": {**identity["spec"], "certifiedNames": names}}
+    assert (await server.call("PUT", "/apis/mooring.dev/v1alpha1/nodeidentities/n1", body=changed)).status == 200
+    await server.delete("secrets", "n1.node-password.k3s", namespace="kube-system")
+    for path in (SERVING, CLIENT):
+        asked = asyncio.ensure_future(post(server, path, node=of_node(password=OTHER_PASSWORD), key=generate_key()))
+        while not asked.done():
+            await server.clock.advance(0.1)  # two checks write the record of the name, and one of them a moment later
+            await asyncio.sleep(0.001)
+        assert (await asked).status == 200, (await asked).text
+    identity = stored(server, "nodeidentities", "n1")
+    assert identity is not None
+    assert [one["name"] for one in identity["spec"]["certifiedNames"]] == ["n1"]
+    assert (await server.get("/api/v1/nodes/n1", via=former)).status == 401
+
+
+@supervised()
 async def test_a_join_counts_once_for_a_token(server: Server) -> None:
     token = await token_of(server, max_joins="1", node_name="n*")
     for path in (SERVING, CLIENT):
@@ -641,12 +665,54 @@ async def test_an_approval_that_comes_late_is_fetched_by_the_machine_that_waits(
 @supervised(machine_inventory="required")
 async def test_a_machine_that_waits_joins_once_it_is_listed(server: Server) -> None:
     assert (await post(server, SERVING)).status == 503
+    (held,) = requests(server)
     await server.create("authorizedmachines", listed())
-    await server.clock.advance(31.0)
     for path in (SERVING, CLIENT):
-        await until_async(lambda: all(one["status"].get("certificate") for one in requests(server)))
         assert (await post(server, path)).status == 200
     assert password_secret(server)
+    assert held["metadata"]["name"] not in [one["metadata"]["name"] for one in requests(server)], (
+        "a proven one is there"
+    )
+
+
+API_ADDRESS = "192.0.2.10"
+
+
+@supervised()
+async def test_a_stranger_that_waits_gets_no_serving_certificate_by_a_grant(server: Server) -> None:
+    """The entry is for the machine that has the name, and a request that proves no password has none."""
+    stranger, machine = generate_key(), of_node("cp-1", ips=API_ADDRESS)
+    waiting = {**machine, "k3s-Node-Password": OTHER_PASSWORD}
+    for key, headers in ((stranger, waiting), (KEY, machine)):
+        held = await post(server, SERVING, node=headers, key=key)
+        assert (held.status, "clients reach the API server there" in held.message) == (503, True)
+    await server.create("authorizedmachines", listed("cp-1", servingNames=[API_ADDRESS]))
+    await server.clock.advance(31.0)
+    await until_async(lambda: [reasons_of(one) for one in requests(server)] == [["NodePasswordMissing"]] * 2)
+    assert (await post(server, SERVING, node=machine)).status == 200
+    await server.clock.advance(31.0)
+    assert (await post(server, SERVING, node=waiting, key=stranger)).status == 403
+    assert [reasons_of(one) for one in requests(server) if not one["status"].get("certificate")] == [["NodeNameTaken"]]
+
+
+@supervised()
+async def test_a_serving_certificate_is_given_to_the_machine_that_claims_the_name(server: Server) -> None:
+    """The cause for which a request waits goes away, and the request still claims nothing."""
+    other = node_of("n2") | {"status": {"addresses": [{"type": "InternalIP", "address": HERE}]}}
+    await server.create("nodes", other)
+    assert (await post(server, SERVING, node=of_node(ips=HERE))).status == 503
+    await server.delete("nodes", "n2")
+    await server.clock.advance(31.0)
+    await until_async(lambda: [reasons_of(one) for one in requests(server)] == [["NodePasswordMissing"]])
+    assert (await post(server, SERVING, node=of_node(ips=HERE))).status == 200
+    identity = stored(server, "nodeidentities", "n1")
+    assert identity is not None
+    assert identity["spec"]["nodePasswordUID"] == password_secret(server)["metadata"]["uid"]
+
+
+def reasons_of(csr: Obj) -> list[str]:
+    """Return the reasons for which a request is held."""
+    return [one["reason"] for one in csr.get("status", {}).get("conditions", ()) if one["type"] == "NeedsApproval"]
 
 
 @supervised()

@@ -120,7 +120,7 @@ class CertifiedNames:
             reservations=Reservations(api_servers=api_servers, services=lambda one: self._reserved.service(one, views)),
             reported=reported,
             certified=certified_names(identity, now) if is_for_machine else frozenset(),
-            granted=self._granted(name, identity, views) if is_for_machine else frozenset(),
+            granted=self._granted(issuance, identity, views) if is_for_machine else frozenset(),
             serves_api=_serves_api(node, reported, views) if is_for_machine else frozenset(),
             suffixes=self.dns_suffixes,
             proven=_addresses({source} if self.trusts_source_address else reported),
@@ -129,15 +129,16 @@ class CertifiedNames:
             holders=lambda one: self._holders.holders(one, name, views, now),
         )
 
-    def _granted(self, node: str, identity: Obj | None, views: Views) -> frozenset[Name]:
+    def _granted(self, issuance: Issuance, identity: Obj | None, views: Views) -> frozenset[Name]:
         """Return the names that an administrator has listed for a machine.
 
         An entry that asks for a proof counts once the machine has given it, and until the name changes hands.
         """
+        node = issuance.node_name
         return frozenset(
             canonical(text)
             for entry in self._machines.candidates(node, views[MACHINES])
-            if spec_of(entry).get("nodeName") == node and counts_for_holder(entry, identity)
+            if spec_of(entry).get("nodeName") == node and counts_for_holder(entry, identity, issuance)
             for text in serving_names_of(entry)
         )
 
@@ -204,8 +205,10 @@ def _is_for_machine(issuance: Issuance, identity: Obj | None, node: Obj | None) 
     The approvers and the check of the name see to it, where no person has approved the request. A person may approve one of any
     requester, under any name.
     """
-    if issuance.automatic or issuance.username == NODE_PREFIX + issuance.node_name:
+    if issuance.username == NODE_PREFIX + issuance.node_name:
         return True
+    if issuance.automatic:
+        return not issuance.defers_password
     if issuance.signer_name != K3S_KUBELET_SERVING:
         return False
     spec = spec_of(identity) if identity is not None else {}

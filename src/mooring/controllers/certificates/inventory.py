@@ -8,7 +8,7 @@ Rules kept here:
 * A used entry fits the key that used it and no other. The claim is an update with the resourceVersion of the plan: of two requests
   one is refused, and planned again.
 * What an entry with a key or a code grants, it grants to the machine that proved it, until the name changes hands
-  (`counts_for_holder`). The same key that proves it again claims it again.
+  (`counts_for_holder`). The same key that proves it again claims it again. One without grants in requests from its networks.
 * With `--machine-inventory=required` a request without a fitting entry waits for a person. A person may approve any machine.
 * A machine that joins by k3s's way uses its entry with the client certificate of its kubelet. Its serving certificate comes before,
   with another key, and claims the name by the node password. Where entries are required, it therefore needs an unused entry of the
@@ -176,7 +176,13 @@ def concerns(issuance: Issuance) -> bool:
     )
 
 
-def counts_for_holder(entry: Obj, identity: Obj | None) -> bool:
+def counts_for_holder(entry: Obj, identity: Obj | None, issuance: Issuance) -> bool:
+    """Return true for an entry that is for the machine that has the name now. One without a proof counts in requests from its
+    networks."""
+    return is_for_holder(entry, identity) and (Match(entry).authorizes or _is_within(entry, issuance))
+
+
+def is_for_holder(entry: Obj, identity: Obj | None) -> bool:
     """Return true for an entry that asks for no proof, or whose key or code the machine that has the name now has proved."""
     if not Match(entry).authorizes:
         return True

@@ -26,7 +26,13 @@ from mooring.controllers.actions import Action, Addresses, Requeue, Still, Updat
 from mooring.controllers.certificates.requeststate import REQUESTS, with_condition
 from mooring.identity import NODE_PREFIX
 from mooring.pki.x509.requests import CertificateRequest
-from mooring.pki.x509.supervisorsigners import NODE_SIGNERS, SHARED_SIGNERS, node_name_in, password_in
+from mooring.pki.x509.supervisorsigners import (
+    NODE_SIGNERS,
+    SHARED_SIGNERS,
+    is_password_deferred,
+    node_name_in,
+    password_in,
+)
 
 NEEDS_APPROVAL = "NeedsApproval"
 """Type of the condition of a held request."""
@@ -49,6 +55,8 @@ class Issuance:
     """True when no person, and no approver of another program, has approved it."""
     resolved: Addresses = field(default_factory=lambda: MappingProxyType({}))
     """Addresses of DNS names of the request, once an approver had them resolved."""
+    precedes_password: bool = False
+    """True for the judgement after which the node password of the requester is stored."""
 
     @property
     def signer_name(self) -> str:
@@ -84,6 +92,11 @@ class Issuance:
     def password(self) -> str:
         """uid of the Secret of the node password that the requester proved; "" when it proved none."""
         return password_in(self.extra) if self.signer_name in NODE_SIGNERS else ""
+
+    @property
+    def defers_password(self) -> bool:
+        """True where the operator lets the node password of the requester be verified later."""
+        return self.signer_name in NODE_SIGNERS and is_password_deferred(self.extra)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ Rules kept here:
 * A name whose record has no password belongs to a key. The first password of such a name is accepted from the machine itself, or
   where the name could be had by another key (`password_objection`).
 * The request of k3s for a serving certificate comes before that for a client certificate. It claims the name by the password, and
-  changes no key.
+  replaces the keys of another machine that had the name. One without a password claims nothing: it is held, however long it has
+  waited, and a person may approve it.
 * A certificate of a user that all machines share (kube-proxy, k3s's controller) is for the machine that has the name. The machine
   requests it with its client certificate. Its key is recorded as a companion, beside the keys of the name, and goes with them.
 * A serving key is not recorded. Its request must name a node well, and the node must be a member.
@@ -74,6 +75,7 @@ RECOVERING_PREFIX = "system:recovering-node:"
 
 NAME_TAKEN = "NodeNameTaken"
 NAME_INVALID = "NodeNameInvalid"
+PASSWORD_MISSING = "NodePasswordMissing"  # noqa: S105 - a reason, not a password
 MEMBERSHIP_ENDED = "NodeDeleted"
 TERMINATING = "NodeTerminating"
 
@@ -138,9 +140,14 @@ class NameOwnership:
         """Claim the name by the node password for a machine whose key is not known yet."""
         if claim.is_password_owner:
             return None
-        if claim.is_by_the_machine or claim.is_open or not issuance.automatic or claim.token_names_node:
-            return claim.password_record(issuance.now) if claim.password else None
-        return Objection(NAME_TAKEN, _taken_message(claim, _key_of(issuance), issuance))
+        if not (claim.is_by_the_machine or claim.is_open or not issuance.automatic or claim.token_names_node):
+            return Objection(NAME_TAKEN, _taken_message(claim, _key_of(issuance), issuance))
+        if claim.password:
+            return claim.password_record(self._entry(issuance)[0], issuance.now)
+        claims_nothing = issuance.automatic and not claim.is_by_the_machine
+        if claims_nothing and not (issuance.precedes_password or issuance.defers_password):
+            return Objection(PASSWORD_MISSING, _password_missing_message(claim, issuance))
+        return None
 
     def _client_finding(self, claim: _Claim, issuance: Issuance) -> Finding | None:
         entry, end = self._entry(issuance)
@@ -268,13 +275,21 @@ class _Claim(_WantedName):
             return self._creation([], companions=companions)
         return Preparation((Update(PLURAL, with_spec(self.identity, companions=companions)),))
 
-    def password_record(self, now: datetime) -> Preparation:
-        """Return the preparation that reserves the name for proof of the node password, and leaves the keys as they are."""
+    def password_record(self, entry: Obj, now: datetime) -> Preparation:
+        """Return the preparation that reserves the name for proof of the node password.
+
+        Keys stay as they are, unless they are those of another machine: the key of the serving certificate takes their place, and
+        no client certificate has it. Names of another machine are dropped, too. Keys of a deleted Node are refused already.
+        """
         if self.identity is None:
             return self._creation([], token=self.token, nodePasswordUID=self.password, changedAt=rfc3339(now))
-        is_other = not self.is_by_the_machine and not self.has_ended  # the end is recorded as a change already
-        changed = {"changedAt": rfc3339(now)} if is_other else {}
-        return Preparation((Update(PLURAL, with_spec(self.identity, nodePasswordUID=self.password, **changed)),))
+        if self.is_by_the_machine:
+            return Preparation((Update(PLURAL, with_spec(self.identity, nodePasswordUID=self.password)),))
+        if self.keys and not self.has_ended:
+            return self.replacement(entry, now)
+        changed = {} if self.has_ended else {"changedAt": rfc3339(now)}  # the end is recorded as a change already
+        changed_spec = with_spec(self.identity, nodePasswordUID=self.password, certifiedNames=[], **changed)
+        return Preparation((Update(PLURAL, changed_spec),))
 
     def replacement(self, entry: Obj, now: datetime) -> Preparation:
         """Return the preparation that gives the name to this key alone."""
@@ -370,6 +385,14 @@ def _taken_message(claim: _Claim, key: str, issuance: Issuance) -> str:
         f"this request (mooring csr approve {issuance.csr['metadata']['name']}), or delete the entry (kubectl delete {kind} "
         f"{claim.name}) and let the machine request again, or give it a token for this name (mooring token create --node-name "
         f"{claim.name}). A deletion alone does not approve a request that was made before"
+    )
+
+
+def _password_missing_message(claim: _Claim, issuance: Issuance) -> str:
+    return (
+        f"the request does not prove the node password of {claim.name}: it was made when it could not be approved. An agent that "
+        f"asks again proves it, and needs nothing else; or approve this request (mooring csr approve "
+        f"{issuance.csr['metadata']['name']})"
     )
 
 

@@ -7,7 +7,8 @@ Rules kept here (docs/protocol/k3s.md#certificates, docs/adr/0052-certificates-o
   every other requester `nodeclient`, as for kubeadm's way: a token whose machines wait for a person waits here, too.
 * The issuance checks come last, as everywhere. They decide about the names of a serving certificate (`certifiednames`).
 * `would_approve` judges a request before the first node password of its name is stored: a request that is held or denied stores no
-  password, which would keep the name from the machine that may have it.
+  password, which would keep the name from the machine that may have it. A serving certificate without a password is not approved
+  here later, as it would claim no name (`name-ownership`): the agent that asks again stores its password.
 """
 
 from __future__ import annotations
@@ -104,11 +105,11 @@ class SupervisorApprover:
 
 
 def would_approve(csr: Obj, checks: Sequence[IssuanceCheck], views: Views, now: datetime, authorize: Authorize) -> bool:
-    """Return true when a request that is not written yet would be approved by itself, as far as `checks` decide.
+    """Return true when a request would be approved by itself once it proves a node password, as far as `checks` decide.
 
     An objection that the address of a DNS name may remove does not count. Raises RequestError.
     """
-    issuance = Issuance(csr=csr, request=parsed_request(csr), now=now, automatic=True)
+    issuance = Issuance(csr=csr, request=parsed_request(csr), now=now, automatic=True, precedes_password=True)
     finding = find(checks, issuance, views)
     if isinstance(finding, Objection) and not finding.unresolved:
         return False

@@ -45,6 +45,8 @@ NODE_NAME = f"{RESERVED}node-name"
 NODE_IP = f"{RESERVED}node-ip"
 NODE_PASSWORD = f"{RESERVED}node-password"
 """uid of the Secret against which the node password was verified. Absent when it was not verified yet."""
+PASSWORD_DEFERRED = "deferred"  # noqa: S105 - a word in place of a uid, not a password
+"""Value of NODE_PASSWORD where the operator lets a password through that cannot be stored now."""
 CREDENTIAL = f"{RESERVED}credential"
 """Name of the authenticator that accepted the requester. Every request of the supervisor has it."""
 
@@ -116,8 +118,14 @@ def node_name_in(extra: Extra) -> str:
 
 
 def password_in(extra: Extra) -> str:
-    """Return the uid of the Secret against which the supervisor verified the node password; "" when there is none."""
-    return next(iter(extra.get(NODE_PASSWORD) or ()), "")
+    """Return the uid of the Secret against which the supervisor verified the node password; "" when it verified none."""
+    found = next(iter(extra.get(NODE_PASSWORD) or ()), "")
+    return "" if found == PASSWORD_DEFERRED else found
+
+
+def is_password_deferred(extra: Extra) -> bool:
+    """Return true for a request whose node password is verified later, as the operator has said."""
+    return PASSWORD_DEFERRED in (extra.get(NODE_PASSWORD) or ())
 
 
 def credential_in(extra: Extra) -> str:

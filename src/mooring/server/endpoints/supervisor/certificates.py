@@ -8,7 +8,8 @@ Rules kept here (docs/protocol/k3s.md#certificates, docs/adr/0052-certificates-o
 * The two certificates of a kubelet need the name of a node and its password, as headers. A node asks for itself only, and only
   while its Node exists.
 * A request that would be held or denied stores no node password, and is written without one. It stays that request until it is
-  decided, so that a person can approve it.
+  decided, so that a person can approve it. A serving certificate is not approved by itself without a password: once nothing else
+  stands against it, the agent that asks again stores its password, and its proven request takes the place of the first.
 * The handler writes a CertificateSigningRequest as the user, with what the server states about it, and waits until the controllers
   of this or of another server have decided. The object stays.
 * The name of the object follows from key, name, addresses, password and user. A client that asks again meets its request, and not
@@ -47,6 +48,7 @@ from mooring.authn.x509.denylist import revoked
 from mooring.clock import Clock, parse_rfc3339, rfc3339
 from mooring.controllers.certificates.issuance import NEEDS_APPROVAL
 from mooring.controllers.certificates.nameownership import MEMBERSHIP_ENDED, NAME_TAKEN
+from mooring.controllers.certificates.requeststate import is_undecided
 from mooring.errors import (
     AlreadyExistsError,
     ApiError,
@@ -272,7 +274,7 @@ async def _verified_password(
         views, now = issuing.registry.views, issuing.clock.now()
         present = views["certificatesigningrequests"].get(unproven.name)
         if present is not None and may_be_repeated(present, views, now):
-            return False
+            return unproven.signer == K3S_KUBELET_SERVING and is_undecided(present) and issuing.would_approve(present)
         csr = _object(unproven)
         csr["metadata"]["creationTimestamp"] = rfc3339(now)
         _CSRS.prepare_for_create(csr, _change(context, unproven))
@@ -281,6 +283,9 @@ async def _verified_password(
     uid = await issuing.passwords.verified(
         node.name, node.password, context.user.username, context.request.connection.network, context.standing, may_store
     )
+    waiting = issuing.registry.views["certificatesigningrequests"].get(unproven.name) if uid else None
+    if waiting is not None and is_undecided(waiting):
+        await _delete(issuing.registry, waiting, context)
     return {NODE_PASSWORD: (uid,)} if uid else {}
 
 

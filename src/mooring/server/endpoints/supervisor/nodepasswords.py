@@ -43,6 +43,7 @@ from mooring.errors import (
     UnauthorizedError,
 )
 from mooring.identity import API_SERVER, MASTERS, UserInfo
+from mooring.pki.x509.supervisorsigners import PASSWORD_DEFERRED
 from mooring.registry.store import Registry
 from mooring.secret import Secret
 from mooring.trust.k3s.nodepassword import (
@@ -136,8 +137,8 @@ class NodePasswords:
         gate: Gate | None = None,
         may_store: Callable[[], bool] = lambda: True,
     ) -> str:
-        """Return the uid of the Secret against which a password was verified; "" for one that is not stored: `may_store` is false,
-        or `fail_open` lets it through.
+        """Return the uid of the Secret against which a password was verified; "" for one that is not stored, because `may_store` is
+        false; PASSWORD_DEFERRED for one that `fail_open` lets through.
 
         `source`: network of the client. `gate`: judges the credential of the request when a password is stored.
         Raises ForbiddenError, ServiceUnavailableError, TooManyRequestsError.
@@ -152,7 +153,7 @@ class NodePasswords:
                 log.warning("supervisor: %s: %s", message, type(error).__name__)
                 raise ServiceUnavailableError(message) from error
             self._defer(node, password, error)
-            return ""
+            return PASSWORD_DEFERRED
 
     async def _ensured(
         self,
