@@ -94,6 +94,21 @@ def test_list_and_show_tell_the_state(live_server: LiveServer, certs: CommandLin
     assert [one["state"] for one in document["certificates"]] == ["revoked"]
 
 
+def test_a_machine_with_a_certificate_for_a_name_of_the_api_server_is_named(
+    live_server: LiveServer, certs: CommandLine
+) -> None:
+    node = f"n-{secrets.token_hex(4)}"
+    address = live_server.run(lambda client: client.get("services", "kubernetes", "default"))["spec"]["clusterIP"]
+    names = [{"name": address, "notAfter": "2999-01-01T00:00:00Z"}]
+    obj = {"metadata": {"name": node}, "spec": {"certifiedNames": names}}
+    live_server.run(lambda client: client.create("nodeidentities", obj))
+    listed = certs("certs", "list")
+    assert listed.code == 0
+    assert f"warning: Node {node} has a serving certificate for {address}, of an API server" in listed.err
+    live_server.run(lambda client: client.delete("nodeidentities", node))
+    assert node not in certs("certs", "list").err
+
+
 def test_a_key_that_no_known_certificate_has_is_revoked_with_a_hint(
     live_server: LiveServer, certs: CommandLine
 ) -> None:

@@ -168,6 +168,28 @@ def test_the_record_has_the_published_addresses_that_the_certificate_does_not_na
     asyncio.run(test())
 
 
+def test_a_machine_that_has_a_certificate_for_a_name_of_the_server_is_a_warning(
+    bundle: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server gets the name after the machine did."""
+
+    async def test(server: Server) -> None:
+        publisher, serving = server.plane.trust_publisher, server.plane.serving
+        names = [{"name": "api-9.example.com", "notAfter": "2026-12-01T00:00:00Z"}]
+        await server.create("nodeidentities", {"metadata": {"name": "n9"}, "spec": {"certifiedNames": names}})
+        await publisher.publish_serving_names()
+        assert "n9" not in caplog.text
+        pair = server.ca.server("api-9.example.com")
+        serving.follow_ca(((pair.certificate,), pair.key))
+        for _ in range(2):
+            await publisher.publish_serving_names()
+        (warning,) = [line for line in caplog.messages if "n9" in line]
+        assert "certificate for api-9.example.com, of an API server, until 2026-12-01T00:00:00Z" in warning
+        assert warning.endswith("mooring certs list names the certificates")
+
+    with_root_ca_file(bundle, test)
+
+
 def test_names_of_a_replaced_certificate_stay_in_the_record_of_the_server(bundle: Path) -> None:
     async def test(server: Server) -> None:
         publisher, serving = server.plane.trust_publisher, server.plane.serving

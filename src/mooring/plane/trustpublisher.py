@@ -3,6 +3,7 @@
 Rules kept here:
 * Files of certificates change while the server runs. Each change sets an event, and the publisher brings every place up to date.
 * A failed write is logged, and repeated every REPEAT_SECONDS until it succeeds.
+* A machine that got a certificate for one of these names before is a warning in the log: it may pass as this server until its end.
 * The record of this server's names is written again when it was deleted, or when an edit took out what is in the certificate: other
   servers reserve the names that are in it. Workers of one server have one record, so that none takes out what another one wrote.
 """
@@ -11,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
+from itertools import islice
 from typing import Any
 
 from mooring.api.kind import Change
@@ -20,9 +22,11 @@ from mooring.apimachinery.options import ListOptions
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.selectors import parse_field_selector
 from mooring.clock import Clock
-from mooring.controllers.certificates.nameevidence import reserves, with_former_names
+from mooring.controllers.certificates.conflictingnames import Conflict, conflicts
+from mooring.controllers.certificates.nameevidence import published_names, reserves, with_former_names
 from mooring.errors import MooringError
 from mooring.pki.rootca import RootCa
+from mooring.pki.x509.canonicalnames import Name
 from mooring.pki.x509.clientissuers import IssuingCas
 from mooring.plane.configmaps import publish
 from mooring.plane.firstboot import SYSTEM_USER, FirstBoot
@@ -36,6 +40,8 @@ from mooring.trust.discovery import clusterinfo
 log = logging.getLogger("mooring.plane")
 
 REPEAT_SECONDS = 60.0
+MAX_WARNINGS = 16
+"""Machines with certificates for names of this server that the log names."""
 USERS_OF_ROOT_CA = (
     "root-ca-certificate-publisher-controller",
     "kube-apiserver-serving-clustertrustbundle-publisher-controller",
@@ -75,6 +81,7 @@ class TrustPublisher:
         self._first_boot = first_boot
         self._reconciler = reconciler
         self._clock = clock
+        self._conflicts: frozenset[Conflict] = frozenset()
 
     async def publish_client_cas(self) -> None:
         """Bring the ConfigMap for extension API servers up to date; leave it while it cannot be read. Raises ApiError or
@@ -89,6 +96,15 @@ class TrustPublisher:
         wanted = self._serving_names()
         stored = self._registry.views["configmaps"].get(wanted["metadata"]["name"], wanted["metadata"]["namespace"])
         await self._publish(with_former_names(wanted, stored, self._clock.now()), keep_edits=False)
+        await self._registry.fresh()  # a certificate from now on is judged by what is published
+        self._warn_of_conflicts(published_names(wanted))
+
+    def _warn_of_conflicts(self, names: Collection[Name]) -> None:
+        """Log the machines that have certificates for names of this server, each once."""
+        found = frozenset(islice(conflicts(names, self._registry.views, self._clock.now()), MAX_WARNINGS))
+        for conflict in sorted(found - self._conflicts, key=lambda one: one.node):
+            log.warning("%s. mooring certs list names the certificates", conflict)
+        self._conflicts = found
 
     async def _publish(self, wanted: Obj, *, keep_edits: bool = True) -> None:
         if self._registry.views["configmaps"].problem(wanted["metadata"]["name"], wanted["metadata"]["namespace"]):

@@ -209,12 +209,12 @@ async def fetch(client: ClusterClient) -> Inventory:
         identities = (await client.list(nodeidentity.PLURAL)).items
     except NotFoundError:
         raise await cluster.not_served(client, PLURAL) from None
-    records = await _readable(client, lineagerecord.PLURAL) or ()
+    records = await readable_objects(client, lineagerecord.PLURAL) or ()
     client_cas = await published_cas(client, *PUBLISHED_CLIENT_CAS)
     return Inventory(
         identities=identities,
         entries=entries,
-        nodes=await _readable(client, membership.NODES),
+        nodes=await readable_objects(client, membership.NODES),
         ends=await _ends(client),
         warning=await unenforced(client),
         issued={
@@ -236,10 +236,10 @@ async def published_cas(client: ClusterClient, name: str, namespace: str, key: s
         return ()
 
 
-async def _readable(client: ClusterClient, plural: str) -> Sequence[Obj] | None:
+async def readable_objects(client: ClusterClient, plural: str, namespace: str = "") -> Sequence[Obj] | None:
     """Return the objects of a kind; None when the user may not read them, or the server does not have the kind."""
     try:
-        return (await client.list(plural)).items
+        return (await client.list(plural, namespace)).items
     except (ForbiddenError, NotFoundError):
         return None
 

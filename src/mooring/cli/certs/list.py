@@ -1,7 +1,9 @@
 """`mooring certs list`: list the client certificates that the cluster knows, with their state.
 
-Rules kept here: known are the certificates of nodes (NodeIdentity) and those on the denylist. Certificates of users that are not
-revoked are recorded nowhere.
+Rules kept here:
+* Known are the certificates of nodes (NodeIdentity) and those on the denylist. Certificates of users that are not revoked are
+  recorded nowhere.
+* A machine that has a serving certificate for a name of an API server is a warning, for a user who may read what tells it.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from datetime import datetime, timedelta
 import click
 
 from mooring.cli import cluster
-from mooring.cli.certs import inventory
+from mooring.cli.certs import inventory, servingnames
 from mooring.cli.certs.inventory import STATES, Inventory, KnownCertificate
 from mooring.cli.options.client import kubeconfig_option, output_option
 from mooring.cli.printing import output
@@ -36,18 +38,20 @@ def list_certificates(
     """List the client certificates of nodes, and those that are revoked."""
     clock = SystemClock()
 
-    async def fetch(client: ClusterClient) -> Inventory:
-        return await cluster.retry(lambda: inventory.fetch(client), clock, timeout)
-
     now = clock.now()
-    known = cluster.run(cluster.selected(kubeconfig, context_name), clock, fetch)
+
+    async def fetch(client: ClusterClient) -> tuple[Inventory, Sequence[str]]:
+        known = await cluster.retry(lambda: inventory.fetch(client), clock, timeout)
+        return known, await cluster.retry(lambda: servingnames.warnings(client, known, now), clock, timeout)
+
+    known, warnings = cluster.run(cluster.selected(kubeconfig, context_name), clock, fetch)
     found = [
         one
         for one in known.certificates(now)
         if (not node or one.node == node) and (state is None or one.state == state)
     ]
-    if known.warning:
-        echo(f"warning: {known.warning}", err=True)
+    for warning in (*([known.warning] if known.warning else ()), *warnings):
+        echo(f"warning: {warning}", err=True)
     _print_list(found, output, now)
 
 

@@ -59,6 +59,12 @@ def serving_names_config_map(server: str, names: Iterable[str], not_after: datet
     }
 
 
+def published_names(record: Obj) -> frozenset[Name]:
+    """Return the names in a server's record, apart from former ones."""
+    (_, names), *_ = _published_names(record)
+    return names
+
+
 def reserves(record: Obj, wanted: Obj) -> bool:
     """Return whether a server's record has all names of `wanted` until they end, be it as former ones."""
     (end, names), *_ = _published_names(wanted)
