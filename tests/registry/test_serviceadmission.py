@@ -6,6 +6,7 @@ Source: docs/protocol/namespaces.md#the-service-defaultkubernetes.
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from ipaddress import IPv4Address, ip_address, ip_network
 from typing import Any
 
@@ -13,10 +14,12 @@ import pytest
 
 from mooring.api.core.service.allocation import DEFAULT_RANGE, NODE_PORT_RANGE
 from mooring.apimachinery.schema import Obj
+from mooring.clock import rfc3339
 from mooring.errors import InternalServerError, InvalidError
 from mooring.registry.admission import serviceallocation
 from mooring.registry.admission.table import build
 from mooring.storage.memory import MemoryStorage
+from tests.support.manualclock import EPOCH
 from tests.support.registryroom import Room, in_room, open_room
 
 NODE_PORT = {"type": "NodePort"}
@@ -79,6 +82,53 @@ def test_addresses_that_cannot_be_had(address: str, why: str) -> None:
         assert 'Service "second" is invalid: spec.clusterIPs' in refused.value.message
 
     told()
+
+
+def certified(name: str, *addresses: str, until: timedelta = timedelta(hours=1), **spec: Any) -> Obj:
+    """Return the record of a node with a serving certificate."""
+    names = [{"name": address, "notAfter": rfc3339(EPOCH + until)} for address in addresses]
+    return {"metadata": {"name": name}, "spec": {**spec, "certifiedNames": names}}
+
+
+@in_room
+async def test_a_service_gets_no_address_for_which_a_node_has_a_certificate(room: Room) -> None:
+    """A Service of that address would stop the renewal of the node."""
+    await room.create("nodeidentities", certified("n1", "10.96.0.9"))
+    with pytest.raises(InvalidError, match=r"a node has a certificate for the provided IP \(10\.96\.0\.9\)"):
+        await make(room, "s", clusterIP="10.96.0.9")
+    first = (await make(room, "first"))["clusterIP"]
+    await room.delete("services", "first")
+    await room.create("nodeidentities", certified("n2", first))
+    await make(room, "kubernetes", clusterIP=first)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [pytest.param({"until": -timedelta(hours=1)}, id="it has ended"), pytest.param({"nodeUID": "u0"}, id="no member")],
+)
+def test_an_address_that_was_a_nodes_is_free(changes: dict[str, Any]) -> None:
+    @in_room
+    async def body(room: Room) -> None:
+        await room.create("nodeidentities", certified("n1", "10.96.0.9", **changes))
+        assert (await make(room, "s", clusterIP="10.96.0.9"))["clusterIP"] == "10.96.0.9"
+
+    body()
+
+
+def test_nodes_do_not_use_up_the_addresses_of_services() -> None:
+    """A range of six addresses, of which the first is the API server's."""
+
+    async def body() -> None:
+        storage = MemoryStorage()
+        await storage.open()
+        async with open_room(storage, admission=build(services=ip_network("10.96.0.0/29"))) as room:
+            await room.create("namespaces", {"metadata": {"name": "default"}})
+            await room.create("nodeidentities", certified("n1", *(f"10.96.0.{number}" for number in range(2, 6))))
+            assert (await make(room, "s"))["clusterIP"] == "10.96.0.6"
+            assert (await make(room, "t"))["clusterIP"] in {f"10.96.0.{number}" for number in range(2, 6)}
+        await storage.close()
+
+    asyncio.run(body())
 
 
 @in_room

@@ -148,6 +148,10 @@ class Holders:
         own = {other for other in self.reporters(name, node, views, now) if other == name}
         return self._members_having(name, node, views, now) | own
 
+    def certified(self, name: Name, views: Views, now: datetime) -> frozenset[str]:
+        """Return the nodes that have a name, or are certified for a name or an address, and whose membership has not ended."""
+        return self._members_having(name, "", views, now)
+
     def _members_having(self, name: Name, node: str, views: Views, now: datetime) -> frozenset[str]:
         """Return the other identities that have a name, and whose membership has not ended."""
         certified = {other for _, other in self._certified.having(name, views)} - {node}

@@ -4,6 +4,9 @@ Rules kept here (Kubernetes API reference, core/v1 Service; docs/protocol/namesp
 kube-apiserver's):
 * A Service that needs an address gets a free one of the range, unless it requests one, or none (`None`). A requested address must
   be in the range and free. Node ports alike; a port that is served over TCP and UDP has the same node port for both.
+* An address for which a node has an unexpired certificate is that node's: a Service that requests it is refused, because it would
+  stop the renewal (`mooring.pki.x509.namegate`). One that requests none gets another while there is another, so that
+  nodes cannot use up the range. The Service `default/kubernetes` gets its address in any case.
 * An update keeps the Service's own values. An address or port is free when no Service in the view has it, which covers every
   acknowledged write. Concurrent writes of other servers are settled by claims (`mooring.api.core.service.allocation`).
 * All addresses are of the range and so of its family. A Service that requires another family is refused.
@@ -12,7 +15,8 @@ kube-apiserver's):
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
 
 from mooring.api.core.addresses import parse_address
 from mooring.api.core.service.allocation import (
@@ -34,9 +38,13 @@ from mooring.api.core.service.spec import (
     needs_node_ports,
 )
 from mooring.apimachinery.schema import Obj
+from mooring.controllers.certificates.nameevidence import Holders
 from mooring.errors import FieldError, InternalServerError, InvalidError, invalid
+from mooring.pki.x509.canonicalnames import canonical
 from mooring.registry.admission.request import AdmissionRequest
 from mooring.settings.addresses import Network
+
+_API_SERVER = ("default", "kubernetes")
 
 
 class ServiceClusterIP:
@@ -44,6 +52,7 @@ class ServiceClusterIP:
 
     def __init__(self, cidr: Network = DEFAULT_RANGE) -> None:
         self._range = cidr
+        self._holders = Holders()
 
     def admit(self, request: AdmissionRequest) -> None:
         spec = _written_spec(request)
@@ -54,7 +63,9 @@ class ServiceClusterIP:
             return
         given = spec.get("clusterIPs") or []
         if not given and not spec.get("clusterIP"):
-            address = free_address(_taken_addresses(request), _seed(request, "address"), self._range)
+            taken, seed = _taken_addresses(request), _seed(request, "address")
+            of_nobody = _TakenOrOfNode(taken, self._holders, request)
+            address = free_address(of_nobody, seed, self._range) or free_address(taken, seed, self._range)
             if address is None:
                 raise InternalServerError(f"every address of {self._range}, the range of Services, is taken")
             spec["clusterIP"], spec["clusterIPs"] = address, [address]
@@ -85,9 +96,23 @@ class ServiceClusterIP:
             why = f"the provided IP ({text}) is not one that an endpoint can have"
         elif str(address) in _taken_addresses(request):
             raise _invalid(request, address_allocated(given, text))
+        elif (request.namespace, request.name) != _API_SERVER and _is_of_node(str(address), self._holders, request):
+            why = f"a node has a certificate for the provided IP ({text}); choose another one"
         else:
             return
         raise _invalid(request, invalid("spec.clusterIPs", given, f"failed to allocate IP {text}: {why}"))
+
+
+@dataclass(frozen=True, slots=True)
+class _TakenOrOfNode:
+    """Addresses that other Services have, or for which nodes have certificates."""
+
+    taken: Container[str]
+    holders: Holders
+    request: AdmissionRequest
+
+    def __contains__(self, address: object) -> bool:
+        return address in self.taken or _is_of_node(str(address), self.holders, self.request)
 
 
 class ServiceNodePort:
@@ -119,6 +144,11 @@ class ServiceNodePort:
             if number not in chosen:
                 chosen[number] = _allocate_port(request, used, f"port {number}")
             port["nodePort"] = chosen[number]
+
+
+def _is_of_node(address: str, holders: Holders, request: AdmissionRequest) -> bool:
+    """Return true for an address for which a node has an unexpired certificate."""
+    return bool(holders.certified(canonical(address), request.views, request.change.now))
 
 
 def _written_spec(request: AdmissionRequest) -> Obj | None:
