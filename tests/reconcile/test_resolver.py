@@ -15,7 +15,7 @@ import pytest
 from mooring.controllers.actions import Action, Key, Resolve
 from mooring.pki.x509.names import IPAddress
 from mooring.reconcile import resolver
-from mooring.reconcile.resolver import KEPT, MAX_WAITING, Resolver, look_up
+from mooring.reconcile.resolver import KEPT, MAX_SLOW, MAX_WAITING, SLOW, Resolver, look_up
 from tests.reconcile.test_loop import Scripted, config_map, marker
 from tests.support.loops import api_of, exists, running, until
 from tests.support.manualclock import ManualClock
@@ -110,6 +110,66 @@ async def test_a_requester_whose_names_are_not_answered_holds_one_lookup_and_one
     assert await asyncio.gather(*others) == [{"slow": frozenset({ADDRESS})}] * len(others)
     assert await asking.resolve(("slow", "a"), "n1") == {"slow": frozenset({ADDRESS}), "a": frozenset({ADDRESS})}
     assert names.asked == ["slow", "a"]
+
+
+async def held_up(asking: Resolver, count: int) -> None:
+    """Let the lookups of so many requesters take until the deadline."""
+    for first in range(0, count, MAX_WAITING):
+        batch = range(first, min(first + MAX_WAITING, count))
+        await asyncio.gather(*(asking.resolve((f"held-{number}",), f"slow-{number}") for number in batch))
+
+
+@asynchronous
+async def test_requesters_whose_names_are_not_answered_leave_places_to_others(names: Names) -> None:
+    names.open.clear()
+    asking = Resolver(ManualClock(), names.look_up, deadline=0.01)
+    await held_up(asking, MAX_WAITING)
+    names.open.set()
+    await until(lambda: len(names.asked) == MAX_WAITING and not asking._newest)
+    names.open.clear()
+    names.asked.clear()
+    asking._deadline = 60
+    slow = [
+        asyncio.ensure_future(asking.resolve((f"again-{number}",), f"slow-{number}")) for number in range(MAX_WAITING)
+    ]
+    await until(lambda: sum(one.done() for one in slow) == MAX_WAITING - MAX_SLOW)
+    other = asyncio.ensure_future(asking.resolve(("a",), "n1"))
+    await until(lambda: "a" in names.asked)
+    names.open.set()
+    assert await other == {"a": frozenset({ADDRESS})}
+    await asyncio.gather(*slow)
+    assert len([name for name in names.asked if name.startswith("again")]) == MAX_SLOW
+    answers = await asyncio.gather(
+        *(asking.resolve((f"once-{number}",), f"slow-{number}") for number in range(MAX_SLOW))
+    )
+    assert all(frozenset({ADDRESS}) in answer.values() for answer in answers), "a fast answer ends it"
+    assert len(asking._slow) == MAX_WAITING - MAX_SLOW
+
+
+@asynchronous
+async def test_threads_are_left_while_lookups_hang_after_their_plans(names: Names) -> None:
+    hanging = Names()
+    hanging.open.clear()
+    asking = Resolver(ManualClock(), lambda name: (hanging if "held" in name else names).look_up(name), deadline=0.01)
+    await held_up(asking, MAX_WAITING)
+    asking._deadline = 60
+    assert await asking.resolve(("a",), "n1") == {"a": frozenset({ADDRESS})}
+    hanging.open.set()
+
+
+@asynchronous
+async def test_a_lookup_that_takes_long_is_slow(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolver, "MAX_KEPT", 1)
+    clock = ManualClock()
+    asking = Resolver(clock, names.look_up, deadline=60)
+    for requester in ("n1", "n2", "n2"):
+        names.open.clear()
+        waiting = asyncio.ensure_future(asking.resolve((f"{requester}-{len(names.asked)}",), requester))
+        await until(lambda: bool(asking._newest))
+        await clock.advance(SLOW)
+        names.open.set()
+        await waiting
+    assert list(asking._slow) == ["n2"], "so many are remembered"
 
 
 @asynchronous

@@ -7,6 +7,8 @@ Rules kept here:
 * Lookups run in threads of their own and are bounded. A name server that does not answer delays no other work of the process.
 * A requester has one lookup at a time, and one plan that waits for it. Its other plans have the answers that are kept, and no
   further ones: a node chooses the names in its requests, and who answers for them.
+* Requesters whose last lookup was slow share MAX_SLOW places, until one of theirs is fast. However many there are, the others have
+  the rest of the places and of the threads.
 """
 
 from __future__ import annotations
@@ -27,10 +29,15 @@ KEPT = 30.0
 """Seconds for which an answer is used again; the records of machines that are being set up change often."""
 MAX_KEPT = 1024
 """Answers kept; the oldest is dropped."""
-THREADS = 8
-"""Lookups at a time. One that hangs keeps its thread until the resolver gives up."""
+SLOW = 1.0
+"""Seconds after which a lookup counts as slow. Name servers answer in milliseconds, and a cold cache in tenths of a second."""
+THREADS = 16
+"""Lookups at a time. One that hangs keeps its thread until the resolver gives up, some DEADLINEs after its plan: there are twice as
+many as plans that wait."""
 MAX_WAITING = 8
 """Plans that wait for lookups: half of those that a controller handles at a time. Others have no further answers this time."""
+MAX_SLOW = 4
+"""Requesters with slow lookups that are looked up for at a time."""
 
 ResolveNames = Callable[[Sequence[str], str], Awaitable[Addresses]]
 Lookup = Callable[[str], frozenset[IPAddress]]
@@ -57,20 +64,40 @@ class Resolver:
         self._newest: dict[str, asyncio.Future[frozenset[IPAddress]]] = {}
         """The lookup of each requester that is not done."""
         self._waiting: set[str] = set()
+        self._slow: dict[str, None] = {}
+        """Requesters whose last lookup was slow, in the order of their first slow one."""
         self._threads: ThreadPoolExecutor | None = None
 
     async def resolve(self, names: Sequence[str], requester: str) -> Addresses:
         """Return the addresses of each name."""
-        if requester not in self._newest and requester not in self._waiting and len(self._waiting) < MAX_WAITING:
+        if self._may_look_up(requester):
+            begin = self._clock.monotonic()
             self._waiting.add(requester)
             try:
                 async with asyncio.timeout(self._deadline):
                     await self._look_up(names, requester)
-            except TimeoutError:
-                pass  # the rest has no answer
+            except TimeoutError:  # the rest has no answer
+                self._rate(requester, is_slow=True)
+            else:
+                self._rate(requester, is_slow=self._clock.monotonic() - begin >= SLOW)
             finally:
                 self._waiting.discard(requester)
         return {name: self._answer(name) for name in names}
+
+    def _may_look_up(self, requester: str) -> bool:
+        busy = self._waiting | self._newest.keys()
+        if requester in busy or len(self._waiting) >= MAX_WAITING:
+            return False
+        return requester not in self._slow or len(busy & self._slow.keys()) < MAX_SLOW
+
+    def _rate(self, requester: str, *, is_slow: bool) -> None:
+        """Remember whether the last lookup of a requester was slow."""
+        if not is_slow:
+            self._slow.pop(requester, None)
+        elif requester not in self._slow:
+            if len(self._slow) >= MAX_KEPT:
+                del self._slow[next(iter(self._slow))]
+            self._slow[requester] = None
 
     async def _look_up(self, names: Sequence[str], requester: str) -> None:
         """Look one name up after the other."""
