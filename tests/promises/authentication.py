@@ -516,7 +516,7 @@ ROWS: tuple[Promise, ...] = (
                 ),
                 Moment.LEADER: _OWN_REQUESTS,
                 Moment.CLOCK: Proof(
-                    "tests/server/test_webhook.py::test_what_is_ours_is_revoked_at_once_and_shown_to_nobody"
+                    "tests/server/test_webhook.py::test_what_is_ours_and_has_expired_is_shown_to_nobody"
                 ),
             },
         ),

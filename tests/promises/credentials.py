@@ -10,6 +10,7 @@ _RETIRED_KEY = (
 _RETIRED_ON_PATH = "tests/pki/test_verify.py::test_a_retired_key_stands_on_no_path"
 _EVERY_ENCODING = "tests/pki/test_verify.py::test_a_key_is_named_by_its_bytes_and_by_its_normal_form"
 
+_ONE_VERIFIER = Never("One function verifies every client certificate, and names its keys.")
 _STANDING = "tests/server/test_standing.py::"
 _AGE = "tests/server/test_viewage.py::"
 _CRLS = "tests/server/test_clientcrls.py::"
@@ -234,13 +235,13 @@ ROWS: tuple[Promise, ...] = (
         key="revocation-by-key-and-path",
         sentence="A revocation counts for every encoding of a key, and for what stands above a certificate.",
         doors={
-            Door.KUBEADM: Proof(_EVERY_ENCODING),
-            Door.K3S: Proof(_EVERY_ENCODING),
+            Door.KUBEADM: _ONE_VERIFIER,
+            Door.K3S: _ONE_VERIFIER,
             Door.ADMINISTRATOR: Proof(_EVERY_ENCODING),
             Door.SIGNER: Never("Signers verify requests, whose keys are compared in their usual form."),
-            Door.RENEWAL: Proof(_EVERY_ENCODING),
-            Door.RECOVERY: Proof(_EVERY_ENCODING),
-            Door.LOGIN: Proof(_EVERY_ENCODING),
+            Door.RENEWAL: _ONE_VERIFIER,
+            Door.RECOVERY: _ONE_VERIFIER,
+            Door.LOGIN: _ONE_VERIFIER,
             Door.SERVICE_ACCOUNT: Never("Revocations concern certificates."),
             Door.OTHER_SERVER: Documented(
                 "Servers of one store read one denylist. Against another API server an entry is recorded, and the certificate "
@@ -262,7 +263,9 @@ ROWS: tuple[Promise, ...] = (
             Moment.RESTORE: Proof(
                 "tests/plane/background/test_storemark.py::test_revocations_are_made_again_whatever_else_waits"
             ),
-            Moment.UNREADABLE: Proof(_EVERY_ENCODING),
+            Moment.UNREADABLE: Proof(
+                "tests/authn/test_denylist.py::test_an_entry_that_cannot_be_read_revokes_what_its_name_says"
+            ),
             Moment.LEADER: Never("Each server verifies for itself."),
             Moment.CLOCK: Proof("tests/authn/test_denylist.py::test_a_clock_that_was_behind_at_the_revocation"),
         },
@@ -317,6 +320,10 @@ ROWS: tuple[Promise, ...] = (
                 Door.ADMINISTRATOR: Proof(
                     "tests/cli/test_certsrevoke_live.py::"
                     "test_list_and_show_tell_the_end_of_the_certificate_and_that_its_node_was_deleted"
+                ),
+                Door.SIGNER: Proof(
+                    "tests/cli/test_certsrevoke_live.py::"
+                    "test_a_certificate_of_a_ca_that_verifies_no_client_any_more_is_rejected"
                 ),
                 Door.OTHER_SERVER: Proof(
                     "tests/cli/test_elsewhere.py::test_what_is_on_the_denylist_is_not_said_to_be_refused"

@@ -19,7 +19,7 @@ ROWS: tuple[Promise, ...] = (
                 _UNREADABLE + "test_machines_join_while_a_secret_cannot_be_read_when_the_leader_changes"
             ),
             Door.K3S: Proof(
-                "tests/reconcile/test_loop.py::test_an_object_that_cannot_be_read_stops_the_plans_that_need_it_and_no_other"
+                "tests/server/test_k3scertificates.py::test_no_password_is_set_for_a_name_whose_record_cannot_be_read"
             ),
             Door.ADMINISTRATOR: Never(
                 "A certificate of a person names no node, and the check of membership passes it."

@@ -157,6 +157,20 @@ def test_what_is_ours_is_revoked_at_once_and_shown_to_nobody(hook: SimulatedWebh
     in_server_asking(hook.kubeconfig(), test)
 
 
+def test_what_is_ours_and_has_expired_is_shown_to_nobody(hook: SimulatedWebhook) -> None:
+    async def test(server: Server) -> None:
+        bootstrap = await server.bootstrap_token()
+        accounts = "/api/v1/namespaces/default/serviceaccounts"
+        assert (await server.post(accounts, {"metadata": {"name": "robot"}})).status == 201
+        account: str = (await server.post(f"{accounts}/robot/token", {"spec": {}})).obj["status"]["token"]
+        assert [(await who(server, token)).status for token in (bootstrap, account)] == [201, 201]
+        await server.clock.advance(3700)  # Kubernetes allows a minute beyond the end of a signed token
+        assert [(await who(server, token)).status for token in (bootstrap, account)] == [401, 401]
+        assert hook.tokens == []
+
+    in_server_asking(hook.kubeconfig(), test)
+
+
 def test_a_token_of_our_issuer_is_shown_to_nobody_however_malformed(hook: SimulatedWebhook) -> None:
     async def test(server: Server) -> None:
         accounts = "/api/v1/namespaces/default/serviceaccounts"
