@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from mooring.agent.certificates.renewal import Renewal
+from mooring.agent.certificates.renewal import RequestedRenewal
 from mooring.agent.certificates.template import CertificateTemplate
 from mooring.agent.servingcertificate import ADDRESSES_SECONDS, MISSING_SECONDS, follow_addresses
 from mooring.apimachinery.schema import Obj
@@ -50,7 +50,9 @@ def test_the_names_follow_the_node_that_appears_moves_and_is_unreachable_for_a_w
 ) -> None:
     async def run() -> None:
         cluster, templates = Cluster(), Templates()
-        task = asyncio.create_task(follow_addresses(cast(ClusterClient, cluster), "m1", cast(Renewal, templates)))
+        task = asyncio.create_task(
+            follow_addresses(cast(ClusterClient, cluster), "m1", cast(RequestedRenewal, templates))
+        )
         await settle()
         assert templates.seen == []
         cluster.has("192.0.2.7")

@@ -14,7 +14,8 @@ from mooring.agent.steps import retry
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock
-from mooring.errors import MooringError, NotFoundError, UnauthorizedError
+from mooring.errors import MooringError, NotFoundError, PeerError, UnauthorizedError
+from mooring.trust.auditid import explained_by
 from mooring.trust.kubeconfig.model import Cluster, User
 
 REFUSED_SECONDS = 5.0
@@ -52,3 +53,14 @@ async def check_membership(
                 raise
             return
     check_registered(node_name, uid, found)
+
+
+async def check_issued(pair: Pair, node_name: str, clusters: tuple[Cluster, ...], clock: Clock) -> None:
+    """Raise PeerError when the server does not accept a certificate that it has just issued."""
+    try:
+        await check_membership(pair, node_name, "", clusters, clock)
+    except CertificateRefusedError as error:
+        raise PeerError(
+            "the server does not accept the certificate that it has just issued; the CA that signs certificates must be among "
+            f"those of its --client-ca-file{explained_by(error.audit_id)}"
+        ) from None

@@ -19,10 +19,10 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from mooring.agent.acceptance import check_membership
+from mooring.agent.acceptance import check_issued, check_membership
 from mooring.agent.certificates.certificaterequest import RequestEndedError
 from mooring.agent.certificates.pairfiles import Pair
-from mooring.agent.certificates.renewal import ClientCertificateExpiredError, Renewal, random_draw
+from mooring.agent.certificates.renewal import ClientCertificateExpiredError, RequestedRenewal, random_draw
 from mooring.agent.certificates.rotation import retry_pauses
 from mooring.agent.certificates.template import CertificateTemplate
 from mooring.agent.clusterfiles import follow, refresh
@@ -36,8 +36,7 @@ from mooring.agent.steps import JoinError, Report, described, reason_of
 from mooring.agent.trustreport import report_trust
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock
-from mooring.errors import ConfigError, MooringError, PeerError, UnauthorizedError
-from mooring.trust.auditid import explained_by
+from mooring.errors import ConfigError, MooringError, UnauthorizedError
 from mooring.trust.joinconfiguration import ByToken, JoinPlan
 from mooring.trust.kubeconfig.model import Cluster
 
@@ -281,20 +280,14 @@ def is_valid(joined: Joined, clock: Clock) -> bool:
 
 def client_renewal(
     joined: Joined, client: ClusterClient, on_renewed: Callable[[], Coroutine[Any, Any, None]]
-) -> Renewal:
+) -> RequestedRenewal:
     """Return the renewal of the client certificate with which `client` authenticates."""
     state = joined.state
 
     async def check(pair: Pair) -> None:
-        try:
-            await check_membership(pair, joined.node_name, "", client.clusters, client.clock)
-        except CertificateRefusedError as error:
-            raise PeerError(
-                "the server does not accept the certificate that it has just issued; the CA that signs certificates must be "
-                f"among those of its --client-ca-file{explained_by(error.audit_id)}"
-            ) from None
+        await check_issued(pair, joined.node_name, client.clusters, client.clock)
 
-    return Renewal(
+    return RequestedRenewal(
         "client",
         state.client,
         client,
@@ -306,10 +299,10 @@ def client_renewal(
     )
 
 
-def serving_renewal(joined: Joined, client: ClusterClient, hooks: Hooks) -> Renewal:
+def serving_renewal(joined: Joined, client: ClusterClient, hooks: Hooks) -> RequestedRenewal:
     """Return the renewal of the serving certificate, which `follow_addresses` gives its names."""
 
     async def on_renewed() -> None:
         hooks.wake()
 
-    return Renewal("serving", joined.state.serving, client, None, on_renewed=on_renewed)
+    return RequestedRenewal("serving", joined.state.serving, client, None, on_renewed=on_renewed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import NoReturn
 
-from mooring.agent.certificates.renewal import Renewal
+from mooring.agent.certificates.renewal import RequestedRenewal
 from mooring.agent.certificates.template import serving_template
 from mooring.client.cluster import ClusterClient
 from mooring.errors import MooringError, NotFoundError
@@ -22,7 +22,7 @@ MISSING_SECONDS = 2.0
 """Seconds before the next read of a Node that is not registered yet."""
 
 
-async def follow_addresses(client: ClusterClient, node_name: str, renewal: Renewal) -> NoReturn:
+async def follow_addresses(client: ClusterClient, node_name: str, renewal: RequestedRenewal) -> NoReturn:
     """Give the names of the serving certificate to `renewal` until cancelled."""
     warned = False
     while True:

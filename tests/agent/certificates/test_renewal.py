@@ -1,4 +1,4 @@
-"""Renewal of a certificate, on a manual clock with a signer in memory."""
+"""RequestedRenewal of a certificate, on a manual clock with a signer in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from cryptography import x509
 
 from mooring.agent.certificates.pairfiles import CLIENT, KEPT_FILES, Pair, PairFiles
-from mooring.agent.certificates.renewal import ClientCertificateExpiredError, Renewal
+from mooring.agent.certificates.renewal import ClientCertificateExpiredError, RequestedRenewal
 from mooring.agent.certificates.template import CertificateTemplate, serving_template
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import MODIFIED, WatchEvent
@@ -106,7 +106,7 @@ class Room:
         async def on_renewed() -> None:
             self.cluster.renewed += 1
 
-        self.renewal = Renewal(
+        self.renewal = RequestedRenewal(
             "client", self.files, cast(ClusterClient, self.cluster), template,
             expiration_seconds=lambda: self.seconds, on_renewed=on_renewed, draw=lambda: draw, **more,
         )  # fmt: skip

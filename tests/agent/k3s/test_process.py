@@ -180,7 +180,7 @@ def test_a_renewal_that_fails_is_repeated_and_the_pair_in_use_stays(
 
     with caplog.at_level(logging.WARNING, "mooring.agent"):
         running.run(scenario)
-    warnings = [one for one in caplog.messages if "client-kubelet could not be renewed" in one]
+    warnings = [one for one in caplog.messages if "client-kubelet certificate could not be renewed" in one]
     assert len(warnings) == 1, "one line for failures that are equal"
     assert ("with: mooring auth explain " in warnings[0]) is is_explained
 

@@ -18,18 +18,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import NoReturn
+from pathlib import Path
+from typing import NoReturn, Protocol
 
 from mooring.agent.certificates import certificaterequest, rotation
 from mooring.agent.certificates.pairfiles import Pair, PairFiles
 from mooring.agent.certificates.template import CertificateTemplate
 from mooring.agent.clockskew import creation_time, describe_skew
+from mooring.agent.registration import MembershipEndedError
 from mooring.agent.steps import described, reason_of, with_deadline
 from mooring.client.cluster import ClusterClient
-from mooring.clock import rfc3339
+from mooring.clock import Clock, rfc3339
 from mooring.errors import MooringError
 from mooring.pki.keys import generate_key
 
@@ -51,8 +54,16 @@ class ClientCertificateExpiredError(MooringError):
     """The client certificate has expired, so that the agent can no longer ask for another as the node."""
 
 
-class _TemplateChangedError(MooringError):
+class WantChangedError(MooringError):
     """Another certificate is wanted than the one that is waited for."""
+
+
+class RenewedFiles(Protocol):
+    """Files of one certificate."""
+
+    def read_pair(self) -> Pair | None: ...
+
+    def version(self) -> Version | None: ...
 
 
 def random_draw() -> float:
@@ -64,8 +75,138 @@ async def accept(pair: Pair) -> None:
     """Accept every certificate that answers its request."""
 
 
-class Renewal:
-    """Keeps one certificate fresh. `name` is its name in messages."""
+class Renewal(ABC):
+    """Keeps one certificate fresh. How it is requested and placed is for the way of joining. `name` is its name in messages."""
+
+    def __init__(
+        self,
+        name: str,
+        files: RenewedFiles,
+        clock: Clock,
+        on_renewed: Callable[[], Awaitable[None]],
+        draw: Callable[[], float] = random_draw,
+    ) -> None:
+        """`on_renewed` is called after each replacement."""
+        self._name = name
+        self._files = files
+        self._clock = clock
+        self._on_renewed = on_renewed
+        self._draw = draw
+        self._drawn: tuple[Version | None, float] = (None, 0.0)
+        self._early: tuple[Version, datetime] | None = None
+        self._woken = asyncio.Event()
+        self._warned = ""
+
+    @property
+    def is_wanted(self) -> bool:
+        """False while no certificate is wanted."""
+        return True
+
+    @abstractmethod
+    def satisfies(self, pair: Pair) -> bool:
+        """Return True when the certificate is what is wanted now."""
+
+    @abstractmethod
+    def check_usable(self) -> None:
+        """Raise ClientCertificateExpiredError when requests can no longer be authenticated."""
+
+    @abstractmethod
+    async def obtain(self) -> Pair:
+        """Return another certificate, which the server accepts. Raises WantChangedError, MembershipEndedError and others."""
+
+    @abstractmethod
+    def place(self, pair: Pair) -> Path:
+        """Put a certificate in place with its key. Return its path. Raises ConfigError."""
+
+    def renew_early(self) -> None:
+        """Renew the present certificate soon. Further calls for the same certificate change nothing."""
+        version, pair = self._files.version(), self._files.read_pair()
+        if version is None or pair is None or (self._early is not None and self._early[0] == version):
+            return
+        lifetime = pair.leaf.not_valid_after_utc - pair.leaf.not_valid_before_utc
+        seconds = self._draw() * min(EARLY_SECONDS, lifetime.total_seconds() * EARLY_SHARE)
+        log.info("the CA of the cluster is being replaced: the %s certificate is renewed in %d s", self._name, seconds)
+        self._early = (version, self._clock.now() + timedelta(seconds=seconds))
+        self._woken.set()
+
+    async def run(self) -> NoReturn:
+        """Renew until cancelled. Raises ClientCertificateExpiredError, MembershipEndedError, ConfigError."""
+        seen = self._files.version()
+        while True:
+            await self._wait_until_due(seen)
+            seen = await self._renew()
+
+    async def _wait_until_due(self, seen: Version | None) -> None:
+        """Return when the certificate is to be renewed. `seen` is the version in use."""
+        while True:
+            if self._files.version() != seen:
+                seen = self._files.version()
+                await self._on_renewed()
+            remaining = self._seconds_left(seen)
+            if remaining <= 0:
+                return
+            await self._sleep(min(remaining, LOOK_SECONDS))
+
+    def _seconds_left(self, version: Version | None) -> float:
+        """Return the seconds until the renewal, 0 or less when it is due."""
+        if not self.is_wanted:
+            return LOOK_SECONDS
+        pair = self._files.read_pair()
+        if pair is None or not self.satisfies(pair):
+            return 0.0
+        if self._drawn[0] != version:
+            self._drawn = (version, self._draw())
+        due = rotation.renewal_time(pair.leaf, self._drawn[1])
+        if self._early is not None and self._early[0] == version:
+            due = min(due, self._early[1])
+        return (due - self._clock.now()).total_seconds()
+
+    async def _sleep(self, seconds: float) -> None:
+        """Sleep until `seconds` have passed, another certificate is wanted, or an early renewal is asked for."""
+        with suppress(TimeoutError):
+            await with_deadline(self._clock, seconds, self._woken.wait())
+        self._woken.clear()
+
+    async def _renew(self) -> Version | None:
+        """Replace the certificate, however many attempts it takes. Return the version in use."""
+        before, pauses = self._files.version(), rotation.retry_pauses(self._draw)
+        while True:
+            self.check_usable()
+            if not self.is_wanted:
+                return before
+            try:
+                pair = await self.obtain()
+            except WantChangedError:
+                continue
+            except (MembershipEndedError, ClientCertificateExpiredError):
+                raise
+            except MooringError as error:
+                problem = f"the {self._name} certificate could not be renewed, trying again"
+                self.warn(reason_of(error), f"{problem}: {described(error)}")
+                await self._sleep(next(pauses))
+                if self._files.version() != before:
+                    return before  # another program has placed a certificate meanwhile
+                continue
+            path = self.place(pair)
+            self._warned = ""
+            log.info(
+                "the %s certificate was renewed, valid until %s: %s",
+                self._name,
+                rfc3339(pair.leaf.not_valid_after_utc),
+                path,
+            )
+            await self._on_renewed()
+            return self._files.version()
+
+    def warn(self, reason: str, shown: str) -> None:
+        """Log what is `shown` once for each reason: each refusal has an Audit-Id of its own."""
+        if reason != self._warned:
+            log.warning("%s", shown)
+        self._warned = reason
+
+
+class RequestedRenewal(Renewal):
+    """Renewal by certificate requests to the API server."""
 
     def __init__(
         self,
@@ -80,128 +221,49 @@ class Renewal:
         needs_own_certificate: bool = False,
         draw: Callable[[], float] = random_draw,
     ) -> None:
-        """`check` raises an error for a certificate that must not be used. `on_renewed` is called after each replacement.
+        """`check` raises an error for a certificate that must not be used.
 
         `needs_own_certificate`: requests are authenticated with this very certificate, so that an expired one ends the renewals.
         """
-        self._name = name
-        self._files = files
+        super().__init__(name, files, client.clock, on_renewed, draw)
+        self._pairs = files
         self._client = client
-        self._clock = client.clock
         self._template = template
         self._template_changed = asyncio.Event()
         self._expiration_seconds = expiration_seconds
         self._check = check
-        self._on_renewed = on_renewed
         self._needs_own_certificate = needs_own_certificate
-        self._draw = draw
-        self._drawn: tuple[Version | None, float] = (None, 0.0)
-        self._early: tuple[Version, datetime] | None = None
-        self._woken = asyncio.Event()
-        self._warned = ""
 
     def use_template(self, template: CertificateTemplate | None) -> None:
-        """Want another certificate from now on; None wants none."""
+        """Set the template of the wanted certificate. None: none is wanted."""
         if template != self._template:
             self._template = template
             self._template_changed.set()
             self._woken.set()
 
-    def renew_early(self) -> None:
-        """Renew the present certificate soon. Further calls for the same certificate change nothing."""
-        version, pair = self._files.version(), self._files.read_pair()
-        if version is None or pair is None or (self._early is not None and self._early[0] == version):
-            return
-        lifetime = pair.leaf.not_valid_after_utc - pair.leaf.not_valid_before_utc
-        seconds = self._draw() * min(EARLY_SECONDS, lifetime.total_seconds() * EARLY_SHARE)
-        log.info("the CA of the cluster is being replaced: the %s certificate is renewed in %d s", self._name, seconds)
-        self._early = (version, self._clock.now() + timedelta(seconds=seconds))
-        self._woken.set()
+    @property
+    def is_wanted(self) -> bool:
+        return self._template is not None
 
-    async def run(self) -> NoReturn:
-        """Renew until cancelled. Raises ClientCertificateExpiredError, ConfigError."""
-        seen = self._files.version()
-        while True:
-            await self._wait_until_due(seen)
-            seen = await self._renew()
+    def satisfies(self, pair: Pair) -> bool:
+        return self._template is None or self._template.is_satisfied_by(pair.leaf)
 
-    async def _wait_until_due(self, seen: Version | None) -> None:
-        """Return when the certificate is to be renewed. `seen` is the version in use."""
-        while True:
-            if self._files.version() != seen:
-                seen = self._files.version()
-                await self._on_renewed()
-            self._template_changed.clear()
-            if self._template is not None and (remaining := self._seconds_left(self._template, seen)) <= 0:
-                return
-            pause = LOOK_SECONDS if self._template is None else min(remaining, LOOK_SECONDS)
-            await self._sleep(pause)
-
-    def _seconds_left(self, template: CertificateTemplate, version: Version | None) -> float:
-        """Return the seconds until the renewal, 0 or less when it is due."""
-        pair = self._files.read_pair()
-        if pair is None or not template.is_satisfied_by(pair.leaf):
-            return 0.0
-        if self._drawn[0] != version:
-            self._drawn = (version, self._draw())
-        due = rotation.renewal_time(pair.leaf, self._drawn[1])
-        if self._early is not None and self._early[0] == version:
-            due = min(due, self._early[1])
-        return (due - self._clock.now()).total_seconds()
-
-    async def _sleep(self, seconds: float) -> None:
-        """Sleep until `seconds` have passed, the template changes, or an early renewal is asked for."""
-        with suppress(TimeoutError):
-            await with_deadline(self._clock, seconds, self._woken.wait())
-        self._woken.clear()
-
-    async def _renew(self) -> Version | None:
-        """Replace the certificate, however many attempts it takes. Return the version in use."""
-        before, pauses = self._files.version(), rotation.retry_pauses(self._draw)
-        while True:
-            self._check_usable()
-            template = self._template
-            if template is None:
-                return before
-            try:
-                pair = await self._obtain(template)
-            except _TemplateChangedError:
-                log.info("the addresses of this machine changed: another %s certificate is requested", self._name)
-                continue
-            except MooringError as error:
-                problem = f"the {self._name} certificate could not be renewed, trying again"
-                self._warn(reason_of(error), f"{problem}: {described(error)}")
-                await self._sleep(next(pauses))
-                if self._files.version() != before:
-                    return before  # another program has placed a certificate meanwhile
-                continue
-            path = self._files.write_pair(pair, self._clock.now())
-            self._files.prune()
-            self._warned = ""
-            log.info(
-                "the %s certificate was renewed, valid until %s: %s",
-                self._name,
-                rfc3339(pair.leaf.not_valid_after_utc),
-                path,
-            )
-            await self._on_renewed()
-            return self._files.version()
-
-    def _check_usable(self) -> None:
-        pair = self._files.read_pair() if self._needs_own_certificate else None
+    def check_usable(self) -> None:
+        pair = self._pairs.read_pair() if self._needs_own_certificate else None
         if pair is not None and pair.leaf.not_valid_after_utc <= self._clock.now():
             raise ClientCertificateExpiredError(
                 f"the client certificate expired at {rfc3339(pair.leaf.not_valid_after_utc)}"
             )
 
-    def _warn(self, reason: str, shown: str) -> None:
-        """Log what is `shown` once for each reason: each refusal has an Audit-Id of its own."""
-        if reason != self._warned:
-            log.warning("%s", shown)
-        self._warned = reason
+    def place(self, pair: Pair) -> Path:
+        path = self._pairs.write_pair(pair, self._clock.now())
+        self._pairs.prune()
+        return path
 
-    async def _obtain(self, template: CertificateTemplate) -> Pair:
-        """Request one certificate and wait for it. Raises _TemplateChangedError, ApiError, PeerError."""
+    async def obtain(self) -> Pair:
+        template = self._template
+        if template is None:
+            raise WantChangedError
         self._template_changed.clear()
         requesting = asyncio.ensure_future(self._request(template))
         changed = asyncio.ensure_future(self._template_changed.wait())
@@ -209,7 +271,8 @@ class Renewal:
             await asyncio.wait((requesting, changed), return_when=asyncio.FIRST_COMPLETED)
             if requesting.done():
                 return requesting.result()
-            raise _TemplateChangedError
+            log.info("the addresses of this machine changed: another %s certificate is requested", self._name)
+            raise WantChangedError
         finally:
             for task in (requesting, changed):
                 task.cancel()
@@ -221,7 +284,7 @@ class Renewal:
         obj = await self._client.create(certificaterequest.PLURAL, request.obj())
         skew = describe_skew(creation_time(obj), self._clock.now())
         if skew:
-            self._warn(skew, skew)
+            self.warn(skew, skew)
         issued = await certificaterequest.wait(
             self._client, obj, rotation.WAIT_SECONDS, self._report, certificaterequest.RENEWAL
         )
