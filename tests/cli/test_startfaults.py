@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from mooring.cli import main
 from mooring.errors import ConfigError
+from mooring.plane import endpoints
 from mooring.plane.lockfile import open_lock
 from tests.support.commandline import CommandLine, Outcome, mooring
 
@@ -49,6 +50,25 @@ def test_a_directory_in_the_place_of_a_lock(data_dir: Path, mooring: CommandLine
     line = refused(mooring(*SERVER, "--data-dir", str(data_dir)))
     assert f"the lock file {data_dir / name} cannot be opened: is a directory" in line
     assert "move it away" in line
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (Path.mkdir, "cannot be read: is a directory"),
+        (lambda path: path.write_bytes(b"\x1b[2J\xff"), "is damaged; remove it, and give the addresses again"),
+    ],
+    ids=["directory", "garbled"],
+)
+def test_a_file_of_the_data_directory_that_cannot_be_used_is_not_a_mistake_in_the_arguments(
+    data_dir: Path, mooring: CommandLine, make: Callable[[Path], None], problem: str
+) -> None:
+    """A service manager may give up after exit code 2."""
+    (data_dir / endpoints.FILE).unlink()
+    make(data_dir / endpoints.FILE)
+    outcome = mooring(*SERVER, "--data-dir", str(data_dir))
+    assert outcome.code == main.EXIT_FAILED
+    assert f"{data_dir / endpoints.FILE} {problem}" in refused(outcome)
 
 
 @pytest.mark.parametrize("name", ["mooring.db-wal", "mooring.db-shm"])

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from mooring.client.files import read_limited, write_atomic
-from mooring.errors import ConfigError, MooringError
+from mooring.errors import ConfigError, MooringError, StorageError
 from mooring.plane.configuration import ServerConfig
 from mooring.settings.addresses import Endpoint, parse_endpoint
 from mooring.settings.network import NetworkSettings
@@ -44,18 +44,30 @@ def published(data_dir: Path) -> tuple[str, ...]:
 
 
 def given_before(data_dir: Path, local: Collection[str]) -> tuple[str, ...]:
-    """Return the addresses that a person gave at an earlier start. `local`: addresses of this machine."""
+    """Return the addresses that a person gave at an earlier start. `local`: addresses of this machine. Raises StorageError."""
     path = data_dir / FILE
     if path.exists():
-        return tuple(read_limited(path).decode("utf-8", "replace").split())
+        kept = _kept(path)
+        if len(_parsed(kept)) < len(kept):
+            raise StorageError(f"{path} is damaged; remove it, and give the addresses again with --{FILE}")
+        return kept
     before = published(data_dir)
     return () if len(before) == 1 and urlsplit(f"//{before[0]}").hostname in local else before
+
+
+def _kept(path: Path) -> tuple[str, ...]:
+    """Return what is in the file of a data directory. Raises StorageError: no argument of the command is wrong."""
+    try:
+        return tuple(read_limited(path).decode("utf-8", "replace").split())
+    except ConfigError as error:
+        raise StorageError(str(error)) from error
 
 
 def with_published(config: ServerConfig, data_dir: Path, *, port_is_chosen: bool) -> ServerConfig:
     """Return the configuration that also publishes what the last start published.
 
-    `port_is_chosen`: the system chose the port of this start. Raises ConfigError for a withdrawn address that is given.
+    `port_is_chosen`: the system chose the port of this start. Raises ConfigError for a withdrawn address that is given, and
+    StorageError for a file of the data directory.
     """
     settings = config[NetworkSettings]
     withdrawn = [parse_endpoint(text, "withdraw-endpoint", settings.secure_port) for text in settings.withdraw_endpoint]
@@ -76,7 +88,7 @@ def _left_out(config: ServerConfig, data_dir: Path) -> list[Endpoint]:
     given = _parsed(settings.control_plane_endpoint, settings.secure_port)
     if not given or not path.exists():
         return []
-    before = _parsed(read_limited(path).decode("utf-8", "replace").split(), settings.secure_port)
+    before = _parsed(_kept(path), settings.secure_port)
     left_out = [one for one in before if one not in given]
     return left_out if len(left_out) < len(before) else []
 
