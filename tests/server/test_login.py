@@ -129,6 +129,15 @@ async def test_the_certificate_is_its_user_until_it_expires(room: Room) -> None:
 
 
 @in_room
+async def test_the_certificate_is_revoked_as_any_other(room: Room) -> None:
+    answer = await room.certificate()
+    number = f"{leaf(answer).serial_number:x}"
+    entry = {"metadata": {"name": f"serial-{number}"}, "spec": {"serialNumber": number, "reason": "keyCompromise"}}
+    await room.server.create("certificaterevocations", entry)
+    assert (await room.server.post(REVIEWS, WHOAMI, via=shown(answer))).status == 401
+
+
+@in_room
 async def test_a_token_is_its_user_with_extra_until_it_expires(room: Room) -> None:
     answer = await room.login({}, (*JANE, *EXTRA))
     assert answer.status == 201

@@ -8,7 +8,7 @@ Rules kept here (docs/adr/0020):
 3. A user that an authenticating proxy names (`request-header`) is refused unless the operator allows it. The proxy judges every
    request, and may require a second factor or end a session; a credential of the cluster bypasses it.
 4. A user name or group that begins with `system:` is refused, except `system:authenticated`, which the chain adds and which is
-   left out. These names belong to components of the cluster; a certificate in `system:masters` could not be revoked.
+   left out. These names belong to components of the cluster; RBAC takes no right from a certificate in `system:masters`.
 5. The credential id of the provider's credential is left out: the issued one has its own.
 6. A certificate or token must carry every name unchanged, or it is not issued. A certificate carries no extra.
 """
