@@ -104,7 +104,10 @@ def test_a_machine_with_a_certificate_for_a_name_of_the_api_server_is_named(
     live_server.run(lambda client: client.create("nodeidentities", obj))
     listed = certs("certs", "list")
     assert listed.code == 0
-    assert f"warning: Node {node} has a serving certificate for {address}, of an API server" in listed.err
+    assert (
+        f"warning: Node {node} may have a serving certificate, until 2999-01-01T00:00:00Z, for {address}, "
+        in listed.err
+    )
     live_server.run(lambda client: client.delete("nodeidentities", node))
     assert node not in certs("certs", "list").err
 

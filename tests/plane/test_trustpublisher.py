@@ -184,7 +184,7 @@ def test_a_machine_that_has_a_certificate_for_a_name_of_the_server_is_a_warning(
         for _ in range(2):
             await publisher.publish_serving_names()
         (warning,) = [line for line in caplog.messages if "n9" in line]
-        assert "certificate for api-9.example.com, of an API server, until 2026-12-01T00:00:00Z" in warning
+        assert "until 2026-12-01T00:00:00Z, for api-9.example.com, where clients reach an API server" in warning
         assert warning.endswith("mooring certs list names the certificates")
 
     with_root_ca_file(bundle, test)

@@ -29,7 +29,7 @@ from mooring.pki.x509.namegate import CONTROL_PLANE
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Names of API servers for which a machine has serving certificates."""
+    """Names of API servers for which a machine has serving certificates, unless the signer refused what was approved."""
 
     node: str
     names: tuple[str, ...]
@@ -39,9 +39,9 @@ class Conflict:
     def __str__(self) -> str:
         listed = " ".join(f"--serving-name {name}" for name in self.names)
         return (
-            f"Node {self.node} has a serving certificate for {', '.join(self.names)}, of an API server, until {self.not_after}: "
-            "clients that trust its CA may take that machine for the API server. If the machine runs one, say so (mooring machine "
-            f"authorize {self.node} {listed}); otherwise give the server another name or address, or replace the CA"
+            f"Node {self.node} may have a serving certificate, until {self.not_after}, for {', '.join(self.names)}, where clients "
+            "reach an API server: those that trust its CA take that machine for the API server. If the machine runs one, say so "
+            f"(mooring machine authorize {self.node} {listed}); otherwise give the server another name, or replace the CA"
         )
 
 
