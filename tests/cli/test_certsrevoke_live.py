@@ -81,7 +81,7 @@ def test_list_and_show_tell_the_state(live_server: LiveServer, certs: CommandLin
     assert before["state"] == "valid"
     certs.done("certs", "revoke", "--key", key, "--reason", "keyCompromise", "--message", "in a backup")
     listed = certs.done("certs", "list", "--node", node, "-o", "wide")
-    assert listed.split()[:8] == ["NODE", "SERIAL", "EXPIRES", "STATE", "REASON", "PUBLIC", "KEY", "REVOKED"]
+    assert listed.split()[:8] == ["NODE", "SERIAL", "EXPIRES", "STATE", "REASON", "USER", "PUBLIC", "KEY"]
     assert f"{serial_number}   in " in listed
     assert "revoked   keyCompromise" in listed
     assert certs.done("certs", "list", "--node", node, "--state", "revoked", "-o", "name") == f"{serial_number}\n"
@@ -194,6 +194,27 @@ def test_a_certificate_of_a_ca_that_verifies_no_client_any_more_is_rejected(
     certs.done("certs", "revoke", "--serial", serial_number, "--reason", "superseded")
     (revoked,) = json.loads(certs.done("certs", "list", "--node", node, "-o", "json"))["items"]
     assert (revoked["state"], revoked["reason"]) == ("revoked", "superseded")
+
+
+def test_certificates_of_users_that_machines_share_are_listed_with_their_machine(
+    live_server: LiveServer, certs: CommandLine
+) -> None:
+    node, own, shared = f"n-{secrets.token_hex(4)}", fresh_serial(), fresh_serial()
+    keys = [
+        {"publicKey": f"sha256:{secrets.token_hex(32)}", "serialNumber": number, "notAfter": "2999-01-01T00:00:00Z"}
+        for number in (own, shared)
+    ]
+    made = live_server.run(lambda client: client.create("nodes", {"metadata": {"name": node}}))
+    spec = {"keys": keys[:1], "companions": keys[1:], "nodeUID": made["metadata"]["uid"]}
+    live_server.run(lambda client: client.create("nodeidentities", {"metadata": {"name": node}, "spec": spec}))
+
+    def states() -> list[tuple[str, str, str]]:
+        listed = json.loads(certs.done("certs", "list", "--node", node, "-o", "json"))["items"]
+        return [(one["serialNumber"], one.get("user", ""), one["state"]) for one in listed]
+
+    assert states() == [(own, f"system:node:{node}", "valid"), (shared, "", "valid")]
+    live_server.run(lambda client: client.delete("nodes", node))
+    assert states() == [(own, f"system:node:{node}", "ended"), (shared, "", "ended")]
 
 
 def test_a_file_with_certificate_and_key_is_taken_as_it_is(

@@ -321,6 +321,10 @@ ROWS: tuple[Promise, ...] = (
                     "tests/cli/test_certsrevoke_live.py::"
                     "test_list_and_show_tell_the_end_of_the_certificate_and_that_its_node_was_deleted"
                 ),
+                Door.K3S: Proof(
+                    "tests/cli/test_certsrevoke_live.py::"
+                    "test_certificates_of_users_that_machines_share_are_listed_with_their_machine"
+                ),
                 Door.SIGNER: Proof(
                     "tests/cli/test_certsrevoke_live.py::"
                     "test_a_certificate_of_a_ca_that_verifies_no_client_any_more_is_rejected"

@@ -61,11 +61,13 @@ class KnownCertificate:
     state: str
     revoked_by: str = ""
     reason: str = ""
+    user: str = ""
 
     def document(self) -> dict[str, Any]:
         """Return the certificate for JSON and YAML. Empty fields are left out."""
         found = {
             "node": self.node,
+            "user": self.user,
             "serialNumber": self.serial_number,
             "publicKey": self.public_key,
             "expires": self.expires,
@@ -122,8 +124,12 @@ class Inventory:
         views = self.views()
         shown: set[str] = set()
         for identity in self.identities:
-            for key in nodeidentity.keys_of(identity):
-                found = self._of_node(identity["metadata"]["name"], key, views, now)
+            name = identity["metadata"]["name"]
+            own = [
+                self._of_node(name, key, f"{NODE_PREFIX}{name}", views, now) for key in nodeidentity.keys_of(identity)
+            ]
+            shared = [self._of_node(name, key, "", views, now) for key in nodeidentity.companions_of(identity)]
+            for found in (*own, *shared):
                 shown.add(found.serial_number)
                 yield found
         for entry in self.entries:
@@ -132,14 +138,16 @@ class Inventory:
                 if number not in shown:
                     shown.add(number)
                     recorded_end = spec.get("expiresAt", "") if spec.get("serialNumber") else ""
+                    record = self.issued.get(number, {})
                     yield KnownCertificate(
                         spec.get("nodeName", ""),
                         number,
                         spec.get("publicKey", ""),
-                        self.issued.get(number, {}).get("notAfter") or recorded_end,
+                        record.get("notAfter") or recorded_end,
                         REVOKED,
                         name,
                         spec.get("reason", ""),
+                        record.get("subject", ""),
                     )
 
     def views(self) -> Views:
@@ -151,12 +159,16 @@ class Inventory:
             ends.CONFIG_MAPS: _Fetched(self.ends),
         }
 
-    def _of_node(self, node: str, key: Obj, views: Views, now: datetime) -> KnownCertificate:
+    def _of_node(self, node: str, key: Obj, user: str, views: Views, now: datetime) -> KnownCertificate:
+        """Return a certificate of a node. `user` is "" for one of a user that machines share, whom the lineage names.
+
+        Without the memberships such a certificate is judged as one of the node, which needs no record.
+        """
         number = normalized(key.get("serialNumber", ""))
         record = self.issued.get(number, {})
         public_key, expires = key.get("publicKey", ""), record.get("notAfter") or key.get("notAfter", "")
         peer = RecordedPeer(
-            common_name=f"{NODE_PREFIX}{node}",
+            common_name=user if self.nodes is not None else f"{NODE_PREFIX}{node}",
             node_name=node,
             fingerprint=str(record.get("certificate", "")).removeprefix("sha256:"),
             serial_number=int(number or "0", 16),
@@ -170,7 +182,10 @@ class Inventory:
             judged = Judged(EXPIRED)
         elif judged.state == VALID and self.client_ca_keys and peer.issuer and peer.issuer not in self.client_ca_keys:
             judged = Judged(REJECTED, "", UNKNOWN_CA)
-        return KnownCertificate(node, number, public_key, expires, judged.state, judged.revoked_by, judged.reason)
+        known_user = user or record.get("subject", "")
+        return KnownCertificate(
+            node, number, public_key, expires, judged.state, judged.revoked_by, judged.reason, known_user
+        )
 
     def _issued_at(self, node: str, number: str, record: Obj) -> datetime:
         """Return when a certificate was issued; without a record of it a moment that is before or after the entry of its node."""

@@ -23,7 +23,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock, human_duration, parse_rfc3339
 
 HEADERS = ("NODE", "SERIAL", "EXPIRES", "STATE", "REASON")
-WIDE = ("PUBLIC KEY", "REVOKED BY")
+WIDE = ("USER", "PUBLIC KEY", "REVOKED BY")
 
 
 @click.command("list")
@@ -66,7 +66,7 @@ def _print_list(found: Sequence[KnownCertificate], form: str, now: datetime) -> 
         echo("No certificates found.", err=True)
     else:
         wide = form == "wide"
-        rows = [(*_cells(one, now), *((one.public_key, one.revoked_by) if wide else ())) for one in found]
+        rows = [(*_cells(one, now), *((one.user, one.public_key, one.revoked_by) if wide else ())) for one in found]
         output.print_table((*HEADERS, *(WIDE if wide else ())), rows)
 
 

@@ -43,6 +43,7 @@ from mooring.pki.x509 import names
 from mooring.pki.x509.checkedpeer import PathCertificate, RecordedPeer
 from mooring.pki.x509.profiles import BACKDATE
 from mooring.pki.x509.publickeyinfo import key_identities
+from mooring.pki.x509.supervisorsigners import machine_of
 
 CLIENT_CERTIFICATE = "client-certificate"
 """Name of the authenticator."""
@@ -60,6 +61,7 @@ _LABELS = {
     "subject": "Subject",
     "issuer": "Issuer",
     "node": "Node",
+    "user": "User",
     "serialNumber": "Serial number",
     "publicKey": "Public key",
     "notBefore": "Not before",
@@ -125,7 +127,8 @@ def of_file(
     number = f"{leaf.serial_number:x}"
     public_key = f"sha256:{public_key_fingerprint(accepted_public_key(leaf.public_key()))}"
     common_name = names.common_name(leaf.subject)
-    node = common_name.removeprefix(NODE_PREFIX) if common_name.startswith(NODE_PREFIX) else ""
+    is_node = common_name.startswith(NODE_PREFIX)
+    node = common_name.removeprefix(NODE_PREFIX) if is_node else machine_of(leaf.subject)
     wanted = {serial_entry(number), key_entry(public_key)}
     prefix = f"{serial_entry(number)}-"  # of one issuer, which the file does not name by its key
     entries = [
@@ -136,7 +139,7 @@ def of_file(
         or (node and one["metadata"]["name"] == node_entry(node) and _recorded(one, number))
     ]
     if judged is None:
-        judged = _judged(leaf, number, public_key, node, known, now)
+        judged = _judged(leaf, number, public_key, node if is_node or known.nodes is not None else "", known, now)
     shown = {
         "file": path,
         "subject": leaf.subject.rfc4514_string(),
