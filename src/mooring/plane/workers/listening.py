@@ -8,8 +8,11 @@ Rules kept here:
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from mooring.errors import ConfigError
 from mooring.server.transport.listener import BACKLOG
@@ -44,10 +47,18 @@ def bound_port(sockets: list[socket.socket] | tuple[socket.socket, ...]) -> int:
     return int(sockets[0].getsockname()[1])
 
 
+_REMEDIES: Mapping[int, str] = MappingProxyType(
+    {
+        errno.EADDRINUSE: "stop what uses the port or choose another with --secure-port",
+        errno.EADDRNOTAVAIL: "give an address of this machine with --bind-address",
+        errno.EACCES: "a port below 1024 needs the capability CAP_NET_BIND_SERVICE: choose another with --secure-port, or grant it "
+        "(AmbientCapabilities= in the systemd unit)",
+    }
+)
+
+
 def cannot_listen(network: NetworkSettings, error: OSError) -> ConfigError:
     """Return the error of an operator for an address that cannot be bound."""
     reason = os.strerror(error.errno).lower() if error.errno else str(error)  # asyncio's text repeats the address
-    return ConfigError(
-        f"cannot listen on {network.bind_address}:{network.secure_port}: {reason}; "
-        "stop what uses the port or choose another with --secure-port"
-    )
+    remedy = _REMEDIES.get(error.errno or 0, "check --bind-address and --secure-port")
+    return ConfigError(f"cannot listen on {network.bind_address}:{network.secure_port}: {reason}; {remedy}")
