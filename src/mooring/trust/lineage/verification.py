@@ -72,8 +72,10 @@ def _fault(record: Obj, head: Checkpoint, trusted_keys: Collection[str], signers
     signer = signer_of(spec)
     if spec.get("signature") and not signer:
         return "its signature does not verify"
+    if trusted_keys and not signer:
+        return "it has no signature: someone removed it, or the record is of mooring controllers, which signs none"
     if trusted_keys and signer not in trusted_keys:
-        return f"it is signed by {signer or 'no key'}, which is not one of the trusted keys"
+        return f"it is signed by {signer}, which is not one of the trusted keys"
     signers[signer] = signers.get(signer, 0) + 1
     return ""
 
