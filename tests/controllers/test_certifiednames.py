@@ -611,3 +611,17 @@ def test_no_name_is_dropped_from_the_record_before_its_certificate_ends(by_perso
 def test_a_record_without_a_readable_end_does_not_end() -> None:
     damaged = thing("n1", spec={"certifiedNames": [{"name": "n1", "notAfter": "x"}, {"name": ""}]})
     assert certified_names(damaged, NOW) == {"n1"}
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [
+        pytest.param(identity("n1", "10.96.0.9"), {"n1"}, id="a certificate"),
+        pytest.param(identity("n1", "10.96.0.9", nodeUID="u0"), set(), id="of a Node that was deleted"),
+        pytest.param(identity("n1", "10.96.0.9", until=-HOUR), set(), id="that has ended"),
+        pytest.param(identity("n1"), set(), id="for no such address"),
+    ],
+)
+def test_nodes_that_are_certified_for_an_address(one: Obj, expected: set[str]) -> None:
+    known = views(nodes=[node("n2", "10.96.0.9")], nodeidentities=[one])
+    assert Holders().certified(canonical("10.96.0.9"), known, NOW) == expected
