@@ -18,12 +18,13 @@ def place(server: LiveServer, state: NodeState, begin: timedelta, end: timedelta
     """Replace the client certificate on disk by one of the same key and name, valid from and until then, counted from now."""
     pair, now = state.client.read_pair(), SystemClock().now()
     assert pair is not None
-    reissued = Pair((_signed(server, pair.leaf, now + begin, now + end),), pair.key)
+    reissued = Pair((signed(server, pair.leaf, now + begin, now + end),), pair.key)
     state.client.write_pair(reissued, now)
     return reissued
 
 
-def _signed(server: LiveServer, leaf: x509.Certificate, begin: datetime, end: datetime) -> x509.Certificate:
+def signed(server: LiveServer, leaf: x509.Certificate, begin: datetime, end: datetime) -> x509.Certificate:
+    """Return a certificate of the same key and name, valid from `begin` until `end`."""
     (ca,) = pem.certificates(server.ca_pem)
     key = load_private_key((server.data_dir / "pki/ca.key").read_bytes())
     builder = (

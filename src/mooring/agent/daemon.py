@@ -20,19 +20,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from mooring.agent.acceptance import check_issued, check_membership
-from mooring.agent.certificates.certificaterequest import RequestEndedError
 from mooring.agent.certificates.pairfiles import Pair
-from mooring.agent.certificates.renewal import ClientCertificateExpiredError, RequestedRenewal, random_draw
-from mooring.agent.certificates.rotation import retry_pauses
+from mooring.agent.certificates.renewal import ClientCertificateExpiredError, RequestedRenewal
 from mooring.agent.certificates.template import CertificateTemplate
 from mooring.agent.clusterfiles import follow, refresh
+from mooring.agent.comeback import keep_trying
 from mooring.agent.hooks import Hooks
 from mooring.agent.join import Joined, JoinOptions, RefusedError, join, record_lifetime
 from mooring.agent.member import heartbeat
-from mooring.agent.recovery import RecoveryRefusedError, read_member, rejoin
+from mooring.agent.recovery import read_member, rejoin
 from mooring.agent.registration import CertificateRefusedError, MembershipEndedError
 from mooring.agent.servingcertificate import follow_addresses
-from mooring.agent.steps import JoinError, Report, described, reason_of
+from mooring.agent.steps import JoinError, Report, described
 from mooring.agent.trustreport import report_trust
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock
@@ -46,10 +45,6 @@ LOOK_SECONDS = 2.0
 """Seconds between two looks for another certificate, after a membership has ended. A look reads one link."""
 ASK_SECONDS = 60.0
 """Seconds between two questions whether a rejected certificate is accepted again: a revocation may have been withdrawn."""
-REFUSED_SECONDS = 300.0
-"""Seconds before the way back is tried again after 401: an administrator may have allowed it meanwhile."""
-DENIED_SECONDS = 3600.0
-"""Seconds before the way back is tried again after a person denied it: a request for the same person again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,25 +136,17 @@ class Agent:
 
         `refused` is the version of a valid certificate that the server does not accept.
         """
-        pauses, warned = retry_pauses(random_draw), ""
-        while True:
-            try:
-                return await rejoin(self._options, self._clock, self._report, is_retired=is_retired)
-            except JoinError as error:
-                reason, cause = reason_of(error), error.__cause__
-                if reason != warned:
-                    log.error("%s", error)
-                warned = reason
-            if isinstance(cause, MembershipEndedError) and (found := read_member(self._options)) is not None:
-                return found  # it has a certificate again, and the heartbeat ends for the same reason
-            if isinstance(cause, RequestEndedError):
-                pause = DENIED_SECONDS
-            elif isinstance(cause, RecoveryRefusedError):
-                pause = REFUSED_SECONDS
-            else:
-                pause = next(pauses)
-            if (placed := await self._await_certificate(pause, refused)) is not None:
-                return placed
+
+        def final(error: JoinError) -> Joined | None:
+            if isinstance(error.__cause__, MembershipEndedError):
+                return read_member(self._options)  # it has a certificate again; the heartbeat ends for the same reason
+            return None
+
+        return await keep_trying(
+            lambda: rejoin(self._options, self._clock, self._report, is_retired=is_retired),
+            lambda seconds: self._await_certificate(seconds, refused),
+            final,
+        )
 
     async def _await_certificate(self, seconds: float, unlike: tuple[int, int] | None = None) -> Joined | None:
         """Return the membership when another program places a valid certificate within `seconds`; else None.

@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
 
 from mooring.agent import steps
 from mooring.agent.certificates import certificaterequest
 from mooring.agent.certificates.certificaterequest import NodeRequest
 from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.clockskew import creation_time, describe_skew
-from mooring.agent.state import NodeState
 from mooring.agent.steps import Steps, retry
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
@@ -29,12 +30,25 @@ from mooring.pki.keys import PrivateKey, generate_key, public_key_fingerprint
 from mooring.secret import Secret
 
 
+class PendingKeyFiles(Protocol):
+    """The file of the key whose certificate was requested and is not there yet."""
+
+    @property
+    def pending_key(self) -> Path: ...
+
+    def read_pending_key(self) -> PrivateKey | None: ...
+
+    def write_pending_key(self, key: PrivateKey) -> None: ...
+
+    def drop_pending_key(self) -> None: ...
+
+
 class OneShotRequest:
     """The steps `key`, `request`, `wait` and `certificate`. `seconds` limits the wait."""
 
     def __init__(
         self,
-        state: NodeState,
+        state: PendingKeyFiles,
         steps: Steps,
         clock: Clock,
         node_name: str,

@@ -1,43 +1,25 @@
-"""The way back: a machine whose certificate expired gets another one, without a token.
-
-Rules kept here:
-* The expired certificate proves the old key: TLS is opened with it, and `Authorization: Mooring-Recovery` asks the server to judge
-  it as of its end. Such a request may only create and read certificate requests.
-* The certificate request has a new key, which is on disk before it is used. A request that is held for a person is continued by
-  the next run.
-* A certificate whose CA a rollover has retired while the machine was off is used in the same way before it expires.
-* 401 means that the machine may not come back: its certificate was revoked, its Node was deleted, or the server does not offer
-  this. Then only a token helps.
-"""
+"""A member that joined kubeadm's way continues without a token: it is refreshed, or comes back (`mooring.agent.comeback`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 from mooring.agent import clusterfiles, steps
 from mooring.agent.acceptance import check_membership
 from mooring.agent.certificates.pairfiles import Pair
+from mooring.agent.comeback import recover
 from mooring.agent.join import Joined, JoinOptions, record_lifetime
 from mooring.agent.member import register
-from mooring.agent.oneshot import OneShotRequest
 from mooring.agent.registration import MembershipEndedError
 from mooring.agent.state import NodeState
 from mooring.agent.steps import Report, Steps
 from mooring.clock import Clock, rfc3339
-from mooring.errors import ConfigError, ForbiddenError, PeerError, UnauthorizedError
+from mooring.errors import ConfigError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.x509 import names
-from mooring.trust.auditid import explained_by
 from mooring.trust.discovery.errors import DiscoveryError
 
-RECOVERY_HEADER = ("Authorization", "Mooring-Recovery")
 _WITH_TOKEN = "join again with a token: `mooring join ADDRESS --token TOKEN --discovery-token-ca-cert-hash HASH`"  # noqa: S105 - advice
-
-
-class RecoveryRefusedError(PeerError):
-    """The server does not let this machine come back with its expired certificate."""
 
 
 def read_member(options: JoinOptions) -> Joined | None:
@@ -98,20 +80,15 @@ async def _recover(found: Joined, options: JoinOptions, clock: Clock, progress: 
     if options.dry_run:
         return found
     found = await _refresh(found, clock, progress)
-    request = OneShotRequest(
+    issued, name = await recover(
+        found.member(options.node),
         state,
         progress,
         clock,
-        found.node_name,
+        with_token=_WITH_TOKEN,
         seconds=options.certificate_timeout,
         expiration_seconds=options.expiration_seconds or state.record.read().expiration_seconds,
     )
-    async with found.member(options.node).client(clock, [RECOVERY_HEADER]) as client:
-
-        async def check(issued: Pair) -> None:
-            await check_membership(issued, found.node_name, "", client.clusters, clock)
-
-        issued, name = await request.obtain(client, check, _explain_refusal)
     with progress.step(steps.FILES) as summary:
         record_lifetime(state, options)
         path = state.client.write_pair(issued, clock.now())
@@ -136,15 +113,3 @@ async def _refresh(found: Joined, clock: Clock, progress: Steps) -> Joined:
             else "addresses and CAs are up to date"
         )
     return replace(found, cluster=refreshed.clusters[0], others=refreshed.clusters[1:])
-
-
-@contextmanager
-def _explain_refusal() -> Iterator[None]:
-    """Replace refusals of the expired certificate by errors that name the remedy."""
-    try:
-        yield
-    except (UnauthorizedError, ForbiddenError) as error:
-        raise RecoveryRefusedError(
-            "the server does not let this machine come back with its expired certificate: the certificate was revoked, the Node "
-            f"was deleted, or the server does not offer the way back; {_WITH_TOKEN}{explained_by(error.audit_id)}"
-        ) from None

@@ -174,7 +174,7 @@ def test_a_pair_is_replaced_whole_wherever_the_process_dies(tmp_path: Path, monk
         new = None
         with dying(monkeypatch, killed_after) as left:
             try:
-                key = files.pending_key()
+                key = files.ensure_pending_key()
                 made = ca.custom("system:node:worker", key=key)
                 new = Pair((made.certificate,), key)
                 files.replace(new)
@@ -197,6 +197,6 @@ def test_what_is_left_of_a_replacement_that_cannot_be_finished_is_removed(tmp_pa
     assert files.read_pair() is None
     assert not files.next_certificate.exists()
     files.next_key.write_text("no key")
-    assert files.pending_key() is not None
+    assert files.ensure_pending_key() is not None
     files.remove()
     assert list(tmp_path.iterdir()) == []

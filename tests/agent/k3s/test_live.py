@@ -8,12 +8,14 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mooring.agent import member
+from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.k3s.files import AgentFiles
 from mooring.agent.k3s.giventoken import GivenToken
 from mooring.agent.k3s.membership import AgentPlan, SupervisedMember, join, obtain
@@ -24,6 +26,7 @@ from mooring.client.http.driver import ignore
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
 from mooring.errors import NotFoundError, UnauthorizedError
+from mooring.pki.keys import public_key_der
 from mooring.pki.x509.names import alternative_names
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
@@ -31,7 +34,7 @@ from mooring.trust.discovery.polling import Polling
 from mooring.trust.k3s.cahash import ca_hash
 from mooring.trust.k3s.responses import KUBELET, WANTED
 from mooring.trust.k3s.token import format_token
-from tests.support import forkserver
+from tests.support import forkserver, reissue
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.manualclock import HurriedClock
 from tests.support.polling import eventually
@@ -296,3 +299,41 @@ def test_a_seed_that_is_down_is_passed_over(server: LiveServer, tmp_path: Path) 
     down = f"https://127.0.0.1:{free_port()}"
     joined(replace(given, servers=(down, server.url)))
     joined(replace(given, servers=(down, server.url), token=GivenToken()))
+
+
+def expire(server: LiveServer, files: AgentFiles) -> Pair:
+    """Replace the node's certificate on disk by one of the same key that has expired."""
+    pair = files.client.read_pair()
+    assert pair is not None
+    now = SystemClock().now()
+    expired = Pair(
+        (reissue.signed(server, pair.leaf, now - timedelta(minutes=2), now - timedelta(seconds=1)),), pair.key
+    )
+    files.client.current.write_bytes(expired.certificate_pem)
+    return expired
+
+
+@pytest.mark.parametrize("text", ["", "not-the-token"], ids=["without a token", "with a token that is refused"])
+def test_a_machine_whose_certificate_expired_comes_back(server: LiveServer, tmp_path: Path, text: str) -> None:
+    name = f"came-back-{len(text)}"
+    joined(plan(server, tmp_path, name, server_token(server)))
+    files = AgentFiles(tmp_path)
+    old = expire(server, files)
+    hashed = f"K10{ca_hash(server.ca_pem)}::server:{text}" if text else ""
+    member = asyncio.run(join(plan(server, tmp_path, name, hashed), SystemClock(), lambda progress: None))
+    pair = files.client.read_pair()
+    assert pair is not None
+    assert pair.valid_at(SystemClock().now())
+    assert public_key_der(pair.key) != public_key_der(old.key)
+    assert not files.client.pending_key.exists()
+    assert member.node_name == name
+    assert asyncio.run(user_of(files.directory / "kubelet.kubeconfig"))["username"] == f"system:node:{name}"
+
+
+def test_a_machine_whose_node_was_deleted_does_not_come_back(server: LiveServer, tmp_path: Path) -> None:
+    joined(plan(server, tmp_path, "gone-back", server_token(server)))
+    expire(server, AgentFiles(tmp_path))
+    server.run(lambda client: delete_node(client, "gone-back"))
+    told = refused(plan(server, tmp_path, "gone-back"))
+    assert "does not let this machine come back with its expired certificate" in told
+    assert "--token-file" in told

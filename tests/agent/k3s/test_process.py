@@ -277,15 +277,23 @@ def test_after_the_deletion_of_the_node_a_token_in_the_file_joins_again(
         running.run(scenario)
 
 
-def test_a_certificate_that_expired_while_the_machine_slept_needs_a_token(peer: SupervisorPeer, tmp_path: Path) -> None:
-    running = Running(plan(peer, tmp_path), peer)
+def test_a_machine_whose_certificate_expired_while_it_slept_may_not_come_back_to_k3s_and_waits_for_a_token(
+    peer: SupervisorPeer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(peer.token)
+    running = Running(plan(peer, tmp_path, file), peer)
+    unauthorized = b'{"kind": "Status", "apiVersion": "v1", "code": 401, "reason": "Unauthorized"}'
 
     async def scenario() -> None:
+        peer.override = lambda asked: (401, unauthorized) if "certificatesigningrequests" in asked.path else None
         running.clock.spend(2 * LIFETIME.total_seconds())
-        with pytest.raises(JoinError, match="client-kubelet of this machine is missing or has expired"):
-            await running.until(lambda: False)
+        await running.until(lambda: any("does not let this machine come back" in one for one in caplog.messages), 2.0)
+        file.write_text(peer.bootstrap_token)
+        await running.until(lambda: len(running.members) == 2, 2.0)
 
-    running.run(scenario)
+    with caplog.at_level(logging.ERROR, "mooring.agent"):
+        running.run(scenario)
 
 
 def test_an_early_renewal_is_asked_for_once(peer: SupervisorPeer, tmp_path: Path) -> None:

@@ -24,11 +24,11 @@ from mooring.agent import disk
 from mooring.agent.k3s.keypair import KeyPairFiles
 from mooring.agent.record import RecordFile
 from mooring.client.files import exposure, make_directory, read_limited
-from mooring.errors import ConfigError
+from mooring.errors import ConfigError, MooringError
 from mooring.secret import Secret
 from mooring.trust.k3s.responses import KUBELET, SERVING, WANTED, Wanted
-from mooring.trust.kubeconfig.model import Cluster, Context, Kubeconfig, User
-from mooring.trust.kubeconfig.text import format_kubeconfig
+from mooring.trust.kubeconfig.model import Cluster, Context, Kubeconfig, User, select_context
+from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
 
 DATA_DIR = "/var/lib/rancher/k3s"
 """k3s's `--data-dir`."""
@@ -89,6 +89,13 @@ class AgentFiles:
     def read_clusters(self) -> tuple[Cluster, ...]:
         """Return the CAs of the servers as a cluster without an address, for hooks."""
         return (Cluster("", ca_pem=self.read_server_ca()),)
+
+    def read_api_server(self) -> str:
+        """Return the URL of the API server in the kubeconfig of the kubelet; empty when there is none that can be read."""
+        with suppress(MooringError):
+            config = parse_kubeconfig(read_limited(self.directory / "kubelet.kubeconfig"))
+            return select_context(config).cluster.server
+        return ""
 
     def write_cas(self, client_ca: bytes, server_ca: bytes) -> tuple[Path, ...]:
         """Write both bundles where they change. Return the written files. Raises ConfigError."""

@@ -64,13 +64,30 @@ class KeyPairFiles:
         if self.next_key.exists() and _pair(self.current, self.next_key) is not None:
             disk.rename(self.next_key, self.key)
 
-    def pending_key(self) -> PrivateKey:
+    def ensure_pending_key(self) -> PrivateKey:
         """Return the key for the next request: that of an earlier run, or a new one, which is on disk then."""
+        key = self.read_pending_key()
+        if key is None:
+            key = generate_key()
+            self.write_pending_key(key)
+        return key
+
+    @property
+    def pending_key(self) -> Path:
+        return self.next_key
+
+    def read_pending_key(self) -> PrivateKey | None:
+        """Return the key of a pending request; None when there is no usable one."""
         with suppress(MooringError):
             return load_private_key(read_limited(self.next_key))
-        key = generate_key()
+        return None
+
+    def write_pending_key(self, key: PrivateKey) -> None:
         disk.write(self.next_key, private_key_pem(key))
-        return key
+
+    def drop_pending_key(self) -> None:
+        """Remove the key of a request that has ended."""
+        disk.remove(self.next_key)
 
     def replace(self, pair: Pair) -> None:
         """Put the certificate of the pending key in place, with its key."""

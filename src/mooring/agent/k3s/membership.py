@@ -1,7 +1,8 @@
 """Join through a supervisor, as a k3s agent does it, or take up the membership that is on disk.
 
 Steps (docs/protocol/k3s.md#join-of-an-agent; the names are those of `mooring.agent.steps`):
-1. existing: a client certificate of this node on disk makes a member, for which no token is needed.
+1. existing: a client certificate of this node on disk makes a member, for which no token is needed. One that has expired obtains
+   another, where there is no token or it was refused, and the server is Mooring (`mooring.agent.comeback`).
 2. discovery: establish trust in the CA of the cluster, unless this machine keeps it; read the configuration. The server accepts the
    certificate or the token here. A member whose certificate is refused, or whose Node was deleted, joins again with the token and
    new keys.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from math import inf
 from pathlib import Path
 from typing import TypeVar
@@ -27,11 +29,12 @@ from mooring.agent import clusterfiles, node, registration, steps
 from mooring.agent.acceptance import check_membership
 from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.certificates.renewal import random_draw
+from mooring.agent.comeback import recover
 from mooring.agent.k3s.files import DATA_DIR, AgentFiles
 from mooring.agent.k3s.giventoken import GivenToken
 from mooring.agent.member import Member, NodeOptions, register
 from mooring.agent.registration import MembershipEndedError
-from mooring.agent.steps import Report, Steps
+from mooring.agent.steps import JoinError, Report, Steps
 from mooring.apimachinery.schema import Obj
 from mooring.client.http.driver import drive
 from mooring.client.http.requests import fetch
@@ -47,12 +50,15 @@ from mooring.trust.discovery.polling import Polling
 from mooring.trust.httpexchange import SYSTEM_ROOTS, HttpRequest, Reply, Trust, Wait
 from mooring.trust.k3s.cahash import CaHashError, check_ca_hash
 from mooring.trust.k3s.exchanges import JOIN_POLLING, NodeIdentity, Supervisor, TrustedCa, establish_trust
-from mooring.trust.k3s.refusals import UnusableResponseError
+from mooring.trust.k3s.refusals import CredentialRefusedError, UnusableResponseError
 from mooring.trust.k3s.responses import KUBELET, WANTED, Wanted, has_addresses, is_usable, read_certificate
 from mooring.trust.k3s.token import K3sToken
 from mooring.trust.kubeconfig.model import Cluster, User
 
 R = TypeVar("R")
+
+APPROVAL_SECONDS = 300.0
+"""Seconds for which one attempt of the way back waits for its approval."""
 
 
 class TokenNeededError(PeerError):
@@ -206,7 +212,7 @@ async def obtain(
     notify: Callable[[Notice], None],
 ) -> Pair:
     """Return a certificate for the pending key, which is on disk before it is used. Raises DiscoveryError, ConfigError."""
-    key = files.pair(wanted).pending_key()
+    key = files.pair(wanted).ensure_pending_key()
     request = next(pem.blocks(build_request(key, wanted.common_name(identity.name)))).der
     body = await converse(supervisor.request_certificate(wanted, request, identity), clock, notify)
     step = f"reading the certificate {wanted.name}"
@@ -234,21 +240,41 @@ class _Join:
         self.steps.say(notice.message, kept=notice.keep)
 
     async def run(self) -> SupervisedMember:
+        try:
+            return await self._run()
+        except JoinError as error:
+            if not isinstance(error.__cause__, CredentialRefusedError) or self._expired_pair(self._name()) is None:
+                raise
+            self.steps.say(f"{error.reason}; the expired certificate is used in place of the token", kept=True)
+            return await self._run(uses_token=False)
+
+    def _name(self) -> str:
+        return self.plan.node_name + (f"-{self.files.ensure_node_id()}" if self.plan.adds_node_id else "")
+
+    async def _run(self, *, uses_token: bool = True) -> SupervisedMember:
         with self.steps.step(steps.EXISTING) as summary:
             self.files.make()
-            name = self.plan.node_name + (f"-{self.files.ensure_node_id()}" if self.plan.adds_node_id else "")
-            pair, token = self._kept_pair(name), self.plan.token.read()
+            name, token = self._name(), self.plan.token.read() if uses_token else None
+            pair = self._kept_pair(name)
+            expired = self._expired_pair(name) if pair is None and token is None else None
             if pair is not None:
                 summary.append(
                     f"the certificate of {NODE_PREFIX}{name} is valid until {rfc3339(pair.leaf.not_valid_after_utc)}"
                 )
             elif token is not None:
                 summary.append("no valid certificate yet")
+            elif expired is not None:
+                summary.append(
+                    f"the certificate of {NODE_PREFIX}{name}, valid until {rfc3339(expired.leaf.not_valid_after_utc)}, is used "
+                    "to ask for another"
+                )
             else:
                 raise TokenNeededError(
                     "--token is required: this machine has no valid client-kubelet certificate; give --token-file, --token or "
                     "K3S_TOKEN"
                 )
+        if expired is not None:
+            pair = await self._come_back(name)
         with self.steps.step(steps.DISCOVERY) as summary:
             trusted = await self._trusted(token)
             urls = (trusted.url, *self.plan.servers, *self._learned)
@@ -299,6 +325,36 @@ class _Join:
         """Return the client certificate on disk when it is that of this node and valid."""
         pair = self.files.client.read_pair()
         return pair if pair is not None and is_usable(pair.leaf, KUBELET, name, self.clock.now()) else None
+
+    def _expired_pair(self, name: str) -> Pair | None:
+        """Return the client certificate on disk when it is that of this node and has expired."""
+        pair = self.files.client.read_pair()
+        if pair is None or pair.leaf.not_valid_after_utc > self.clock.now():
+            return None
+        return (
+            pair if is_usable(pair.leaf, KUBELET, name, pair.leaf.not_valid_after_utc - timedelta(seconds=1)) else None
+        )
+
+    async def _come_back(self, name: str) -> Pair:
+        """Return another client certificate, which the expired one obtained. Raises JoinError."""
+        ca_pem = self.files.read_server_ca()
+        urls = dict.fromkeys(url for url in (self.files.read_api_server(), *self.plan.servers, *self._learned) if url)
+        clusters = tuple(
+            Cluster("local", url, b"" if self.files.record.read().system_roots else ca_pem) for url in urls
+        )
+        member = Member(name, clusters, self.files, NodeOptions())
+        pair, _ = await recover(
+            member,
+            self.files.client,
+            self.steps,
+            self.clock,
+            with_token="join again with a token (--token-file, --token or K3S_TOKEN)",  # noqa: S106 - advice
+            seconds=APPROVAL_SECONDS,
+        )
+        with self.steps.step(steps.FILES) as summary:
+            self.files.client.replace(pair)
+            summary.append(f"wrote {self.files.client.current}")
+        return pair
 
     async def _trusted(self, token: K3sToken | None) -> TrustedCa:
         """Return the CAs that this machine keeps, unless the token names another one; else establish trust."""

@@ -5,6 +5,7 @@ Rules kept here:
 * The load balancer listens before the join, so that a kubelet that is there reaches a server as soon as one answers.
 * The tasks of a member run beside each other: heartbeat, renewals of each certificate, hooks, and `_follow`, which brings the
   addresses of the API servers and the CAs of the cluster up to date.
+* A certificate that expired obtains another, as for any member (`mooring.agent.comeback`).
 * After the end of a membership the machine sends nothing more. With a token file it waits until the file holds a token, and joins
   again; otherwise the process ends with an error.
 """
@@ -19,9 +20,10 @@ from typing import Any, NoReturn
 
 from mooring.agent import clusterfiles
 from mooring.agent.certificates.renewal import ClientCertificateExpiredError, random_draw
-from mooring.agent.daemon import REFUSED_SECONDS, run_all, until_stopped
+from mooring.agent.comeback import REFUSED_SECONDS, keep_trying
+from mooring.agent.daemon import run_all, until_stopped
 from mooring.agent.hooks import Hooks
-from mooring.agent.k3s.membership import AgentPlan, SupervisedMember, converse, join
+from mooring.agent.k3s.membership import AgentPlan, SupervisedMember, TokenNeededError, converse, join
 from mooring.agent.k3s.renewals import ONCE, SupervisorRenewal
 from mooring.agent.loadbalancer.proxy import LoadBalancer
 from mooring.agent.member import heartbeat
@@ -72,7 +74,7 @@ class SupervisedAgent:
 
     async def run(self) -> NoReturn:
         """Run until cancelled. Raises JoinError, ConfigError."""
-        member = await self._join()
+        member = await self._join_or_come_back()
         while True:
             self._on_member(member)
             log.info("member %s of %s", member.node_name, member.server)
@@ -82,7 +84,10 @@ class SupervisedAgent:
                 log.warning("%s", found)
             try:
                 await self._keep(member)
-            except (ClientCertificateExpiredError, MembershipEndedError) as error:
+            except ClientCertificateExpiredError as error:
+                log.warning("%s", error)
+                member = await self._join_or_come_back()
+            except MembershipEndedError as error:
                 member = await self._join_again(error)
 
     # ── becoming a member ────────────────────────────────────────────────────────────────────────────────────────
@@ -93,6 +98,26 @@ class SupervisedAgent:
             return await join(self._plan, self._clock, self._report)
         learned = tuple(f"https://{address}" for address in balancer.servers.known)
         return await join(self._plan, self._clock, self._report, learned, balancer.url)
+
+    async def _join_or_come_back(self) -> SupervisedMember:
+        """Return the membership. A machine whose certificate expired tries for as long as it takes. Raises JoinError for others."""
+        return await keep_trying(self._join, self._await_credential, self._check_has_expired)
+
+    def _check_has_expired(self, error: JoinError) -> None:
+        """Raise `error` unless this machine has a certificate that expired, with which it may come back."""
+        pair = self._plan.files().client.read_pair()
+        has_expired = pair is not None and pair.leaf.not_valid_after_utc <= self._clock.now()
+        if not has_expired or isinstance(error.__cause__, TokenNeededError):
+            raise error
+
+    async def _await_credential(self, seconds: float) -> None:
+        """Return after so many seconds, or as soon as the token file holds a token."""
+        until = self._clock.monotonic() + seconds
+        while (left := until - self._clock.monotonic()) > 0:
+            with suppress(MooringError):
+                if self._plan.token.read() is not None:
+                    return
+            await self._clock.sleep(min(LOOK_SECONDS, left))
 
     async def _join_again(self, ended: MooringError) -> SupervisedMember:
         """Return the membership after a token was found in the token file. Raises JoinError without such a file."""
