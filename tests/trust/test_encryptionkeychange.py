@@ -72,10 +72,19 @@ def test_servers_that_ended_are_not_waited_for() -> None:
     assert [one["spec"]["holderIdentity"] for one in keychange.live_servers(ended, NOW)] == ["b"]
 
 
-def test_leases_of_servers_that_ended_long_ago_are_abandoned() -> None:
+def test_leases_of_servers_that_ended_long_ago_or_are_known_to_have_ended_are_abandoned() -> None:
     labelled = {"metadata": {"name": "x", "labels": {keychange.SERVER_LABEL: "server"}}}
-    others = (lease("a", 10_000, "h"), lease("b", 600, "h") | labelled, lease("c", 691, "h") | labelled)
-    assert [one["spec"]["holderIdentity"] for one in keychange.abandoned(others, NOW)] == ["c"]
+    others = (
+        lease("a", 10_000, "h"),
+        lease("b", 600, "h") | labelled,
+        lease("c", 691, "h") | labelled,
+        lease("gone", 1, "h") | labelled,
+        lease("gone", 1, "h"),
+        labelled,
+    )
+    found = keychange.abandoned(others[:-1], NOW, "gone".__eq__)
+    assert [one["spec"]["holderIdentity"] for one in found] == ["c", "gone"]
+    assert keychange.abandoned(others[-1:], NOW, lambda holder: holder != "") == (labelled,), "without a time"
 
 
 def test_servers_with_another_file_are_behind() -> None:

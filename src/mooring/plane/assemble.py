@@ -257,7 +257,9 @@ def assemble(
             shared_keys if shares_keys(config) else None,
             shared_keys.claim if shared_keys is not None else None,
         )
-    encryption_lease = EncryptionLease(parts.encryption, api_of("encryption-lease"), clock, process.identity)
+    encryption_lease = EncryptionLease(
+        parts.encryption, api_of("encryption-lease"), clock, process.identity, process.is_gone
+    )
     watches = Watches(registry, clock, entropy)
     open_watches = OpenWatches(registry, credentials_changed, clock)
     authentication.reloading.subscribe(credentials_changed.set)

@@ -2,7 +2,8 @@
 
 Rules kept here:
 * The Lease has the hash of the file, and no key. It is written at start, after each change, and every RENEW_SECONDS.
-* It is deleted at the end of the process; those of processes that were killed expire, and are deleted by others.
+* It is deleted at the end of the process. Those of processes that were killed expire, and are deleted by others; on one machine
+  at once, since a change of keys waits for them.
 * Failures are logged once and tried again: a store without this Lease still serves.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 
 from mooring.clock import Clock, rfc3339_micro
@@ -36,11 +38,19 @@ log = logging.getLogger("mooring.server")
 class EncryptionLease:
     """Lease of one process."""
 
-    def __init__(self, encryption: EncryptionAtRest, api: RegistryApi, clock: Clock, identity: str) -> None:
+    def __init__(
+        self,
+        encryption: EncryptionAtRest,
+        api: RegistryApi,
+        clock: Clock,
+        identity: str,
+        is_gone: Callable[[str], bool],
+    ) -> None:
         self._encryption = encryption
         self._api = api
         self._clock = clock
         self._identity = identity
+        self._is_gone = is_gone
         self._name = f"mooring-encryption-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
         self._problem = ""
 
@@ -91,7 +101,7 @@ class EncryptionLease:
         )
 
     async def _delete_abandoned(self) -> None:
-        for lease in keychange.abandoned(self._api.views[PLURAL].list(NAMESPACE), self._clock.now()):
+        for lease in keychange.abandoned(self._api.views[PLURAL].list(NAMESPACE), self._clock.now(), self._is_gone):
             await self._api.delete(Delete.of(PLURAL, lease))
 
     async def _delete_own(self) -> None:

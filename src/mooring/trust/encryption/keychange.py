@@ -10,7 +10,7 @@ Rules kept here:
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from datetime import datetime, timedelta
 from typing import Any
@@ -86,12 +86,13 @@ def live_servers(leases: Iterable[Obj], now: datetime) -> tuple[Obj, ...]:
     return tuple(one for one in leases if _expires(one) >= now)
 
 
-def abandoned(leases: Iterable[Obj], now: datetime) -> tuple[Obj, ...]:
-    """Return the Leases of servers that ended some time ago."""
+def abandoned(leases: Iterable[Obj], now: datetime, is_gone: Callable[[str], bool]) -> tuple[Obj, ...]:
+    """Return the Leases of servers that ended some time ago, and of processes that are known to have ended."""
     return tuple(
         one
         for one in leases
-        if SERVER_LABEL in (one["metadata"].get("labels") or {}) and _expires(one) < now - ABANDONED
+        if SERVER_LABEL in (one["metadata"].get("labels") or {})
+        and (_expires(one) < now - ABANDONED or is_gone(str((one.get("spec") or {}).get("holderIdentity") or "")))
     )
 
 
