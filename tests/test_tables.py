@@ -33,6 +33,7 @@ from mooring.server.endpoints.supervisor.table import ROUTES
 from mooring.server.endpoints.table import ENDPOINTS, Endpoint, find
 from mooring.server.endpoints.tokenrequest import service_account_token
 from mooring.settings.declaration import Settings
+from mooring.settings.signing import SIGNING_DURATION
 from mooring.settings.standalone import StandaloneSettings
 from mooring.storage.table import DRIVERS
 from tests.authn.test_table import built, everything
@@ -40,7 +41,9 @@ from tests.support.storagedrivers import MAKERS
 from tests.support.testca import ThrowawayCA
 
 CA = ThrowawayCA()
-CONTROLLER_SETTINGS = ControllerSettings(authority_for=CA.cluster_ca.for_signer, root_ca=RootCa(CA.certificate_pem))
+CONTROLLER_SETTINGS = ControllerSettings(
+    authority_for=CA.cluster_ca.for_signer, root_ca=RootCa(CA.certificate_pem), signing_duration=SIGNING_DURATION
+)
 
 
 def values(*rooms: str) -> Iterator[Any]:

@@ -34,13 +34,14 @@ from mooring.pki.x509.authority import Authority, request_serial_number
 from mooring.pki.x509.names import common_name, organizations
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT, KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
+from mooring.settings.signing import SIGNING_DURATION
 from tests.support.plans import HOUR, NOW, moment, plan, thing, views, with_metadata
 from tests.support.testca import ThrowawayCA, request_with_bad_signature
 
 CA = ThrowawayCA(now=NOW)
 KEY = generate_key()
 APPROVER, CLEANER = CsrApprover(), CsrCleaner()
-SIGNER = CsrSigner(CA.cluster_ca.for_signer)
+SIGNER = CsrSigner(CA.cluster_ca.for_signer, signing_duration=SIGNING_DURATION)
 CONTROLLERS = (APPROVER, SIGNER, CLEANER)
 
 NODE_PEM = build_request(KEY, "system:node:n1", ("system:nodes",))
@@ -255,7 +256,7 @@ def test_an_approved_request_gets_its_leaf_alone() -> None:
     ],
 )
 def test_a_certificate_is_recorded_before_it_is_published(signer_name: str, usages: Sequence[str], pem: bytes) -> None:
-    signer = CsrSigner({signer_name: CA.authority}.get)
+    signer = CsrSigner({signer_name: CA.authority}.get, signing_duration=SIGNING_DURATION)
     record, update = planned(signer, csr(APPROVED, pem=pem, signer=signer_name, usages=usages))
     assert isinstance(record, Record)
     assert isinstance(update, Update)
@@ -348,7 +349,7 @@ def test_an_expired_ca_signs_nothing_and_the_request_waits() -> None:
 
 def test_a_signer_of_ones_own_signs_what_a_person_approved() -> None:
     own = "example.com/web"
-    signer = CsrSigner({own: CA.authority}.get)
+    signer = CsrSigner({own: CA.authority}.get, signing_duration=SIGNING_DURATION)
     status = written(planned(signer, csr(APPROVED, pem=SERVING_PEM, signer=own, usages=SERVER_USAGES)))
     (leaf,) = certificates(base64.b64decode(status["certificate"]))
     leaf.verify_directly_issued_by(CA.certificate)
@@ -386,7 +387,7 @@ class SlowKey(DeviceKey, ec.EllipticCurvePrivateKey):
 def device(error: Exception | None = None) -> CsrSigner:
     assert isinstance(CA.key, ec.EllipticCurvePrivateKey)
     authority = Authority(CA.certificate, SlowKey(CA.key, error))
-    return CsrSigner(lambda signer_name: authority)
+    return CsrSigner(lambda signer_name: authority, signing_duration=SIGNING_DURATION)
 
 
 def test_a_device_signs_in_a_thread() -> None:

@@ -43,6 +43,7 @@ from mooring.pki.x509.supervisorsigners import (
     NODE_PASSWORD,
     PASSWORD_DEFERRED,
 )
+from mooring.settings.signing import SIGNING_DURATION
 from mooring.trust.discovery.clusterinfo import config_map
 from tests.support.plans import HOUR, NOW, entropy, moment, thing, views
 from tests.support.testca import ThrowawayCA
@@ -105,9 +106,10 @@ def found(
     obj: Obj, *, by_person: bool = False, check: CertifiedNames | None = None, **more: list[Obj]
 ) -> Finding | None:
     issuance = Issuance(csr=obj, request=parsed_request(obj), now=NOW, automatic=not by_person)
-    return (check or CertifiedNames(server_names=lambda: ("api-1.example.com", "192.0.2.81"))).check(
-        issuance, seen(**more)
-    )
+    return (
+        check
+        or CertifiedNames(server_names=lambda: ("api-1.example.com", "192.0.2.81"), signing_duration=SIGNING_DURATION)
+    ).check(issuance, seen(**more))
 
 
 def reason(finding: Finding | None) -> str:
@@ -261,7 +263,7 @@ def test_a_certified_name_stays_with_its_machine_whatever_its_node_reports(name:
     """A person or a suffix gave it: the Node never reports it. No other machine gets it by a suffix, its own name or a claim."""
     nodes, theirs = [node("n1", "192.0.2.1", name), node("n2")], [identity("n2", name)]
     joining = k3s("n1", name) if name[0].isdigit() else k3s(name, "192.0.2.6")
-    check = CertifiedNames(dns_suffixes=("nodes.example.com",))
+    check = CertifiedNames(dns_suffixes=("nodes.example.com",), signing_duration=SIGNING_DURATION)
     for obj, expected in (
         (csr(name), "AddressOfAnotherNode"),
         (joining, "AddressOfAnotherNode"),
@@ -272,7 +274,7 @@ def test_a_certified_name_stays_with_its_machine_whatever_its_node_reports(name:
 
 @pytest.mark.parametrize("plural", ["nodes", "nodeidentities"])
 def test_a_machine_that_cannot_be_read_keeps_its_names_and_stops_no_other(plural: str) -> None:
-    check = CertifiedNames()
+    check = CertifiedNames(signing_duration=SIGNING_DURATION)
     known = {"nodes": [node("n1", "192.0.2.1"), node("n2")], "nodeidentities": [identity("n2", "192.0.2.5")]}
     nodes, identities = known["nodes"], known["nodeidentities"]
     assert (
@@ -411,7 +413,15 @@ def test_what_a_machine_was_granted_counts_in_no_request_of_a_stranger_that_a_pe
 
 
 def test_suffixes_of_the_administrator() -> None:
-    assert reason(found(csr("a.nodes.example.com"), check=CertifiedNames(dns_suffixes=("nodes.example.com",)))) == ""
+    assert (
+        reason(
+            found(
+                csr("a.nodes.example.com"),
+                check=CertifiedNames(dns_suffixes=("nodes.example.com",), signing_duration=SIGNING_DURATION),
+            )
+        )
+        == ""
+    )
 
 
 def test_the_own_name_of_a_labelled_machine() -> None:
@@ -435,7 +445,7 @@ def test_the_dns_is_proof_for_the_address_that_makes_the_request(source: str, tr
     obj["metadata"]["annotations"] = {"mooring.dev/source-address": source}
     issuance = Issuance(csr=obj, request=parsed_request(obj), now=NOW, automatic=True)
     answer = {"a.example.com": frozenset({ip_address("192.0.2.1")})}
-    check = CertifiedNames(trusts_source_address=trusted)
+    check = CertifiedNames(trusts_source_address=trusted, signing_duration=SIGNING_DURATION)
     assert reason(check.check(replace(issuance, resolved=answer), seen())) == expected
 
 
@@ -469,7 +479,7 @@ def test_every_signer_whose_certificates_can_serve_keeps_the_names_of_api_server
     signer: str, usages: Sequence[str], names: Sequence[str], expected: str
 ) -> None:
     obj = csr(*names, signer=signer, usages=usages, cn="web")
-    check = CertifiedNames(policy=lambda: WEB)
+    check = CertifiedNames(policy=lambda: WEB, signing_duration=SIGNING_DURATION)
     assert reason(found(obj, check=check)) == reason(found(obj, check=check, by_person=True)) == expected
 
 
@@ -486,7 +496,11 @@ def test_usages_that_can_serve() -> None:
 def test_what_became_reserved_after_the_approval_is_not_signed(approval: str) -> None:
     obj = csr("n1", "192.0.2.1")
     obj["status"] = {"conditions": [{"type": "Approved", "status": "True", "reason": approval}]}
-    controller = CsrSigner(CA.cluster_ca.for_signer, checks=(CertifiedNames(),))
+    controller = CsrSigner(
+        CA.cluster_ca.for_signer,
+        checks=(CertifiedNames(signing_duration=SIGNING_DURATION),),
+        signing_duration=SIGNING_DURATION,
+    )
 
     def signs(**more: list[Obj]) -> Sequence[object]:
         return controller.plan(("", "join"), seen(certificatesigningrequests=[obj], **more), NOW, entropy)

@@ -18,6 +18,7 @@ from mooring.controllers.certificates.signer import CsrSigner
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
+from mooring.settings.signing import SIGNING_DURATION
 from tests.support.plans import HOUR, NOW, moment, plan, thing, views
 from tests.support.testca import ThrowawayCA
 
@@ -69,7 +70,10 @@ def approved(obj: Obj, *findings: Finding | None) -> Sequence[Action]:
 
 def signed(obj: Obj, check: FixedCheck) -> Sequence[Action]:
     return plan(
-        CsrSigner(CA.cluster_ca.for_signer, checks=(check,)), ("", "join"), views(certificatesigningrequests=[obj]), NOW
+        CsrSigner(CA.cluster_ca.for_signer, checks=(check,), signing_duration=SIGNING_DURATION),
+        ("", "join"),
+        views(certificatesigningrequests=[obj]),
+        NOW,
     )
 
 
@@ -143,7 +147,10 @@ def test_the_signer_makes_missing_claims_before_it_signs() -> None:
 def test_controllers_watch_the_kinds_of_their_checks_and_plan_requests_only() -> None:
     checks = (FixedCheck(None), FixedCheck(None, watches=("nodes", "secrets")))
     assert watched(checks) == ("certificatesigningrequests", "nodes", "secrets")
-    for controller in (CsrApprover(checks), CsrSigner(CA.cluster_ca.for_signer, checks=checks)):
+    for controller in (
+        CsrApprover(checks),
+        CsrSigner(CA.cluster_ca.for_signer, checks=checks, signing_duration=SIGNING_DURATION),
+    ):
         assert controller.watches == watched(checks)
         assert controller.keys("nodes", thing("n1"), False, views()) == ()
 

@@ -37,12 +37,13 @@ from mooring.pki.x509.supervisorsigners import (
     PASSWORD_DEFERRED,
     usages_of,
 )
+from mooring.settings.signing import SIGNING_DURATION
 from mooring.trust.bootstraptoken.restrictions import join_record, joined_keys
 from tests.support.plans import HOUR, NOW, moment, thing, views
 from tests.support.testca import ThrowawayCA
 
 CA = ThrowawayCA(now=NOW)
-OWNERSHIP = NameOwnership(CA.cluster_ca.for_signer)
+OWNERSHIP = NameOwnership(CA.cluster_ca.for_signer, signing_duration=SIGNING_DURATION)
 KEYS = {signer: generate_key() for signer in (*NODE_SIGNERS, K3S_KUBE_PROXY_CLIENT, K3S_CONTROLLER_CLIENT)}
 AGENT, TOKEN, NODE = "node", "system:bootstrap:abcdef", "system:node:n1"
 PASSWORD, OTHER_PASSWORD = "uid-of-password", "uid-of-another"

@@ -17,11 +17,12 @@ from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509.authority import request_serial_number
 from mooring.pki.x509.requests import build_request, parse_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
+from mooring.settings.signing import SIGNING_DURATION
 from tests.support.plans import HOUR, NOW, moment, thing, token_secret, views
 from tests.support.testca import ThrowawayCA
 
 CA = ThrowawayCA(now=NOW)
-CHECK = NameOwnership(CA.cluster_ca.for_signer)
+CHECK = NameOwnership(CA.cluster_ca.for_signer, signing_duration=SIGNING_DURATION)
 KEY = generate_key()
 YEAR = timedelta(days=365)
 TOKEN, NODE, RECOVERING = "system:bootstrap:abcdef", "system:node:n1", "system:recovering-node:n1"
@@ -192,9 +193,9 @@ def test_a_deleted_node_that_may_return_frees_its_name_until_it_does() -> None:
 
 
 def test_a_certificate_of_another_program_has_no_recorded_number() -> None:
-    _, spec = written(NameOwnership(lambda signer: None).check(issuance(), seen()))
+    _, spec = written(NameOwnership(lambda signer: None, signing_duration=SIGNING_DURATION).check(issuance(), seen()))
     assert spec["keys"] == [{"publicKey": ENTRY["publicKey"], "notAfter": ENTRY["notAfter"]}]
-    assert NameOwnership(lambda signer: None).check(issuance(), seen(spec)) is None
+    assert NameOwnership(lambda signer: None, signing_duration=SIGNING_DURATION).check(issuance(), seen(spec)) is None
 
 
 def test_a_late_signature_extends_the_record() -> None:

@@ -26,6 +26,7 @@ from mooring.pki.x509.checkedpeer import PathCertificate, RecordedPeer, recorded
 from mooring.pki.x509.crl import Crl
 from mooring.pki.x509.requests import build_request, parse_request
 from mooring.pki.x509.supervisorsigners import K3S_KUBELET_SERVING, NODE_PASSWORD
+from mooring.settings.signing import SIGNING_DURATION
 from tests.support.plans import HOUR, NOW, moment, plan, thing, views, with_metadata
 from tests.support.testca import ThrowawayCA
 
@@ -212,7 +213,7 @@ def test_a_requester_on_a_crl_gets_nothing_and_waits_for_one_that_is_missing(
 
 def test_a_request_that_a_person_approved_is_not_signed() -> None:
     approved = {"type": "Approved", "status": "True", "reason": "ByHand", "message": ""}
-    signer = CsrSigner(CA.cluster_ca.for_signer, checks=(RequesterCheck(True),))
+    signer = CsrSigner(CA.cluster_ca.for_signer, checks=(RequesterCheck(True),), signing_duration=SIGNING_DURATION)
     obj = csr("jane", recorded(replace(USED, common_name="jane")), conditions=[approved])
     (action,) = plan(signer, ("", "r"), views(certificatesigningrequests=[obj], **revoked("serial-1f")))
     assert isinstance(action, Update)
@@ -221,7 +222,7 @@ def test_a_request_that_a_person_approved_is_not_signed() -> None:
 
 def test_a_certificate_is_judged_again_when_it_is_published() -> None:
     approved = {"type": "Approved", "status": "True", "reason": "ByHand", "message": ""}
-    signer = CsrSigner(CA.cluster_ca.for_signer, checks=(RequesterCheck(True),))
+    signer = CsrSigner(CA.cluster_ca.for_signer, checks=(RequesterCheck(True),), signing_duration=SIGNING_DURATION)
     obj = csr("jane", recorded(replace(USED, common_name="jane")), conditions=[approved])
     _, publication = plan(signer, ("", "r"), views(certificatesigningrequests=[obj]))
     assert isinstance(publication, Update)

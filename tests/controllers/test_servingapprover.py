@@ -21,6 +21,7 @@ from mooring.pki.keys import generate_key
 from mooring.pki.x509.namegate import MAX_NAMES
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBELET_SERVING
+from mooring.settings.signing import SIGNING_DURATION
 from mooring.trust.discovery.clusterinfo import config_map
 from tests.support.plans import HOUR, NOW, moment, plan, thing, views
 
@@ -57,7 +58,7 @@ def identity(name: str = "n1", *names: str, after: timedelta = HOUR * 24 * 400) 
 
 
 RECORDED = identity("n1", "n1", "192.0.2.1", "n1.example.com")
-NAMES = CertifiedNames(trusts_source_address=True)
+NAMES = CertifiedNames(trusts_source_address=True, signing_duration=SIGNING_DURATION)
 
 
 def node(name: str = "n1", *addresses: str, labels: Mapping[str, str] | None = None, **metadata: Any) -> Obj:

@@ -34,6 +34,7 @@ from mooring.pki.x509.authority import request_serial_number
 from mooring.pki.x509.names import AlternativeNames
 from mooring.pki.x509.requests import CertificateRequest, build_request
 from mooring.pki.x509.supervisorsigners import K3S_KUBELET_CLIENT
+from mooring.settings.signing import SIGNING_DURATION
 from tests.support.plans import HOUR, NOW, moment, plan, thing, views
 from tests.support.testca import ThrowawayCA
 
@@ -253,7 +254,12 @@ CA = ThrowawayCA(now=NOW)
 
 
 def signed(used: SigningPolicy, obj: Obj) -> Obj:
-    signer = CsrSigner(lambda name: CA.authority, checks=(SignerPolicy(lambda: used),), policy=lambda: used)
+    signer = CsrSigner(
+        lambda name: CA.authority,
+        checks=(SignerPolicy(lambda: used),),
+        policy=lambda: used,
+        signing_duration=SIGNING_DURATION,
+    )
     *_, update = plan(signer, ("", "request"), views(certificatesigningrequests=[obj]), NOW)
     assert isinstance(update, Update)
     status: Obj = update.obj["status"]
@@ -420,7 +426,9 @@ def test_the_index_of_the_lineage_reads_each_record_once() -> None:
 
 def test_the_signer_claims_a_fresh_key() -> None:
     for rules, claims in ((FRESH, True), (policy("[{name: web}]"), False), (NO_POLICY, False)):
-        signer = CsrSigner(lambda name: CA.authority, policy=partial(SigningPolicy, rules.signers))
+        signer = CsrSigner(
+            lambda name: CA.authority, policy=partial(SigningPolicy, rules.signers), signing_duration=SIGNING_DURATION
+        )
         record, _ = plan(signer, ("", "request"), views(certificatesigningrequests=[csr()]))
         assert isinstance(record, Record)
         assert record.fresh_key is claims

@@ -23,6 +23,7 @@ from mooring.controllers.standalone import (
 )
 from mooring.controllers.table import CONTROLLERS, ISSUANCE_CHECKS
 from mooring.errors import ConfigError
+from mooring.settings.signing import SIGNING_DURATION
 
 UPSTREAM = {
     "bootstrap-signer-controller": "system:controller:bootstrap-signer",
@@ -126,4 +127,6 @@ def test_a_scope(scope: Scope, name: str, text: str) -> None:
 
 
 def test_without_a_ca_nothing_can_be_signed() -> None:
-    assert settings(no_authority).authority_for("kubernetes.io/kubelet-serving") is None
+    assert (
+        settings(no_authority, signing_duration=SIGNING_DURATION).authority_for("kubernetes.io/kubelet-serving") is None
+    )

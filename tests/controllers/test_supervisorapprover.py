@@ -35,6 +35,7 @@ from mooring.pki.x509.supervisorsigners import (
     SUPERVISOR_SIGNERS,
     usages_of,
 )
+from mooring.settings.signing import SIGNING_DURATION
 from mooring.trust.discovery.clusterinfo import config_map
 from tests.support.plans import NOW, entropy, plan, thing, views
 from tests.support.testca import ThrowawayCA
@@ -89,7 +90,13 @@ def csr(
 
 def planned(obj: Obj | None, nodes: Sequence[Obj] = NODES, approver: SupervisorApprover | None = None) -> list[Action]:
     seen = views(certificatesigningrequests=[obj] if obj else [], nodes=nodes, **CLUSTER)
-    return plan(approver or SupervisorApprover((CertifiedNames(trusts_source_address=True),)), ("", "join"), seen, NOW)
+    return plan(
+        approver
+        or SupervisorApprover((CertifiedNames(trusts_source_address=True, signing_duration=SIGNING_DURATION),)),
+        ("", "join"),
+        seen,
+        NOW,
+    )
 
 
 def outcome(actions: Sequence[Action]) -> tuple[str, str]:
@@ -312,7 +319,7 @@ def test_the_certificate_has_the_names_that_the_supervisor_states(
     signer: str, subject: str, names: tuple[str, ...]
 ) -> None:
     obj = csr(signer, GRANT, ips=["192.0.2.1"] if signer == K3S_KUBELET_SERVING else [])
-    controller = CsrSigner(CA.cluster_ca.for_signer, guards_extra=True)
+    controller = CsrSigner(CA.cluster_ca.for_signer, guards_extra=True, signing_duration=SIGNING_DURATION)
     actions = controller.plan(("", "join"), views(certificatesigningrequests=[obj]), NOW, entropy)
     (update,) = (one for one in actions if isinstance(one, Update))
     (leaf,) = certificates(base64.b64decode(update.obj["status"]["certificate"]))
@@ -332,7 +339,7 @@ def test_the_certificate_has_the_names_that_the_supervisor_states(
     ],
 )
 def test_no_certificate_is_signed(obj: Obj, guards_extra: bool) -> None:
-    controller = CsrSigner(CA.cluster_ca.for_signer, guards_extra=guards_extra)
+    controller = CsrSigner(CA.cluster_ca.for_signer, guards_extra=guards_extra, signing_duration=SIGNING_DURATION)
     actions = list(controller.plan(("", "join"), views(certificatesigningrequests=[obj]), NOW, entropy))
     if guards_extra:
         (update,) = actions

@@ -7,11 +7,14 @@ import pytest
 from mooring.api.kinds import BY_PLURAL
 from mooring.controllers.table import CONTROLLERS, ISSUANCE_CHECKS, ControllerSettings, build, checks_before_password
 from mooring.pki.rootca import RootCa
+from mooring.settings.signing import SIGNING_DURATION
 from tests.support.plans import NOW
 from tests.support.testca import ThrowawayCA
 
 CA = ThrowawayCA(now=NOW)
-SETTINGS = ControllerSettings(authority_for=CA.cluster_ca.for_signer, root_ca=RootCa(CA.certificate_pem))
+SETTINGS = ControllerSettings(
+    authority_for=CA.cluster_ca.for_signer, root_ca=RootCa(CA.certificate_pem), signing_duration=SIGNING_DURATION
+)
 
 
 def test_every_check_but_that_of_the_name_comes_before_a_password() -> None:

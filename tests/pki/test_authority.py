@@ -17,6 +17,7 @@ from mooring.pki.x509 import names, profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca, serial_number
 from mooring.pki.x509.names import AlternativeNames
 from mooring.pki.x509.requests import parse_request
+from mooring.settings.signing import SIGNING_DURATION
 from tests.support.testca import ThrowawayCA, request, with_broken_key
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -171,7 +172,9 @@ def test_openssl_verifies_what_is_issued(tmp_path: Path, ca_algorithm: str, leaf
     now = datetime.now(UTC)
     authority = self_signed_ca(keys.generate_key(ca_algorithm), "kubernetes", now, 1)
     text, _ = request("system:node:" + "n" * 80, ["system:nodes"], key=keys.generate_key(leaf_algorithm))
-    template = profiles.from_request(parse_request(text), ["digital signature", "client auth"], now)
+    template = profiles.from_request(
+        parse_request(text), ["digital signature", "client auth"], now, None, SIGNING_DURATION
+    )
     leaf = pem.certificates_pem([authority.sign(template, now, 2**127 + 1)])
     (tmp_path / "ca.crt").write_bytes(authority.certificate_pem)
     (tmp_path / "leaf.crt").write_bytes(leaf)

@@ -16,6 +16,7 @@ from mooring.pki.x509.authority import self_signed_ca
 from mooring.pki.x509.names import AlternativeNames
 from mooring.pki.x509.profiles import Template
 from mooring.pki.x509.requests import CertificateRequest
+from mooring.settings.signing import SIGNING_DURATION
 from tests.support.testca import name_of, user_name
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
@@ -100,7 +101,9 @@ def test_how_long_a_requested_certificate_lives(seconds: int | None, cap: timede
 def test_a_requested_certificate_copies_names_and_rebuilds_the_subject() -> None:
     listed = AlternativeNames(("a",), (ip_address("::1"),), ("a@b",), ("spiffe://a/b",))
     subject = name_of(user_name("jane"), (names.UID_ATTRIBUTE, "1"), (NameOID.ORGANIZATION_NAME, "devs"))
-    template = profiles.from_request(CertificateRequest(subject, KEY, listed), ["client auth", "client auth"], NOW)
+    template = profiles.from_request(
+        CertificateRequest(subject, KEY, listed), ["client auth", "client auth"], NOW, None, SIGNING_DURATION
+    )
     assert template.subject == names.subject("jane", ["devs"])
     assert template.alternative_names == listed
     assert template.usages == ("client auth",)
@@ -116,7 +119,7 @@ def test_a_user_certificate_has_name_groups_uid_and_the_given_lifetime() -> None
 
 def test_usages_that_cannot_be_stated_are_refused_before_anything_is_signed() -> None:
     with pytest.raises(IssueError, match="unrecognised key usage"):
-        profiles.from_request(REQUEST, ["fly"], NOW)
+        profiles.from_request(REQUEST, ["fly"], NOW, None, SIGNING_DURATION)
 
 
 def test_a_template_can_be_cut_short() -> None:

@@ -49,6 +49,7 @@ from mooring.pki.x509.checkedpeer import recorded
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
 from mooring.pki.x509.verify import ClientTrust, VerifiedPeer
+from mooring.settings.signing import SIGNING_DURATION
 from tests.support.plans import NOW, entropy, thing, token_secret
 from tests.support.testca import ThrowawayCA
 
@@ -182,11 +183,14 @@ class Cluster(RuleBasedStateMachine):
                 root_ca=RootCa(CA.certificate_pem),
                 server_names=lambda: self.server_names,
                 trusts_source_address=True,
+                signing_duration=SIGNING_DURATION,
             )
         )
         self.approver = CsrApprover(checks)
         self.serving = ServingApprover(checks)
-        self.signer = CsrSigner(CA.cluster_ca.for_signer, checks=checks, trusts_source_address=True)
+        self.signer = CsrSigner(
+            CA.cluster_ca.for_signer, checks=checks, trusts_source_address=True, signing_duration=SIGNING_DURATION
+        )
 
     # the store
 

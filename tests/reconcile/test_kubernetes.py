@@ -22,6 +22,7 @@ from mooring.pki.keys import generate_key
 from mooring.reconcile import standalone as process
 from mooring.reconcile.remote import RemoteApi
 from mooring.reconcile.standalone import StandaloneControllers
+from mooring.settings.signing import SIGNING_DURATION
 from mooring.trust.discovery.errors import NotKubernetesError
 from tests.kubeadm.peers import node_request
 from tests.support.kubernetespeer import DEFINITIONS, KubernetesPeer, kubernetes_peer
@@ -53,7 +54,10 @@ async def until(condition: Callable[[], Any]) -> None:
 @asynccontextmanager
 async def approving(peer: KubernetesPeer, client: ClusterClient, *names: str) -> AsyncIterator[StandaloneControllers]:
     """Run controllers beside the server, which approve. Work that ends is started again, as the elector does."""
-    built = build(standalone.settings(standalone.no_authority), standalone.selected(names or [APPROVER]))
+    built = build(
+        standalone.settings(standalone.no_authority, signing_duration=SIGNING_DURATION),
+        standalone.selected(names or [APPROVER]),
+    )
     scopes = standalone.scopes_of(plural for one in built for plural in one.watches)
     controllers = StandaloneControllers(
         built, lambda: RemoteApi(client, scopes), scopes, SystemClock(), secrets.token_bytes

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.pki.x509.profiles import SIGNING_DURATION
 from mooring.pki.x509.signers import COUNTERPARTS, SIGNERS
-from mooring.settings.signing import BUILT_IN, MAX_OWN_SIGNERS, SigningFiles, SigningSettings
+from mooring.settings.signing import BUILT_IN, MAX_OWN_SIGNERS, SIGNING_DURATION, SigningFiles, SigningSettings
 
 CLIENT = "kubernetes.io/kube-apiserver-client"
 TOKEN = "pkcs11:token=ca;object=signing?module-path=/usr/lib/token.so&pin-source=file:/etc/pin"

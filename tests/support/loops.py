@@ -18,6 +18,7 @@ from mooring.reconcile.fencing import FencedApi
 from mooring.reconcile.loop import Reconciler
 from mooring.reconcile.registryapi import RegistryApi
 from mooring.reconcile.resolver import ResolveNames
+from mooring.settings.signing import SIGNING_DURATION
 from tests.support.manualclock import EPOCH, settle
 from tests.support.registryroom import Room, counting_entropy, masters_only
 from tests.support.testca import ThrowawayCA
@@ -29,7 +30,13 @@ TURNS = 500
 
 def controllers(*names: str) -> list[Controller]:
     """Build all controllers, or those named."""
-    built = build(ControllerSettings(authority_for=CA.cluster_ca.for_signer, root_ca=RootCa(CA.certificate_pem)))
+    built = build(
+        ControllerSettings(
+            authority_for=CA.cluster_ca.for_signer,
+            root_ca=RootCa(CA.certificate_pem),
+            signing_duration=SIGNING_DURATION,
+        )
+    )
     return [controller for controller in built if not names or controller.name in names]
 
 

@@ -28,7 +28,7 @@ from mooring.controllers.table import CONTROLLERS, ControllerSettings
 from mooring.errors import ConfigError
 from mooring.pki.rootca import RootCa
 from mooring.pki.x509.authority import Authority
-from mooring.pki.x509.profiles import SIGNING_DURATION
+from mooring.settings.signing import SIGNING_DURATION
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, SECRET_TYPE
 from mooring.trust.discovery import clusterinfo
 
@@ -201,7 +201,7 @@ def scopes_of(plurals: Iterable[str]) -> Mapping[str, Scope]:
 
 def settings(
     authority_for: Callable[[str], Authority | None],
-    signing_duration: timedelta = SIGNING_DURATION,
+    signing_duration: timedelta,
     node_monitor_grace_period: timedelta = GRACE_PERIOD,
     machine_inventory_required: bool = False,
     signing_policy: Callable[[], SigningPolicy] = lambda: NO_POLICY,
@@ -222,7 +222,7 @@ def settings(
 
 def watched_kinds(names: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
     """Return the kinds that each controller watches."""
-    without_keys = settings(no_authority)
+    without_keys = settings(no_authority, SIGNING_DURATION)
     return {name: tuple(CONTROLLERS[name](without_keys).watches) for name in names}
 
 

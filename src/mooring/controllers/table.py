@@ -48,7 +48,6 @@ from mooring.controllers.serviceaccount.tokens import ServiceAccountTokenControl
 from mooring.pki.jwt.token import TokenKeys
 from mooring.pki.rootca import RootCa
 from mooring.pki.x509.authority import Authority
-from mooring.pki.x509.profiles import SIGNING_DURATION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +59,7 @@ class ControllerSettings:
     root_ca: RootCa
     signing_policy: Callable[[], SigningPolicy] = lambda: NO_POLICY
     """Returns the signing policy in force."""
-    signing_duration: timedelta = SIGNING_DURATION
+    signing_duration: timedelta
     token_keys: TokenKeys | None = None
     """Keys that sign the tokens in Secrets; None when none are to be signed."""
     addresses: Callable[[], Sequence[str]] = lambda: ()

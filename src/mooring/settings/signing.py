@@ -28,6 +28,8 @@ PKCS11 = "pkcs11:"
 """Scheme of a key that a token holds."""
 MAX_OWN_SIGNERS = 64
 """Each has a pair of files that is looked at every second."""
+SIGNING_DURATION = timedelta(hours=8760)
+"""kube-controller-manager's default."""
 LONGEST = timedelta(days=36_500)
 """A hundred years: longer ones overflow dates in other programs, and no CA lives so long."""
 
@@ -179,7 +181,7 @@ class SigningSettings(Settings):
     )
     cluster_signing_duration: timedelta = setting(
         DURATION,
-        default=timedelta(hours=8760),
+        default=SIGNING_DURATION,
         meaning="Longest lifetime of signed certificates; a request may ask for less.",
         parse=duration_within(timedelta(seconds=1), LONGEST),
     )

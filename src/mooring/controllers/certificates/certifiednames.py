@@ -54,7 +54,7 @@ from mooring.pki.x509.namegate import (
     judge_server,
 )
 from mooring.pki.x509.names import NO_NAMES, AlternativeNames
-from mooring.pki.x509.profiles import BACKDATE, SIGNING_DURATION, ttl
+from mooring.pki.x509.profiles import BACKDATE, ttl
 from mooring.pki.x509.signers import KUBELET_SERVING
 from mooring.pki.x509.supervisorsigners import K3S_KUBELET_SERVING, K3S_LOCAL_NAMES
 from mooring.pki.x509.usages import EXTENDED_USAGES, SERVER_AUTH
@@ -74,7 +74,7 @@ class CertifiedNames:
     dns_suffixes: Sequence[str] = ()
     """Suffixes of DNS names that any node may have."""
     policy: Callable[[], SigningPolicy] = lambda: NO_POLICY
-    signing_duration: timedelta = SIGNING_DURATION
+    signing_duration: timedelta
     trusts_source_address: bool = False
     """True when the API server records the address of each requester, as Mooring does."""
     name: str = "certified-names"

@@ -58,7 +58,7 @@ from mooring.controllers.certificates.issuance import NEEDS_APPROVAL, Finding, I
 from mooring.controllers.certificates.noderecovery import proven_key
 from mooring.identity import BOOTSTRAP_USER_PREFIX, CREDENTIAL_ID, NODE_PREFIX
 from mooring.pki.x509.authority import Authority, request_serial_number
-from mooring.pki.x509.profiles import BACKDATE, SHORT, SIGNING_DURATION, ttl
+from mooring.pki.x509.profiles import BACKDATE, SHORT, ttl
 from mooring.pki.x509.signers import KUBELET_SERVING
 from mooring.pki.x509.supervisorsigners import K3S_KUBELET_SERVING, NODE_SIGNERS
 from mooring.pki.x509.usages import CLIENT_AUTH
@@ -88,7 +88,7 @@ class NameOwnership:
 
     authority_for: Callable[[str], Authority | None]
     """Returns the authority that signs for a signer now; None for a signer that is left to other programs."""
-    signing_duration: timedelta = SIGNING_DURATION
+    signing_duration: timedelta
     name: str = "name-ownership"
     watches: tuple[str, ...] = (PLURAL, NODES, SECRETS)
 

@@ -60,7 +60,7 @@ from mooring.controllers.certificates.signingpolicy import NO_POLICY, SigningPol
 from mooring.pki.errors import IssueError, RequestError
 from mooring.pki.pem import certificates_pem
 from mooring.pki.x509.authority import Authority, request_serial_number
-from mooring.pki.x509.profiles import SIGNING_DURATION, Template, from_request
+from mooring.pki.x509.profiles import Template, from_request
 from mooring.pki.x509.requests import CertificateRequest
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING, SIGNERS
 from mooring.pki.x509.supervisorsigners import SUPERVISOR_SIGNERS
@@ -76,7 +76,7 @@ class CsrSigner:
 
     authority_for: Callable[[str], Authority | None]
     """Returns the authority that signs for a signer now; None for a signer that is left to other programs."""
-    signing_duration: timedelta = SIGNING_DURATION
+    signing_duration: timedelta
     checks: tuple[IssuanceCheck, ...] = ()
     trusts_source_address: bool = False
     """True when the API server itself records the address of each requester, as Mooring does."""

@@ -25,7 +25,6 @@ from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Requeue, Update
 from mooring.controllers.overdue import Overdue
-from mooring.pki.x509.profiles import SIGNING_DURATION
 
 NODES = "nodes"
 KEPT_FOR = timedelta(days=365)
@@ -36,7 +35,7 @@ KEPT_FOR = timedelta(days=365)
 class NodeIdentityController:
     """Keeps NodeIdentities."""
 
-    signing_duration: timedelta = SIGNING_DURATION
+    signing_duration: timedelta
     deletion_ends_membership: bool = True
     records_nodes: bool = False
     """True where the API server does not record deletions itself."""

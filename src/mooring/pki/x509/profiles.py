@@ -31,7 +31,6 @@ LIFETIME = timedelta(days=365)
 BACKDATE = timedelta(minutes=5)
 SHORT = timedelta(hours=8)  # shorter lifetimes are kept whole: five minutes would be a large part of them
 MIN_TTL = timedelta(minutes=10)  # twice BACKDATE, so that no certificate is expired when it is issued
-SIGNING_DURATION = timedelta(hours=8760)  # --cluster-signing-duration
 
 CLUSTER_ADMINS = "kubeadm:cluster-admins"
 CLUSTER_CA_NAME = "kubernetes"
@@ -125,8 +124,8 @@ def from_request(
     request: CertificateRequest,
     requested_usages: Iterable[str],
     now: datetime,
-    expiration_seconds: int | None = None,
-    cap: timedelta = SIGNING_DURATION,
+    expiration_seconds: int | None,
+    cap: timedelta,
 ) -> Template:
     """Return the template for an approved request. Raises IssueError for usages that X.509 cannot express."""
     allowed = tuple(dict.fromkeys(requested_usages))
@@ -144,7 +143,7 @@ def from_request(
     )
 
 
-def ttl(expiration_seconds: int | None, cap: timedelta = SIGNING_DURATION) -> timedelta:
+def ttl(expiration_seconds: int | None, cap: timedelta) -> timedelta:
     """Return the lifetime of a requested certificate: at least MIN_TTL, and at most `cap`, which takes precedence."""
     if expiration_seconds is None or expiration_seconds > cap.total_seconds():
         return cap
