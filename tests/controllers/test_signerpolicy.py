@@ -525,7 +525,12 @@ def undecided(*conditions: Obj, **asked: Any) -> Obj:
 
 def signer(used: SigningPolicy, **more: Any) -> CsrSigner:
     checks = (SignerPolicy(lambda: used),)
-    return CsrSigner(lambda name: CA.authority if name != "example.com/other" else None, checks=checks, **more)
+    return CsrSigner(
+        lambda name: CA.authority if name != "example.com/other" else None,
+        signing_duration=SIGNING_DURATION,
+        checks=checks,
+        **more,
+    )
 
 
 def foretold(used: SigningPolicy, obj: Obj, **more: Any) -> list[Action]:
