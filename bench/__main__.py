@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import commands, denylist, fairness, growth, idlewatches, joins, onetcd, ways, workers
+from bench import checksums, commands, denylist, fairness, growth, idlewatches, joins, onetcd, ways, workers
 from bench.servers import Server, bootstrap_token, poll, server
 
 HERE = Path(__file__).parent
@@ -108,6 +108,7 @@ class Bench:
         self.authenticating()
         self.revoking()
         self.growing()
+        self.checking()
         self.sharing()
         self.distributed()
 
@@ -132,6 +133,12 @@ class Bench:
                 *growth.rows(self.load, server, self.binary, Path(folder), ways.PATH, self.runs, self.say),
                 *growth.most(self.load, server, Path(folder), ways.PATH, self.say),
             ):
+                self.row(what, "", wanted, figure)
+
+    def checking(self) -> None:
+        """Measure the checksums of records in SQLite."""
+        with tempfile.TemporaryDirectory(prefix="mooring-bench-") as folder:
+            for what, wanted, figure in checksums.rows(self.load, server, Path(folder), self.runs, self.say):
                 self.row(what, "", wanted, figure)
 
     def revoking(self) -> None:
@@ -366,6 +373,7 @@ def main() -> None:
         "--fairness", action="store_true", help="measure flow control alone: one user's storm beside another"
     )
     parser.add_argument("--commands", action="store_true", help="measure commands and the agent alone")
+    parser.add_argument("--checksums", action="store_true", help="measure the checksums of records alone")
     parser.add_argument("--idle-watches", action="store_true", help="measure the memory of idle watches alone")
     parser.add_argument("--ways", action="store_true", help="measure each way of authenticating alone")
     parser.add_argument("--denylist", action="store_true", help="measure the cost of 100 000 revocations alone")
@@ -382,6 +390,8 @@ def main() -> None:
             bench.fairness()
         elif options.commands:
             bench.commands()
+        elif options.checksums:
+            bench.checking()
         elif options.idle_watches:
             bench.idle_watches()
         elif options.ways:
