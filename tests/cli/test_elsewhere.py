@@ -8,16 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.clock import SystemClock, parse_rfc3339, rfc3339
 from mooring.trust.kubeconfig.model import User
+from mooring.trust.lineage.chain import START, new_record
 from tests.support.commandline import CommandLine, mooring
-from tests.support.kubernetespeer import VERSION, KubernetesPeer, kubernetes_peer
+from tests.support.kubernetespeer import VERSION, KubernetesPeer, Place, kubernetes_peer
 from tests.support.standalonecontrollers import write_kubeconfig
 
 __all__ = ["mooring"]
 DENYLIST = "certificaterevocations"
 ENTRY = "certificaterevocation.mooring.dev"
 KEY = "ab" * 32
+END = ("2026-01-01T00:00:00Z", "2126-01-01T00:00:00Z")
 
 
 @pytest.fixture
@@ -112,6 +115,52 @@ def test_what_descends_from_a_token_is_withdrawn_with_a_warning(
     assert done.code == 0, done.err
     assert done.err.startswith(f"{warning(peer)}. Only mooring controllers reads the entries, ")
     assert "denylist" not in command("token", "impact", "abcdef").err
+
+
+EXPIRED, LASTS = "sha256:" + "1" * 64, "sha256:" + "2" * 64
+
+
+def joined(peer: KubernetesPeer) -> None:
+    """Record two certificates that the token obtained, one of them expired."""
+    peer.define(DENYLIST, "lineagerecords", "nodeidentities")
+    entries = [
+        {"token": "abcdef", "node": "n1", "publicKey": EXPIRED, "time": END[0], "notAfter": END[0]},
+        {"token": "abcdef", "node": "n2", "publicKey": LASTS, "time": END[0], "notAfter": END[1]},
+    ]
+    peer.put("lineagerecords", new_record(START, entries, None)[0])
+
+
+def test_the_key_of_an_expired_certificate_is_withdrawn_because_its_machine_could_come_back(
+    peer: KubernetesPeer, command: CommandLine
+) -> None:
+    joined(peer)
+    done = command("token", "impact", "abcdef", "--revoke")
+    assert done.code == 0, done.err
+    revoked = {one["spec"]["publicKey"]: one["spec"]["expiresAt"] for one in entries_of(peer)}
+    assert revoked == {EXPIRED: END[0], LASTS: END[1]}
+
+
+def test_a_request_that_arrives_while_a_token_is_withdrawn_is_denied(
+    peer: KubernetesPeer, command: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined(peer)
+    answer = peer.answer
+
+    def answer_late(method: str, place: Place, query: dict[str, str], body: Obj) -> tuple[int, Obj]:
+        if (method, place.plural) == ("POST", DENYLIST):
+            spec = {"username": "system:bootstrap:abcdef", "signerName": "example.com/slow"}
+            peer.put("certificatesigningrequests", {"metadata": {"name": "late"}, "spec": spec})
+        return answer(method, place, query, body)
+
+    monkeypatch.setattr(peer, "answer", answer_late)
+    done = command("token", "impact", "abcdef", "--revoke")
+    assert done.code == 0, done.err
+    late = peer.objects["certificatesigningrequests", "", "late"]
+    assert [one["reason"] for one in late["status"]["conditions"]] == ["TokenRevoked"]
+
+
+def entries_of(peer: KubernetesPeer) -> list[Obj]:
+    return [obj for (plural, _, _), obj in peer.objects.items() if plural == DENYLIST]
 
 
 def test_a_token_without_limits_comes_without_a_warning(peer: KubernetesPeer, command: CommandLine) -> None:

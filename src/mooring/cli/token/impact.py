@@ -4,8 +4,9 @@ Rules kept here:
 * Certificates descend from a token through renewals (`mooring.trust.lineage.descent`). The chain of records is verified first:
   a list from changed records would miss certificates.
 * `--revoke` deletes the token first, so that it makes no further request. Requests that wait are denied for good, or marked as
-  failed when a person has approved them: a token that is merely deleted lets them wait. Then it revokes every public key whose
-  certificates have not expired, and reads the records again until no new key appears.
+  failed when a person has approved them: a token that is merely deleted lets them wait. Then it revokes every public key, and reads
+  the requests and the records again until no new key appears.
+* The key of an expired certificate is revoked, too: with it a machine could come back (`mooring.authn.recovery`).
 * Against another API server, which does not read the denylist, `--revoke` warns before it begins, and does the rest.
 * Entries of the denylist are named after the key, so that a run that was killed half-way is repeated as it is.
 """
@@ -92,14 +93,14 @@ async def _work(
         )
     if revoke:
         await _delete_token(client, token_id, dry_run, clock, limit)
-    if revoke and not dry_run:
-        await _refuse_requests(client, token_id, clock, limit)
     revoked: set[str] = set()
     for _ in range(MAX_PASSES):
+        if revoke and not dry_run:
+            await _refuse_requests(client, token_id, clock, limit)
         verified = verify(await fetch_records(client, clock, limit))
         require_whole(verified)
         entries = descendants(verified.entries, token_id)
-        ends = _ends_by_key(entries, clock.now())
+        ends = _ends_by_key(entries)
         if not revoke or not set(ends) - revoked:
             break
         for key in sorted(set(ends) - revoked):
@@ -112,12 +113,12 @@ async def _work(
     return entries, len(await _waiting(client, token_id, clock, limit))
 
 
-def _ends_by_key(entries: Sequence[Obj], now: datetime) -> dict[str, str]:
-    """Return the last end of the certificates of each key that has one that is not expired."""
+def _ends_by_key(entries: Sequence[Obj]) -> dict[str, str]:
+    """Return the last end of the certificates of each key."""
     ends: dict[str, str] = {}
     for entry in entries:
         key, end = entry.get("publicKey", ""), entry.get("notAfter", "")
-        if key and end and parse_rfc3339(end) > now:
+        if key and end:
             ends[key] = max(end, ends.get(key, ""))
     return ends
 
@@ -136,7 +137,7 @@ async def _delete_token(client: ClusterClient, token_id: str, dry_run: bool, clo
 async def _revoke_key(
     client: ClusterClient, key: str, end: str, token_id: str, dry_run: bool, clock: Clock, limit: timedelta
 ) -> None:
-    """Put a key on the denylist until its last certificate has expired."""
+    """Put a key on the denylist for as long as its last certificate lives, and may come back."""
     if dry_run:
         echo(f"{REVOCATIONS}/{key_entry(key)} would be created", err=True)
         return
