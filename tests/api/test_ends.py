@@ -66,6 +66,7 @@ EMPTY: dict[str, FixedView] = {
 }
 BEFORE, AFTER = {"issuedBefore": "2026-01-01T00:00:00Z"}, {"issuedBefore": "2026-02-01T00:00:00Z"}
 LOST_ENTRY = {"certificaterevocations": FixedView(unreadable={("", "node-n1"): "damaged"})}
+LOST_TOKEN = {"secrets": FixedView(unreadable={("kube-system", "bootstrap-token-abcdef"): "damaged"})}
 LOST_ROLLOVER = {ends.ROLLOVERS: FixedView(unreadable={("", "cluster-ca"): "damaged"})}
 LOST_RECORD = {"lineagerecords": FixedView(unreadable={("", record_name(2)): "damaged"})}
 
@@ -135,6 +136,9 @@ LOST_RECORD = {"lineagerecords": FixedView(unreadable={("", record_name(2)): "da
             id="of another token",
         ),
         pytest.param("joins", "abcdef", {"uid": "u1", "joins": 2}, {}, False, id="of a token that is gone"),
+        pytest.param("joins", "abcdef", {"uid": "u1", "joins": 2}, LOST_TOKEN, True, id="joins that cannot be read"),
+        pytest.param("token", "abcdef", {"uid": "u1"}, LOST_TOKEN, True, id="a token that cannot be read"),
+        pytest.param("token", "abcdef", {"uid": "u1", "earlier": ["u0"]}, LOST_TOKEN, True, id="whichever it is"),
         pytest.param("node", "n1", {"uid": "u1"}, {"nodes": FixedView([NODE])}, True, id="a deleted Node"),
         pytest.param("node", "n1", {"uid": "u2"}, {"nodes": FixedView([NODE])}, False, id="another Node of this name"),
         pytest.param("node", "n1", {"uid": "u1"}, {}, False, id="a Node that stays deleted"),
@@ -142,8 +146,14 @@ LOST_RECORD = {"lineagerecords": FixedView(unreadable={("", record_name(2)): "da
             "node", "n1", {"uid": "u1"}, {"nodes": FixedView([going(NODE)])}, False, id="a Node that is going"
         ),
         pytest.param("node", "n1", GONE, {}, True, id="a Node of which the store knows nothing"),
-        pytest.param("node", "n1", GONE, {"nodes": LOST_NODE}, False, id="a Node that cannot be read is undecided"),
-        pytest.param("node", "n1", GONE, {"nodeidentities": LOST_NODE}, False, id="so is an unreadable NodeIdentity"),
+        pytest.param("node", "n1", GONE, {"nodes": LOST_NODE}, True, id="a Node that cannot be read may come back"),
+        pytest.param("node", "n1", GONE, {"nodeidentities": LOST_NODE}, True, id="so may a NodeIdentity"),
+        pytest.param(
+            "node", "n1", {"uid": "u1"}, {"nodeidentities": LOST_NODE}, False, id="of a machine that may return"
+        ),
+        pytest.param(
+            "node", "n1", {"uid": "u1", "earlier": ["u0"]}, {"nodes": LOST_NODE}, True, id="whichever Node it is"
+        ),
         pytest.param("node", "n1", GONE, identity(nodeUID="u0"), False, id="a NodeIdentity that records a deletion"),
         pytest.param("node", "n1", GONE, identity(), True, id="a NodeIdentity without a moment"),
         pytest.param("node", "n1", GONE, identity(changedAt=NODE_GONE), True, id="from before the deletion"),
@@ -273,6 +283,37 @@ def test_an_entry_is_withdrawn(
 def test_the_end_of_the_lineage(store: dict[str, FixedView], returns: bool) -> None:
     found = [kind for kind, _, _ in ends.returning({}, HEAD, {**EMPTY, **store}, 0, NOW)]
     assert found == ([End.LINEAGE] if returns else [])
+
+
+@pytest.mark.parametrize(
+    ("remembered", "store", "kinds"),
+    [
+        pytest.param(
+            {"rollover": {"cluster-ca": {"uid": "u1", "reached": 2}}}, LOST_ROLLOVER, [End.ROLLOVER], id="rollover"
+        ),
+        pytest.param({}, LOST_ROLLOVER, [], id="a rollover that is not remembered"),
+        pytest.param({}, LOST_RECORD, [End.LINEAGE], id="the newest record"),
+        pytest.param({"token": {"abcdef": {"uid": "u1"}}}, LOST_TOKEN, [], id="what a command applies is listed"),
+    ],
+)
+def test_what_no_command_applies_is_undecided_while_it_cannot_be_read(
+    remembered: dict[str, Any], store: dict[str, FixedView], kinds: list[End]
+) -> None:
+    assert list(ends.undecided(remembered, HEAD, {**EMPTY, **store})) == kinds
+    assert list(ends.undecided(remembered, None, EMPTY)) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "uids"),
+    [
+        pytest.param({}, (), id="none"),
+        pytest.param({"uid": "u1"}, ("u1",), id="one"),
+        pytest.param({"uid": "u1", "earlier": ["u0"]}, ("u1", "u0"), id="with those before"),
+        pytest.param({"uid": "u1", "earlier": 7}, ("u1",), id="edited by a person"),
+    ],
+)
+def test_the_uids_that_an_entry_names(value: dict[str, Any], uids: tuple[str, ...]) -> None:
+    assert ends.uids_of(value) == uids
 
 
 def with_entries(**data: str) -> Views:

@@ -35,9 +35,11 @@ from mooring.errors import (
     ConfigError,
     ConflictError,
     ForbiddenError,
+    InternalServerError,
     MooringError,
     PeerError,
     ServiceUnavailableError,
+    StorageReadError,
     UnauthorizedError,
 )
 from mooring.pki.keys import generate_key
@@ -321,6 +323,12 @@ def test_ten_conflicts_are_enough() -> None:
         (UnauthorizedError(), False),
         (ForbiddenError("no"), False),
         (ConfigError("flag"), False),
+        (InternalServerError("the disk is full"), True),
+        (
+            InternalServerError('Internal error occurred: unable to transform key "/registry/secrets/a/b": damaged'),
+            False,
+        ),
+        (StorageReadError.of("", "secrets", [("/registry/secrets/a/b", "damaged")]), False),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
 )

@@ -96,7 +96,7 @@ ROWS: tuple[Promise, ...] = (
                 "tests/scenarios/test_ends.py::test_a_machine_that_joined_after_the_snapshot_and_was_removed_stays_out"
             ),
             Moment.UNREADABLE: Proof(
-                "tests/server/test_unreadable.py::test_a_list_of_ends_that_cannot_be_read_is_503_for_nodes_and_tokens_alone"
+                "tests/plane/background/test_undecidedends.py::test_what_cannot_be_read_in_a_restored_store_waits"
             ),
             Moment.LEADER: Never("The ConfigMap of the ends is in the store, whichever process leads."),
             Moment.CLOCK: Never("A store is older by its revisions, its counts and its cluster, and not by a time."),

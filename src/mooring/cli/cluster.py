@@ -103,8 +103,15 @@ async def not_served(client: ClusterClient, plural: str, *, controller: str = ""
     return PeerError(f"{client.server} does not serve {kind}: its version is older than this command")
 
 
+def is_unreadable(error: MooringError) -> bool:
+    """Return True for the answer that a stored object cannot be read, in the words of kube-apiserver."""
+    return isinstance(error, InternalServerError) and "unable to transform key" in error.message
+
+
 def is_transient(error: MooringError) -> bool:
-    """Return True when a retry may succeed."""
+    """Return True when a retry may succeed. An object that cannot be read waits for a person."""
+    if is_unreadable(error):
+        return False
     if isinstance(error, PeerError):
         return isinstance(error, BalancerAnswerError) or not isinstance(error, _FINAL)
     return isinstance(error, InternalServerError | RequestTimeoutError | ServiceUnavailableError)

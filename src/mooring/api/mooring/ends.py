@@ -11,7 +11,8 @@ Rules kept here:
 * A token comes back unless the store's own Secret has expired: the deleted one may have been given an earlier end.
 * A ConfigMap that cannot be read is not an empty one: nothing is issued, and no token and no certificate of a node counts until it
   can be (`unknown`). So it is with a kind of which more ends wait than the list holds: an entry `more.<kind>-<server>` says so.
-* `returning` compares ends with a store. An end that the store has, or that does not matter any more, does not come back.
+* `returning` compares ends with a store. An end that the store has, or that does not matter any more, does not come back. One whose
+  object cannot be read comes back; where no command applies it, its kind is `undecided` until the object can be read.
 * The name of a token or of a Node may have been used again: every deleted one of the name counts. A deleted Node also comes back
   where the store knows neither it nor its end: a name without a record restricts no certificate.
 """
@@ -76,7 +77,8 @@ class End(StrEnum):
     MARK = "mark"
     """A mark that cannot be read, so that no server knows what had ended; the value has the problem, and the time of the file."""
     MORE = "more"
-    """Further ends of a kind that one server remembers; the value has the `kind`. The server lists them when others are settled."""
+    """Further ends of a kind that one server remembers, or that are `undecided`; the value has the `kind`. The server lists them
+    when others are settled, and drops the entry when nothing comes back."""
 
 
 BY_HAND = frozenset({End.ROLLOVER, End.SERVER_TOKEN, End.LINEAGE, End.MARK, End.MORE})
@@ -131,6 +133,12 @@ def _waivers(value: Mapping[str, Any]) -> int:
 
 def _of(uid: str, value: Mapping[str, Any]) -> dict[str, Any]:
     return {"uid": uid, **({WAIVERS: value[WAIVERS]} if WAIVERS in value else {})}
+
+
+def uids_of(value: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the uids that the entry of a token or of a Node names: several while the object of the name cannot be read."""
+    earlier = value.get(EARLIER)
+    return tuple(str(uid) for uid in (value.get("uid"), *(earlier if isinstance(earlier, list) else ())) if uid)
 
 
 Found = Mapping[str, Mapping[str, Any]]
@@ -227,6 +235,8 @@ def returning(
             yield End.REVOCATION, name, spec
     for name, value in ends.get(End.TOKEN, {}).items():
         secret = views["secrets"].get(secret_name(name), TOKEN_NAMESPACE)
+        if secret is None and views["secrets"].problem(secret_name(name), TOKEN_NAMESPACE):
+            yield End.TOKEN, name, value
         if secret is None or _is_deleted(secret) or expired(secret, now):
             continue
         uid = secret["metadata"].get("uid")
@@ -236,15 +246,17 @@ def returning(
             yield End.TOKEN, name, _of(uid, value)
     for name, value in ends.get(End.JOINS, {}).items():
         secret = views["secrets"].get(secret_name(name), TOKEN_NAMESPACE)
-        if (
-            secret is not None
-            and secret["metadata"].get("uid") == value["uid"]
-            and joins_of(secret) < int(value["joins"])
-        ):
+        if secret is None:
+            counts_less = bool(views["secrets"].problem(secret_name(name), TOKEN_NAMESPACE))
+        else:
+            counts_less = secret["metadata"].get("uid") == value["uid"] and joins_of(secret) < int(value["joins"])
+        if counts_less:
             yield End.JOINS, name, value
     for name, value in ends.get(End.NODE, {}).items():
         node = views["nodes"].get(name)
-        if node is None and _restricts_no_more(views, name, value):
+        if node is None and (views["nodes"].problem(name) or _is_unread(views, name, value)):
+            yield End.NODE, name, {field: part for field, part in value.items() if field in ("uid", EARLIER, WAIVERS)}
+        elif node is None and _restricts_no_more(views, name, value):
             yield End.NODE, name, _of(value["uid"], value)
         elif node is not None and not _is_deleted(node):
             uid = node["metadata"].get("uid")
@@ -276,15 +288,30 @@ def _is_deleted(obj: Obj) -> bool:
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 
+def _is_unread(views: Views, name: str, value: Mapping[str, Any]) -> bool:
+    """Return true when a deletion ended the membership, and the NodeIdentity that may say so cannot be read."""
+    return bool(value.get(DELETED_AT) and views[IDENTITIES].problem(name))
+
+
+def undecided(
+    ends: Mapping[str, Mapping[str, Mapping[str, Any]]], lineage: Checkpoint | None, views: Views
+) -> Iterator[End]:
+    """Yield the kinds of remembered ends that no command applies, and whose object cannot be read."""
+    if any(views[ROLLOVERS].problem(name) for name in ends.get(End.ROLLOVER, {})):
+        yield End.ROLLOVER
+    if lineage is not None and views[LINEAGE_RECORDS].problem(record_name(lineage.sequence)):
+        yield End.LINEAGE
+
+
 def _restricts_no_more(views: Views, name: str, value: Mapping[str, Any]) -> bool:
     """Return true when the store does not know that the membership of a deleted Node has ended. No Node has the name.
 
     The identity may be from before the Node. It is from after the Node when the name changed hands later.
     """
-    moment, identities = value.get(DELETED_AT), views[IDENTITIES]
-    if not moment or views["nodes"].problem(name) or identities.problem(name):
-        return False  # what cannot be read is undecided anyway
-    identity = identities.get(name)
+    moment = value.get(DELETED_AT)
+    if not moment:
+        return False
+    identity = views[IDENTITIES].get(name)
     if identity is None:
         return True
     changed = spec_of(identity).get("changedAt")

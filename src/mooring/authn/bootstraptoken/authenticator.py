@@ -47,7 +47,7 @@ class BootstrapTokenAuthenticator:
             return _NOT_MINE
         found = views["secrets"].get(tokensecret.secret_name(token.id), tokensecret.NAMESPACE)
         gone = ends.ended(views, ends.End.TOKEN, token.id) if found is not None else None
-        if found is not None and gone is not None and gone.get("uid") == found["metadata"].get("uid"):
+        if found is not None and gone is not None and found["metadata"].get("uid") in ends.uids_of(gone):
             return Rejected(tokensecret.UNKNOWN_ID, f"token {token.id} was deleted before the store was restored")
         reason, groups = tokensecret.authenticate_secret(found, token, now, credentials.source)
         if reason != tokensecret.OK:

@@ -58,7 +58,7 @@ def problem(views: Views, live: Live, now: datetime, grace: timedelta = GRACE) -
 def _ended_node(views: Views, live: Live) -> Rejected | None:
     """Return the rejection for a Node that was deleted before the store was restored, or where that cannot be known."""
     remembered = ends.ended(views, ends.End.NODE, live.name)
-    if remembered is not None and remembered.get("uid") in (live.uid, None):
+    if remembered is not None and (live.uid in ends.uids_of(remembered) or not remembered.get("uid")):
         return Rejected(GONE, f"{live} was deleted before the store was restored")
     problem = ends.unknown(views, ends.End.NODE)
     return Rejected(UNREADABLE, problem, is_undecided=True) if problem else None

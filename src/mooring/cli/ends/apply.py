@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from mooring.api.meta.printcolumns import spec_of
-from mooring.api.mooring.ends import BY_HAND, End, is_more, joins_of
+from mooring.api.mooring.ends import BY_HAND, End, is_more, joins_of, uids_of
 from mooring.api.mooring.membership import new_identity, with_spec
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.cli import cluster
@@ -23,7 +23,7 @@ from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock, rfc3339
-from mooring.errors import ConflictError, NotFoundError
+from mooring.errors import ApiError, ConflictError, NotFoundError
 from mooring.trust.bootstraptoken.restrictions import JOINED_KEYS
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
 
@@ -44,30 +44,37 @@ def apply(
     clock = SystemClock()
     chosen = cluster.selected(kubeconfig, context_name)
     left = cluster.run(chosen, clock, lambda client: _apply_all(client, end, every, clock, timeout))
-    for key in left:
-        echo(f"{key}: {REMEDIES.get(kind_of(key), 'no command of this version applies it; then waive')}", err=True)
+    for key, problem in left.items():
+        remedy = problem or REMEDIES.get(kind_of(key), "no command of this version applies it; then waive")
+        echo(f"{key}: {remedy}", err=True)
     if left:
         ctx.exit(1)
 
 
 async def _apply_all(
     client: ClusterClient, keys: tuple[str, ...], every: bool, clock: Clock, limit: timedelta
-) -> list[str]:
-    """Apply the ends; return the keys of those that a person has to settle."""
+) -> dict[str, str]:
+    """Apply the ends; return the keys of those that a person has to settle, and why where an object cannot be read."""
     found = waiting(await cluster.retry(lambda: fetch(client), clock, limit))
-    left = [key for key in found if is_more(key)] if every else []
+    left = {key: "" for key in found if is_more(key)} if every else {}
     for key in selected(found, keys, every):
         kind, value = kind_of(key), found[key]
         if kind in BY_HAND or kind not in REMEDIES or not _has_value(kind, value):
-            left.append(key)
+            left[key] = ""
             continue
 
         async def apply_one(key: str = key, kind: str = kind, value: Mapping[str, Any] = value) -> None:
             await _apply(client, kind, value["name"], value)
             await change(client, lambda data: _remove(data, key))
 
-        await cluster.retry(apply_one, clock, limit)
-        echo(f"{key} applied")
+        try:
+            await cluster.retry(apply_one, clock, limit)
+        except ApiError as error:
+            if not cluster.is_unreadable(error):
+                raise
+            left[key] = f"it waits until its object can be read, or is deleted: {error.message}"
+        else:
+            echo(f"{key} applied")
     return left
 
 
@@ -84,19 +91,20 @@ def _remove(data: dict[str, str], key: str) -> None:
 
 async def _apply(client: ClusterClient, kind: str, name: str, value: Mapping[str, Any]) -> None:
     if kind == End.TOKEN:
-        await _delete(client, "secrets", secret_name(name), NAMESPACE, value["uid"])
+        await _delete(client, "secrets", secret_name(name), NAMESPACE, value)
     elif kind == End.NODE:
-        await _delete(client, "nodes", name, "", value["uid"])
+        await _delete(client, "nodes", name, "", value)
         await _record(client, name, value["uid"])
     elif kind == End.JOINS:
         await _count_again(client, name, value["uid"], value["joins"])
 
 
-async def _delete(client: ClusterClient, plural: str, name: str, namespace: str, uid: str) -> None:
-    try:
-        await client.delete(plural, name, namespace, uid=uid)
-    except (NotFoundError, ConflictError):
-        return  # gone, or another object of this name
+async def _delete(client: ClusterClient, plural: str, name: str, namespace: str, value: Mapping[str, Any]) -> None:
+    for uid in uids_of(value):
+        try:
+            await client.delete(plural, name, namespace, uid=uid)
+        except (NotFoundError, ConflictError):
+            continue  # gone, or another object of this name
 
 
 async def _record(client: ClusterClient, name: str, uid: str) -> None:

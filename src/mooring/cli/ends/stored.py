@@ -22,7 +22,7 @@ REMEDIES: Mapping[str, str] = {
     "(mooring token rotate --agent --grace 0), the keys in pki; then waive",
     ends.End.LINEAGE: "keep the checkpoint; the records after the restored ones are lost; then waive",
     ends.End.MARK: "compare the audit log with the store, then waive",
-    ends.End.MORE: "settle the others; the server then lists these",
+    ends.End.MORE: "settle the others, and bring back the keys of what cannot be read; the server then lists these",
 }
 
 

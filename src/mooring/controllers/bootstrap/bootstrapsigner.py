@@ -66,4 +66,4 @@ def _has_ended(secret: Obj, views: Views) -> bool:
         return False  # nothing is issued for it
     name = secret["metadata"]["name"].removeprefix(tokensecret.NAME_PREFIX)
     found = ends.ended(views, ends.End.TOKEN, name)
-    return found is not None and found.get("uid") == secret["metadata"].get("uid")
+    return found is not None and secret["metadata"].get("uid") in ends.uids_of(found)

@@ -85,7 +85,7 @@ TRIES = 10
 LOOK_BACK = 1000
 """Changes before the revision of the mark that are read, too: it is taken a little later than what the mark has."""
 READ_WITHIN = 10.0
-"""Seconds in which a start reads the changes since the mark, which are those of the seconds before a stop."""
+"""Seconds in which the store gives the next of the changes since the mark. On a slow disk all of them take longer."""
 MADE_AT_ONCE = 64
 """Revocations that are written at a time: the store commits them together."""
 LISTED = 20
@@ -244,7 +244,8 @@ class StoreMark:
         Raises StorageError.
 
         It cannot be told for a mark that is older than the oldest change in the store: other servers may have deleted them. A
-        damaged change is left out. Damage takes several records at a time, and must not hide that one of them is missing.
+        damaged change is left out. Damage takes several records at a time, and must not hide that one of them is missing. So it is
+        with changes that are not read: what is missing counts as lost.
         """
         nodes = self._mark.ends.get(End.NODE, {})
         missing = {
@@ -262,20 +263,21 @@ class StoreMark:
         deleted: set[str] = set()
         after = max(first, self._mark.revision - LOOK_BACK)
         try:
-            async with asyncio.timeout(READ_WITHIN):
-                while after < newest:
-                    try:
-                        async with aclosing(cast("Any", storage.watch("/", after=after))) as batches:
-                            while after < newest:
-                                for change in await anext(batches):
-                                    after = change.revision
-                                    (deleted.add if change.entry is None else deleted.discard)(change.key)
-                    except CompactedError:
-                        if await storage.compacted() > after:
-                            return False
-                        after += 1  # the next change is damaged
+            while after < newest:
+                try:
+                    async with aclosing(cast("Any", storage.watch("/", after=after))) as batches:
+                        while after < newest:
+                            async with asyncio.timeout(READ_WITHIN):
+                                changes = await anext(batches)
+                            for change in changes:
+                                after = change.revision
+                                (deleted.add if change.entry is None else deleted.discard)(change.key)
+                except CompactedError:
+                    if await storage.compacted() > after:
+                        return False
+                    after += 1  # the next change is damaged
         except TimeoutError:
-            return False
+            log.error("the changes since the mark cannot be read: the store gave none within %d s", READ_WITHIN)
         except StorageError as error:  # changes are lost, too; what the mark has is known
             log.error("the changes since the mark cannot be read: %s", error)
         lost = missing - deleted
@@ -308,13 +310,15 @@ class StoreMark:
             config_map = view.get(ends.NAME, ends.NAMESPACE)
             data: dict[str, str] = dict((config_map or {}).get("data") or {})
             wanted = await self._wanted(data)
+            unread = tuple(ends.undecided(self._mark.ends, _last(self._mark.lineage), registry.views))
             added = [one for one in wanted.items() if one[0] not in data]
             room = max(0, ends.MAX_PENDING - sum(not ends.is_more(key) for key in ends.pending(config_map)))
-            listed, more = dict(added[:room]), self._more(key for key, _ in added[room:])
+            listed = dict(added[:room])
+            more = self._more((*(ends.key_of(kind, "") for kind in unread), *(key for key, _ in added[room:])))
             others = {key: text for key, text in data.items() if not self._is_own_more(key)}
             merged = {**others, **listed, **more}
             if merged == data:
-                if not wanted:
+                if not wanted and not unread:
                     self._adopt(data)
                 return
             change = Change(_USER, self._clock.now(), writer="store-mark")
@@ -332,7 +336,7 @@ class StoreMark:
                 continue
             if listed and self._holds_lock():
                 self._report(listed)
-            if not wanted:
+            if not wanted and not unread:
                 self._adopt(merged)
             return
         raise StorageError("the ends of a store that is older could not be written: other servers write them, too")
@@ -420,12 +424,11 @@ class StoreMark:
         if self._damage:
             name = self._path.parent.name
             found[ends.key_of(End.MARK, name)] = ends.entry(name, self._damaged())
-        lineage = self._mark.lineage[-1] if self._mark.lineage else None
         keys = await self._shared_keys()
         try:
             coming = ends.returning(
                 {kind: values for kind, values in self._mark.ends.items() if kind != End.REVOCATION},
-                lineage,
+                _last(self._mark.lineage),
                 registry.views,
                 keys["generation"],
                 self._clock.now(),
@@ -782,6 +785,10 @@ class StoreMark:
         if self._lock_file is not None:
             os.close(self._lock_file)
             self._lock_file = None
+
+
+def _last(lineage: tuple[Checkpoint, ...]) -> Checkpoint | None:
+    return lineage[-1] if lineage else None
 
 
 def _is_terminating(event: Event) -> bool:
