@@ -178,6 +178,50 @@ def test_a_file_that_is_not_in_its_place_is_noticed_by_the_next_write_and_nothin
     asyncio.run(scenario())
 
 
+def test_a_database_behind_a_symbolic_link_is_opened_and_followed(tmp_path: Path) -> None:
+    link, path, other = tmp_path / "mooring.db", tmp_path / "disk" / "mooring.db", tmp_path / "other.db"
+
+    async def scenario() -> None:
+        for one in (path, other):
+            made = SqliteStorage(one, SystemClock())
+            await made.open()
+            await made.close()
+        link.symlink_to("disk/mooring.db")
+        store = SqliteStorage(link, SystemClock())
+        await store.open()
+        kept = await store.create("/kept", b"v")
+        assert is_open(link)
+        assert verify_file(link).records == 1
+        link.unlink()
+        link.symlink_to("other.db")
+        with pytest.raises(StorageError, match=f"the file {link} was deleted, replaced or cut while it is open"):
+            await store.create("/next", b"v")
+        link.unlink()
+        link.symlink_to("disk/mooring.db")
+        await store.create("/next", b"v")
+        assert await store.get("/kept") == kept
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_database_that_is_moved_behind_a_link_while_it_is_open_is_noticed_because_its_log_stays(
+    tmp_path: Path,
+) -> None:
+    path, moved = tmp_path / "mooring.db", tmp_path / "disk.db"
+
+    async def scenario() -> None:
+        store = SqliteStorage(path, SystemClock())
+        await store.open()
+        path.rename(moved)
+        path.symlink_to(moved)
+        with pytest.raises(StorageError, match="was deleted, replaced or cut while it is open"):
+            await store.create("/lost", b"v")
+        await store.close()
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("change", [CHANGES["deleted"], CHANGES["moved away"]], ids=["deleted", "moved away"])
 def test_a_database_whose_log_is_gone_is_not_opened_by_another_and_stays_whole(
     tmp_path: Path, change: Callable[[Path], object]

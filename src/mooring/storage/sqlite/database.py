@@ -131,7 +131,8 @@ def _narrow(path: Path) -> None:
     if not os.access(path, os.R_OK | os.W_OK):
         # Refused before SQLite opens it: SQLite would leave read-only -wal and -shm files behind.
         raise StorageError(f"the database file {path} {_READ_ONLY}")
-    for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+    real = path.resolve()
+    for file in (real, Path(f"{real}-wal"), Path(f"{real}-shm")):
         with contextlib.suppress(FileNotFoundError):
             if stat.S_ISREG(found := file.stat().st_mode) and stat.S_IMODE(found) != 0o600:
                 try:

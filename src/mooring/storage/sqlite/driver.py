@@ -200,20 +200,21 @@ class SqliteStorage:
 
     def _connect(self) -> _Connections:
         def connect(*, read_only: bool) -> sqlite3.Connection:
-            connection = database.connect(self._path, read_only=read_only)
+            connection = database.connect(path, read_only=read_only)
             unfinished.callback(connection.close)
             return connection
 
         with contextlib.ExitStack() as unfinished:
             database.create_file(self._path)
-            turn = Turn(self._path.parent)
+            path = self._path.resolve()
+            turn = Turn(path.parent)
             unfinished.callback(turn.close)
             writing = connect(read_only=False)
-            database.prepare(writing, self._path, turn)
+            database.prepare(writing, path, turn)
             loop_reader, scanner = Reader(connect(read_only=True)), Reader(connect(read_only=True))
             loop_reader.check()
             try:
-                files = OpenFiles(self._path)
+                files = OpenFiles(path, self._path)
             except OSError as error:
                 raise StorageError(f"the files of {self._path} cannot be looked at: {error.strerror}; retry") from error
             made = _Connections(loop_reader, scanner, Writer(writing, turn), files)
@@ -629,9 +630,10 @@ class SqliteStorage:
         return opened.writer
 
     def _connect_writer(self) -> Writer:
-        turn = Turn(self._path.parent)
+        path = self._path.resolve()
+        turn = Turn(path.parent)
         try:
-            return Writer(database.connect(self._path, read_only=False), turn)
+            return Writer(database.connect(path, read_only=False), turn)
         except BaseException:
             turn.close()
             raise

@@ -5,6 +5,8 @@ Rules kept here:
   that has it open. Device and inode are those of the open file, because SQLite keeps it open.
 * SQLite writes behind the end of a write-ahead log that was cut, and would later copy the zeros before it into the database. The
   shared memory counts the frames of the log, and the pages of the database (https://www.sqlite.org/walformat.html).
+* SQLite puts the log and the shared memory beside the file that symbolic links lead to, and so looks for them there at the next
+  start. A database that was moved, with a link to it in its place, is one whose log stays behind.
 * The shared memory is opened once for each file, and stays open: closing any descriptor of a file drops the locks that SQLite
   has on it (POSIX advisory locks). The database is not opened at all.
 """
@@ -54,10 +56,14 @@ class _Index:
 class OpenFiles:
     """The database, its write-ahead log and its shared memory, as they are when this is made."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises OSError when a file is missing. The database is open, and was read."""
+    def __init__(self, path: Path, named: Path | None = None) -> None:
+        """Raises OSError when a file is missing. The database is open, and was read.
+
+        `path`: without symbolic links. `named`: the path as it was given, which must go on leading there.
+        """
         self._database, self._log, shared = path, Path(f"{path}-wal"), Path(f"{path}-shm")
-        self._identities = {name: _identity(name.stat()) for name in (path, self._log, shared)}
+        self._identities = {name: _identity(name.lstat()) for name in (path, self._log, shared)}
+        self._named = None if named == path else named
         self._index_descriptor = _open_once(shared)
         self._size = path.stat().st_size
 
@@ -70,7 +76,7 @@ class OpenFiles:
         sizes: dict[Path, int] = {}
         for name, identity in self._identities.items():
             try:
-                status = name.stat()
+                status = name.lstat()
             except FileNotFoundError:
                 return str(name)
             except OSError:  # a directory that cannot be read for a moment says nothing about the file
@@ -78,6 +84,8 @@ class OpenFiles:
             if _identity(status) != identity:
                 return str(name)
             sizes[name] = status.st_size
+        if self._named is not None and self._leads_elsewhere(self._named):
+            return str(self._named)
         if self._is_cut(sizes.get(self._database), 0 if before is None else before.database_bytes):
             return str(self._database)
         size = sizes.get(self._log)
@@ -85,6 +93,12 @@ class OpenFiles:
         if before is not None and size is not None and size < before.log_bytes and before == self._read_index():
             return str(self._log)
         return ""
+
+    def _leads_elsewhere(self, named: Path) -> bool:
+        try:
+            return _identity(named.stat()) != self._identities[self._database]
+        except OSError as error:
+            return isinstance(error, FileNotFoundError)
 
     def _is_cut(self, size: int | None, least: int) -> bool:
         if size is None:

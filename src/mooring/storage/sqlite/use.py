@@ -16,6 +16,7 @@ def is_open(path: Path) -> bool:
     Each connection in WAL mode has a lock that it shares with the others (https://www.sqlite.org/wal.html#use_of_wal_without_shared_memory);
     an exclusive one is granted only when there is none.
     """
+    path = path.resolve()
     check_log(path)
     try:
         with closing(

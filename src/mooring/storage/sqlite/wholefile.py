@@ -35,6 +35,7 @@ class Report:
 
 def verify_file(path: Path) -> Report:
     """Read the whole database. Raises StorageError for a file that is not a database of Mooring, or that cannot be opened."""
+    path = path.resolve()
     check_log(path)
     try:
         uri = f"file:{quote(str(path))}?mode=ro"
