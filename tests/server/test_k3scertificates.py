@@ -45,6 +45,7 @@ from mooring.trust.bootstraptoken.tokensecret import TokenRecord, to_secret
 from mooring.trust.k3s.nodepassword import hash_password, new_secret
 from tests.server.test_unreadable import damage
 from tests.support.loops import until
+from tests.support.manualclock import settle
 from tests.support.serverroom import Reply, Server, connection, open_server
 
 SERVER_TOKEN, AGENT_TOKEN = "0f1e2d3c4b5a69788796a5b4c3d2e1f0", "agent-agent-agent-agent"
@@ -845,6 +846,22 @@ async def test_no_password_is_set_for_a_name_whose_record_cannot_be_read(server:
     assert refused.status == 503
     assert "cannot be read" in refused.message
     assert list(server.registry.views["secrets"].list("kube-system")) == []
+
+
+@supervised(controllers=False, k3s_node_password_fail_open=True)
+async def test_a_name_whose_password_cannot_be_read_is_not_free(server: Server) -> None:
+    """A cluster that was moved from k3s has the passwords of names, and no other record of them."""
+    secret = new_secret("n1", hash_password(Secret(OTHER_PASSWORD.encode()), bytes(8)))
+    await server.create("secrets", secret, namespace="kube-system")
+    assert (await post(server, CLIENT)).status == 403
+    key = "/registry/secrets/kube-system/n1.node-password.k3s"
+    found = await server.storage.get(key)
+    assert found is not None
+    await server.storage.update(key, found.value[:-3], expected=found.revision)
+    await settle()
+    refused = await post(server, CLIENT)
+    assert (refused.status, requests(server)) == (503, [])
+    assert "cannot be read" in refused.message
 
 
 @supervised()

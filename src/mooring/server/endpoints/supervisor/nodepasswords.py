@@ -168,7 +168,8 @@ class NodePasswords:
         secret = self._stored(node)
         if secret is None:
             views = self._registry.views
-            if any(views[plural].problem(node) for plural in (IDENTITIES, "nodes")):
+            unread = views["secrets"].problem(secret_name(node), NAMESPACE)
+            if unread or any(views[plural].problem(node) for plural in (IDENTITIES, "nodes")):
                 raise UnreadableNameError(f"what is recorded about node {node} cannot be read now; ask again later")
             if refusal := join_refusal(username, node, views):
                 raise ForbiddenError(refusal)
