@@ -41,6 +41,7 @@ PATH = (
 USED = RecordedPeer(
     "system:node:n1", "n1", "f" * 64, 0x1F, "sha256:" + "a" * 64, "sha256:" + "c" * 64, NOW - HOUR, PATH
 )
+COMPANION = replace(USED, common_name="system:kube-proxy")
 ROBOT = "system:serviceaccount:default:robot"
 
 
@@ -144,6 +145,23 @@ CASES: dict[str, Case] = {
         csr("someone", recorded(USED)), DELETED, changed_hands(HOUR)
     ),
     "the name changed hands before the request": Case(NODE, None, changed_hands(0 * HOUR)),
+    "the name changed hands in the second of the request, and its key has lost it": Case(
+        NODE, DELETED, changed_hands(0 * HOUR, keys=[{"publicKey": "sha256:" + "b" * 64}])
+    ),
+    "the name changed hands in the second of the request, and its key has it": Case(
+        NODE, None, changed_hands(0 * HOUR, keys=[{"publicKey": USED.public_key}])
+    ),
+    "the name changed hands in that second, and the machine may create its Node again": Case(
+        NODE, None, changed_hands(0 * HOUR, reregisters=True, keys=[{"publicKey": "sha256:" + "b" * 64}])
+    ),
+    "the name changed hands in that second, and with it a certificate of a shared user": Case(
+        csr("system:kube-proxy", recorded(COMPANION)), DELETED, changed_hands(0 * HOUR)
+    ),
+    "the name changed hands in that second, and the certificate of a shared user is of the new machine": Case(
+        csr("system:kube-proxy", recorded(COMPANION)),
+        None,
+        changed_hands(0 * HOUR, companions=[{"publicKey": USED.public_key}]),
+    ),
     "the machine may create its Node again": Case(NODE, None, changed_hands(HOUR, reregisters=True)),
     "the same machine has proved its node password since": Case(
         {**NODE, "spec": {**NODE["spec"], "signerName": K3S_KUBELET_SERVING, "extra": {NODE_PASSWORD: ["p1"]}}},

@@ -5,7 +5,8 @@ Rules kept here:
   or a node; so a Mooring server records the client certificate of the requester with the request, and it is compared with the
   denylist and the CRLs of other CAs by the checks of the authenticator.
 * A machine whose Node was deleted, and a ServiceAccount that was deleted or made again, get nothing for what they requested before.
-* A name that changed hands leaves nothing to its former machine: a request from before is not one of the present owner.
+* A name that changed hands leaves nothing to its former machine: a request from before is not one of the present owner, nor is one
+  that was made with a certificate whose key has lost the name.
 * The request of a node from before its revocation was made with one of its revoked certificates.
 * Such a request is denied, and is not signed although a person approved it. A new request is the way out.
 * What cannot be read holds the request: a person may look.
@@ -23,14 +24,15 @@ from mooring.api.certificates.requestercertificate import requester_certificate_
 from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
 from mooring.api.mooring.certificaterevocation import node_entry
-from mooring.api.mooring.membership import has_ended, was_made_before_change
+from mooring.api.mooring.membership import has_companion, has_ended, may_use_name, was_made_before_change
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
 from mooring.authn.x509 import denylist
 from mooring.authn.x509.crls import ClientCrls
 from mooring.controllers.certificates.issuance import Issuance, Objection
 from mooring.identity import NODE_PREFIX, RECOVERING_NODE_PREFIX, SERVICE_ACCOUNT_PREFIX
-from mooring.pki.x509.checkedpeer import recorded_peer
+from mooring.pki.x509.checkedpeer import CheckedPeer, recorded_peer
 
 NODES, SERVICE_ACCOUNTS = "nodes", "serviceaccounts"
 REQUESTER_REVOKED = "RequesterRevoked"
@@ -77,7 +79,9 @@ def _certificate_objection(issuance: Issuance, views: Views, crls: ClientCrls) -
         return _revoked(f"by {rejection.detail}")
     if rejection is not None:
         return Objection(REQUESTER_UNKNOWN, rejection.detail)
-    return _membership_objection(peer.node_name, issuance, views) if peer.node_name else None
+    if not peer.node_name:
+        return None
+    return _membership_objection(peer.node_name, issuance, views) or _key_objection(peer, issuance, views)
 
 
 def _node_objection(name: str, issuance: Issuance, views: Views) -> Objection | None:
@@ -100,11 +104,32 @@ def _membership_objection(name: str, issuance: Issuance, views: Views) -> Object
         return _deleted(f'the Node "{name}" of the requester was deleted')
     if identity is None or not was_made_before_change(issuance.csr, identity):
         return None
+    return None if _is_same_machine(issuance, identity) else _changed_hands(name)
+
+
+def _key_objection(peer: CheckedPeer, issuance: Issuance, views: Views) -> Objection | None:
+    """Return an objection to a certificate whose key lost the name in the second in which the request was made.
+
+    Times of objects have no fraction: a request of that second may be from before or after the change.
+    """
+    identity = views[IDENTITIES].get(peer.node_name)
+    changed_at = spec_of(identity).get("changedAt", "") if identity is not None else ""
+    if identity is None or issuance.csr["metadata"].get("creationTimestamp") != changed_at:
+        return None
+    if _is_same_machine(issuance, identity):
+        return None
+    if peer.common_name.startswith(NODE_PREFIX):
+        is_known = may_use_name(identity, peer.public_key, f"sha256:{peer.fingerprint}")
+    else:
+        is_known = has_companion(identity, peer.public_key)
+    return None if is_known else _changed_hands(peer.node_name)
+
+
+def _is_same_machine(issuance: Issuance, identity: Obj) -> bool:
+    """Return True when the machine keeps its name through a change of its keys."""
     spec = spec_of(identity)
-    is_same_machine = spec.get("reregisters") or (
-        issuance.password and issuance.password == spec.get("nodePasswordUID")
-    )
-    return None if is_same_machine else _deleted(f'the name "{name}" of the requester has changed hands')
+    is_owner = bool(issuance.password) and issuance.password == spec.get("nodePasswordUID")
+    return bool(spec.get("reregisters")) or is_owner
 
 
 def _account_objection(issuance: Issuance, views: Views) -> Objection | None:
@@ -120,6 +145,10 @@ def _account_objection(issuance: Issuance, views: Views) -> Objection | None:
     if uid and account["metadata"].get("uid") != uid:
         return _deleted(f"the ServiceAccount {namespace}/{name} of the requester was deleted and made again")
     return None
+
+
+def _changed_hands(name: str) -> Objection:
+    return _deleted(f'the name "{name}" of the requester has changed hands')
 
 
 def _revoked(how: str) -> Objection:
