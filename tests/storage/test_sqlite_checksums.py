@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import sqlite3
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -290,6 +291,46 @@ def test_pages_that_sqlite_cannot_read_are_damage_too(path: Path) -> None:
     run(path, look)
     report = verify_file(path)
     assert any("could not be read" in damage.problem for damage in report.damage)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"CREATE TABLE log", b"CREATE TABLE lag"),
+        (b"value BLOB", b"velue BLOB"),
+        (b"key TEXT NOT NULL", b"key TEXS NOT NULL"),
+        (b"CREATE INDEX", b"CREA\xff\x00\x00NDEX"),
+    ],
+    ids=["the name of a table", "the name of a column", "the type of a column", "no text"],
+)
+def test_a_changed_description_of_the_tables_is_found_while_the_database_is_open(
+    path: Path, before: bytes, after: bytes
+) -> None:
+    async def close_after_one_write(store: SqliteStorage) -> None:
+        await store.create("/registry/a", b"v")
+
+    async def scenario(store: SqliteStorage) -> None:
+        for _ in range(6):
+            await store.verify()
+        assert store.alarm == ""
+        whole = path.read_bytes()
+        overwrite(path, whole.replace(before, after, 1))
+        assert verify_file(path).damage
+        for _ in range(6):
+            await store.verify()
+        assert str(path) in store.alarm
+        overwrite(path, whole)
+        for _ in range(6):
+            await store.verify()
+        assert store.alarm == ""
+
+    run(path, close_after_one_write)
+    run(path, scenario)
+
+
+def overwrite(path: Path, data: bytes) -> None:
+    """Write into an open file from another process, so that no lock of this one is lost."""
+    subprocess.run(["/bin/dd", f"of={path}", "conv=notrunc", "status=none"], input=data, check=True)
 
 
 @pytest.mark.parametrize(

@@ -352,6 +352,13 @@ def is_busy(error: sqlite3.Error) -> bool:
     return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
+def is_damage(error: Exception) -> bool:
+    """Return whether an error says that bytes have changed. Another may have passed at the next try."""
+    if not isinstance(error, sqlite3.Error):
+        return isinstance(error, UnicodeDecodeError)
+    return _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+
+
 def stored_nothing(error: sqlite3.Error) -> bool:
     """Return whether a COMMIT that failed like this has certainly stored nothing: its last page, which has the mark of the commit,
     was not written. After any other error, as that of an fsync, the mark may be on the disk."""

@@ -56,7 +56,7 @@ from mooring.storage.sqlite import database
 from mooring.storage.sqlite.openfiles import OpenFiles, close_deleted
 from mooring.storage.sqlite.reader import Reader
 from mooring.storage.sqlite.turn import Turn
-from mooring.storage.sqlite.verification import Verification
+from mooring.storage.sqlite.verification import SCHEMA_CHANGED, Verification, is_schema_changed
 from mooring.storage.sqlite.writer import CommitError, Operation, Writer
 
 POLL_SECONDS = 0.01
@@ -368,7 +368,24 @@ class SqliteStorage:
             if not found.ended:
                 self._verification = found
             if found.ended or found.damaged > self.counters.damaged:
-                self._set_damage("", found)
+                self._set_damage(await self._run_on_thread(self._read_as_a_start) if found.ended else "", found)
+
+    def _read_as_a_start(self) -> str:
+        """Return what keeps a start from reading the file, "" when nothing does, or when it cannot be told now."""
+        self._look_at_files()
+        if self.problem:
+            return ""
+        try:
+            with contextlib.closing(database.connect(self._path.resolve(), read_only=True)) as connection:
+                if is_schema_changed(connection):
+                    return f"the database file {self._path}: {SCHEMA_CHANGED}"
+                Reader(connection).check()
+        except database.ERRORS as error:
+            if database.is_damage(error):
+                return str(self._storage_error(error))
+        except StorageError:
+            pass  # the files are not in their places
+        return ""
 
     def _set_damage(self, message: str, found: Verification) -> None:
         self.counters.damaged = found.damaged + bool(message)

@@ -4,6 +4,8 @@ Rules kept here:
 * A pass reads the log in order of the revisions: each record has its checksum, and its key is found at this revision or a later
   one. It then reads `live` in order of the keys: each key has a sound record. The record of compaction is read last.
 * A slice is one snapshot. Writes between two slices do no harm: what they add has later revisions, or is read with its key.
+* An open connection has read the descriptions of the tables, and does not look at them again. A pass ends with what a start reads
+  first, through a new connection.
 * Damage of pages that SQLite itself notices ends the pass. `integrity_check`, which reads all pages in one go, is for files that
   no server waits for.
 """
@@ -13,13 +15,14 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from typing import Any
 
 from mooring.storage.contract import UnreadableEntry
-from mooring.storage.sqlite.database import NEWEST, read_progress
+from mooring.storage.sqlite.database import MIGRATIONS, NEWEST, read_progress
 from mooring.storage.sqlite.record import CHANGED, COLUMNS, MISPLACED, entry_of, is_sound, printed_key
 
 SLICE_RECORDS = 64
@@ -40,7 +43,35 @@ _KEYS = (
 _WITHOUT = re.compile(r"(?:log|live)\.checksum")
 """Columns that schema 1 does not have: its records are sound as long as SQLite can read them."""
 PROGRESS_CHANGED = "the record of compaction has changed: a start makes it again"
+SCHEMA_CHANGED = "the descriptions of the tables have changed: no start can read them; restore a snapshot"
+_DESCRIPTIONS = "SELECT type, name, tbl_name, CAST(sql AS BLOB) FROM sqlite_master ORDER BY name"
 _NO_TEXTS = "SELECT key, revision FROM live WHERE key < '' OR key >= x'' LIMIT ?"
+
+
+def is_schema_changed(connection: sqlite3.Connection) -> bool:
+    """Return whether the descriptions of the tables are others than those of their version. Raises sqlite3.Error.
+
+    A version that is not known, of a newer Mooring that runs beside this one, is not judged.
+    """
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if not 0 < version <= len(MIGRATIONS):
+        return False
+    return _descriptions(connection) != _wanted(version)
+
+
+def _descriptions(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
+    connection.text_factory = bytes
+    return connection.execute(_DESCRIPTIONS).fetchall()
+
+
+@cache
+def _wanted(version: int) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.create_function("mooring_checksum", 5, lambda *columns: None)
+        for migration in MIGRATIONS[:version]:
+            for statement in migration:
+                connection.execute(statement)
+        return _descriptions(connection)
 
 
 class Part(Enum):

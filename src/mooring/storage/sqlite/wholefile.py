@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from mooring.errors import StorageError
 from mooring.storage.sqlite.database import APPLICATION_ID, BUSY_SECONDS, ERRORS, MIGRATIONS, check_log, explain
-from mooring.storage.sqlite.verification import MAX_DAMAGE, Damage, Verification
+from mooring.storage.sqlite.verification import MAX_DAMAGE, SCHEMA_CHANGED, Damage, Verification, is_schema_changed
 
 HEADER = b"SQLite format 3\0"
 """First bytes of every SQLite database."""
@@ -67,6 +67,8 @@ def _schema(connection: sqlite3.Connection, path: Path) -> int:
 def _integrity(connection: sqlite3.Connection, path: Path) -> Iterator[Damage]:
     connection.text_factory = bytes
     try:
+        if is_schema_changed(connection):
+            yield Damage("", 0, SCHEMA_CHANGED)
         for (line,) in connection.execute(f"PRAGMA integrity_check({MAX_DAMAGE})"):
             if line != b"ok":
                 yield Damage("", 0, line.decode(errors="backslashreplace").replace("\n", " "))
