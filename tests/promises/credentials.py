@@ -23,6 +23,9 @@ _NO_CERTIFICATE = Proof(_STANDING + "test_a_revoked_key_gets_no_certificate_for_
 _OTHER_SERVER = Proof(
     "tests/registry/test_commit.py::test_a_grant_waits_for_the_revocation_that_another_server_has_stored"
 )
+_UNSTORED = Proof(
+    "tests/registry/test_commit.py::test_a_write_that_stores_nothing_shows_nothing_to_a_credential_that_ended"
+)
 _REVOKED = Proof(
     "tests/server/test_requester.py::test_a_request_with_another_key_dies_with_the_certificate_that_made_it"
 )
@@ -65,7 +68,8 @@ ROWS: tuple[Promise, ...] = (
     ),
     Promise(
         key="credential-counts-at-the-effect",
-        sentence="A request whose credential ends before it takes effect writes nothing, and gets no certificate, token or key.",
+        sentence="A request whose credential ends before it takes effect writes nothing, is shown no object, and gets no "
+        "certificate, token or key.",
         doors={
             Door.KUBEADM: _NO_CERTIFICATE,
             Door.K3S: _K3S,
@@ -76,7 +80,7 @@ ROWS: tuple[Promise, ...] = (
             Door.LOGIN: _DOORS,
             Door.SERVICE_ACCOUNT: _DOORS,
             Door.OTHER_SERVER: _OTHER_SERVER,
-            Door.OTHER_WORKER: _OTHER_SERVER,
+            Door.OTHER_WORKER: _UNSTORED,
         },
         moments={
             Moment.AT_REST: Proof(

@@ -130,6 +130,42 @@ def test_a_grant_is_refused_while_the_views_stay_behind(write: Write) -> None:
     on_two_servers(test)
 
 
+OLD = {"metadata": {"name": "old"}, "rules": []}
+DRY = WriteOptions(dry_run=True)
+
+
+async def created_dry(room: Room, change: Change) -> Any:
+    return await room.registry.create(kind("clusterroles"), "", ROLE, change, DRY)
+
+
+async def updated_dry(room: Room, change: Change) -> Any:
+    return await room.registry.update(
+        kind("clusterroles"), "", "old", {**OLD, "metadata": {"name": "old", "labels": {"a": "b"}}}, change, DRY
+    )
+
+
+async def updated_without_a_change(room: Room, change: Change) -> Any:
+    return await room.registry.update(kind("clusterroles"), "", "old", OLD, change, WriteOptions())
+
+
+async def deleted_dry(room: Room, change: Change) -> Any:
+    return await room.registry.delete(kind("clusterroles"), "", "old", DeleteOptions(dry_run=True), change)
+
+
+@pytest.mark.parametrize("write", [created_dry, updated_dry, updated_without_a_change, deleted_dry])
+def test_a_write_that_stores_nothing_shows_nothing_to_a_credential_that_ended(write: Write) -> None:
+    async def test(first: Room, second: Room, late: Late) -> None:
+        late.open.clear()
+        await first.create("certificaterevocations", ENTRY)
+        answer = asyncio.ensure_future(write(second, replace(second.change(), gate=Denylist(second))))
+        await settle()
+        late.open.set()
+        with pytest.raises(UnauthorizedError):
+            await answer
+
+    on_two_servers(test)
+
+
 GRANTING = {
     "clusterroles": True,
     "rolebindings": True,

@@ -25,6 +25,7 @@ from mooring.identity import MASTERS, NODES, UserInfo
 from mooring.pki import pem
 from mooring.pki.keys import PrivateKey, generate_key, public_key_fingerprint
 from mooring.pki.x509 import names, profiles
+from mooring.pki.x509.publickeyinfo import key_identities
 from mooring.pki.x509.requests import build_request
 from mooring.registry.admission.request import AdmissionRequest
 from mooring.secret import Secret
@@ -262,6 +263,23 @@ def test_a_revoked_key_gets_neither_a_certificate_nor_the_one_of_before(path: st
         answer = await post(server, path)
         assert answer.status == 403
         assert "the public key of the request is revoked" in answer.message
+
+    test()
+
+
+@pytest.mark.parametrize("with_issuer", [False, True], ids=["any issuer", "its issuer"])
+@pytest.mark.parametrize("path", [CLIENT, SERVING])
+def test_a_certificate_that_was_revoked_by_its_number_is_not_repeated(path: str, with_issuer: bool) -> None:
+    @supervised()
+    async def test(server: Server) -> None:
+        first, ca = chain(await post(server, path))[:2]
+        spec = {"serialNumber": f"{first.serial_number:x}"}
+        if with_issuer:
+            spec["issuer"] = key_identities(ca)[0]
+        await server.create("certificaterevocations", {"metadata": {"name": entry_name(spec)}, "spec": spec})
+        answer = await post(server, path)
+        assert answer.status == 200, answer.text
+        assert leaf(answer).serial_number != first.serial_number
 
     test()
 

@@ -557,8 +557,15 @@ def test_a_reviewed_token_is_judged_at_the_time_of_its_review(tmp_path: Path) ->
     asyncio.run(body())
 
 
+ASKING = {
+    "/apis/authentication.k8s.io/v1/tokenreviews": {"spec": {"token": "tok-1"}},
+    "/debug/authentication/explain": {"token": "tok-1"},
+}
+
+
+@pytest.mark.parametrize("path", ASKING)
 @pytest.mark.parametrize("end", ["the credential", "the right"])
-def test_who_may_not_ask_any_more_gets_no_answer_to_a_review_that_waited(end: str, tmp_path: Path) -> None:
+def test_who_may_not_ask_any_more_gets_no_answer_to_a_review_that_waited(end: str, path: str, tmp_path: Path) -> None:
     async def body() -> None:
         async with scene(tmp_path, by_serial_number) as (server, offer):
             begun, goes_on = asyncio.Event(), asyncio.Event()
@@ -571,8 +578,7 @@ def test_who_may_not_ask_any_more_gets_no_answer_to_a_review_that_waited(end: st
                 await goes_on.wait()
                 return answer
 
-            content = {"spec": {"token": "tok-1"}}
-            request = Unfinished(server, "/apis/authentication.k8s.io/v1/tokenreviews", content, offer)
+            request = Unfinished(server, path, ASKING[path], offer)
             await settle()
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(stage, "run", slowly)

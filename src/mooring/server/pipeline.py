@@ -104,8 +104,17 @@ most, and many machines have a join token."""
 
 _JOINERS = frozenset({BOOTSTRAPPERS, RECOVERING_NODES})
 _READS = frozenset({"get", "list", "watch"})
-_ASKING_OUTSIDE = "tokenreviews"
-"""Kind whose answer may wait for a service outside, and is no write that would judge the caller again."""
+_REVIEWS = frozenset(
+    {
+        "localsubjectaccessreviews",
+        "selfsubjectaccessreviews",
+        "selfsubjectreviews",
+        "selfsubjectrulesreviews",
+        "subjectaccessreviews",
+        "tokenreviews",
+    }
+)
+"""Kinds whose answer may wait, for a service outside or a thread, and is no write that would judge the caller again."""
 _SELECTING = frozenset({"list", "watch", "deletecollection"})
 _NO_QUERY: Mapping[str, list[str]] = MappingProxyType({})
 
@@ -409,17 +418,20 @@ class Pipeline:
     async def _run(self, context: Context, standing: Standing, attributes: Attributes) -> Response:
         """Dispatch the request. A read that waited for newer views counts by them: they may say that the credential has ended.
 
-        So does one that waited in vain. A review of a token counts by the views after it, since a service may have been asked.
+        So does one that waited in vain. A review, and a POST to a path that is no resource, count by the views after them: a
+        service outside may have been asked.
         """
         registry = self._registry
         revision = registry.revision
         response = await self._run_in_time(context)
-        if context.info.resource == _ASKING_OUTSIDE:
-            await self._judge_again(context, standing, attributes)
+        info = context.info
+        if response.stream is not None or info.path.startswith(HEALTH_PATHS):
             return response
-        if response.stream is not None or context.info.verb not in _READS or context.info.path.startswith(HEALTH_PATHS):
-            return response
-        if registry.revision != revision or registry.is_late:
+        if info.verb in _READS:
+            has_waited = registry.revision != revision or registry.is_late
+        else:
+            has_waited = info.resource in _REVIEWS or not info.is_resource
+        if has_waited:
             await self._judge_again(context, standing, attributes)
         return response
 

@@ -15,7 +15,7 @@ Rules kept here (docs/protocol/objects.md, docs/protocol/patches.md):
 * `mooring.registry.write.deletion` decides whether finalizers or a grace period hold an object. The update that removes the last of
   them deletes it. `mooring.registry.write.deletionrecords` says which deletions are recorded first.
 * An object that cannot be read is deleted by a method of its own, at the revision at which it could not be read.
-* A write of a client is judged again at the commit (`mooring.registry.write.commit`).
+* A write of a client is judged again at the commit (`mooring.registry.write.commit`), or before its answer when it stores nothing.
 * Writes of the server itself are passed to the audit log at their commit (`mooring.registry.write.serverwrites`).
 * Large objects are computed beside the event loop, in steps between which admission runs on the loop, because plugins read views.
 * Stored objects stay below etcd's request limit with every driver, so that data can move between drivers.
@@ -184,6 +184,11 @@ class Writer:
         )
         return observed(write, make, self._observe)
 
+    async def _confirm(self, kind: Kind, change: Change) -> None:
+        """Return when a write that stores nothing may be answered: the answer has the stored object. Raises ApiError."""
+        await commit.prepare(kind, change, self._reader.fresh)
+        commit.check(change)
+
     # -- create --------------------------------------------------------------------------------------------------
 
     async def create(self, kind: Kind, namespace: str, obj: Obj, change: Change, options: WriteOptions) -> Stored:
@@ -262,6 +267,7 @@ class Writer:
             present = self._cache.kinds[resource.plural].get(key)
             if present is not None:
                 raise errors.already_exists(kind, present)
+            await self._confirm(kind, change)
             return Stored.of(storage_kind, namespace, name, 0, value, is_whole=True)
         await commit.prepare(kind, change, self._reader.fresh)
         taken = await self._claims.take(kind, obj, None, change)
@@ -461,9 +467,11 @@ class Writer:
         value = await self._long_work.run(size, user, validate_and_encode)
         if value is None:
             if dry_run or not await self._is_stale(old.key):
+                await self._confirm(kind, change)
                 return old
             value = encoded(old.kind.resource, new)
         if dry_run:
+            await self._confirm(kind, change)
             return Stored.of(old.kind, namespace, name, old.revision, value, is_whole=True)
         await commit.prepare(kind, change, self._reader.fresh)
         if gone:
@@ -518,14 +526,16 @@ class Writer:
         new = deletion.mark_deleted(kind, old.obj, options.propagation, change.now, options.grace_period_seconds)
         gone = not deletion.is_held(kind, new)
         if not gone and new == old.obj:
+            await self._confirm(kind, change)
             return Deleted(old, False)
         value = encoded(old.kind.resource, new)
         last = (
             Stored.of(old.kind, old.namespace, old.name, old.revision, value, is_whole=True) if kind.graceful else old
         )
-        if gone and options.dry_run:
-            return Deleted(last, True)
         if options.dry_run:
+            await self._confirm(kind, change)
+            if gone:
+                return Deleted(last, True)
             return Deleted(Stored.of(old.kind, old.namespace, old.name, old.revision, value, is_whole=True), False)
         await commit.prepare(kind, change, self._reader.fresh)
         if gone:

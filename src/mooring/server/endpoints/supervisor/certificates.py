@@ -273,7 +273,7 @@ async def _verified_password(
     def may_store() -> bool:
         views, now = issuing.registry.views, issuing.clock.now()
         present = views["certificatesigningrequests"].get(unproven.name)
-        if present is not None and may_be_repeated(present, views, now):
+        if present is not None and may_be_repeated(present, views, now, issuing.chain_for(unproven.signer)):
             return unproven.signer == K3S_KUBELET_SERVING and is_undecided(present) and issuing.would_approve(present)
         csr = _object(unproven)
         csr["metadata"]["creationTimestamp"] = rfc3339(now)
@@ -321,7 +321,8 @@ async def _issued(context: Context, issuing: NodeCertificates, wanted: _Wanted) 
     registry = issuing.registry
     for _ in range(MAX_TRIES):
         present = registry.views["certificatesigningrequests"].get(wanted.name)
-        if present is not None and not may_be_repeated(present, registry.views, issuing.clock.now()):
+        cas = issuing.chain_for(wanted.signer)
+        if present is not None and not may_be_repeated(present, registry.views, issuing.clock.now(), cas):
             await _delete(registry, present, context)
             present = None
         if present is None:
@@ -427,8 +428,8 @@ def _refusal(csr: Obj) -> ApiError:
     return ForbiddenError(message) if held.get("reason") in _FINAL_REFUSALS else ServiceUnavailableError(message)
 
 
-def may_be_repeated(csr: Obj, views: Views, now: datetime) -> bool:
-    """Return true when a request that is there answers the same request of the same client.
+def may_be_repeated(csr: Obj, views: Views, now: datetime, cas: Sequence[x509.Certificate]) -> bool:
+    """Return true when a request that is there answers the same request of the same client. `cas`: those that may have issued.
 
     One that waits for a decision does, for as long as it waits. A decision does for a while, unless it was a certificate that was
     revoked since, or of a node whose membership has ended.
@@ -445,18 +446,19 @@ def may_be_repeated(csr: Obj, views: Views, now: datetime) -> bool:
     node = next(iter(((csr.get("spec") or {}).get("extra") or {}).get(NODE_NAME) or ()), "")
     if node and has_ended(views[IDENTITIES].get(node), views["nodes"].get(node)):
         return False
-    if _was_revoked(csr, node, views, now):
+    if _was_revoked(csr, node, views, now, cas):
         return False
     return now - decided < REPEATED_FOR
 
 
-def _was_revoked(csr: Obj, node: str, views: Views, now: datetime) -> bool:
-    """Return true when the denylist concerns the certificate of a request."""
+def _was_revoked(csr: Obj, node: str, views: Views, now: datetime, cas: Sequence[x509.Certificate]) -> bool:
+    """Return true when the denylist concerns the certificate of a request, with the issuer or without."""
     text = (csr.get("status") or {}).get("certificate")
     if not text:
         return False
     leaf = pem.certificates(base64.b64decode(text))[0]
-    keys = key_identities(leaf)
+    keys, number = key_identities(leaf), f"{leaf.serial_number:x}"
+    issuers = ("", *(key_identities(ca)[0] for ca in cas))
     peer = RecordedPeer(
         common_name="",
         node_name=node,
@@ -465,7 +467,7 @@ def _was_revoked(csr: Obj, node: str, views: Views, now: datetime) -> bool:
         public_key=keys[0],
         issuer="",
         issued_at=leaf.not_valid_before_utc + BACKDATE,
-        path=(PathCertificate(f"{leaf.serial_number:x}", "", keys),),
+        path=tuple(PathCertificate(number, issuer, keys) for issuer in issuers),
     )
     return revoked(peer, views, now) is not None
 
