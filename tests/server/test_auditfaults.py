@@ -642,6 +642,26 @@ def test_blocking_strict_refuses_what_it_cannot_record(tmp_path: Path) -> None:
     assert Counter(stages) == {"RequestReceived": 7, "ResponseComplete": 7}, "what waited was written, each once"
 
 
+def test_blocking_strict_is_ready_while_the_file_grows_because_it_cannot_be_rotated(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+
+    async def body(server: Server, calls: Faults) -> None:
+        calls.always["rename"] = errno.EROFS
+        server.plane.audit._file._max_bytes = 1
+        assert (await server.call("GET", READ)).status == 200
+        ready = await server.call("GET", "/readyz?verbose")
+        assert ready.status == 200, "every record is written"
+        assert "[!]log warning" in ready.text
+        calls.always["write"] = errno.ENOSPC
+        assert (await server.call("GET", READ)).status == 500
+        assert "[-]log failed" in (await server.call("GET", "/readyz?verbose")).text
+        calls.disarm()
+        assert (await server.call("GET", READ)).status == 200
+        assert "[+]log ok" in (await server.call("GET", "/readyz?verbose")).text
+
+    served(path, "blocking-strict", body)
+
+
 def test_a_policy_without_the_first_stage_leaves_nothing_to_refuse(tmp_path: Path) -> None:
     """As with kube-apiserver: only a failure to record RequestReceived refuses a request."""
     path, policy = tmp_path / "audit.log", tmp_path / "policy.yaml"

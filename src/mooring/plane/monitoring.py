@@ -44,7 +44,7 @@ def health_checks(
     checks.add("log", lambda: audit.running, "livez")
     checks.add(
         "log",
-        lambda: audit.running and not (is_strict and audit.problem),
+        lambda: audit.running and (audit.is_recording or not is_strict),
         "healthz",
         "readyz",
         warns=lambda: bool(audit.problem),

@@ -136,6 +136,12 @@ class AuditLog:
         refused = "" if self._refused is None else self._refused.problem
         return self._file.problem or ("the disk is too slow" if self._is_slow else refused)
 
+    @property
+    def is_recording(self) -> bool:
+        """False while records wait that could not be written, or are dropped."""
+        refused = self._refused is None or self._refused.is_recording
+        return refused and not self._file.is_refusing and not self._is_slow
+
     def start(self) -> None:
         """Open the file and start writing. Raises ConfigError when the file cannot be opened."""
         if not self.enabled:
@@ -314,7 +320,7 @@ class AuditLog:
 
     def _report_lost(self) -> None:
         lost = self.dropped - self._reported
-        self._is_slow = lost > 0 and not self._file.problem
+        self._is_slow = lost > 0
         if lost:
             log.error("%d audit records were lost: %s", lost, self._file.problem or "the disk is too slow")
             self._reported = self.dropped

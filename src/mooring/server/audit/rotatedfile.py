@@ -117,6 +117,8 @@ class RotatedFile:
         """Number of files that were begun after the first one, by a rotation or a move."""
         self.problem = ""
         """What fails now; "" while everything is written where it belongs."""
+        self.is_refusing = False
+        """True while the last write did not take all lines."""
         self._failure = ""
         self._rotation_failure = ""
         self._retry_at = 0
@@ -150,6 +152,7 @@ class RotatedFile:
                 written = self._append(lines)
             except (OSError, ConfigError) as error:
                 self._failure = f"{self.path} cannot be written: {_reason(error)}"
+        self.is_refusing = written < len(lines)
         self._report("; ".join(filter(None, (self._failure, self._rotation_failure))))
         return written
 
