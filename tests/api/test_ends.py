@@ -197,8 +197,7 @@ def test_what_a_store_would_bring_back(
     kind: str, name: str, value: dict[str, Any], store: dict[str, FixedView], returns: bool
 ) -> None:
     found = list(ends.returning({kind: {name: value}}, None, {**EMPTY, **store}, 3, NOW, 50))
-    told = {field: part for field, part in value.items() if field != ends.DELETED_AT}
-    assert found == ([(End(kind), name, told)] if returns else [])
+    assert found == ([(End(kind), name, value)] if returns else [])
 
 
 @pytest.mark.parametrize(
@@ -234,6 +233,10 @@ def test_of_many_deleted_objects_of_a_name_the_newest_are_remembered() -> None:
     [
         pytest.param("node.n1", NODE_BACK, {}, {"nodes": FixedView([NODE])}, True, id="while the Node is there"),
         pytest.param("node.n1", NODE_BACK, {}, {}, False, id="when the Node is gone"),
+        pytest.param("node.n1", {"name": "n1", **GONE}, {}, {}, True, id="a Node of which the store knows nothing"),
+        pytest.param("node.n1", {"name": "n1", **GONE}, {}, identity(nodeUID="u1"), False, id="its end is recorded"),
+        pytest.param("node.n1", NODE_BACK, {}, {"nodes": LOST_NODE}, True, id="while the Node cannot be read"),
+        pytest.param("token.abcdef", {"name": "abcdef", "uid": "u1"}, {}, LOST_TOKEN, True, id="nor the token"),
         pytest.param(
             "node.n1", NODE_BACK, {"node.n1": "{}"}, {"nodes": FixedView([NODE])}, True, id="with another value"
         ),
@@ -393,6 +396,8 @@ def test_a_name_that_is_too_long_for_a_key_is_hashed() -> None:
         pytest.param({"uid": "u1", "waivers": 1}, {"uid": "u1"}, True, id="the first end of one that was waived twice"),
         pytest.param({"uid": "u1", "waivers": 1}, {"uid": "u2"}, False, id="another object, earlier"),
         pytest.param({"uid": "u1", "waivers": "1"}, {"uid": "u1"}, False, id="a count that is not a number"),
+        pytest.param(GONE, {"uid": "u1", "deletedAt": "2025-12-01T00:00:01Z"}, True, id="as another server saw it"),
+        pytest.param({"uid": "u1"}, GONE, True, id="as a server saw it that found the Node"),
     ],
 )
 def test_a_waiver_covers_what_had_ended_before_it(

@@ -122,27 +122,30 @@ def test_a_revocation_that_is_missing_counts_as_lost_where_the_changes_are_not_r
 
 def test_a_rollover_that_cannot_be_read_keeps_the_gate_closed_until_it_can_be(tmp_path: Path) -> None:
     key = "/registry/mooring.dev/certificateauthorityrollovers/cluster-ca"
-    remembered = Mark(5, "another", ends={"rollover": {"cluster-ca": {"uid": "u1", "phase": "Done", "reached": 0}}})
-    (tmp_path / FILE_NAME).write_bytes(remembered.encode())
+    whole: list[bytes] = []
+
+    async def begin(parts: RegistryParts, mark: StoreMark) -> None:
+        rollover = {"metadata": {"name": "cluster-ca"}, "spec": {"phase": "TrustBoth"}}
+        uid = (await create(parts, "certificateauthorityrollovers", rollover))["metadata"]["uid"]
+        found = await parts.storage.get(key)
+        assert found is not None
+        whole.extend((found.value, uid.encode()))
 
     async def judged(parts: RegistryParts, mark: StoreMark) -> None:
-        await parts.storage.create(key, b"{")
-        await parts.registry.fresh()
         await mark.judge()
         await parts.registry.fresh()
         assert [one.rpartition("-")[0] for one in listed(parts)] == ["more.rollover"]
         found = await parts.storage.get(key)
         assert found is not None
-        await parts.storage.delete(key, expected=found.revision)
-        rollover = {"metadata": {"name": "cluster-ca"}, "spec": {"phase": "TrustBoth"}}
-        other = await create(parts, "certificateauthorityrollovers", rollover)
-        stored = await parts.storage.get(key)
-        assert stored is not None
-        value = stored.value.replace(other["metadata"]["uid"].encode(), b"u1")
-        await parts.storage.update(key, value, expected=stored.revision)
+        await parts.storage.update(key, whole[0], expected=found.revision)
         await parts.registry.fresh()
         await mark.judge()
+        await parts.registry.fresh()
         assert mark.is_settled
         assert listed(parts) == {}
 
+    in_registry(tmp_path, begin)
+    value = {"uid": whole[1].decode(), "phase": "TrustBoth", "reached": 0}
+    (tmp_path / FILE_NAME).write_bytes(Mark(5, "another", ends={"rollover": {"cluster-ca": value}}).encode())
+    asyncio.run(cut(tmp_path, key))
     in_registry(tmp_path, judged)

@@ -48,6 +48,7 @@ MAX_PENDING = 1000
 UNSETTLED_FOR = timedelta(seconds=10)
 """Time after which a controller that issues looks again whether all is settled."""
 EARLIER, DELETED_AT, WAIVERS = "earlier", "deletedAt", "waivers"
+_OF_NODE = ("uid", DELETED_AT, WAIVERS)
 MAX_EARLIER = 16
 """Objects of one name that are remembered as deleted, beside the last one."""
 _MAX_KEY = 253
@@ -120,10 +121,13 @@ def is_waived(data: Mapping[str, str], key: str, text: str) -> bool:
     if waived is None or waived == text:
         return waived is not None
     given, value = dict(value_of(waived)), dict(value_of(text))
+    given.pop(DELETED_AT, None)  # each server has its own moment of a deletion
+    value.pop(DELETED_AT, None)
     is_before = _waivers(value) < _waivers(given)
-    given.pop(WAIVERS, None)
-    value.pop(WAIVERS, None)
-    return is_before and given == value
+    if is_before:
+        given.pop(WAIVERS)
+        value.pop(WAIVERS, None)
+    return given == value
 
 
 def _waivers(value: Mapping[str, Any]) -> int:
@@ -255,12 +259,14 @@ def returning(
     for name, value in ends.get(End.NODE, {}).items():
         node = views["nodes"].get(name)
         if node is None and (views["nodes"].problem(name) or _is_unread(views, name, value)):
-            yield End.NODE, name, {field: part for field, part in value.items() if field in ("uid", EARLIER, WAIVERS)}
+            yield End.NODE, name, {field: part for field, part in value.items() if field in (*_OF_NODE, EARLIER)}
         elif node is None and _restricts_no_more(views, name, value):
-            yield End.NODE, name, _of(value["uid"], value)
+            yield End.NODE, name, {field: part for field, part in value.items() if field in _OF_NODE}
         elif node is not None and not _is_deleted(node):
             uid = node["metadata"].get("uid")
-            if uid == value["uid"] or uid in value.get(EARLIER, ()):
+            if uid == value["uid"]:
+                yield End.NODE, name, {field: part for field, part in value.items() if field in _OF_NODE}
+            elif uid in value.get(EARLIER, ()):
                 yield End.NODE, name, _of(uid, value)
     for name, value in ends.get(End.ROLLOVER, {}).items():
         view = views[ROLLOVERS]
