@@ -4,7 +4,8 @@ asyncio's own TLS uses `ssl`, which ends the handshake of a client whose certifi
 pyOpenSSL (see `mooring.server.transport.tls`, docs/adr/0003).
 
 Rules kept here:
-* The time of a handshake, and the memory held for a client (`mooring.server.transport.heldbytes`), are bounded.
+* The time of a handshake, the memory held for a client (`mooring.server.transport.heldbytes`), and the records decrypted for it in
+  a turn of the event loop are bounded. A client that sends records without data all the time is cut off.
 * A client that takes none of the bytes that wait for it is cut off within 30 s. Bytes that its kernel acknowledges count as taken.
 * All plain bytes written during one turn of the event loop are encrypted together and sent by one system call.
 """
@@ -27,6 +28,7 @@ from mooring.server.transport.heldbytes import HeldBytes
 from mooring.server.transport.progress import Progress
 from mooring.server.transport.sourcenetwork import address_of, network_of
 from mooring.server.transport.tls import presented_chain
+from mooring.server.transport.tlsrecords import RECORDS_PER_TURN, TlsRecords
 
 log = logging.getLogger("mooring.server")
 
@@ -196,6 +198,9 @@ class TlsProtocol(asyncio.Protocol):
         self._undecrypted = 0
         """Upper bound of the client's bytes that were not decrypted yet."""
         self._undecrypted_counted = 0
+        self._records = TlsRecords()
+        self._next_turn = False
+        """True while a turn of the event loop is ordered in which decryption goes on."""
         self.held = 0
         """Bytes held, as of the last write: encrypted ones that the kernel has not taken, and those that HTTP holds."""
         self._held_by_http = 0
@@ -224,28 +229,39 @@ class TlsProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.tcp.is_closing():
             return
-        if self._paused or self._deferred:  # deferred bytes come first
-            self._deferred.append(data)
-            return
-        if len(data) <= PIECE:
-            self._decrypt(data)
-        else:
-            self._deferred.append(memoryview(data))
+        self._deferred.append(data)
+        if not self._paused and len(self._deferred) == 1:  # else bytes that came before are next, in another turn
             self._decrypt_deferred()
 
     def _decrypt_deferred(self) -> None:
-        """Decrypt deferred bytes, a piece at a time, until reading is paused or the connection ends."""
-        while self._deferred and not (self._paused or self.tcp.is_closing()):
+        """Decrypt deferred bytes, a piece and at most `RECORDS_PER_TURN` records at a time. The next turn goes on with the rest."""
+        records, left = self._records, RECORDS_PER_TURN
+        while self._deferred and left and not (self._paused or self.tcp.is_closing()):
             data = self._deferred.pop(0)
-            if len(data) > PIECE:
-                self._deferred.insert(0, data[PIECE:])
-            self._decrypt(data[:PIECE])
+            piece = data if len(data) <= PIECE else memoryview(data)[:PIECE]
+            before = records.begun
+            end = records.end_of(piece, left)
+            begun = records.begun - before
+            left -= begun
+            if end < len(data):
+                self._deferred.insert(0, memoryview(data)[end:])
+                piece = memoryview(data)[:end]
+            self._decrypt(piece, begun)
+        if self._deferred and not (self._paused or self.tcp.is_closing()):
+            self.tcp.pause_reading()
+            self._go_on_next_turn()
 
-    def _decrypt(self, data: bytes | memoryview) -> None:
+    def _decrypt(self, data: bytes | memoryview, begun: int) -> None:
         self._tls.bio_write(data)
         self._undecrypted = len(data)
-        if self._transport is not None or self._handshake():
-            self._deliver()
+        if self._transport is None:
+            if self._handshake():
+                self._records.start(self.loop.time())
+                self._deliver()
+            return
+        if self._records.are_too_empty(begun, self._deliver(), self.loop.time()) and not self.tcp.is_closing():
+            log.info("%s sends TLS records without data all the time: cut off", self.connection.source)
+            self._transport.abort()
 
     def _handshake(self) -> bool:
         try:
@@ -270,7 +286,9 @@ class TlsProtocol(asyncio.Protocol):
         self.inner.connection_made(self._transport)
         return True
 
-    def _deliver(self) -> None:
+    def _deliver(self) -> int:
+        """Pass decrypted bytes to HTTP. Return the number of their records."""
+        number = 0
         while not (self._paused or self._transport is None or self._transport.is_closing()):
             try:
                 data = self._tls.recv(RECORD)
@@ -279,11 +297,13 @@ class TlsProtocol(asyncio.Protocol):
                 break
             except SSL.ZeroReturnError:
                 self.tcp.close()
-                return
+                break
             except SSL.Error:
                 self.tcp.abort()
-                return
+                break
+            number += 1
             self.inner.data_received(data)
+        return number
 
     def send(self, data: bytes, *, end: bool = False) -> None:
         """Encrypt `data` and pass it to the TCP transport, in pieces, the last one with a close_notify at the `end`."""
@@ -396,14 +416,22 @@ class TlsProtocol(asyncio.Protocol):
     def resume_reading(self) -> None:
         if self._paused:
             self._paused = False
-            self.tcp.resume_reading()
             self.hold(-self._undecrypted_counted)
+            self._go_on_next_turn()
+
+    def _go_on_next_turn(self) -> None:
+        if not self._next_turn:
+            self._next_turn = True
             self.loop.call_soon(self._catch_up)
 
     def _catch_up(self) -> None:
-        if not self.tcp.is_closing():
-            self._deliver()
-            self._decrypt_deferred()
+        self._next_turn = False
+        if self.tcp.is_closing():
+            return
+        self._records.are_too_empty(0, self._deliver(), self.loop.time())
+        self._decrypt_deferred()
+        if not (self._paused or self._next_turn or self.tcp.is_closing()):
+            self.tcp.resume_reading()
 
     def pause_writing(self) -> None:
         if self.inner is not None:
