@@ -57,7 +57,7 @@ def test_a_value_opens_with_the_seed_that_wrote_it() -> None:
 
 
 def test_nothing_is_written_before_the_plugin_was_reached() -> None:
-    with pytest.raises(CipherError, match="has not been reached yet"):
+    with pytest.raises(CipherError, match="has not been reached yet: see that it runs and listens at its endpoint"):
         Envelope("vault").seal(b"value", KEY, entropy, 0)
 
 

@@ -96,7 +96,7 @@ class Envelope:
         """Return the encrypted value. Raises CipherError when the plugin has not been healthy for too long."""
         write = self._write
         if write is None:
-            raise CipherError("the KMS plugin has not been reached yet")
+            raise CipherError("the KMS plugin has not been reached yet: see that it runs and listens at its endpoint")
         if now > write.expires:
             raise CipherError(f"the KMS plugin has not been healthy for more than {WRITE_SECONDS:.0f} s")
         return encode_encrypted_object(EncryptedObject(write.cipher.seal(data, context, entropy), write.data_key))
