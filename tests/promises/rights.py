@@ -13,6 +13,8 @@ _UNREADABLE = Never("A role, a binding or a Pod that cannot be read is absent, a
 _MADE_OF_STORE = Never("Rights are read from the store, and nothing of them is kept beside it.")
 _WAITED = Proof("tests/server/test_standing.py::test_who_may_no_longer_impersonate_after_a_wait_does_nothing")
 
+_AT_THE_EFFECT = Proof("tests/server/test_standing.py::test_a_right_that_ends_before_the_commit_takes_no_effect")
+
 ROWS: tuple[Promise, ...] = (
     Promise(
         key="nodes-keep-to-their-own",
@@ -155,7 +157,7 @@ ROWS: tuple[Promise, ...] = (
     ),
     Promise(
         key="a-right-ends-with-its-binding",
-        sentence="A right that was taken away is gone at the next request, and open watches end with it.",
+        sentence="A right that was taken away is gone at the next request and for writes under way, and open watches end with it.",
         doors=doors(
             Never("Every way in over HTTP passes the same authorizers."),
             {
@@ -163,8 +165,9 @@ ROWS: tuple[Promise, ...] = (
                 Door.SIGNER: Proof(
                     "tests/registry/test_admission.py::test_approving_needs_the_right_on_the_signer_or_its_domain"
                 ),
+                Door.SERVICE_ACCOUNT: _AT_THE_EFFECT,
                 Door.LOGIN: Proof("tests/server/test_login.py::test_an_administrator_can_take_the_login_away"),
-                Door.OTHER_SERVER: Proof("tests/registry/test_commit.py::test_which_kinds_grant_a_right_or_end_one"),
+                Door.OTHER_SERVER: _AT_THE_EFFECT,
                 Door.OTHER_WORKER: _SAME_RULES,
             },
         ),

@@ -31,7 +31,7 @@ from mooring.pki import pem
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
-from mooring.server.authentication.standing import RENEWED_AFTER
+from mooring.server.authentication.standing import RENEWED_AFTER, Standing
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.transport.http import Request, Response
 from mooring.server.transport.tlsconnection import Connection
@@ -460,6 +460,43 @@ def test_a_credential_that_ends_before_the_commit_grants_nothing(scenario: Scena
             goes_on.set()
             assert refused(await finished) == (401, "Unauthorized")
             assert not await has_grant(server)
+
+    asyncio.run(body())
+
+
+WRITES_OF_JANE: dict[str, tuple[str, Any, bool]] = {
+    "a grant": (BINDINGS, GRANT, True),
+    "another object": ("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "made"}}, True),
+    "a token": ("/api/v1/namespaces/default/serviceaccounts/made/token", {"spec": {}}, False),
+}
+
+
+@pytest.mark.parametrize("case", WRITES_OF_JANE)
+def test_a_right_that_ends_before_the_commit_takes_no_effect(case: str, tmp_path: Path) -> None:
+    path, content, is_stored = WRITES_OF_JANE[case]
+
+    async def body() -> None:
+        async with scene(tmp_path, by_serial_number) as (server, offer):
+            await server.create("serviceaccounts", {"metadata": {"name": "made"}}, namespace="default")
+            await settle()
+            standing, goes_on, begun = Standing, asyncio.Event(), asyncio.Event()
+            prepare = standing.prepare
+
+            async def wait(self: Standing) -> None:
+                begun.set()
+                await goes_on.wait()
+                await prepare(self)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(standing, "prepare", wait)
+                finished = asyncio.ensure_future(Unfinished(server, path, content, offer).finish())
+                await begun.wait()
+            await server.delete("clusterrolebindings", "everybody")
+            await settle()
+            goes_on.set()
+            assert (await finished).status == 403
+            if is_stored:
+                assert (await server.get(f"{path}/{content['metadata']['name']}")).status == 404
 
     asyncio.run(body())
 

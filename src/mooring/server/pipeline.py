@@ -13,7 +13,7 @@ Rules kept here:
   the authorizers then decide on the views after it. Views that are too old are renewed first, or the answer is 503.
 * A body is received only from a client that may send it, and before a seat is taken, so that slow senders delay no other client.
   A request that waited, for its record, its body or a seat, goes through steps 3 to 5 again on the newest views
-  (`mooring.server.authentication.standing`), and its credential once more when it writes.
+  (`mooring.server.authentication.standing`), and credential and right once more when it writes.
 * The client learns no more than it may: 401 says `Unauthorized` and nothing else; a bug of the server says `InternalError` and the
   Audit-Id, under which the operator finds the rest (law 11).
 * Handlers know which user sent a request, and not by which credential (`mooring.authn.stripping`).
@@ -423,7 +423,11 @@ class Pipeline:
         """
         registry = self._registry
         revision = registry.revision
-        response = await self._run_in_time(context)
+        standing.require(partial(self._judge_right_again, context, attributes))
+        try:
+            response = await self._run_in_time(context)
+        finally:
+            standing.require(None)  # it refers to the context, which refers to the standing
         info = context.info
         if response.stream is not None or info.path.startswith(HEALTH_PATHS):
             return response

@@ -6,8 +6,8 @@ Rules kept here (docs/adr/0058-credentials-are-judged-at-the-commit.md):
 * Authenticators answer from memory while nothing has changed: those of certificates compare the revisions of the views that they
   read (`mooring.authn.x509.checks`), those of tokens compare times and look up objects. So a second judgement costs microseconds,
   and no change can be missed, be it of a view, a file, a CA, a key or the time.
-* `check` never waits, and the caller has no `await` between it and the effect. `confirm` first waits for views as fresh as a
-  linearizable read, for an effect that grants a right.
+* `check` never waits, and the caller has no `await` between it and the effect. It judges the right of the request as well.
+  `confirm` first waits for views as fresh as a linearizable read, for an effect that grants a right.
 * Between two steps of the pipeline nothing is judged again while the revision of the views is that of the last verdict and hardly
   any time has passed. A request that did not wait pays for the comparison of an integer. The commit always judges.
 * The verdict of a service outside counts for as long as its authenticator remembers it, and at least for SETTLED_FOR, so that no
@@ -23,7 +23,7 @@ Rules kept here (docs/adr/0058-credentials-are-judged-at-the-commit.md):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -113,6 +113,7 @@ class Standing:
         "_gate",
         "_network",
         "_revision",
+        "_right",
         "_since",
         "_unauthorized",
     )
@@ -141,6 +142,11 @@ class Standing:
         self._accepted = accepted
         self._since = received
         self._revision = revision
+        self._right: Callable[[], None] | None = None
+
+    def require(self, right: Callable[[], None] | None) -> None:
+        """Let `check` judge a right, too, or no right. `right` raises ForbiddenError once the user lacks it."""
+        self._right = right
 
     async def judge_again(self) -> None:
         """Return when the credential counts after a step of the pipeline.
@@ -153,13 +159,15 @@ class Standing:
             await self._renew(now)
 
     def check(self) -> None:
-        """Return when the credential counts now. Raises CredentialEndedError."""
+        """Return when the credential and the right count now. Raises CredentialEndedError and ForbiddenError."""
         now = self._gate.clock.now()
         found = self._judge_at_once(now)
         if not isinstance(found, Pending):
             self._settle(found, now)
         elif not self._is_settled(found, now):
             raise CredentialEndedError(Outcome(None, why=UNDECIDED), self._unauthorized)
+        if self._right is not None:
+            self._right()
 
     def check_running(self) -> None:
         """Return when the credential of a running watch counts now. Raises CredentialEndedError.
@@ -184,9 +192,9 @@ class Standing:
             await self._renew(now)
 
     async def confirm(self) -> None:
-        """Return when the credential counts by views as fresh as a linearizable read. The effect follows with no `await`.
+        """Return when credential and right count by views as fresh as a linearizable read. The effect follows with no `await`.
 
-        Raises CredentialEndedError, and ServiceUnavailableError while the views lag behind the store.
+        Raises CredentialEndedError, ForbiddenError, and ServiceUnavailableError while the views lag behind the store.
         """
         await self.prepare()
         if not await self._gate.registry.fresh():
