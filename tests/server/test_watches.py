@@ -19,6 +19,7 @@ from mooring.apimachinery.metav1 import PARTIAL_OBJECT_METADATA, STATUS
 from mooring.apimachinery.table import table
 from mooring.apimachinery.watchevent import bookmark, event_frame
 from mooring.clock import SystemClock
+from mooring.identity import MASTERS
 from mooring.registry.cache import kindcache, slices
 from mooring.registry.cache.events import Event
 from mooring.registry.cache.kindcache import Watch
@@ -438,3 +439,33 @@ def test_watchers_of_one_form_share_its_frames(accept: str, monkeypatch: pytest.
 
     watch()
     assert encoded == 1
+
+
+LONG = f"{WATCH}&labelSelector={'%2C'.join(f'!a{number}' for number in range(100))}"
+
+
+@in_server
+async def test_the_requirements_of_the_open_watches_of_one_caller_are_bounded(server: Server) -> None:
+    most = watches.MAX_REQUIREMENTS // (100 - watches.FREE_REQUIREMENTS)
+    streams = [await server.follow(LONG) for _ in range(most)]
+    refused = await server.get(LONG)
+    assert (refused.status, refused.obj["reason"]) == (429, "TooManyRequests")
+    assert "use shorter selectors" in refused.message
+    as_clients = (WATCH, f"{WATCH}&labelSelector=a%2Cb%2Cc%2Cd", f"{WATCH}&fieldSelector=metadata.name%3Da")
+    streams += [await server.follow(path) for path in as_clients]
+    streams.append(await server.follow(LONG, via=server.user("other", MASTERS)))
+    await streams.pop(0).end()
+    streams.append(await server.follow(LONG))
+    assert {stream.status for stream in streams} == {200}
+    for stream in streams:
+        await stream.end()
+
+
+@in_server
+async def test_a_watch_that_fails_counts_for_nobody(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watches, "MAX_REQUIREMENTS", 150)
+    server.registry.cache.kinds["secrets"].window.restart(10_000)
+    for _ in range(3):
+        assert (await server.get(f"{LONG}&fieldSelector=spec.none%3Da")).status == 400
+        watch = await server.follow(f"{LONG}&resourceVersion=2")
+        assert [event["type"] for event in watch.events] == ["ERROR"]

@@ -160,7 +160,7 @@ class Resources:
             options = _restrict_to_name(options, context.info.name)
         # `/watch/namespaces/<name>` is about a Namespace *in* itself, but that is not where it is kept
         namespace = context.info.namespace if kind.resource.namespaced else ""
-        return await self._watches.response(context.request, kind, namespace, options)
+        return await self._watches.response(context.request, kind, namespace, options, context.user.username)
 
     async def _create(self, context: Context, kind: Kind) -> Response:
         options = parse_write_options(context.request.query)

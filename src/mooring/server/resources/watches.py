@@ -13,6 +13,8 @@ Rules kept here:
 * The initial state is sent in slices, as fast as the client takes it. Changes wait meanwhile, as many as the watch cache holds. A
   slower client must list again.
 * Bookmarks, when requested, are sent about every minute and just before the end.
+* Each changed object is compared with the selectors of all watches in one turn of the event loop: the requirements that one caller
+  (`mooring.registry.longwork`) may have open are bounded, and further watches are 429.
 * Over a WebSocket the same events are sent as messages (`mooring.server.transport.websocket`).
 """
 
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
@@ -35,9 +38,10 @@ from mooring.apimachinery.status import status_of
 from mooring.apimachinery.table import partial_metadata, table
 from mooring.apimachinery.watchevent import ERROR, event_frame
 from mooring.clock import Clock
-from mooring.errors import ApiError, ExpiredError
+from mooring.errors import ApiError, ExpiredError, TooManyRequestsError
 from mooring.registry.cache.events import Event
 from mooring.registry.cache.kindcache import Watch
+from mooring.registry.longwork import caller_of
 from mooring.registry.store import Registry
 from mooring.server.resources.websockethandshake import accept_headers, handshake_error, is_websocket
 from mooring.server.response.render import accepted, content_type, included
@@ -53,6 +57,11 @@ BOOKMARK_SECONDS = 60.0
 MIN_WATCH_SECONDS = 1800
 """kube-apiserver's --min-request-timeout: a watch lasts this long, up to twice, so that ends are spread."""
 
+MAX_REQUIREMENTS = 20_000
+"""Requirements in the selectors of the open watches of one caller, in one process: 8 ms of the event loop for a changed object."""
+FREE_REQUIREMENTS = 4
+"""Requirements of each watch that do not count: clients have few, and the number of watches is bounded anyway."""
+
 _TRANSFORMS = TRANSFORMS - {"PartialObjectMetadataList"}
 Encode = Callable[[Event], bytes]
 
@@ -65,6 +74,8 @@ class Watches:
         self._clock = clock
         self._entropy = entropy
         self._running: set[ResponseWriter] = set()
+        self._requirements: Counter[str] = Counter()
+        """Requirements in the selectors of open watches, by caller."""
         self._draining = False
 
     @property
@@ -78,8 +89,30 @@ class Watches:
         for writer in tuple(self._running):
             writer.end()
 
-    async def response(self, request: Request, kind: Kind, namespace: str, options: ListOptions) -> Response:
-        """Return the reply to a watch. Raises ApiError for errors known before the first event."""
+    def _reserve(self, caller: str, options: ListOptions) -> Callable[[], None]:
+        """Count the requirements of a new watch. Return what counts them no more, idempotent. Raises TooManyRequestsError."""
+        number = len(options.label_selector.requirements) + len(options.field_selector.terms) - FREE_REQUIREMENTS
+        if number <= 0:
+            return lambda: None
+        if self._requirements[caller] + number > MAX_REQUIREMENTS:
+            raise TooManyRequestsError(
+                f"the selectors of your open watches have {MAX_REQUIREMENTS} requirements: close some, or use shorter selectors"
+            )
+        self._requirements[caller] += number
+
+        def release() -> None:
+            nonlocal number
+            self._requirements[caller] -= number
+            number = 0
+            if not self._requirements[caller]:
+                del self._requirements[caller]
+
+        return release
+
+    async def response(
+        self, request: Request, kind: Kind, namespace: str, options: ListOptions, username: str
+    ) -> Response:
+        """Return the reply to a watch of a user. Raises ApiError for errors known before the first event."""
         answer = accepted(request, _TRANSFORMS, STREAMED)
         encode = _encoder(answer, kind, request, self._clock.now)
         if is_websocket(request) and (refused := handshake_error(request)) is not None:
@@ -100,11 +133,20 @@ class Watches:
                     writer.end()
                 raise
 
+        release = self._reserve(caller_of(username), options)
         try:
             watch = await self._registry.watch(kind, namespace, options, deliver)
-        except ExpiredError as error:
-            return reply(_single_frame(_error_frame(error, answer)))
-        request.closing = watch.close
+        except BaseException as error:
+            release()
+            if isinstance(error, ExpiredError):
+                return reply(_single_frame(_error_frame(error, answer)))
+            raise
+
+        def close() -> None:
+            watch.close()
+            release()
+
+        request.closing = close
 
         async def stream(out: ResponseWriter) -> None:
             nonlocal writer, sink
@@ -130,7 +172,7 @@ class Watches:
                     timer.cancel()
             finally:
                 self._running.discard(out)
-                watch.close()
+                close()
 
         return reply(stream)
 
