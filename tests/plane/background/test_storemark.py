@@ -954,6 +954,46 @@ def test_a_copy_to_which_another_server_has_written_since_is_older(
     assert caplog.text.count("other servers have written to it since") == 1
 
 
+def test_the_store_of_a_copy_of_the_data_directory_is_another_one(tmp_path: Path) -> None:
+    """The copy has come further, and has compacted the changes by which a loss would be noticed."""
+    copy = tmp_path / "copy"
+
+    async def begin(parts: RegistryParts, mark: StoreMark) -> None:
+        await create(parts, "nodes", {"metadata": {"name": "n1"}})
+        await create(parts, "nodes", {"metadata": {"name": "n2"}})
+        await delete(parts, "nodes", "n2")
+        await mark.write()
+
+    async def end(parts: RegistryParts, mark: StoreMark) -> None:
+        await delete(parts, "nodes", "n1")
+        await mark.write()
+
+    async def end_more(parts: RegistryParts, mark: StoreMark) -> None:
+        for number in range(3):
+            await create(parts, "nodes", {"metadata": {"name": f"other-{number}"}})
+            await delete(parts, "nodes", f"other-{number}")
+            await mark.write()
+        for number in range(30):
+            await create(parts, "nodes", {"metadata": {"name": f"further-{number}"}})
+        await parts.storage.compact(await parts.storage.revision())
+
+    async def noticed(parts: RegistryParts, mark: StoreMark) -> None:
+        assert not mark.is_settled
+        await mark.judge()
+        await parts.registry.fresh()
+        assert set(listed(parts)) == {"node.n1"}
+
+    in_registry(tmp_path, begin)
+    shutil.copytree(tmp_path, copy, ignore=lambda *_: {"copy"})
+    in_registry(tmp_path, end)
+    in_registry(copy, end_more)
+    for file in tmp_path.glob("mooring.db*"):
+        file.unlink()
+    for file in copy.glob("mooring.db*"):
+        shutil.copy(file, tmp_path)
+    in_registry(tmp_path, noticed)
+
+
 def test_a_store_that_was_emptied_is_told_in_one_line_although_nothing_had_ended(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

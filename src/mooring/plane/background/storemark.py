@@ -687,17 +687,22 @@ class StoreMark:
             cluster=_cluster(registry) or self._mark.cluster,
             lineage=self._evidence if self._head is None else (*self._evidence, self._head),
             ends={kind: dict(found) for kind, found in self._ends.items() if found},
-            server=self._mark.server or secrets.token_hex(8),
+            server=self._mark.server or self._new_count(),
             witness=self._mark.witness,
         )
         if self._owes_witness or (mark.ends, mark.lineage) != (self._mark.ends, self._mark.lineage):
             try:
-                witness, revision = await add_witness(self._storage, mark.server, mark.witness)
+                server = mark.server if mark.server.endswith(self._server) else self._new_count()
+                witness, revision = await add_witness(self._storage, server, mark.witness)
             except StorageError:
                 return  # the store takes no writes now; what has ended is in it
-            mark = replace(mark, witness=witness, revision=max(mark.revision, revision))
+            mark = replace(mark, server=server, witness=witness, revision=max(mark.revision, revision))
             self._owes_witness = False
         await asyncio.to_thread(self._write, mark)
+
+    def _new_count(self) -> str:
+        """Return a name for the count of this server. A copy of the data directory in another place counts for itself."""
+        return secrets.token_hex(8) + self._server
 
     def _write(self, mark: Mark) -> None:
         with self._writing:
