@@ -51,6 +51,8 @@ def test_the_status_names_the_next_phase_both_cas_and_machines() -> None:
         "  worker-2  because",
         "  and 5 more",
     ]
+    given_up = status_lines({"spec": {"phase": "Aborted", "compromised": True}})
+    assert "Compromised:        yes: nothing of the new CA is kept" in given_up
     bare = status_lines({"spec": {"phase": "TrustBoth"}})
     assert bare[0] == "Phase:              <none>"
     assert machine_lines({}) == []

@@ -7,7 +7,7 @@ from datetime import timedelta
 import click
 
 from mooring.api.meta.printcolumns import spec_of
-from mooring.api.mooring.certificateauthorityrollover import next_phase, status_of
+from mooring.api.mooring.certificateauthorityrollover import ABORTED, next_phase, status_of
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
 from mooring.cli.ca.rollover import request
@@ -37,6 +37,7 @@ def status(output: str, kubeconfig: str, context_name: str, timeout: timedelta) 
 def status_lines(rollover: Obj) -> list[str]:
     """Return the status as lines of text."""
     spec, found = spec_of(rollover), status_of(rollover)
+    lost = "new" if spec.get("phase") == ABORTED else "old"
     labelled = [
         ("Phase", found.get("phase") or "<none>"),
         ("Wanted", spec.get("phase", "")),
@@ -44,7 +45,7 @@ def status_lines(rollover: Obj) -> list[str]:
         ("Message", found.get("message", "")),
         ("Old CA", _ca(found.get("oldCA"))),
         ("New CA", _ca(found.get("newCA"))),
-        ("Compromised", "yes: nothing of the old CA is kept" if spec.get("compromised") else ""),
+        ("Compromised", f"yes: nothing of the {lost} CA is kept" if spec.get("compromised") else ""),
         *((f"Reached {one['phase']}", one.get("time", "")) for one in found.get("transitions") or ()),
         ("Machines behind", str(found.get("machinesBehindTotal", 0))),
     ]
