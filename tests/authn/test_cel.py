@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from mooring.authn.claims.cel import (
     CLAIMS,
+    MAX_ELEMENTS,
     MAX_EXPRESSION,
+    MAX_SPLIT,
     TEXT,
     TEXTS,
     TRUTH,
@@ -140,6 +142,39 @@ def test_evaluation_that_gives_nothing_says_why_without_values(text: str, claims
         given_by(text, claims)
     assert why in str(failed.value)
     assert "secret" not in str(failed.value)
+
+
+LONG = ["a"] * (MAX_ELEMENTS + 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "claims"),
+    [
+        pytest.param("claims.a.map(x, 'b' + x)", {"a": LONG}, id="a list"),
+        pytest.param("claims.a.filter (x, x != 'b')", {"a": LONG}, id="filtered"),
+        pytest.param("claims.a.b.map(x, 'b')", {"a": {"b": LONG}}, id="inside a map"),
+        pytest.param("claims.a.map(x, 'b')", {"a": dict.fromkeys(map(str, range(MAX_ELEMENTS + 1)), 1)}, id="a map"),
+        pytest.param("claims.map(x, 'b')", {"a": LONG}, id="all claims"),
+        pytest.param("claims.a.split(',').map(x, 'b' + x)", {"a": "," * (MAX_SPLIT + 1)}, id="a text that is split"),
+    ],
+)
+def test_a_list_is_built_of_few_elements_only(text: str, claims: dict[str, Any]) -> None:
+    with pytest.raises(CelFailedError, match="more elements than `map` and `filter` may have"):
+        given_by(text, claims)
+
+
+@pytest.mark.parametrize(
+    ("text", "claims", "found"),
+    [
+        pytest.param(
+            "claims.a.map(x, x)", {"a": LONG[1:], "b": LONG}, LONG[1:], id="just as many, and others not named"
+        ),
+        pytest.param("claims.a.split(',').map(x, x)", {"a": "ab" * MAX_SPLIT}, ["ab" * MAX_SPLIT], id="a long text"),
+        pytest.param("claims.a", {"a": LONG}, LONG, id="nothing is built"),
+    ],
+)
+def test_what_costs_little_is_evaluated(text: str, claims: dict[str, Any], found: Any) -> None:
+    assert given_by(text, claims) == found
 
 
 def test_claims_that_nest_deeper_than_the_stack_give_nothing() -> None:
