@@ -6,11 +6,10 @@ two kinds share a plural of a group version or, aliases apart, a storage prefix.
 
 from __future__ import annotations
 
+from mooring.api import readonly
 from mooring.api.apiextensions import customresourcedefinition
-from mooring.api.apps import daemonset, deployment, replicaset, statefulset
 from mooring.api.authentication import selfsubjectreview, tokenreview
 from mooring.api.authorization import accessreview
-from mooring.api.batch import cronjob, job
 from mooring.api.certificates import certificatesigningrequest, clustertrustbundle
 from mooring.api.coordination import lease
 from mooring.api.core import (
@@ -18,9 +17,6 @@ from mooring.api.core import (
     endpoints,
     event,
     namespace,
-    persistentvolume,
-    persistentvolumeclaim,
-    replicationcontroller,
     secret,
     serviceaccount,
 )
@@ -38,28 +34,11 @@ from mooring.api.mooring import (
     lineagerecord,
     nodeidentity,
 )
-from mooring.api.networking import ingress, networkpolicy
-from mooring.api.node import runtimeclass
 from mooring.api.rbac import clusterrole, clusterrolebinding, role, rolebinding
-from mooring.api.storage import csidriver, csinode
+from mooring.api.storage import csinode
 from mooring.apimachinery.resource import Resource
 
-READ_ONLY: tuple[Kind, ...] = (
-    customresourcedefinition.KIND,
-    replicationcontroller.KIND,
-    persistentvolume.KIND,
-    persistentvolumeclaim.KIND,
-    daemonset.KIND,
-    deployment.KIND,
-    replicaset.KIND,
-    statefulset.KIND,
-    cronjob.KIND,
-    job.KIND,
-    ingress.KIND,
-    networkpolicy.KIND,
-    runtimeclass.KIND,
-    csidriver.KIND,
-)
+READ_ONLY: tuple[Kind, ...] = (customresourcedefinition.KIND, *readonly.ROWS)
 """Kinds that can be read and watched, and not written (`mooring.api.readonly`)."""
 
 _ROWS: tuple[Kind, ...] = (

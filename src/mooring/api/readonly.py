@@ -1,4 +1,4 @@
-"""Read-only kinds: they can be read and watched, but not created (docs/adr/0015).
+"""The table of read-only kinds: they can be read and watched, but not created (docs/adr/0015).
 
 Rules kept here: get, list and watch answer in every form that other kinds have; any other verb is refused with 405. Reasons:
 * CustomResourceDefinitions (docs/protocol/openapi.md#clients; kubectl's crd_finder): kubectl looks up a kind that has no PATCH
@@ -11,13 +11,14 @@ Rules kept here: get, list and watch answer in every form that other kinds have;
 * CSIDrivers and RuntimeClasses: a kubelet's informers list and watch them, and log errors without end while that fails. The
   same of NetworkPolicies and the network policy controller of k3s's agents.
 Objects of these kinds were written to the same store by another server, and are served unchanged. Their schemas name what clients
-ask for, with free-form parts. `stored_fields` has all fields, without descriptions, to read what kube-apiserver stored as protobuf.
+ask for, with free-form parts. `mooring.api.storedfields` has all fields, to read what kube-apiserver stored as protobuf.
 """
 
 from __future__ import annotations
 
 from mooring.api.kind import Kind
 from mooring.api.meta.printcolumns import NAME
+from mooring.api.storedfields import STORED_FIELDS
 from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
@@ -27,7 +28,7 @@ from mooring.apimachinery.table import AGE
 READ_VERBS = ("get", "list", "watch")
 
 METADATA = Field("metadata", 1, OBJECT_META, "Standard object metadata.")
-SPEC = Field("spec", 2, Scalar.RAW, "What is wanted.")
+_SPEC = Field("spec", 2, Scalar.RAW, "What is wanted.")
 _STATUS = Field("status", 3, Scalar.RAW, "What there is.")
 
 
@@ -70,19 +71,86 @@ def _plural(singular: str) -> str:
     return f"{singular}es" if singular.endswith("s") else f"{singular}s"
 
 
-def spec_and_status(stored_fields: Message, doc: str) -> Message:
-    """Return the schema of a kind with metadata, and a spec and a status that are free-form."""
-    return Message(stored_fields.name, (METADATA, SPEC, _STATUS), doc)
-
-
-def workload(group: str, stored_fields: Message, short_name: str, doc: str, storage: str = "") -> Kind:
-    """Return a kind with spec and status that `kubectl get all` lists."""
-    name = stored_fields.name.rpartition(".")[2]
+def _row(
+    group: str,
+    name: str,
+    short_name: str,
+    doc: str,
+    *,
+    fields: tuple[Field, ...] = (_SPEC, _STATUS),
+    storage: str = "",
+    namespaced: bool = True,
+    categories: tuple[str, ...] = (),
+) -> Kind:
+    stored_fields = STORED_FIELDS[f"io.k8s.api.{group.partition('.')[0] or 'core'}.v1.{name}"]
     return read_only_kind(
-        spec_and_status(stored_fields, doc),
+        Message(stored_fields.name, (METADATA, *fields), doc),
         group,
         *filter(None, (short_name,)),
         stored_fields=stored_fields,
         storage=storage or f"{name.lower()}s",
-        categories=("all",),
+        namespaced=namespaced,
+        categories=categories,
     )
+
+
+_ALL = ("all",)
+"""Category of `kubectl get all`."""
+
+ROWS: tuple[Kind, ...] = (
+    _row(
+        "",
+        "ReplicationController",
+        "rc",
+        "Keeps Pods of one template running. This server runs none.",
+        storage="controllers",
+        categories=_ALL,
+    ),
+    _row("", "PersistentVolume", "pv", "A piece of storage. This server attaches none.", namespaced=False),
+    _row("", "PersistentVolumeClaim", "pvc", "A wish for storage. This server fulfils none."),
+    _row("apps", "DaemonSet", "ds", "Keeps one Pod running on each node. This server runs none.", categories=_ALL),
+    _row(
+        "apps", "Deployment", "deploy", "Rolls out Pods of a changing template. This server runs none.", categories=_ALL
+    ),
+    _row("apps", "ReplicaSet", "rs", "Keeps Pods of one template running. This server runs none.", categories=_ALL),
+    _row("apps", "StatefulSet", "sts", "Keeps Pods with an identity running. This server runs none.", categories=_ALL),
+    _row("batch", "CronJob", "cj", "Makes Jobs at times. This server runs none.", categories=_ALL),
+    _row("batch", "Job", "", "Runs Pods until they succeed. This server runs none.", categories=_ALL),
+    _row(
+        "networking.k8s.io",
+        "Ingress",
+        "ing",
+        "A way in from outside. This server routes no traffic.",
+        storage="ingress",
+    ),
+    _row(
+        "networking.k8s.io",
+        "NetworkPolicy",
+        "netpol",
+        "Which traffic Pods may have. This server enforces none.",
+        fields=(_SPEC,),
+        storage="networkpolicies",
+    ),
+    _row(
+        "node.k8s.io",
+        "RuntimeClass",
+        "",
+        "A way of running containers that Pods may choose. This server runs none.",
+        fields=(
+            Field("handler", 2, Scalar.STRING, "The configuration of the container runtime.", required=True),
+            Field("overhead", 3, Scalar.RAW, "What running a Pod costs beside its containers."),
+            Field("scheduling", 4, Scalar.RAW, "The nodes that have this runtime."),
+        ),
+        storage="runtimeclasses",
+        namespaced=False,
+    ),
+    _row(
+        "storage.k8s.io",
+        "CSIDriver",
+        "",
+        "A storage driver of the cluster. This server attaches no volumes.",
+        fields=(Field("spec", 2, Scalar.RAW, "What the driver can do.", required=True),),
+        namespaced=False,
+    ),
+)
+"""Every read-only kind but CustomResourceDefinition, which has two stored forms and a file of its own."""

@@ -1,1 +1,0 @@
-"""apps/v1: DaemonSet, Deployment, ReplicaSet, StatefulSet, all read-only."""

@@ -1,1 +1,0 @@
-"""batch/v1: CronJob and Job, both read-only."""
