@@ -397,6 +397,15 @@ def test_a_device_signs_in_a_thread() -> None:
     leaf.verify_directly_issued_by(CA.certificate)
 
 
+def test_a_request_with_thousands_of_names_is_signed_in_a_thread() -> None:
+    groups = tuple(f"group-{number:04}" for number in range(1000))
+    long = build_request(KEY, "jane", groups)
+    (action,) = planned(SIGNER, csr(APPROVED, pem=long, signer=KUBE_APISERVER_CLIENT))
+    assert isinstance(action, InThread)
+    (leaf,) = certificates(base64.b64decode(written(action.work())["certificate"]))
+    assert set(organizations(leaf.subject)) == set(groups)
+
+
 def test_a_device_that_fails_leaves_the_request_as_it_is() -> None:
     (action,) = planned(device(DeviceError("the token is gone")), csr(APPROVED))
     assert isinstance(action, InThread)

@@ -240,13 +240,15 @@ def test_joins_succeed_while_workers_are_killed_and_no_request_gets_two_certific
     assert len(issued) == JOINS
 
 
-def test_up_prints_one_join_line_and_keeps_the_port_that_it_chose(tmp_path: Path) -> None:
+def test_up_prints_one_join_line_and_one_warning_and_keeps_the_port_that_it_chose(tmp_path: Path) -> None:
     log, data = tmp_path / "log", tmp_path / "data"
-    flags = ("--data-dir", str(data), "--bind-address", "127.0.0.1", "--secure-port", "0", "--workers", str(WORKERS))
+    flags = ["--data-dir", str(data), "--bind-address", "127.0.0.1", "--secure-port", "0", "--workers", str(WORKERS)]
+    flags += ["--anonymous-auth=true", "--authorization-mode", "AlwaysAllow"]
     with log.open("wb") as output:
         process = forkserver.Process(["-m", "mooring", "up", *flags], stdout=output, stderr=output)
     try:
         eventually(lambda: "kubectl get nodes,csr" in log.read_text())
+        assert log.read_text().count("anonymous access is off") == 1
         process.send_signal(signal.SIGHUP)
         eventually(lambda: "all workers were restarted" in log.read_text())
         process.terminate()

@@ -205,6 +205,9 @@ class Gauge:
     read: Callable[[], float]
 
 
+ONCE_A_SERVER: Mapping[str, object] = {"once_a_server": True}
+"""`extra` of a log record about the settings, which are the same in each worker: only the first worker logs it."""
+
 ALWAYS = "always"
 
 

@@ -102,7 +102,8 @@ class Resolve:
 class InThread:
     """Call `work` in a thread and continue with the actions that it returns.
 
-    For work that waits for a device. `work` reads no view, and raises MooringError when the key is to be planned again.
+    For work that waits for a device, or takes long. `work` reads no view, and raises MooringError when the key is to be planned
+    again.
     """
 
     work: Callable[[], Sequence[Action]]

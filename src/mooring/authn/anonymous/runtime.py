@@ -7,7 +7,7 @@ import logging
 from mooring.authn.anonymous.authenticator import Anonymous
 from mooring.authn.anonymous.settings import AnonymousSettings
 from mooring.authn.anonymousaccess import AnonymousAccess
-from mooring.authn.host import Configured, Host, Running
+from mooring.authn.host import ONCE_A_SERVER, Configured, Host, Running
 from mooring.settings.authorization import AuthorizationSettings
 
 log = logging.getLogger("mooring.authentication")
@@ -24,7 +24,8 @@ def build(config: Configured, host: Host) -> Running | None:
         if host.configuration.anonymous or config[AnonymousSettings].anonymous_auth:
             log.warning(
                 "anonymous-auth: anonymous access is off, because authorization-mode AlwaysAllow would let every caller do "
-                "everything; choose other authorizers"
+                "everything; choose other authorizers",
+                extra=ONCE_A_SERVER,
             )
         return None
     if not access.enabled:

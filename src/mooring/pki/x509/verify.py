@@ -165,11 +165,11 @@ class ClientTrust:
 
         # (5) The identity.
         issuer = _key_identity(path[1] if len(path) > 1 else leaf)
-        begin = leaf.not_valid_before_utc
+        begin, subject = leaf.not_valid_before_utc, leaf.subject  # a property that decodes the name each time
         return VerifiedPeer(
-            common_name=names.common_name(leaf.subject),
-            organizations=names.organizations(leaf.subject),
-            uid=_uid(leaf.subject),
+            common_name=names.common_name(subject),
+            organizations=names.organizations(subject),
+            uid=_uid(subject),
             fingerprint=hashlib.sha256(chain[0]).hexdigest(),
             not_before=begin,
             not_after=leaf.not_valid_after_utc,

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import uvloop
 
+from mooring.authn.host import ONCE_A_SERVER
 from mooring.clock import SystemClock
 from mooring.errors import MooringError, StorageError
 from mooring.plane.assemble import Process
@@ -34,6 +35,8 @@ from mooring.server.hostshare.share import Counted
 
 log = logging.getLogger("mooring")
 
+FIRST = 1
+"""Number of the first worker of a server."""
 OWN_NAME = Path("/proc/self/comm")
 """Name of this process in `top` and `ps -o comm` (proc(5)), of at most 15 characters."""
 
@@ -42,7 +45,7 @@ def run_worker(
     config: ServerConfig, key_store: KeyStore, on_ready: Callable[[RunningServer], None], seat: Seat, line: Line
 ) -> int:
     """Serve until the supervisor ends or says so. Return the exit code."""
-    _name(seat.number + 1)
+    _name(seat.number + FIRST)
     try:
         uvloop.run(_serve(config, key_store, on_ready, seat, line))
     except (MooringError, OSError) as error:
@@ -85,11 +88,13 @@ async def _serve(
 
 
 def _name(number: int) -> None:
-    """Put the number of this worker in the list of processes and in front of each log line."""
+    """Put the number of this worker in the list of processes and in front of each log line. Only the first logs `ONCE_A_SERVER`."""
     with suppress(OSError):  # not on macOS
         OWN_NAME.write_text(f"mooring-{number}")
 
     def numbered(record: logging.LogRecord) -> bool:
+        if number > FIRST and any(getattr(record, mark, False) for mark in ONCE_A_SERVER):
+            return False
         record.msg = f"worker {number}: {record.msg}"
         return True
 
