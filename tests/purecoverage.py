@@ -32,6 +32,7 @@ PURE = (
     "secret",
     "settings",
     "base64url",
+    "observed",
     "duration",
     "plane/configuration",
     "errors",

@@ -59,5 +59,5 @@ def test_a_change_of_the_cluster_or_of_a_signer_reaches_the_subscribers() -> Non
     calls: list[str] = []
     issuers.subscribe(lambda: calls.append("changed"))
     own.replace(CaState.of(OLD.authority))
-    issuers.changed()
+    issuers.notify()
     assert calls == ["changed"] * 2

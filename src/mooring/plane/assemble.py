@@ -177,7 +177,7 @@ def assemble(
     signing = SignerAuthorities(config[SigningSettings], key_store.ca.for_signer, reloading)
     policy = FollowedPolicy(config[SigningSettings].cluster_signing_policy_file, reloading)
     issuers = ClientIssuers(key_store.ca, signing.client_cas)
-    signing.subscribe(issuers.changed)
+    signing.subscribe(issuers.notify)
     authentication = Authentication(
         config,
         key_store,

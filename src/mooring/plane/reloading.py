@@ -26,6 +26,7 @@ from pathlib import Path
 from mooring.client.files import MAX_READ, read_limited
 from mooring.clock import Clock
 from mooring.errors import MooringError
+from mooring.observed import Observed
 from mooring.plane.exposed import warn_if_exposed
 
 log = logging.getLogger("mooring.reload")
@@ -55,16 +56,12 @@ class _Followed:
     """Looks until it is read again in spite of that."""
 
 
-class Reloading:
+class Reloading(Observed[[]]):
     """The followed files of one server. Implements `mooring.authn.host.Files`."""
 
     def __init__(self) -> None:
         self._files: list[_Followed] = []
-        self._subscribers: list[Callable[[], None]] = []
-
-    def subscribe(self, use: Callable[[], None]) -> None:
-        """Call `use` after each changed file that came into force."""
-        self._subscribers.append(use)
+        super().__init__()
 
     def follow(self, path: str, use: Use) -> bytes:
         """Return the content of `path`, and call `use` with the new content after each change.
@@ -112,8 +109,7 @@ class Reloading:
         for file in self._changed():
             with _logged(file):
                 (await asyncio.to_thread(file.prepare))()
-                for use in self._subscribers:
-                    use()
+                self.notify()
 
     def _changed(self) -> Iterator[_Followed]:
         for file in tuple(self._files):

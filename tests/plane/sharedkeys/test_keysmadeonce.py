@@ -405,8 +405,11 @@ class KilledError(Exception):
     """The process ends here."""
 
 
-def test_new_keys_that_are_killed_at_any_write_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(1, 40):
+@pytest.mark.parametrize("first", [1, 2, 3], ids=["every third write", "the writes after it", "the writes before it"])
+def test_new_keys_that_are_killed_at_any_write_are_completed(
+    first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(first, 40, 3):
         cluster, count = Cluster(tmp_path, f"a{number}", "in the data directory"), 0
         cluster.start()
         cluster.lose_pki()

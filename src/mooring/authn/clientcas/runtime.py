@@ -18,6 +18,7 @@ from mooring.authn.requestheader.settings import RequestHeaderSettings
 from mooring.authn.x509.crls import ClientCrls
 from mooring.authn.x509.settings import ClientCertificateSettings
 from mooring.errors import ConfigError
+from mooring.observed import Observed
 from mooring.pki.errors import PkiError
 from mooring.pki.pem import certificates
 from mooring.pki.x509.clientissuers import IssuingCas
@@ -27,13 +28,13 @@ from mooring.pki.x509.publickeyinfo import key_identities
 log = logging.getLogger("mooring.authentication")
 
 
-class FollowedClientCas:
+class FollowedClientCas(Observed[[]]):
     """The bundles of one server. `bundles` is what they are now."""
 
     def __init__(self, config: Configured, own: IssuingCas, files: Files) -> None:
         """Follow `own`, the CAs that issue, and the files. Raises ConfigError for files that cannot be used, and for overlaps."""
         self._own = own
-        self._subscribers: list[Callable[[], None]] = []
+        super().__init__()
         proxy = config[RequestHeaderSettings]
         self._from_file = bool(config[ClientCertificateSettings].client_ca_file)
         self.bundles = Bundles(own.trusted, proxy)
@@ -92,14 +93,10 @@ class FollowedClientCas:
         """Certificates whose issuer may stand on no path, and is known by its signature alone."""
         return self._own.forgotten
 
-    def subscribe(self, use: Callable[[], None]) -> None:
-        """Call `use` after each change."""
-        self._subscribers.append(use)
-
     def _changing(self, replace: Callable[[bytes], None]) -> Callable[[bytes], None]:
         def change(data: bytes) -> None:
             replace(data)
-            self._notify()
+            self.notify()
 
         return change
 
@@ -127,13 +124,9 @@ class FollowedClientCas:
 
         def use() -> None:
             self.crls.replace(crls, revoked)
-            self._notify()
+            self.notify()
 
         return use
-
-    def _notify(self) -> None:
-        for use in self._subscribers:
-            use()
 
     def _follow_own(self) -> None:
         """Use the CAs that issue as they are now, unless client-ca-file names others."""
@@ -143,7 +136,7 @@ class FollowedClientCas:
             except ConfigError as error:
                 log.error("the CAs of clients stay as they are: %s", error)
         self._exempt_own()
-        self._notify()
+        self.notify()
 
     def _replace_clients(self, data: bytes) -> None:
         clients = _parse("client-ca-file", data)

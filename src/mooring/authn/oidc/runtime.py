@@ -29,6 +29,7 @@ from mooring.authn.oidc.settings import OidcSettings
 from mooring.authn.serviceaccount.settings import ServiceAccountSettings
 from mooring.clock import wait_until
 from mooring.errors import ConfigError
+from mooring.observed import Observed
 from mooring.trust.oidc.discovery import ProviderError
 
 log = logging.getLogger("mooring.authentication")
@@ -61,7 +62,7 @@ def _unready(read: Callable[[], float]) -> Gauge:
     return Gauge("mooring_oidc_issuers_unready", "Issuers whose keys are not known.", read)
 
 
-class FollowedConfiguration:
+class FollowedConfiguration(Observed[[tuple[IssuerConfig, ...]]]):
     """The AuthenticationConfiguration of one server, followed in its file or with the CA that the flags name."""
 
     def __init__(self, config: Configured, files: Files) -> None:
@@ -69,7 +70,7 @@ class FollowedConfiguration:
         self._settings = config[OidcSettings]
         self._own_issuers = config[ServiceAccountSettings].service_account_issuer
         self._anonymous_given = config[AnonymousSettings].anonymous_auth is not None
-        self._subscribers: list[Callable[[tuple[IssuerConfig, ...]], None]] = []
+        super().__init__()
         self.issuers: tuple[IssuerConfig, ...] = ()
         self.anonymous: AnonymousAccess | None = None
         settings = self._settings
@@ -84,16 +85,12 @@ class FollowedConfiguration:
             first = self._parse(files.follow(settings.authentication_config, self._change_file))
             self.issuers, self.anonymous = first.issuers, first.anonymous
 
-    def subscribe(self, use: Callable[[tuple[IssuerConfig, ...]], None]) -> None:
-        """Call `use` with the issuers after each change."""
-        self._subscribers.append(use)
-
     def _parse(self, data: bytes) -> AuthenticationConfiguration:
         path = self._settings.authentication_config
         return parse(data, path, own_issuers=self._own_issuers, anonymous_given=self._anonymous_given)
 
     def _change_ca(self, ca_pem: bytes) -> None:
-        self._publish((from_flags(self._settings, ca_pem),))
+        self.notify((from_flags(self._settings, ca_pem),))
 
     def _change_file(self, data: bytes) -> None:
         changed = self._parse(data)
@@ -101,11 +98,7 @@ class FollowedConfiguration:
             raise ConfigError(
                 f"{self._settings.authentication_config}: anonymous: it cannot change while the server runs; restart the server"
             )
-        self._publish(changed.issuers)
-
-    def _publish(self, issuers: tuple[IssuerConfig, ...]) -> None:
-        for use in self._subscribers:
-            use(issuers)
+        self.notify(changed.issuers)
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from mooring.authn.serviceaccount.authenticator import ServiceAccountAuthenticat
 from mooring.authn.serviceaccount.legacy import LegacyServiceAccountAuthenticator
 from mooring.authn.serviceaccount.settings import ServiceAccountSettings
 from mooring.errors import ConfigError
+from mooring.observed import Observed
 from mooring.pki.errors import PkiError
 from mooring.pki.jwt.keyset import KeySet
 from mooring.pki.jwt.token import TokenKeys, TokenSigner
@@ -46,7 +47,7 @@ def build_bound(config: Configured, host: Host) -> Running:
     return Running(authenticators=(authenticator,))
 
 
-class FollowedTokenKeys:
+class FollowedTokenKeys(Observed[[KeySet]]):
     """The keys of one server. `keys` is what they are now."""
 
     def __init__(
@@ -71,7 +72,7 @@ class FollowedTokenKeys:
         except PkiError as error:
             raise ConfigError(f"{key}: {error}") from None
         self._issuer = issuer
-        self._subscribers: list[Callable[[KeySet], None]] = []
+        super().__init__()
         self._by_file: Mapping[str, tuple[PublicKey, ...]] = {
             path: self._read_verifying(path, files.follow(path, self._changing_verifying(path)))
             for path in verifying_files
@@ -83,10 +84,6 @@ class FollowedTokenKeys:
     def verifying(self) -> KeySet:
         """The keys that verify now."""
         return self.keys.verifying
-
-    def subscribe(self, use: Callable[[KeySet], None]) -> None:
-        """Call `use` with the keys that verify from then on, after each change."""
-        self._subscribers.append(use)
 
     def _read_verifying(self, path: str, data: bytes) -> tuple[PublicKey, ...]:
         try:
@@ -117,8 +114,7 @@ class FollowedTokenKeys:
     def _replace(self, signer: TokenSigner, by_file: Mapping[str, tuple[PublicKey, ...]]) -> None:
         before = self.keys.key_ids
         self.keys.replace(signer, (key for keys in by_file.values() for key in keys))
-        for use in self._subscribers:
-            use(self.keys.verifying)
+        self.notify(self.keys.verifying)
         now = self.keys.key_ids
         log.info(
             "service account tokens are signed with the key %s, and verified with %s", signer.key_id, ", ".join(now)

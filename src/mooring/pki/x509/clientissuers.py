@@ -13,6 +13,7 @@ from typing import Protocol
 
 from cryptography import x509
 
+from mooring.observed import Observed
 from mooring.pki.pem import certificates_pem
 from mooring.pki.x509.clusterca import CaState, Certificates, ClusterCa, has_issued
 
@@ -52,15 +53,15 @@ class IssuingCas(Protocol):
         """Call `use` after each change."""
 
 
-class ClientIssuers:
+class ClientIssuers(Observed[[]]):
     """The cluster's own CA, and the CAs of single signers of client certificates."""
 
     def __init__(self, own: ClusterCa, signers: Callable[[], Mapping[str, CaState]]) -> None:
-        """`signers` returns the CAs of signers now, by the setting that names them. Call `changed` after a change of one."""
+        """`signers` returns the CAs of signers now, by the setting that names them. Call `notify` after a change of one."""
         self._own = own
         self._signers = signers
-        self._subscribers: list[Callable[[], None]] = []
-        own.subscribe(self.changed)
+        super().__init__()
+        own.subscribe(self.notify)
 
     @property
     def trusted(self) -> Certificates:
@@ -106,12 +107,3 @@ class ClientIssuers:
         """CA certificates that sign for clients now, by the place where they are configured."""
         others = {place: state.authority.certificate for place, state in self._signers().items()}
         return {**self._own.issuers, **others}
-
-    def changed(self) -> None:
-        """Call the subscribers."""
-        for use in self._subscribers:
-            use()
-
-    def subscribe(self, use: Callable[[], None]) -> None:
-        """Call `use` after each change, in the order of the subscriptions."""
-        self._subscribers.append(use)

@@ -18,7 +18,7 @@ Rules kept here:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -26,6 +26,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
+from mooring.observed import Observed
 from mooring.pki.errors import IssueError
 from mooring.pki.keys import PrivateKey
 from mooring.pki.pem import UNPARSABLE, certificates_pem
@@ -154,12 +155,12 @@ def _public_key(certificate: x509.Certificate) -> PublicKeyTypes:
         raise IssueError("the public key of a certificate cannot be read") from error
 
 
-class ClusterCa:
+class ClusterCa(Observed[[]]):
     """Holds the state in force. Read it at each use."""
 
     def __init__(self, state: CaState) -> None:
         self._state = state
-        self._subscribers: list[Callable[[], None]] = []
+        super().__init__()
 
     @property
     def state(self) -> CaState:
@@ -222,12 +223,7 @@ class ClusterCa:
         if _content(state) == _content(self._state):
             return
         self._state = state
-        for use in self._subscribers:
-            use()
-
-    def subscribe(self, use: Callable[[], None]) -> None:
-        """Call `use` after each change, in the order of the subscriptions."""
-        self._subscribers.append(use)
+        self.notify()
 
 
 def _content(state: CaState) -> tuple[x509.Certificate, *tuple[Certificates, ...]]:

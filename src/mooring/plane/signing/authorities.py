@@ -19,6 +19,7 @@ from cryptography import x509
 
 from mooring.client.files import read_limited
 from mooring.errors import ConfigError, MooringError
+from mooring.observed import Observed
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import load_private_key
 from mooring.pki.pem import certificates
@@ -33,7 +34,7 @@ from mooring.settings.signing import SigningFiles, SigningSettings
 log = logging.getLogger("mooring.plane")
 
 
-class SignerAuthorities:
+class SignerAuthorities(Observed[[]]):
     """Authorities of the signers of one program. Read them at each use."""
 
     def __init__(
@@ -47,12 +48,12 @@ class SignerAuthorities:
         Raises ConfigError for files or tokens that cannot be used.
         """
         self._default = default
-        self._subscribers: list[Callable[[], None]] = []
+        super().__init__()
         pairs: dict[SigningFiles, _Pair] = {}
         self._pairs: dict[str, _Pair] = {}
         for name, files in settings.files.items():
             if files not in pairs:
-                pairs[files] = _Pair(files, reloading, self._notify)
+                pairs[files] = _Pair(files, reloading, self.notify)
             self._pairs[name] = pairs[files]
 
     def authority_for(self, signer_name: str) -> Authority | None:
@@ -92,14 +93,6 @@ class SignerAuthorities:
                     "user, cluster administrators among them; give it a CA of its own",
                     name, name,
                 )  # fmt: skip
-
-    def subscribe(self, use: Callable[[], None]) -> None:
-        """Call `use` after each change of a CA."""
-        self._subscribers.append(use)
-
-    def _notify(self) -> None:
-        for use in self._subscribers:
-            use()
 
 
 class _Pair:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from mooring.apimachinery.uid import uuid4
 from mooring.clock import Clock
 from mooring.errors import MooringError, StorageError
+from mooring.observed import Observed
 from mooring.secret import Secret
 from mooring.storage.encryption.kmsplugin import KmsPluginClient, PluginError, UnansweredError
 from mooring.trust.encryption.ciphers import SEED, CipherError, Entropy
@@ -100,8 +101,8 @@ class Plugin:
         return found
 
 
-class Providers:
-    """Transformers in force, and the plugins behind them."""
+class Providers(Observed[[]]):
+    """Transformers in force, and the plugins behind them. Subscribers are called when values may have become readable."""
 
     def __init__(
         self,
@@ -110,10 +111,10 @@ class Providers:
         entropy: Entropy,
         connect: Connect = KmsPluginClient,
     ) -> None:
+        super().__init__()
         self.clock = clock
         self._entropy = entropy
         self._connect = connect
-        self._subscribers: list[Callable[[], None]] = []
         self.transformers = Transformers(configuration)
         self._plugins: dict[str, Plugin] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -121,15 +122,6 @@ class Providers:
         """Transformations by resource, direction, prefix and status, as kube-apiserver counts them."""
         self.cache_misses = 0
         """Data keys that a plugin had to decrypt."""
-
-    def subscribe(self, readable_again: Callable[[], None]) -> None:
-        """Call `readable_again` when values may have become readable."""
-        self._subscribers.append(readable_again)
-
-    def readable_again(self) -> None:
-        """Tell subscribers that values may have become readable."""
-        for call in self._subscribers:
-            call()
 
     # -- start and stop ------------------------------------------------------------------------------------------------
 
@@ -172,7 +164,7 @@ class Providers:
             task = asyncio.create_task(self._close_later(one))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
-        self.readable_again()
+        self.notify()
 
     def _connected(self, transformers: Transformers, present: Mapping[str, Plugin]) -> dict[str, Plugin]:
         """Return the plugins of a configuration; those that stay the same keep their connection."""
@@ -391,7 +383,7 @@ class Providers:
                     # another answer may open other values than the one that waits here
                     is_readable = is_readable or (waiting.answer is not None and waiting.answer != before)
             if is_readable:
-                self.readable_again()
+                self.notify()
 
 
 def _prefix(value: bytes, transformer: Transformer) -> str:

@@ -290,7 +290,7 @@ class EncryptedStorage:
             self._is_readable_again = True
         if self._is_readable_again and not self._late:
             self._is_readable_again = False
-            self.providers.readable_again()
+            self.providers.notify()
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
