@@ -255,6 +255,16 @@ async def test_few_of_one_caller_wait(long_work: LongWork) -> None:
 
 
 @with_long_work
+async def test_the_record_of_an_answered_request_is_computed_always(long_work: LongWork) -> None:
+    waiting = [asyncio.ensure_future(long_work.run(LONG, "jane", bool)) for _ in range(WAITING_PER_CALLER + 1)]
+    await settle(1)
+    with pytest.raises(TooManyRequestsError):
+        await long_work.run(LONG, "jane", bool)
+    assert await long_work.run(LONG, "jane", lambda: "recorded", always=True) == "recorded"
+    await asyncio.gather(*waiting)
+
+
+@with_long_work
 async def test_a_request_that_was_cancelled_is_dropped(long_work: LongWork) -> None:
     hold, ran = threading.Event(), list[str]()
     running = asyncio.ensure_future(long_work.run(LONG, "jane", hold.wait))

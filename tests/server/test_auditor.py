@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -18,6 +19,7 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.codec.protobuf.envelope import encode_object
 from mooring.clock import rfc3339_micro
 from mooring.errors import ConfigError
+from mooring.registry.write.errors import MAX_OBJECT as STORED
 from mooring.server.audit import auditor, logfile
 from mooring.server.audit.event import audit_event
 from mooring.server.audit.logfile import AuditLog
@@ -301,6 +303,74 @@ def test_bodies_that_are_too_large_or_unreadable_are_left_out_and_it_is_said(
     assert large["annotations"][OMITTED] == "requestObject is too large, responseObject is too large"
     assert junk["annotations"][OMITTED] == "requestObject cannot be read"
     assert patch["requestObject"] == []
+
+
+ALIASES = b"kind: ConfigMap\napiVersion: v1\nmetadata: {name: b}\ndata: {a: &a v, b: *a}\n"
+LARGE = {**MAP, "data": {"k": "v" * 20_000}}
+
+
+@pytest.mark.parametrize(
+    ("body", "media", "accept"),
+    [
+        pytest.param(json.dumps(LARGE).encode(), "application/json", "application/json", id="JSON"),
+        pytest.param(json.dumps(LARGE).encode(), "application/yaml", "application/yaml", id="YAML"),
+        pytest.param(ALIASES, "application/yaml", "application/json", id="YAML with aliases"),
+        pytest.param(
+            encode_object(LARGE, BY_PLURAL["configmaps"].resource.schema),
+            "application/vnd.kubernetes.protobuf",
+            "application/vnd.kubernetes.protobuf",
+            id="protobuf",
+        ),
+    ],
+)
+def test_large_bodies_are_read_in_the_thread_for_long_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes, media: str, accept: str
+) -> None:
+    threads: list[str] = []
+    decoders = {"JSON": "decode_json", "YAML": "decode_yaml", "protobuf": "decode_message"}
+    for name in decoders.values():
+        decode = getattr(auditor, name)
+
+        def noted(*given: Any, decode: Callable[..., Any] = decode) -> Any:
+            threads.append(threading.current_thread().name)
+            return decode(*given)
+
+        monkeypatch.setattr(auditor, name, noted)
+    accepted = [("Accept", accept)]
+    (record,) = recorded(
+        tmp_path,
+        [{"level": "RequestResponse", "omitStages": QUIET}],
+        lambda server: server.call("POST", CONFIGMAPS, body=body, content_type=media, headers=accepted),
+    )
+    assert record["requestObject"]["kind"] == record["responseObject"]["kind"] == "ConfigMap"
+    assert len(threads) >= 2
+    assert {name.rpartition("_")[0] for name in threads} == {"long-work"}
+
+
+def test_an_object_as_large_as_the_store_takes_is_kept(tmp_path: Path) -> None:
+    event = {"kind": "Event", "apiVersion": "v1", "metadata": {"name": "a"}, "involvedObject": {"namespace": "default"}}
+    large = {**event, "message": "x" * (STORED - 600)}
+    (record,) = recorded(
+        tmp_path,
+        [{"level": "RequestResponse", "omitStages": QUIET}],
+        lambda server: server.post("/api/v1/namespaces/default/events", large),
+    )
+    assert record["responseStatus"]["code"] == 201
+    assert record["requestObject"]["message"] == record["responseObject"]["message"] == large["message"]
+
+
+def test_a_stop_before_the_bodies_are_read_keeps_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def stopped(*given: Any, **how: Any) -> Any:
+        raise asyncio.CancelledError
+
+    async def calls(server: Server) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(server.pipeline._registry.long_work, "run", stopped)
+            with pytest.raises(asyncio.CancelledError):
+                await server.get(CONFIGMAPS)
+
+    (record,) = recorded(tmp_path, [{"level": "RequestResponse", "omitStages": QUIET}], calls)
+    assert record["annotations"][OMITTED] == "the server stopped before the bodies were read"
 
 
 def test_a_policy_that_cannot_be_read_is_told_before_anything_starts(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.errors import StorageError
 from mooring.plane.firstboot import SYSTEM_USER
-from mooring.server.audit.truncate import MAX_OBJECT, OMITTED
+from mooring.server.audit import auditor
+from mooring.server.audit.truncate import OMITTED
 from tests.support.auditlog import records
 from tests.support.loops import until
 from tests.support.serverroom import Server, open_server
@@ -172,9 +173,11 @@ def test_no_policy_records_the_body_of_a_secret(tmp_path: Path) -> None:
     assert SECRET_VALUE not in (tmp_path / "audit.log").read_text()
 
 
-def test_an_object_that_is_too_large_is_left_out(tmp_path: Path) -> None:
+def test_an_object_that_is_too_large_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auditor, "MAX_OBJECT", 2000)
+
     async def write(server: Server) -> None:
-        large = {"metadata": {"name": "a"}, "data": {"k": "x" * MAX_OBJECT}}
+        large = {"metadata": {"name": "a"}, "data": {"k": "x" * 2000}}
         change = Change(SYSTEM_USER, server.clock.now(), writer="test")
         await server.registry.create(BY_PLURAL["configmaps"], "default", large, change, WriteOptions())
 

@@ -8,7 +8,8 @@ Rules kept here:
 * Callers share the CPU time of the thread and not its turns, by start-time fair queueing: the caller that used least of it is next.
   A caller who comes begins with what that one has used, so that rest is no credit. It waits for the running computation and for no
   backlog of another caller.
-* What a caller may have waiting is bounded in number and in bytes. Beyond it the answer is 429.
+* What a caller may have waiting is bounded in number and in bytes. Beyond it the answer is 429. The audit records of requests that
+  were answered are computed always: their number is that of the requests under way.
 * A computation owns its arguments and reads no view, because the loop changes views meanwhile.
 * While a computation runs, Python collects no cyclic garbage. Decoding 100 000 values would cause several collections of all
   containers of the process, 20 to 100 ms each with the interpreter locked, and decoded objects have no cycles.
@@ -102,13 +103,16 @@ class LongWork:
         """Virtual time: what the caller whose computation began last had used before."""
         self._is_busy = False
 
-    async def run(self, size: int, user: str, compute: Callable[[], T]) -> T:
-        """Return the result of `compute`, which handles `size` bytes. Raises what it raises, and TooManyRequestsError."""
+    async def run(self, size: int, user: str, compute: Callable[[], T], *, always: bool = False) -> T:
+        """Return the result of `compute`, which handles `size` bytes. Raises what it raises, and TooManyRequestsError.
+
+        `always`: also beyond what a caller may have waiting.
+        """
         if size <= LONG_BYTES:
             return compute()
         name = caller_of(user)
         caller = self._waiting.setdefault(name, _Caller(self._now))
-        if not _has_room(caller, size):
+        if not always and not _has_room(caller, size):
             raise TooManyRequestsError("too many requests with large objects are waiting for you; send fewer at a time")
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         caller.add(user, _Job(done, compute, size))

@@ -205,7 +205,7 @@ class Pipeline:
         response.closes_http2 = context.impersonator is None and context.user.username in ("", ANONYMOUS)
         if response.stream is None:
             self._finish(context, response.status, reason, started)
-            self._audit.finished(context, response.status, reason, response, panic)
+            await self._audit.finished(context, response, reason, self._registry.long_work, panic=panic)
             if self._audit.blocks:
                 await self._audit.stored()
         else:
@@ -553,7 +553,7 @@ class Pipeline:
                     await stream(writer)
             finally:
                 self._finish(context, status, "", started)
-                self._audit.finished(context, status, "")
+                self._audit.ended(context, status)
 
         return run
 

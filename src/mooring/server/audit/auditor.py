@@ -11,6 +11,8 @@ Rules kept here:
   object that is sent to another path is left out there, too.
 * A body that is too large or cannot be parsed is left out, and an annotation says so. `mooring.server.audit.truncate` bounds the
   rest.
+* Large bodies are parsed in the thread for long work, in the time of their caller. The reply waits for that, and the record is
+  written when the server stops meanwhile.
 * Each write of the server itself (controllers, first boot, background work) leaves one record, with the part of the server as user
   agent and no source address. The policy decides on it as on a request of system:apiserver. Without a policy the renewals of Leases
   are left out: one every few seconds would displace the records of clients.
@@ -22,6 +24,8 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -39,6 +43,7 @@ from mooring.apimachinery.auditpolicy import (
     Level,
 )
 from mooring.apimachinery.codec.json import decode_json
+from mooring.apimachinery.codec.limits import work_size
 from mooring.apimachinery.codec.protobuf.decode import decode_message
 from mooring.apimachinery.codec.protobuf.envelope import decode_envelope
 from mooring.apimachinery.codec.requestbody import body_media
@@ -51,6 +56,7 @@ from mooring.apimachinery.uid import uuid4
 from mooring.clock import Clock
 from mooring.errors import BadRequestError, InternalServerError, MooringError
 from mooring.identity import ANONYMOUS
+from mooring.registry.longwork import LongWork
 from mooring.registry.write.serverwrites import ServerWrite
 from mooring.server.audit.event import audit_event
 from mooring.server.audit.logfile import AuditLog
@@ -77,6 +83,21 @@ _LEASES = "coordination.k8s.io", "leases"
 _CODES = {"create": 201, "update": 200, "delete": 200}
 """Status of a write of the server itself, as a request for it would get."""
 _decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class _Bodies:
+    """Bodies of a record by their field, encoded, and why others are left out."""
+
+    kept: dict[str, msgspec.Raw] = field(default_factory=dict)
+    omitted: tuple[str, ...] = ()
+
+
+_Source = tuple[str, bytes | Body, str]
+"""Field of a body in the record, the body and its media type."""
+_NO_BODIES = _Bodies()
+_UNREAD = _Bodies(omitted=("the server stopped before the bodies were read",))
 
 
 class Auditor:
@@ -129,16 +150,30 @@ class Auditor:
         if decision.keeps(RESPONSE_STARTED):
             self._record(context, decision, RESPONSE_STARTED, status, "")
 
-    def finished(
-        self, context: Context, status: int, reason: str, response: Response | None = None, panic: bool = False
+    def ended(self, context: Context, status: int) -> None:
+        """Record the end of a watch."""
+        if not self._log.enabled:
+            return
+        decision = self._decide(context)
+        if decision.keeps(RESPONSE_COMPLETE):
+            self._record(context, decision, RESPONSE_COMPLETE, status, "")
+
+    async def finished(
+        self, context: Context, response: Response, reason: str, long_work: LongWork, *, panic: bool = False
     ) -> None:
-        """Record the end of a request. `response` is the reply, None for a watch."""
+        """Record the end of a request. Waits only for large bodies."""
         if not self._log.enabled:
             return
         stage = PANIC if panic else RESPONSE_COMPLETE
         decision = self._decide(context)
-        if decision.keeps(stage):
-            self._record(context, decision, stage, status, reason, response)
+        if not decision.keeps(stage):
+            return
+        bodies = _NO_BODIES if decision.level is Level.METADATA else _UNREAD
+        try:
+            if bodies is _UNREAD:
+                bodies = await _bodies(context, response, decision, long_work)
+        finally:
+            self._record(context, decision, stage, response.status, reason, bodies)
 
     def written(self, write: ServerWrite) -> None:
         """Record a write of the server itself. The pipeline records those of clients."""
@@ -205,17 +240,17 @@ class Auditor:
         stage: str,
         status: int,
         reason: str,
-        response: Response | None = None,
+        bodies: _Bodies = _NO_BODIES,
     ) -> None:
         request, info = context.request, context.info
         level = decision.level
         annotations = context.annotations
         plain = level is Level.METADATA  # the common case, without bodies
-        if not plain and (
-            context.supervised or (info.group, info.resource, info.subresource) in _RESOURCES_WITH_SECRETS
-        ):
+        if not plain and _holds_secrets(context):
             level, plain = Level.METADATA, True
             annotations = {**annotations, OMITTED: _SECRETS_OMITTED}
+        elif bodies.omitted:
+            annotations = {**annotations, OMITTED: ", ".join(bodies.omitted)}
         event = audit_event(
             audit_id=context.audit_id,
             uri=request.uri,
@@ -234,13 +269,7 @@ class Auditor:
             level="Metadata" if plain else level.text,
             stage=stage,
         )
-        if not plain and stage != REQUEST_RECEIVED:
-            omitted = [_add_body(event, "requestObject", decision, context.body, _request_type(request), info)]
-            if level is Level.REQUEST_RESPONSE and response is not None:
-                media = _response_type(response)
-                omitted.append(_add_body(event, "responseObject", decision, response.body, media, info))
-            if any(omitted):
-                event["annotations"] = {**annotations, OMITTED: ", ".join(filter(None, omitted))}
+        event.update(bodies.kept)
         anonymous = (context.impersonator or context.user).username in _ANONYMOUS
         self._log.record(event, refused=anonymous or status in _REFUSAL_CODES, anonymous=anonymous)
 
@@ -283,25 +312,54 @@ def _response_type(response: Response) -> str:
     return next((value.decode("latin-1") for name, value in response.headers if name == b"content-type"), "")
 
 
-def _add_body(
-    event: Obj, key: str, decision: Decision, body: bytes | Body, content_type: str, info: RequestInfo
-) -> str:
-    """Add a body to the record, or return why it is left out."""
-    pieces, size = in_pieces(body)
-    if not size or not info.is_resource:
-        return ""
+def _holds_secrets(context: Context) -> bool:
+    info = context.info
+    return context.supervised or (info.group, info.resource, info.subresource) in _RESOURCES_WITH_SECRETS
+
+
+async def _bodies(context: Context, response: Response, decision: Decision, long_work: LongWork) -> _Bodies:
+    """Return the bodies that the record of a request has."""
+    if not context.info.is_resource or _holds_secrets(context):
+        return _NO_BODIES
+    sources: list[_Source] = [("requestObject", context.body, _request_type(context.request))]
+    if decision.level is Level.REQUEST_RESPONSE:
+        sources.append(("responseObject", response.body, _response_type(response)))
+    size = sum(_work_size(body, media) for _, body, media in sources)
+    read = partial(_read_bodies, sources, context.info, decision)
+    return await long_work.run(size, context.user.username, read, always=True)
+
+
+def _work_size(body: bytes | Body, media: str) -> int:
+    """Return the bytes about which the work of a body may be: none for one that is left out."""
+    size = in_pieces(body)[1]
     if size > MAX_OBJECT:
-        return f"{key} is too large"
-    try:
-        found = _parse(b"".join(pieces), content_type, info)
-    except (MooringError, UnicodeDecodeError):
-        return f"{key} cannot be read"
-    if isinstance(found, dict) and found.get("kind") in _KINDS_WITH_SECRETS:
-        return f"{key} holds secrets"
-    if decision.omit_managed_fields:
-        _drop_managed_fields(found)
-    event[key] = found
-    return ""
+        return 0
+    return work_size(body, media) if isinstance(body, bytes) else size
+
+
+def _read_bodies(sources: list[_Source], info: RequestInfo, decision: Decision) -> _Bodies:
+    """Return the bodies as JSON."""
+    kept: dict[str, msgspec.Raw] = {}
+    omitted: list[str] = []
+    for key, body, media in sources:
+        pieces, size = in_pieces(body)
+        if not size:
+            continue
+        if size > MAX_OBJECT:
+            omitted.append(f"{key} is too large")
+            continue
+        try:
+            found = _parse(b"".join(pieces), media, info)
+        except (MooringError, UnicodeDecodeError):
+            omitted.append(f"{key} cannot be read")
+            continue
+        if isinstance(found, dict) and found.get("kind") in _KINDS_WITH_SECRETS:
+            omitted.append(f"{key} holds secrets")
+            continue
+        if decision.omit_managed_fields:
+            _drop_managed_fields(found)
+        kept[key] = msgspec.Raw(_encode(found))
+    return _Bodies(kept, tuple(omitted))
 
 
 def _parse(body: bytes, content_type: str, info: RequestInfo) -> Any:

@@ -21,8 +21,8 @@ MAX_RECORD = 16 << 10
 """Bytes of a record without bodies: five hundred group names fit, a header of 60 kB does not."""
 MAX_ANONYMOUS = 2 << 10
 """Bytes of a record of an unauthenticated client: 64 kB of headers must not buy eight times an ordinary record."""
-MAX_OBJECT = 1 << 20
-"""Bytes of a body in a record: every object fits that fits into Kubernetes' store; long lists do not."""
+MAX_OBJECT = 2 << 20
+"""Bytes of a body in a record: every object fits that fits into the store, 1.5 MiB; long lists do not."""
 TRUNCATED = "audit.k8s.io/truncated"
 OMITTED = "audit.mooring.dev/omitted"
 BODIES = ("requestObject", "responseObject")
