@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mooring.authn.anonymousaccess import AnonymousAccess
 from mooring.authn.claims.cel import CLAIMS, TEXT, TEXTS, TRUTH, USER, compile_expression
-from mooring.authn.claims.mapping import Claim, Identification, Required, Rule
+from mooring.authn.claims.mapping import Claim, Identification, Required, ValidationRule
 from mooring.authn.oidc.authenticationconfig import (
     MAX_BYTES,
     MAX_ISSUERS,
@@ -105,9 +105,11 @@ def test_everything_that_can_be_said_in_every_version(version: str) -> None:
         extra=(("example.com/team", compile_expression("claims.team", CLAIMS, TEXTS)),),
         claim_rules=(
             Required("hd", "example.com"),
-            Rule(compile_expression("claims.exp - claims.nbf <= 86400", CLAIMS, TRUTH), "a day at most"),
+            ValidationRule(compile_expression("claims.exp - claims.nbf <= 86400", CLAIMS, TRUTH), "a day at most"),
         ),
-        user_rules=(Rule(compile_expression("!user.username.startsWith('system:')", USER, TRUTH), "not one of ours"),),
+        user_rules=(
+            ValidationRule(compile_expression("!user.username.startsWith('system:')", USER, TRUTH), "not one of ours"),
+        ),
     )
     issuer = IssuerConfig(
         url="https://id.example",

@@ -12,7 +12,7 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.api.view import FixedView, Views
 from mooring.authn.credentials import Credentials
 from mooring.authn.verdict import Accepted, Rejected, Verdict
-from mooring.authn.x509.checks import CHECKS, READ_PLURALS, Check, rejection, revisions, stateless
+from mooring.authn.x509.checks import CHECKS, READ_PLURALS, CertificateCheck, rejection, revisions, stateless
 from mooring.authn.x509.peers import Peers
 from mooring.identity import UserInfo
 from mooring.pki.keys import generate_key, public_key_fingerprint
@@ -49,7 +49,7 @@ def peers(recording: Recording) -> Peers:
     return Peers(
         ClientTrust([CA.certificate]),
         lambda peer: Accepted(UserInfo(peer.common_name)),
-        checks=(Check(("lists",), recording),),
+        checks=(CertificateCheck(("lists",), recording),),
     )
 
 
@@ -90,11 +90,11 @@ def test_a_certificate_that_does_not_verify_is_not_checked() -> None:
 
 
 def test_the_first_rejection_counts() -> None:
-    def rejecting(reason: str) -> Check:
-        return Check((), lambda peer, views, now: Rejected(reason))
+    def rejecting(reason: str) -> CertificateCheck:
+        return CertificateCheck((), lambda peer, views, now: Rejected(reason))
 
     peer = ClientTrust([CA.certificate]).verify((DER,), NOW)
-    passing = Check((), lambda peer, views, now: None)
+    passing = CertificateCheck((), lambda peer, views, now: None)
     assert rejection(peer, {}, NOW, (passing, rejecting("first"), rejecting("second"))) == Rejected("first")
     assert rejection(peer, {}, NOW, (passing,)) is None
 

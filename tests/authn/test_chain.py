@@ -16,7 +16,7 @@ from mooring.authn.anonymous.authenticator import Anonymous
 from mooring.authn.anonymousaccess import AnonymousAccess
 from mooring.authn.authenticator import CONNECTION, SECRET, Authenticator
 from mooring.authn.authenticator import NOTHING as FALLBACK
-from mooring.authn.chain import Found, Outcome, Pending, Refusal, Step, authenticate, judge, judge_at_once
+from mooring.authn.chain import ChainStep, Found, Outcome, Pending, RejectedBy, authenticate, judge, judge_at_once
 from mooring.authn.credentials import UNREADABLE_BASIC, Credentials, PeerMemo, SchemeCredential
 from mooring.authn.reasons import NOT_ASKED
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
@@ -145,7 +145,7 @@ def test_what_an_acceptance_says_beside_the_name_comes_with_the_outcome() -> Non
 
 def test_the_operator_gets_every_refusal_with_its_authenticator() -> None:
     outcome = authenticate(BEARER, (BAD, Says("worse", Rejected("wrong-secret"))), {}, NOW, ())
-    assert outcome.refusals == (Refusal("bad", "expired", "why"), Refusal("worse", "wrong-secret"))
+    assert outcome.refusals == (RejectedBy("bad", "expired", "why"), RejectedBy("worse", "wrong-secret"))
 
 
 @pytest.mark.parametrize(
@@ -283,15 +283,15 @@ def test_who_is_asked_again_sees_the_time_of_the_finding() -> None:
 
 def test_without_a_second_stage_whoever_would_ask_is_undecided() -> None:
     outcome = authenticate(BEARER, (Says("asks", LATER), ANYONE), {}, NOW, ())
-    assert outcome.refusals == (Refusal("asks", "undecided"),)
+    assert outcome.refusals == (RejectedBy("asks", "undecided"),)
 
 
 def test_the_operator_reads_every_step() -> None:
     _, outcome = driven(BEARER, (Says("silent", NotMine("no-jwt")), BAD, Says("asks", LATER)))
     assert outcome.steps == (
-        Step("silent", NotMine("no-jwt")),
-        Step("bad", Rejected("expired", "why")),
-        Step("asks", NotMine(NOT_ASKED)),
+        ChainStep("silent", NotMine("no-jwt")),
+        ChainStep("bad", Rejected("expired", "why")),
+        ChainStep("asks", NotMine(NOT_ASKED)),
     )
 
 
@@ -299,15 +299,15 @@ def test_who_was_asked_and_accepted_is_told_once() -> None:
     _, outcome = driven(BEARER, (NOT_MINE, Says("asks", LATER), Says("webhook", LATER)), Accepted(BOB))
     assert outcome.authenticator == "asks"
     assert outcome.steps == (
-        Step("silent", NotMine()),
-        Step("asks", Accepted(BOB)),
-        Step("webhook", NotMine(NOT_ASKED)),
+        ChainStep("silent", NotMine()),
+        ChainStep("asks", Accepted(BOB)),
+        ChainStep("webhook", NotMine(NOT_ASKED)),
     )
 
 
 def test_the_last_step_of_an_acceptance_is_the_acceptance() -> None:
     outcome = authenticate(BEARER, (NOT_MINE, GOOD), {}, NOW, ())
-    assert outcome.steps == (Step("silent", NotMine()), Step("good", Accepted(ALICE)))
+    assert outcome.steps == (ChainStep("silent", NotMine()), ChainStep("good", Accepted(ALICE)))
 
 
 def test_requests_of_a_connection_share_the_outcome_of_the_same_verdict_alone() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.authn.claims.cel import CLAIMS, TEXT, TEXTS, TRUTH, USER, Expression, compile_expression
-from mooring.authn.claims.mapping import Claim, ClaimsRefusedError, Identification, Required, Rule, identify
+from mooring.authn.claims.mapping import Claim, ClaimsRefusedError, Identification, Required, ValidationRule, identify
 from mooring.authn.claims.reasons import REASONS
 from mooring.identity import CREDENTIAL_ID, UserInfo
 
@@ -154,7 +154,7 @@ def test_an_id_of_the_token_that_is_none_is_left_out(jti: Any) -> None:
 
 
 HD = Required("hd", "example.com")
-SHORT = Rule(cel("claims.exp - claims.iat <= 3600", TRUTH), "tokens of an hour at most")
+SHORT = ValidationRule(cel("claims.exp - claims.iat <= 3600", TRUTH), "tokens of an hour at most")
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ SHORT = Rule(cel("claims.exp - claims.iat <= 3600", TRUTH), "tokens of an hour a
         pytest.param({"exp": 4000, "iat": 1000}, (SHORT,), None, id="a true rule"),
         pytest.param({"exp": 9000, "iat": 1000}, (SHORT,), ("claim-rule", "tokens of an hour at most"), id="a false rule"),
         pytest.param(
-            {}, (Rule(cel("claims.sub == 'x'", TRUTH)),), ("claim-rule", "claims.sub == 'x' is false"), id="no message"
+            {}, (ValidationRule(cel("claims.sub == 'x'", TRUTH)),), ("claim-rule", "claims.sub == 'x' is false"), id="no message"
         ),
         pytest.param(
             {"iat": 1000}, (SHORT,),
@@ -203,7 +203,7 @@ def test_rules_about_users_see_what_came_of_the_claims(text: str, code: str) -> 
         "username": Claim("sub", "p:"),
         "groups": Claim("g"),
         "uid": Claim("oid"),
-        "user_rules": (Rule(cel(text, TRUTH, USER), "no"),),
+        "user_rules": (ValidationRule(cel(text, TRUTH, USER), "no"),),
     }
     if code:
         assert refusal(claims, **more)[0] == code
@@ -226,8 +226,8 @@ def test_any_claims_name_a_user_or_are_refused(claims: dict[str, Any]) -> None:
         groups=Claim("groups"),
         uid=cel("claims.oid"),
         extra=(("example.com/team", cel("claims.team", TEXTS)),),
-        claim_rules=(Rule(cel("has(claims.sub)", TRUTH)),),
-        user_rules=(Rule(cel("user.username != ''", TRUTH, USER)),),
+        claim_rules=(ValidationRule(cel("has(claims.sub)", TRUTH)),),
+        user_rules=(ValidationRule(cel("user.username != ''", TRUTH, USER)),),
     )
     try:
         found = identify(claims, whole)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.authn.claims.mapping import Claim, ClaimsRefusedError, Identification
-from mooring.authn.oidc.distributedclaims import Source, fetch, source_of
+from mooring.authn.oidc.distributedclaims import ClaimSource, fetch, source_of
 from mooring.authn.oidc.issuer import IssuerConfig, JwtIssuer
 from mooring.authn.oidc.provider import Published
 from mooring.pki.jwt.jwks import parse_key_set
@@ -29,7 +29,7 @@ ISSUER = "https://id.example"
 OTHER = "https://groups.example"
 ENDPOINT = "https://groups.example/of/jane?all=1"
 KEY, OTHERS_KEY = key_for("ES256"), key_for("ES256", 1)
-SOURCE = Source("groups", ENDPOINT)
+SOURCE = ClaimSource("groups", ENDPOINT)
 
 
 def pointing(endpoint: Any = ENDPOINT, **more: Any) -> dict[str, Any]:
@@ -39,9 +39,11 @@ def pointing(endpoint: Any = ENDPOINT, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("claims", "found"),
     [
-        pytest.param(pointing(), Source("groups", ENDPOINT), id="an endpoint"),
-        pytest.param(pointing(access_token="t"), Source("groups", ENDPOINT, Secret("t")), id="and an access token"),
-        pytest.param(pointing(access_token=""), Source("groups", ENDPOINT), id="and an empty one"),
+        pytest.param(pointing(), ClaimSource("groups", ENDPOINT), id="an endpoint"),
+        pytest.param(
+            pointing(access_token="t"), ClaimSource("groups", ENDPOINT, Secret("t")), id="and an access token"
+        ),
+        pytest.param(pointing(access_token=""), ClaimSource("groups", ENDPOINT), id="and an empty one"),
         pytest.param({**pointing(), "groups": ["a"]}, None, id="the claim itself is there"),
         pytest.param({**pointing(), "groups": None}, None, id="the claim itself is null"),
         pytest.param({}, None, id="nothing"),
@@ -53,7 +55,7 @@ def pointing(endpoint: Any = ENDPOINT, **more: Any) -> dict[str, Any]:
         pytest.param({**pointing(), "_claim_sources": {"src": {"JWT": "x"}}}, None, id="an aggregated claim"),
     ],
 )
-def test_where_the_claim_is(claims: dict[str, Any], found: Source | None) -> None:
+def test_where_the_claim_is(claims: dict[str, Any], found: ClaimSource | None) -> None:
     assert source_of("groups", claims) == found
 
 
@@ -114,7 +116,7 @@ def test_what_another_issuer_signed_is_verified_with_its_keys() -> None:
 
 def test_the_access_token_goes_to_the_source_and_to_nobody_else() -> None:
     asked = world(signed(told(iss=OTHER), OTHERS_KEY, "ES256"))
-    asked.run(fetch(Source("groups", ENDPOINT, Secret("opaque")), issuer(), NOW))
+    asked.run(fetch(ClaimSource("groups", ENDPOINT, Secret("opaque")), issuer(), NOW))
     sent = [bool(call.authorization and call.authorization.reveal() == b"Bearer opaque") for call in asked.calls]
     assert sent == [True, False, False]
     assert "opaque" not in repr(asked.calls)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.authn.impersonation import MAX_PARTS, POD_NAME, Grant, Impersonation, read_impersonation
+from mooring.authn.impersonation import MAX_PARTS, POD_NAME, Impersonation, NeededGrant, read_impersonation
 from mooring.errors import BadRequestError
 from mooring.identity import AUTHENTICATED, MASTERS, NODE_NAME, NODES, UNAUTHENTICATED, UserInfo
 
@@ -30,7 +30,7 @@ def old(headers: dict[str, list[str]]) -> Impersonation:
 
 def test_a_malformed_service_account_is_authorized_as_a_user_and_gets_no_groups_of_service_accounts() -> None:
     way = old({"impersonate-user": ["system:serviceaccount:De fault:x"]})
-    assert way.grants == (Grant("", "v1", "users", "system:serviceaccount:De fault:x"),)
+    assert way.grants == (NeededGrant("", "v1", "users", "system:serviceaccount:De fault:x"),)
     assert way.user == UserInfo("system:serviceaccount:De fault:x", groups=(AUTHENTICATED,))
 
 
@@ -140,35 +140,35 @@ def test_the_ways_in_order(headers: dict[str, list[str]], requester: UserInfo, m
     [
         pytest.param(
             {"impersonate-group": ["g", MASTERS]},
-            Grant(AUTHN, "v1", "groups", MASTERS),
+            NeededGrant(AUTHN, "v1", "groups", MASTERS),
             "impersonating the system:masters group is not allowed",
             ["users", "uids"],
             id="the group system:masters",
         ),
         pytest.param(
             {"impersonate-group": [MASTERS, ""]},
-            Grant(AUTHN, "v1", "groups", ""),
+            NeededGrant(AUTHN, "v1", "groups", ""),
             "impersonating the empty string group is not allowed",
             ["users", "uids"],
             id="an empty group",
         ),
         pytest.param(
             {"impersonate-group": ["g"], "impersonate-extra-scopes": ["1"]},
-            Grant(AUTHN, "v1", "userextras", ""),
+            NeededGrant(AUTHN, "v1", "userextras", ""),
             "impersonating an invalid key in extra is not allowed",
             ["users", "uids", "groups"],
             id="an extra key that is no path",
         ),
         pytest.param(
             {"impersonate-extra-": ["1"]},
-            Grant(AUTHN, "v1", "userextras", ""),
+            NeededGrant(AUTHN, "v1", "userextras", ""),
             "impersonating the empty string key in extra is not allowed",
             ["users", "uids"],
             id="an extra without a key",
         ),
         pytest.param(
             {"impersonate-extra-a.io%2fb": ["1", ""]},
-            Grant(AUTHN, "v1", "userextras", ""),
+            NeededGrant(AUTHN, "v1", "userextras", ""),
             "impersonating the empty string value in extra is not allowed",
             ["users", "uids"],
             id="an empty value",
@@ -177,7 +177,7 @@ def test_the_ways_in_order(headers: dict[str, list[str]], requester: UserInfo, m
     ],
 )
 def test_parts_that_user_info_never_grants(
-    headers: dict[str, list[str]], prohibited: Grant | None, reason: str, asked: list[str]
+    headers: dict[str, list[str]], prohibited: NeededGrant | None, reason: str, asked: list[str]
 ) -> None:
     way = read_impersonation({"impersonate-user": ["jane"], "impersonate-uid": ["1"], **headers}, BOB)[0]
     assert (way.mode, way.prohibited, way.reason) == ("user-info", prohibited, reason)
@@ -190,13 +190,13 @@ def test_parts_that_user_info_never_grants(
         pytest.param(
             {"impersonate-user": [NODE]},
             UserInfo(NODE, groups=(NODES, AUTHENTICATED)),
-            (Grant(AUTHN, "v1", "nodes", "*"),),
+            (NeededGrant(AUTHN, "v1", "nodes", "*"),),
             id="the node a Pod is on is granted as any",
         ),
         pytest.param(
             {"impersonate-user": [ACCOUNT]},
             UserInfo(ACCOUNT, groups=("system:serviceaccounts", "system:serviceaccounts:ns", AUTHENTICATED)),
-            (Grant(AUTHN, "v1", "serviceaccounts", "sa", namespace="ns"),),
+            (NeededGrant(AUTHN, "v1", "serviceaccounts", "sa", namespace="ns"),),
             id="a service account is granted by namespace and name",
         ),
         pytest.param(
@@ -208,16 +208,16 @@ def test_parts_that_user_info_never_grants(
             },
             UserInfo("jane", "42", ("dev", AUTHENTICATED), {"a.io/b": ("x",)}),
             (
-                Grant(AUTHN, "v1", "users", "jane"),
-                Grant(AUTHN, "v1", "uids", "42"),
-                Grant(AUTHN, "v1", "groups", "dev"),
-                Grant(AUTHN, "v1", "userextras", "x", subresource="a.io/b"),
+                NeededGrant(AUTHN, "v1", "users", "jane"),
+                NeededGrant(AUTHN, "v1", "uids", "42"),
+                NeededGrant(AUTHN, "v1", "groups", "dev"),
+                NeededGrant(AUTHN, "v1", "userextras", "x", subresource="a.io/b"),
             ),
             id="every part of a user is granted in authentication.k8s.io",
         ),
     ],
 )
-def test_the_first_way(headers: dict[str, list[str]], user: UserInfo, grants: tuple[Grant, ...]) -> None:
+def test_the_first_way(headers: dict[str, list[str]], user: UserInfo, grants: tuple[NeededGrant, ...]) -> None:
     way = read_impersonation(headers, pod())[0]
     assert (way.user, way.grants) == (user, grants)
     assert way.verb == way.constraint == f"impersonate:{way.mode}"
@@ -226,7 +226,7 @@ def test_the_first_way(headers: dict[str, list[str]], user: UserInfo, grants: tu
 
 def test_an_arbitrary_node_is_granted_by_its_name() -> None:
     way = read_impersonation({"impersonate-user": [NODE]}, BOB)[0]
-    assert way.grants == (Grant(AUTHN, "v1", "nodes", "n1"),)
+    assert way.grants == (NeededGrant(AUTHN, "v1", "nodes", "n1"),)
 
 
 @pytest.mark.parametrize(
@@ -255,12 +255,12 @@ def test_every_part_wants_its_grant() -> None:
         }
     )
     assert found.grants == (
-        Grant("", "v1", "users", "jane"),
-        Grant(AUTHN, "v1", "uids", "42"),
-        Grant("", "v1", "groups", "dev"),
-        Grant("", "v1", "groups", "ops"),
-        Grant(AUTHN, "v1", "userextras", "a", subresource="acme.com/scope"),
-        Grant(AUTHN, "v1", "userextras", "b", subresource="acme.com/scope"),
+        NeededGrant("", "v1", "users", "jane"),
+        NeededGrant(AUTHN, "v1", "uids", "42"),
+        NeededGrant("", "v1", "groups", "dev"),
+        NeededGrant("", "v1", "groups", "ops"),
+        NeededGrant(AUTHN, "v1", "userextras", "a", subresource="acme.com/scope"),
+        NeededGrant(AUTHN, "v1", "userextras", "b", subresource="acme.com/scope"),
     )
     assert found.user == UserInfo("jane", "42", ("dev", "ops", AUTHENTICATED), {"acme.com/scope": ("a", "b")})
 
@@ -271,30 +271,30 @@ def test_every_part_wants_its_grant() -> None:
         pytest.param(
             {"impersonate-user": ["system:serviceaccount:ns:sa"]},
             ("system:serviceaccounts", "system:serviceaccounts:ns", AUTHENTICATED),
-            Grant("", "v1", "serviceaccounts", "sa", namespace="ns"),
+            NeededGrant("", "v1", "serviceaccounts", "sa", namespace="ns"),
             id="a service account gets its groups",
         ),
         pytest.param(
             {"impersonate-user": ["system:serviceaccount:ns:sa"], "impersonate-group": ["g"]},
             ("g", AUTHENTICATED),
-            Grant("", "v1", "serviceaccounts", "sa", namespace="ns"),
+            NeededGrant("", "v1", "serviceaccounts", "sa", namespace="ns"),
             id="unless groups are given",
         ),
         pytest.param(
             {"impersonate-user": ["system:anonymous"]},
             (UNAUTHENTICATED,),
-            Grant("", "v1", "users", "system:anonymous"),
+            NeededGrant("", "v1", "users", "system:anonymous"),
             id="anonymous stays unauthenticated",
         ),
         pytest.param(
             {"impersonate-user": ["x"], "impersonate-group": [UNAUTHENTICATED]},
             (UNAUTHENTICATED,),
-            Grant("", "v1", "users", "x"),
+            NeededGrant("", "v1", "users", "x"),
             id="the unauthenticated group is not contradicted",
         ),
     ],
 )
-def test_groups_of_the_target(headers: dict[str, list[str]], groups: tuple[str, ...], grant: Grant) -> None:
+def test_groups_of_the_target(headers: dict[str, list[str]], groups: tuple[str, ...], grant: NeededGrant) -> None:
     found = old(headers)
     assert (found.user.groups, found.grants[0]) == (groups, grant)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mooring.authn.chain import Refusal, authenticate
+from mooring.authn.chain import RejectedBy, authenticate
 from mooring.authn.credentials import UNREADABLE_BASIC, Basic, Credentials, bearer
 from mooring.authn.keystone import authenticator as keystone
 from mooring.authn.keystone.authenticator import KeystoneAuthenticator, tokens_url
@@ -233,7 +233,7 @@ def test_what_is_no_user_with_a_password_is_not_mine(credentials: Credentials) -
 def test_what_keystone_cannot_know_it_is_not_asked(user: str, password: str) -> None:
     assert first(asking(), user, password) == NotMine(NOT_A_NAME)
     offered = Credentials(basic=Basic(user, Secret(password)))
-    assert authenticate(offered, [asking()], {}, NOW, ()).refusals == (Refusal("basic", "no-keystone-name"),)
+    assert authenticate(offered, [asking()], {}, NOW, ()).refusals == (RejectedBy("basic", "no-keystone-name"),)
 
 
 # -- remembering -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from mooring.identity import CREDENTIAL_ID, UserInfo
 JANE = UserInfo("jane", "42", ("dev", "system:authenticated"), {"scopes": ("a",), CREDENTIAL_ID: ("JTI=1",)})
 
 
-def code(refusal: login.Refusal | None) -> str:
+def code(refusal: login.LoginRefusal | None) -> str:
     return refusal.code if refusal else ""
 
 

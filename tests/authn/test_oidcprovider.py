@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mooring.authn.oidc.provider import (
     MAX_KEY_SET,
     REQUEST_SECONDS,
-    Provider,
+    OidcProvider,
     discover,
     renew,
 )
@@ -29,7 +29,7 @@ from tests.support.urlresponder import UrlResponder
 ISSUER = "https://id.example"
 WELL_KNOWN = f"{ISSUER}/.well-known/openid-configuration"
 JWKS = "https://keys.example/jwks?all=1"
-PROVIDER = Provider(ISSUER, "oidc/1")
+PROVIDER = OidcProvider(ISSUER, "oidc/1")
 KEYS = key_set(public(key_for("ES256")))
 
 
@@ -60,17 +60,21 @@ def test_known_keys_are_renewed_without_the_document() -> None:
 @pytest.mark.parametrize(
     ("provider", "url"),
     [
-        pytest.param(Provider("https://a/b", ""), "https://a/b/.well-known/openid-configuration", id="below a path"),
-        pytest.param(Provider("https://a/b/", ""), "https://a/b/.well-known/openid-configuration", id="one slash goes"),
-        pytest.param(Provider("https://a", "", "https://in/d"), "https://in/d", id="where the configuration says"),
+        pytest.param(
+            OidcProvider("https://a/b", ""), "https://a/b/.well-known/openid-configuration", id="below a path"
+        ),
+        pytest.param(
+            OidcProvider("https://a/b/", ""), "https://a/b/.well-known/openid-configuration", id="one slash goes"
+        ),
+        pytest.param(OidcProvider("https://a", "", "https://in/d"), "https://in/d", id="where the configuration says"),
     ],
 )
-def test_where_the_document_is(provider: Provider, url: str) -> None:
+def test_where_the_document_is(provider: OidcProvider, url: str) -> None:
     assert provider.document_url == url
 
 
 def test_a_document_from_elsewhere_still_names_the_issuer() -> None:
-    elsewhere = Provider(ISSUER, "oidc/1", "https://inside.example/discovery")
+    elsewhere = OidcProvider(ISSUER, "oidc/1", "https://inside.example/discovery")
     good = UrlResponder({"https://inside.example/discovery": document(), JWKS: KEYS})
     assert good.run(discover(elsewhere)).keys.keys
     bad = UrlResponder({"https://inside.example/discovery": document(issuer="https://inside.example"), JWKS: KEYS})

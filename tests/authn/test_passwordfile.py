@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn.chain import Found, Outcome, Refusal, judge
+from mooring.authn.chain import Found, Outcome, RejectedBy, judge
 from mooring.authn.credentials import UNREADABLE_BASIC, Basic, Credentials, bearer
 from mooring.authn.passwordfile import authenticator as passwordfile
 from mooring.authn.passwordfile.authenticator import KEY_BYTES, PasswordFileAuthenticator
@@ -126,8 +126,8 @@ def outcome(authenticator: PasswordFileAuthenticator, user: str, password: str) 
 def test_what_the_chain_makes_of_it(data: bytes) -> None:
     known = outcome(knowing(data), "jane", "hunter2")
     assert (known.user, known.authenticator) == (JANE.with_groups("system:authenticated"), "password-file")
-    assert outcome(knowing(data), "jane", "x").refusals == (Refusal("password-file", WRONG_PASSWORD, "user jane"),)
-    assert outcome(knowing(data), "jim", "x").refusals == (Refusal("basic", "unknown-user"),)
+    assert outcome(knowing(data), "jane", "x").refusals == (RejectedBy("password-file", WRONG_PASSWORD, "user jane"),)
+    assert outcome(knowing(data), "jim", "x").refusals == (RejectedBy("basic", "unknown-user"),)
 
 
 # -- no oracle ---------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from mooring.authn.recovery.authenticator import RecoveryAuthenticator
 from mooring.authn.recovery.runtime import build
 from mooring.authn.recovery.settings import RecoverySettings
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
-from mooring.authn.x509.checks import Check
+from mooring.authn.x509.checks import CertificateCheck
 from mooring.clock import rfc3339
 from mooring.errors import ConfigError
 from mooring.pki.keys import generate_key, public_key_fingerprint
@@ -46,7 +46,7 @@ def offered(*peer: bytes, authorization: Sequence[str] = ("Mooring-Recovery",)) 
     return Credentials(tuple(peer), headers=lambda name: authorization if name == "authorization" else ())
 
 
-def judged(credentials: Credentials, *checks: Check) -> Verdict:
+def judged(credentials: Credentials, *checks: CertificateCheck) -> Verdict:
     authenticator = RecoveryAuthenticator(ClientTrust([CA.certificate]), checks)
     return authenticator.authenticate(credentials, {}, NOW, ())
 
@@ -138,8 +138,8 @@ class Revoking:
 
 def test_the_checks_of_client_certificates_apply() -> None:
     revoking = Revoking()
-    assert judged(offered(leaf()), Check((), revoking.rejection)) == Rejected("revoked")
-    assert judged(offered(leaf("jane")), Check((), revoking.rejection)) != Rejected("revoked")
+    assert judged(offered(leaf()), CertificateCheck((), revoking.rejection)) == Rejected("revoked")
+    assert judged(offered(leaf("jane")), CertificateCheck((), revoking.rejection)) != Rejected("revoked")
     assert revoking.seen == [NODE]
 
 

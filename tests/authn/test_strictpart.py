@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from mooring.authn.strictpart import Part
+from mooring.authn.strictpart import StrictPart
 
 
-def read(value: Any, path: str = "jwt[0]") -> tuple[Part, list[str]]:
+def read(value: Any, path: str = "jwt[0]") -> tuple[StrictPart, list[str]]:
     mistakes: list[str] = []
-    return Part(value, path, mistakes, "name", "discoveryURL", "list", "inner", "on"), mistakes
+    return StrictPart(value, path, mistakes, "name", "discoveryURL", "list", "inner", "on"), mistakes
 
 
 def test_what_is_said_is_read() -> None:
@@ -76,6 +76,6 @@ def test_of_a_list_that_is_too_long_the_first_are_read() -> None:
 
 def test_objects_of_a_list_have_their_paths() -> None:
     mistakes: list[str] = []
-    top = Part({"list": [{"a": 1}, 5, {"b": "x"}]}, "", mistakes, "list")
+    top = StrictPart({"list": [{"a": 1}, 5, {"b": "x"}]}, "", mistakes, "list")
     assert [part.path for part in top.parts("list", "b", most=3)] == ["list[0]", "list[1]", "list[2]"]
     assert mistakes == ["list[0].a: unknown field", "list[1]: Invalid value: 5: it must be an object"]

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn.chain import Refusal, authenticate
+from mooring.authn.chain import RejectedBy, authenticate
 from mooring.authn.credentials import Basic, Credentials, bearer
 from mooring.authn.reasons import UNKNOWN_TOKEN
 from mooring.authn.tokenfile import authenticator as tokenfile
@@ -73,7 +73,7 @@ def test_what_is_no_bearer_is_not_mine(credentials: Credentials) -> None:
 
 def test_a_token_nobody_knows_is_refused_by_the_chain() -> None:
     outcome = authenticate(Credentials(bearer=bearer("third")), [knowing()], {}, NOW, ())
-    assert (outcome.user, outcome.refusals) == (None, (Refusal("bearer", UNKNOWN_TOKEN),))
+    assert (outcome.user, outcome.refusals) == (None, (RejectedBy("bearer", UNKNOWN_TOKEN),))
 
 
 def test_knows_nobody_before_it_was_given_a_file() -> None:

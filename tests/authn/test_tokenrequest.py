@@ -15,7 +15,7 @@ from mooring.api.view import FixedView, View
 from mooring.apimachinery.schema import Obj
 from mooring.authn.credentials import Credentials
 from mooring.authn.serviceaccount.authenticator import ServiceAccountAuthenticator
-from mooring.authn.serviceaccount.tokenrequest import Issuance, Issued, issue
+from mooring.authn.serviceaccount.tokenrequest import Issued, TokenIssuance, issue
 from mooring.authn.verdict import Accepted
 from mooring.clock import rfc3339
 from mooring.errors import ApiError, BadRequestError, ConflictError, InvalidError, NotFoundError
@@ -28,7 +28,7 @@ from mooring.secret import Secret
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ISSUER = "https://mooring.example"
 SIGNER = TokenSigner(generate_key(), ISSUER)
-ISSUANCE = Issuance(now=NOW, token_id="id-1", audiences=("api",))
+ISSUANCE = TokenIssuance(now=NOW, token_id="id-1", audiences=("api",))
 
 
 def obj(name: str, uid: str, spec: Obj | None = None, namespace: str = "ns") -> Obj:
@@ -53,7 +53,7 @@ VIEWS: dict[str, View] = {
 def issued(
     spec: Obj | None = None, metadata: Obj | None = None, views: dict[str, View] = VIEWS, name: str = "sa", **more: Any
 ) -> Issued:
-    issuance = Issuance(now=NOW, token_id="id-1", audiences=("api",), **more)
+    issuance = TokenIssuance(now=NOW, token_id="id-1", audiences=("api",), **more)
     request: Obj = {"spec": dict(spec or {})}
     default(request)
     assert validate(request) == []

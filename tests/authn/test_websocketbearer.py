@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.authn.reasons import NO_OTHER_SUBPROTOCOL, TOKEN_NOT_BASE64URL, TOKEN_NOT_UTF8, TOKEN_REPEATED
-from mooring.authn.websocketbearer import BEARER_PREFIX, Offered, read_subprotocols, without_token
+from mooring.authn.websocketbearer import BEARER_PREFIX, WebSocketToken, read_subprotocols, without_token
 from mooring.secret import Secret
 
 
@@ -55,14 +55,14 @@ def protocol(token: str | bytes) -> str:
     ],
 )
 def test_the_token_in_the_list(names: list[str], token: str | None, refused: str) -> None:
-    assert read_subprotocols(names) == Offered(None if token is None else Secret(token), refused)
+    assert read_subprotocols(names) == WebSocketToken(None if token is None else Secret(token), refused)
 
 
 @given(st.text(min_size=1))
 def test_every_token_that_is_text_arrives(token: str) -> None:
     raw = token.encode("utf-8", "ignore")
     found = read_subprotocols([protocol(raw), "x"])
-    assert found == Offered(Secret(raw) if raw else None)
+    assert found == WebSocketToken(Secret(raw) if raw else None)
 
 
 @given(st.lists(st.one_of(st.text(), st.text().map(lambda text: BEARER_PREFIX + text))))

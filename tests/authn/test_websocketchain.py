@@ -13,7 +13,7 @@ import pytest
 from mooring.api.view import Views
 from mooring.authn.anonymous.authenticator import Anonymous
 from mooring.authn.authenticator import CONNECTION, SECRET
-from mooring.authn.chain import Outcome, Refusal, authenticate
+from mooring.authn.chain import Outcome, RejectedBy, authenticate
 from mooring.authn.credentials import Basic, Credentials, read_credentials
 from mooring.authn.reasons import NO_OTHER_SUBPROTOCOL, TOKEN_NOT_BASE64URL, TOKEN_REPEATED
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
@@ -193,7 +193,7 @@ def test_a_bad_certificate_is_told_once() -> None:
 
 def test_a_malformed_token_is_refused_and_never_anonymous() -> None:
     outcome = ask(Credentials(refused=TOKEN_REPEATED), Tokens())
-    assert (outcome.user, outcome.refusals) == (None, (Refusal("websocket", TOKEN_REPEATED),))
+    assert (outcome.user, outcome.refusals) == (None, (RejectedBy("websocket", TOKEN_REPEATED),))
     assert [(step.authenticator, step.verdict) for step in outcome.steps][-1] == ("websocket", Rejected(TOKEN_REPEATED))
 
 

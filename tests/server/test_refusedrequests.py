@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mooring.authn.chain import Step
+from mooring.authn.chain import ChainStep
 from mooring.authn.verdict import Accepted, NotMine, Rejected
 from mooring.identity import UserInfo
 from mooring.pki.pem import certificates_pem
@@ -140,9 +140,9 @@ def test_the_record_is_bounded_and_a_storm_pushes_out_only_its_own_kind() -> Non
 def test_a_refusal_takes_little_memory_whatever_was_sent() -> None:
     long = "\xff" * 60_000
     steps = (
-        Step("request-header", Accepted(UserInfo(long, groups=(long,), extra={long: (long,)}))),
-        Step("oidc", Rejected("wrong-issuer", long)),
-        Step("token-file", NotMine()),
+        ChainStep("request-header", Accepted(UserInfo(long, groups=(long,), extra={long: (long,)}))),
+        ChainStep("oidc", Rejected("wrong-issuer", long)),
+        ChainStep("token-file", NotMine()),
     )
     refusals = Refusals()
     refusals.keep(Refusal("one", NOW, 401, "Unauthorized", long, long, "192.0.2.1", steps, long, long, (long,) * 5000))

@@ -16,7 +16,7 @@ from mooring.clock import Clock
 from mooring.pki.keys import generate_key
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.reloading import Reloading
-from mooring.server.authentication.connector import Connector
+from mooring.server.authentication.connector import TargetConnector
 from mooring.server.authentication.secondstage import SecondStage
 from tests.support.manualclock import ManualClock
 from tests.support.testca import ThrowawayCA
@@ -44,7 +44,7 @@ class AuthnHost:
             clock=self.clock,
             entropy=bytes,
             files=self.files,
-            connect=Connector(self.clock, self.files.read),
+            connect=TargetConnector(self.clock, self.files.read),
             targets=self.targets,
             exchanges=self.stage,
             count_review=self.counted.append,

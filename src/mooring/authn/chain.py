@@ -60,7 +60,7 @@ NamedVerdict = tuple[str, Verdict]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ChainStep:
     """The final verdict of one authenticator."""
 
     authenticator: str
@@ -68,7 +68,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RejectedBy:
     """Reason for which one authenticator rejected the credential, for the operator's record only."""
 
     authenticator: str
@@ -90,7 +90,7 @@ class Outcome:
     user: UserInfo | None
     authenticator: str = ""
     audiences: tuple[str, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[RejectedBy, ...] = ()
     verdicts: tuple[NamedVerdict, ...] = ()
     warnings: tuple[str, ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
@@ -106,8 +106,8 @@ class Outcome:
         return self.user is None and any(refusal.is_undecided for refusal in self.refusals)
 
     @property
-    def steps(self) -> tuple[Step, ...]:
-        return tuple(Step(*one) for one in self.verdicts)
+    def steps(self) -> tuple[ChainStep, ...]:
+        return tuple(ChainStep(*one) for one in self.verdicts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,12 +303,12 @@ def _reject(
         verdicts.append((WEBSOCKET, Rejected(credentials.refused)))
     refusals = _refusals(verdicts)
     if not refusals and credentials.bearer is not None:
-        refusals = (Refusal(BEARER, _last_reason(verdicts, judges, SECRET) or UNKNOWN_TOKEN),)
+        refusals = (RejectedBy(BEARER, _last_reason(verdicts, judges, SECRET) or UNKNOWN_TOKEN),)
     if not refusals and credentials.basic is not None:
-        refusals = (Refusal(BASIC, _last_reason(verdicts, judges, SECRET) or UNKNOWN_PASSWORD),)
+        refusals = (RejectedBy(BASIC, _last_reason(verdicts, judges, SECRET) or UNKNOWN_PASSWORD),)
     if not refusals and credentials.other is not None:
         reason = _last_reason(verdicts, judges, SECRET) or UNKNOWN_CREDENTIAL
-        refusals = (Refusal(credentials.other.scheme, reason),)
+        refusals = (RejectedBy(credentials.other.scheme, reason),)
     if refusals:
         why = refusals[-1].reason
         if why == UNKNOWN_CA:
@@ -337,10 +337,10 @@ def _last_reason(verdicts: Iterable[NamedVerdict], judges: Mapping[str, str], ki
     return reasons[-1] if reasons else ""
 
 
-def _refusals(verdicts: Iterable[NamedVerdict]) -> tuple[Refusal, ...]:
+def _refusals(verdicts: Iterable[NamedVerdict]) -> tuple[RejectedBy, ...]:
     return tuple(
         [
-            Refusal(name, verdict.reason, verdict.detail, verdict.is_undecided)
+            RejectedBy(name, verdict.reason, verdict.detail, verdict.is_undecided)
             for name, verdict in verdicts
             if isinstance(verdict, Rejected)
         ]

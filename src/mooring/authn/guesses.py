@@ -28,7 +28,7 @@ MAX_SOURCES = 16_384  # some 3 MiB at most; a flood from more sources than that 
 
 
 @dataclass(slots=True)
-class Counters:
+class GuessCounters:
     """Counters for the operator's metrics."""
 
     failures: int = 0
@@ -97,7 +97,7 @@ class GuessLimiter:
         self._burst = float(burst)
         self._per_second = per_second
         self._buckets = LocalBuckets() if buckets is None else buckets
-        self.counters = Counters()
+        self.counters = GuessCounters()
 
     def failed(self, source: str, now: float) -> float:
         """Count one failed authentication. Return 0.0 to answer it, else the seconds for which it is refused."""

@@ -71,7 +71,7 @@ class Target(Protocol):
         """Close the connections at once."""
 
 
-class KubeconfigTarget(Target, Protocol):
+class RetirableTarget(Target, Protocol):
     """A target that the current context of a kubeconfig describes."""
 
     @property
@@ -88,7 +88,7 @@ class Connector(Protocol):
     def https(self, url: str, ca_pem: bytes) -> Target:
         """Return the server at `url`, verified under the CAs in `ca_pem`; the machine's own roots when that is empty."""
 
-    def kubeconfig(self, selected: Selected) -> KubeconfigTarget:
+    def kubeconfig(self, selected: Selected) -> RetirableTarget:
         """Return the server of a kubeconfig. The files that it names are read now."""
 
 
@@ -144,7 +144,7 @@ class ClientCas(Protocol):
         """Call `use` after each change."""
 
 
-class TokenKeys(Protocol):
+class VerifyingKeys(Protocol):
     """The keys of service account tokens, which change with their files."""
 
     @property
@@ -189,7 +189,7 @@ class Host:
     credentials_changed: Callable[[], None]
     """Is called after a change that may end credentials, beside those of followed files: running watches are judged again."""
     client_cas: ClientCas
-    token_keys: TokenKeys
+    token_keys: VerifyingKeys
     last_uses: LastUses
     configuration: Configuration
     names: frozenset[str]

@@ -18,7 +18,7 @@ Rules kept here (docs/protocol/impersonation.md; KEP-5284):
    is added unless the target is anonymous or carries it or its opposite; `system:anonymous` gets `system:unauthenticated`.
 7. The target inherits nothing of the real user, the credential id in particular.
 
-This room does not know authorization attributes (`authz` is its sibling), so it describes the needed rights as `Grant`.
+This room does not know authorization attributes (`authz` is its sibling), so it describes the needed rights as `NeededGrant`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _MALFORMED_ESCAPE = re.compile(r"%(?![0-9a-f]{2})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class NeededGrant:
     """The real user needs the verb of the mode on this object."""
 
     group: str
@@ -77,10 +77,10 @@ class Impersonation:
     """One mode. When every grant is allowed, the request continues as `user`."""
 
     user: UserInfo
-    grants: tuple[Grant, ...]
+    grants: tuple[NeededGrant, ...]
     mode: str = ""
     """Name of the mode; "" for the one without a name."""
-    prohibited: Grant | None = None
+    prohibited: NeededGrant | None = None
     """Part that this mode never grants."""
     reason: str = ""
     """Reason for which `prohibited` is never granted."""
@@ -156,17 +156,17 @@ def _ways(wanted: _Wanted, requester: UserInfo) -> Iterator[Impersonation]:
     if node and wanted.only_named:
         user = with_authenticated(UserInfo(wanted.name, groups=(NODES,)))
         if _runs_on(requester, node):
-            yield Impersonation(user, (Grant(_AUTHENTICATION, "v1", "nodes", "*"),), "associated-node")
-        yield Impersonation(user, (Grant(_AUTHENTICATION, "v1", "nodes", node),), "arbitrary-node")
+            yield Impersonation(user, (NeededGrant(_AUTHENTICATION, "v1", "nodes", "*"),), "associated-node")
+        yield Impersonation(user, (NeededGrant(_AUTHENTICATION, "v1", "nodes", node),), "arbitrary-node")
     elif account is not None and wanted.only_named:
-        grant = Grant(_AUTHENTICATION, "v1", "serviceaccounts", account[1], namespace=account[0])
+        grant = NeededGrant(_AUTHENTICATION, "v1", "serviceaccounts", account[1], namespace=account[0])
         yield Impersonation(_target(wanted), (grant,), "serviceaccount")
     elif not wanted.name.startswith(NODE_PREFIX) and account is None:
         yield _user_info(wanted)
     if account is None:
-        first = Grant("", "v1", "users", wanted.name)
+        first = NeededGrant("", "v1", "users", wanted.name)
     else:
-        first = Grant("", "v1", "serviceaccounts", account[1], namespace=account[0])
+        first = NeededGrant("", "v1", "serviceaccounts", account[1], namespace=account[0])
     yield Impersonation(_target(wanted), (first, *_parts(wanted, "")))
 
 
@@ -195,13 +195,17 @@ def _runs_on(requester: UserInfo, node: str) -> bool:
 
 def _user_info(wanted: _Wanted) -> Impersonation:
     """Return the mode for all users who are neither nodes nor service accounts (rule 4)."""
-    first, group, extra = Grant(_AUTHENTICATION, "v1", "users", wanted.name), _bad_group(wanted), _bad_extra(wanted)
+    first, group, extra = (
+        NeededGrant(_AUTHENTICATION, "v1", "users", wanted.name),
+        _bad_group(wanted),
+        _bad_extra(wanted),
+    )
     prohibited, reason, asked = None, "", wanted
     if group is not None:
-        prohibited, asked = Grant(_AUTHENTICATION, "v1", "groups", group), replace(wanted, groups=(), extra={})
+        prohibited, asked = NeededGrant(_AUTHENTICATION, "v1", "groups", group), replace(wanted, groups=(), extra={})
         reason = f"impersonating the {group or 'empty string'} group is not allowed"
     elif extra:
-        prohibited, asked = Grant(_AUTHENTICATION, "v1", "userextras", ""), replace(wanted, extra={})
+        prohibited, asked = NeededGrant(_AUTHENTICATION, "v1", "userextras", ""), replace(wanted, extra={})
         reason = f"impersonating {extra} in extra is not allowed"
     return Impersonation(_target(wanted), (first, *_parts(asked, _AUTHENTICATION)), "user-info", prohibited, reason)
 
@@ -242,15 +246,15 @@ def unescaped_key(key: str) -> str:
         return lowered
 
 
-def _parts(wanted: _Wanted, group_of_groups: str) -> Iterator[Grant]:
+def _parts(wanted: _Wanted, group_of_groups: str) -> Iterator[NeededGrant]:
     """Yield the grants for the parts beside the name."""
     if wanted.uid:
-        yield Grant(_AUTHENTICATION, "v1", "uids", wanted.uid)
+        yield NeededGrant(_AUTHENTICATION, "v1", "uids", wanted.uid)
     for group in wanted.groups:
-        yield Grant(group_of_groups, "v1", "groups", group)
+        yield NeededGrant(group_of_groups, "v1", "groups", group)
     for key, values in wanted.extra.items():
         for value in values:
-            yield Grant(_AUTHENTICATION, "v1", "userextras", value, subresource=key)
+            yield NeededGrant(_AUTHENTICATION, "v1", "userextras", value, subresource=key)
 
 
 def _target(wanted: _Wanted) -> UserInfo:

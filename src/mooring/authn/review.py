@@ -23,7 +23,7 @@ from mooring.api.authentication.userinfo import user_info
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.authn.authenticator import SECRET, Authenticator
-from mooring.authn.chain import Found, Outcome, Pending, Refusal, judge
+from mooring.authn.chain import Found, Outcome, Pending, RejectedBy, judge
 from mooring.authn.credentials import Credentials, bearer_in
 from mooring.authn.reasons import WRONG_AUDIENCE
 from mooring.clock import rfc3339
@@ -76,7 +76,7 @@ def _restrict_audiences(outcome: Outcome, requested: tuple[str, ...], own: tuple
     if valid_for or not requested:
         return replace(outcome, audiences=valid_for)
     detail = f"good for {', '.join(named)}, wants audience {' or '.join(requested)}"
-    refusals = (Refusal(outcome.authenticator, WRONG_AUDIENCE, detail),)
+    refusals = (RejectedBy(outcome.authenticator, WRONG_AUDIENCE, detail),)
     return replace(outcome, user=None, refusals=refusals, why=WRONG_AUDIENCE)
 
 

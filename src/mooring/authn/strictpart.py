@@ -14,7 +14,7 @@ from typing import Any
 from mooring.errors import FieldError, invalid
 
 
-class Part:
+class StrictPart:
     """One object of the file, at `path`, with its `known` fields. What is wrong is added to `mistakes`."""
 
     def __init__(self, value: Any, path: str, mistakes: list[str], *known: str) -> None:
@@ -44,13 +44,13 @@ class Part:
         """Return whether the field is there; an empty text counts."""
         return self._value.get(name) is not None
 
-    def part(self, name: str, *known: str) -> Part:
+    def part(self, name: str, *known: str) -> StrictPart:
         """The object in a field; an empty one when nothing was said."""
-        return Part(self._value.get(name), self.at(name), self.mistakes, *known)
+        return StrictPart(self._value.get(name), self.at(name), self.mistakes, *known)
 
-    def parts(self, name: str, *known: str, most: int) -> list[Part]:
+    def parts(self, name: str, *known: str, most: int) -> list[StrictPart]:
         """The objects of a list in a field, at most so many."""
-        return [Part(one, path, self.mistakes, *known) for path, one in self._items(name, most)]
+        return [StrictPart(one, path, self.mistakes, *known) for path, one in self._items(name, most)]
 
     def text(self, name: str) -> str:
         """The text in a field, "" when nothing was said."""

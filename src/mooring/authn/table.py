@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
+class AuthenticatorProvider:
     """One row: an authenticator, or all custom ones."""
 
     name: str
@@ -62,47 +62,55 @@ class Provider:
         return cast("Callable[[Configured, Host], Running | None]", getattr(import_module(module), function))
 
 
-PROVIDERS: tuple[Provider, ...] = (
-    Provider(
+PROVIDERS: tuple[AuthenticatorProvider, ...] = (
+    AuthenticatorProvider(
         "request-header",
         "mooring.authn.requestheader.runtime:build",
         (RequestHeaderSettings,),
         REQUEST_HEADER_REASONS,
     ),
-    Provider("client-certificate", "mooring.authn.x509.runtime:build", (ClientCertificateSettings,), X509_REASONS),
-    Provider("node-recovery", "mooring.authn.recovery.runtime:build", (RecoverySettings,), RECOVERY_REASONS),
-    Provider("token-file", "mooring.authn.tokenfile.runtime:build", (TokenFileSettings,)),
-    Provider(
+    AuthenticatorProvider(
+        "client-certificate", "mooring.authn.x509.runtime:build", (ClientCertificateSettings,), X509_REASONS
+    ),
+    AuthenticatorProvider(
+        "node-recovery", "mooring.authn.recovery.runtime:build", (RecoverySettings,), RECOVERY_REASONS
+    ),
+    AuthenticatorProvider("token-file", "mooring.authn.tokenfile.runtime:build", (TokenFileSettings,)),
+    AuthenticatorProvider(
         "legacy-service-account",
         "mooring.authn.serviceaccount.runtime:build_legacy",
         (ServiceAccountSettings,),
         SERVICE_ACCOUNT_REASONS,
     ),
-    Provider(
+    AuthenticatorProvider(
         "service-account",
         "mooring.authn.serviceaccount.runtime:build_bound",
         (ServiceAccountSettings,),
         SERVICE_ACCOUNT_REASONS,
     ),
-    Provider(
+    AuthenticatorProvider(
         "bootstrap-token",
         "mooring.authn.bootstraptoken.runtime:build",
         (BootstrapTokenSettings,),
         BOOTSTRAP_TOKEN_REASONS,
     ),
-    Provider("user-token", "mooring.authn.login.runtime:build", (LoginSettings,)),
-    Provider("oidc", "mooring.authn.oidc.runtime:build", (OidcSettings,), OIDC_REASONS),
-    Provider("webhook", "mooring.authn.webhook.runtime:build", (WebhookSettings,), WEBHOOK_REASONS),
-    Provider("k3s-token", "mooring.authn.k3stoken.runtime:build", reasons=K3S_TOKEN_REASONS),
-    Provider(
+    AuthenticatorProvider("user-token", "mooring.authn.login.runtime:build", (LoginSettings,)),
+    AuthenticatorProvider("oidc", "mooring.authn.oidc.runtime:build", (OidcSettings,), OIDC_REASONS),
+    AuthenticatorProvider("webhook", "mooring.authn.webhook.runtime:build", (WebhookSettings,), WEBHOOK_REASONS),
+    AuthenticatorProvider("k3s-token", "mooring.authn.k3stoken.runtime:build", reasons=K3S_TOKEN_REASONS),
+    AuthenticatorProvider(
         "password-file",
         "mooring.authn.passwordfile.runtime:build",
         (PasswordFileSettings, CacheSettings),
         PASSWORD_FILE_REASONS,
     ),
-    Provider("keystone", "mooring.authn.keystone.runtime:build", (KeystoneSettings, CacheSettings), KEYSTONE_REASONS),
-    Provider("own", "mooring.authn.custom.runtime:build", (CustomSettings,)),
-    Provider("anonymous", "mooring.authn.anonymous.runtime:build", (AnonymousSettings,), ANONYMOUS_REASONS),
+    AuthenticatorProvider(
+        "keystone", "mooring.authn.keystone.runtime:build", (KeystoneSettings, CacheSettings), KEYSTONE_REASONS
+    ),
+    AuthenticatorProvider("own", "mooring.authn.custom.runtime:build", (CustomSettings,)),
+    AuthenticatorProvider(
+        "anonymous", "mooring.authn.anonymous.runtime:build", (AnonymousSettings,), ANONYMOUS_REASONS
+    ),
 )
 
 NAMES = frozenset(row.name for row in PROVIDERS)

@@ -28,17 +28,17 @@ _BASE64URL = re.compile(r"[A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class WebSocketToken:
     """A token, or the reason for which it is malformed, or neither."""
 
     token: Secret | None = None
     refused: str = ""
 
 
-NOTHING = Offered()
+NOTHING = WebSocketToken()
 
 
-def read_subprotocols(offered: Iterable[str]) -> Offered:
+def read_subprotocols(offered: Iterable[str]) -> WebSocketToken:
     """The token in the subprotocols of a request for a WebSocket."""
     others = 0
     encoded: str | None = None
@@ -46,19 +46,19 @@ def read_subprotocols(offered: Iterable[str]) -> Offered:
         if not name.startswith(BEARER_PREFIX):
             others += 1
         elif encoded is not None:
-            return Offered(refused=TOKEN_REPEATED)
+            return WebSocketToken(refused=TOKEN_REPEATED)
         else:
             encoded = name.removeprefix(BEARER_PREFIX)
     if not encoded:
         return NOTHING
     if not _BASE64URL.fullmatch(encoded) or len(encoded) % 4 == 1:
-        return Offered(refused=TOKEN_NOT_BASE64URL)
+        return WebSocketToken(refused=TOKEN_NOT_BASE64URL)
     token = base64url.decode(encoded)
     try:
         token.decode()
     except UnicodeDecodeError:
-        return Offered(refused=TOKEN_NOT_UTF8)
-    return Offered(Secret(token)) if others else Offered(refused=NO_OTHER_SUBPROTOCOL)
+        return WebSocketToken(refused=TOKEN_NOT_UTF8)
+    return WebSocketToken(Secret(token)) if others else WebSocketToken(refused=NO_OTHER_SUBPROTOCOL)
 
 
 def without_token(offered: Iterable[str]) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from mooring.pki.x509.clientissuers import IssuingCas
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.keystore import KeyStore
 from mooring.plane.reloading import Reloading
-from mooring.server.authentication.connector import Connector
+from mooring.server.authentication.connector import TargetConnector
 from mooring.server.authentication.secondstage import SecondStage
 
 
@@ -65,7 +65,7 @@ class Authentication:
             clock=clock,
             entropy=entropy,
             files=self.reloading,
-            connect=Connector(clock, self.reloading.read),
+            connect=TargetConnector(clock, self.reloading.read),
             targets=targets,
             exchanges=self.second_stage,
             count_review=count_review,

@@ -38,11 +38,10 @@ from mooring.apimachinery.requestinfo import RequestInfo, parse_request
 from mooring.apimachinery.status import forbidden_error
 from mooring.apimachinery.uid import uuid4
 from mooring.authn.authenticator import Authenticator
-from mooring.authn.chain import BASIC, Outcome
-from mooring.authn.chain import Refusal as Refused
+from mooring.authn.chain import BASIC, Outcome, RejectedBy
 from mooring.authn.credentials import Credentials, PeerMemo, read_credentials
 from mooring.authn.guesses import GuessLimiter
-from mooring.authn.impersonation import Grant, read_impersonation
+from mooring.authn.impersonation import NeededGrant, read_impersonation
 from mooring.authn.reasons import GUESSING
 from mooring.authn.stripping import Stripping
 from mooring.authz.attributes import Attributes
@@ -120,7 +119,7 @@ _NO_QUERY: Mapping[str, list[str]] = MappingProxyType({})
 
 
 _NO_USER = UserInfo("")
-_TOO_MANY_GUESSES = Outcome(None, refusals=(Refused(BASIC, GUESSING),), why=GUESSING)
+_TOO_MANY_GUESSES = Outcome(None, refusals=(RejectedBy(BASIC, GUESSING),), why=GUESSING)
 _UNPARSED = RequestInfo("", False, "")
 """Request info of a request whose path or query cannot be parsed."""
 
@@ -642,7 +641,7 @@ def _refusal_record(context: Context, code: int, reason: str) -> Refusal:
     )
 
 
-def _grant_attributes(user: UserInfo, verb: str, grant: Grant) -> Attributes:
+def _grant_attributes(user: UserInfo, verb: str, grant: NeededGrant) -> Attributes:
     return Attributes(
         user=user,
         verb=verb,

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from mooring.apimachinery.schema import Obj
-from mooring.authn.chain import Step
+from mooring.authn.chain import ChainStep
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.clock import rfc3339
 from mooring.identity import UserInfo
@@ -45,7 +45,7 @@ class Refusal:
     method: str
     path: str
     source: str
-    steps: tuple[Step, ...]
+    steps: tuple[ChainStep, ...]
     why: str
     """Reason of the decision: `unknown-token` when no authenticator recognised the token, or the authorizer's reason."""
     user: str = ""
@@ -72,13 +72,13 @@ class Refusal:
         return shown
 
 
-def steps_to_json(steps: Iterable[Step]) -> list[Obj]:
+def steps_to_json(steps: Iterable[ChainStep]) -> list[Obj]:
     """Return the verdicts of authenticators: `name`, `verdict` (`not-mine`, `refused`, `accepted`), and where known reason and
     detail."""
     return [_step_to_json(step) for step in steps]
 
 
-def _step_to_json(step: Step) -> Obj:
+def _step_to_json(step: ChainStep) -> Obj:
     verdict = step.verdict
     if isinstance(verdict, Accepted):
         return {"name": step.authenticator, "verdict": "accepted", "detail": verdict.user.username}
@@ -98,7 +98,7 @@ def _bounded(refusal: Refusal) -> Refusal:
         why=_cut(refusal.why),
         user=_cut(refusal.user),
         groups=tuple(map(_cut, refusal.groups[:MAX_GROUPS])),
-        steps=tuple(Step(step.authenticator, _bounded_verdict(step.verdict)) for step in refusal.steps),
+        steps=tuple(ChainStep(step.authenticator, _bounded_verdict(step.verdict)) for step in refusal.steps),
     )
 
 

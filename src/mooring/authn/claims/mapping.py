@@ -69,7 +69,7 @@ class Required:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ValidationRule:
     """An expression that must be true; `message` tells the operator what it is for."""
 
     expression: Expression
@@ -84,8 +84,8 @@ class Identification:
     groups: Claim | Expression | None = None
     uid: Claim | Expression | None = None
     extra: tuple[tuple[str, Expression], ...] = ()
-    claim_rules: tuple[Required | Rule, ...] = ()
-    user_rules: tuple[Rule, ...] = ()
+    claim_rules: tuple[Required | ValidationRule, ...] = ()
+    user_rules: tuple[ValidationRule, ...] = ()
 
 
 def identify(claims: Claims, by: Identification) -> UserInfo:
@@ -101,8 +101,8 @@ def identify(claims: Claims, by: Identification) -> UserInfo:
     return user
 
 
-def _check_claim(claims: Claims, rule: Required | Rule) -> None:
-    if isinstance(rule, Rule):
+def _check_claim(claims: Claims, rule: Required | ValidationRule) -> None:
+    if isinstance(rule, ValidationRule):
         _evaluate_rule(rule, claims, CLAIM_RULE)
     elif rule.claim not in claims:
         raise ClaimsRefusedError(MISSING_CLAIM, f"the required claim {rule.claim} is not there")
@@ -110,7 +110,7 @@ def _check_claim(claims: Claims, rule: Required | Rule) -> None:
         raise ClaimsRefusedError(WRONG_CLAIM, f"the claim {rule.claim} has not the required value")
 
 
-def _evaluate_rule(rule: Rule, value: Mapping[str, Any], code: str) -> None:
+def _evaluate_rule(rule: ValidationRule, value: Mapping[str, Any], code: str) -> None:
     try:
         held = rule.expression.evaluate(value) is True
     except CelFailedError as error:

@@ -39,32 +39,32 @@ _SYSTEM = "system:"
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class LoginRefusal:
     """`code` for the operator's record, `message` for the caller, who has been authenticated."""
 
     code: str
     message: str
 
 
-def refusal(user: UserInfo, authenticator: str, *, impersonating: bool, proxied_allowed: bool) -> Refusal | None:
+def refusal(user: UserInfo, authenticator: str, *, impersonating: bool, proxied_allowed: bool) -> LoginRefusal | None:
     """Return the reason for which `user`, accepted by `authenticator`, gets no credential of the cluster, None when it does."""
     if impersonating:
-        return Refusal(IMPERSONATED, "a login is for oneself: leave out impersonation")
+        return LoginRefusal(IMPERSONATED, "a login is for oneself: leave out impersonation")
     if authenticator in ISSUED_BY_A_CLUSTER:
-        return Refusal(
+        return LoginRefusal(
             RENEWED,
             f"what was shown ({authenticator}) is a credential of a cluster already: a login begins with a password or a token "
             "of an identity provider",
         )
     if authenticator == REQUEST_HEADER and not proxied_allowed:
-        return Refusal(
+        return LoginRefusal(
             PROXIED,
             "an authenticating proxy named you, and this server issues no credential that goes past it "
             "(login-from-request-header is false): go on through the proxy",
         )
     for what, name in (("user", user.username), *(("group", group) for group in traded(user).groups)):
         if name.startswith(_SYSTEM):
-            return Refusal(
+            return LoginRefusal(
                 SYSTEM_NAME, f'the {what} "{name}" is one of the system\'s own: a login is for people and programs'
             )
     return None
@@ -77,27 +77,27 @@ def traded(user: UserInfo) -> UserInfo:
     return replace(user, groups=groups, extra=extra)
 
 
-def certificate_refusal(user: UserInfo) -> Refusal | None:
+def certificate_refusal(user: UserInfo) -> LoginRefusal | None:
     """Return the reason for which a certificate cannot name `user`, None when it can."""
     for what, name in (("user name", user.username), *(("group", group) for group in user.groups)):
         if not name or not name.isprintable():
-            return Refusal(
+            return LoginRefusal(
                 UNFIT, f"a {what} of yours is empty or not printable, which no certificate says: ask for a token"
             )
     if not user.uid.isprintable():
-        return Refusal(UNFIT, "your uid is not printable, which no certificate says: ask for a token")
+        return LoginRefusal(UNFIT, "your uid is not printable, which no certificate says: ask for a token")
     if sum(len(name.encode()) for name in (user.username, user.uid, *user.groups)) > MAX_NAMES:
-        return Refusal(
+        return LoginRefusal(
             UNFIT, f"your names and groups have more than {MAX_NAMES} bytes: ask for a token, or join fewer groups"
         )
     return None
 
 
-def token_refusal(user: UserInfo) -> Refusal | None:
+def token_refusal(user: UserInfo) -> LoginRefusal | None:
     """Return the reason for which a token cannot name `user`, None when it can."""
     extra = [text for key, values in user.extra.items() for text in (key, *values)]
     try:
         "".join((user.username, user.uid, *user.groups, *extra)).encode()
     except UnicodeEncodeError:
-        return Refusal(UNFIT, "a name of yours is not text in UTF-8, which no token says")
+        return LoginRefusal(UNFIT, "a name of yours is not text in UTF-8, which no token says")
     return None

@@ -22,7 +22,7 @@ from mooring.authn.claims.mapping import EMAIL, Claim, Identification, Required
 from mooring.authn.oidc.issuer import IssuerConfig
 from mooring.authn.oidc.mappingconfig import MAX_ENTRIES, read_identification
 from mooring.authn.oidc.settings import OidcSettings
-from mooring.authn.strictpart import Part
+from mooring.authn.strictpart import StrictPart
 from mooring.errors import (
     MAX_FIELD_ERRORS,
     ConfigError,
@@ -99,7 +99,7 @@ def from_flags(settings: OidcSettings, ca_pem: bytes) -> IssuerConfig:
     )
 
 
-def _read_document(data: bytes, source: str, mistakes: list[str]) -> Part:
+def _read_document(data: bytes, source: str, mistakes: list[str]) -> StrictPart:
     if len(data) > MAX_BYTES:
         raise ConfigError(f"{source}: an authentication configuration is at most {MAX_BYTES} bytes")
     try:
@@ -114,7 +114,7 @@ def _read_document(data: bytes, source: str, mistakes: list[str]) -> Part:
             f"{source}: one {KIND} of {GROUP} is expected; say so in apiVersion ({', '.join(VERSIONS)}) and kind"
         )
     mistakes.extend(repeated)
-    return Part(document, "", mistakes, "apiVersion", "kind", "jwt", "anonymous")
+    return StrictPart(document, "", mistakes, "apiVersion", "kind", "jwt", "anonymous")
 
 
 def _join_mistakes(mistakes: list[str]) -> str:
@@ -124,7 +124,7 @@ def _join_mistakes(mistakes: list[str]) -> str:
     return "; ".join(shown)
 
 
-def _read_issuer(part: Part, own_issuers: Collection[str]) -> IssuerConfig:
+def _read_issuer(part: StrictPart, own_issuers: Collection[str]) -> IssuerConfig:
     issuer = part.part(
         "issuer",
         "url", "discoveryURL", "certificateAuthority", "audiences", "audienceMatchPolicy", "egressSelectorType",
@@ -149,7 +149,7 @@ def _read_issuer(part: Part, own_issuers: Collection[str]) -> IssuerConfig:
     )
 
 
-def _https_url(part: Part, name: str) -> str:
+def _https_url(part: StrictPart, name: str) -> str:
     text = part.text(name)
     problem = https_url_problem(text) if part.said(name) else ""
     if problem:
@@ -157,7 +157,7 @@ def _https_url(part: Part, name: str) -> str:
     return text
 
 
-def _read_audiences(issuer: Part) -> tuple[str, ...]:
+def _read_audiences(issuer: StrictPart) -> tuple[str, ...]:
     found: list[str] = []
     for path, audience in issuer.texts("audiences", most=MAX_ENTRIES):
         if not audience:
@@ -176,7 +176,7 @@ def _read_audiences(issuer: Part) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _certificate_authority(issuer: Part) -> bytes:
+def _certificate_authority(issuer: StrictPart) -> bytes:
     text = issuer.text("certificateAuthority").encode("utf-8", "replace")
     if text:
         try:
@@ -186,7 +186,7 @@ def _certificate_authority(issuer: Part) -> bytes:
     return text
 
 
-def _read_anonymous(part: Part) -> AnonymousAccess:
+def _read_anonymous(part: StrictPart) -> AnonymousAccess:
     enabled = part.truth("enabled")
     conditions = part.parts("conditions", "path", most=MAX_ENTRIES)
     if conditions and not enabled:

@@ -28,7 +28,7 @@ from mooring.api.view import Views
 from mooring.authn.authenticator import SECRET
 from mooring.authn.claims.mapping import Claim, ClaimsRefusedError, identify
 from mooring.authn.credentials import Credentials
-from mooring.authn.oidc.distributedclaims import Source, fetch, source_of
+from mooring.authn.oidc.distributedclaims import ClaimSource, fetch, source_of
 from mooring.authn.oidc.idtoken import MAX_HEADER, MAX_TOKEN, check
 from mooring.authn.oidc.issuer import REFRESH_SECONDS, JwtIssuer
 from mooring.authn.oidc.provider import Published, renew
@@ -170,7 +170,7 @@ def _refetch_keys(issuer: JwtIssuer, before: Published, now: datetime) -> Exchan
 
 
 def _fetch_groups(
-    issuer: JwtIssuer, claims: Claims, source: Source, basis: bytes, now: datetime
+    issuer: JwtIssuer, claims: Claims, source: ClaimSource, basis: bytes, now: datetime
 ) -> Exchange[Verdict | None]:
     try:
         groups = yield from fetch(source, issuer, now)

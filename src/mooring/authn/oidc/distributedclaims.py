@@ -19,7 +19,7 @@ from typing import Any
 from mooring.authn.claims.mapping import Claims, ClaimsRefusedError
 from mooring.authn.oidc.idtoken import MAX_HEADER, MAX_TOKEN, check
 from mooring.authn.oidc.issuer import JwtIssuer
-from mooring.authn.oidc.provider import REQUEST_SECONDS, Provider, discover
+from mooring.authn.oidc.provider import REQUEST_SECONDS, OidcProvider, discover
 from mooring.authn.oidc.reasons import DISTRIBUTED_CLAIM
 from mooring.pki.errors import TokenRefusedError
 from mooring.pki.jwt.compact import decode_unverified
@@ -30,7 +30,7 @@ from mooring.trust.oidc.discovery import ProviderError, fetch_document
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ClaimSource:
     """Service that holds the claim `name`."""
 
     name: str
@@ -38,7 +38,7 @@ class Source:
     access_token: Secret | None = None
 
 
-def source_of(name: str, claims: Claims) -> Source | None:
+def source_of(name: str, claims: Claims) -> ClaimSource | None:
     """Return the source of the claim; None when the claims hold it or name no source. Raises ClaimsRefusedError."""
     names, sources = claims.get("_claim_names"), claims.get("_claim_sources")
     if name in claims or not isinstance(names, dict) or not isinstance(sources, dict):
@@ -51,10 +51,10 @@ def source_of(name: str, claims: Claims) -> Source | None:
         raise ClaimsRefusedError(DISTRIBUTED_CLAIM, f"the source of the claim {name} has no https URL as endpoint")
     if not isinstance(token, str) or not token.isascii() or not token.isprintable():
         raise ClaimsRefusedError(DISTRIBUTED_CLAIM, f"the source of the claim {name} has an access token that is none")
-    return Source(name, endpoint, Secret(token) if token else None)
+    return ClaimSource(name, endpoint, Secret(token) if token else None)
 
 
-def fetch(source: Source, issuer: JwtIssuer, now: datetime) -> Exchange[Any]:
+def fetch(source: ClaimSource, issuer: JwtIssuer, now: datetime) -> Exchange[Any]:
     """Fetch the value of the claim. Raises ClaimsRefusedError."""
     try:
         return (yield from _fetch_verified(source, issuer, now))
@@ -62,7 +62,7 @@ def fetch(source: Source, issuer: JwtIssuer, now: datetime) -> Exchange[Any]:
         raise ClaimsRefusedError(DISTRIBUTED_CLAIM, f"the claim {source.name}: {error}") from None
 
 
-def _fetch_verified(source: Source, issuer: JwtIssuer, now: datetime) -> Exchange[Any]:
+def _fetch_verified(source: ClaimSource, issuer: JwtIssuer, now: datetime) -> Exchange[Any]:
     token = source.access_token
     request = HttpRequest(
         issuer.provider.target,
@@ -81,7 +81,7 @@ def _fetch_verified(source: Source, issuer: JwtIssuer, now: datetime) -> Exchang
         raise TokenRefusedError("wrong-issuer", "the token of its source has no issuer that is an https URL")
     published = issuer.known(now) if signer == issuer.config.url else None
     if published is None:
-        published = yield from discover(Provider(signer, issuer.provider.target))
+        published = yield from discover(OidcProvider(signer, issuer.provider.target))
     published.keys.verify(text, header)
     if source.name not in claims:
         raise ProviderError("its source does not give it")

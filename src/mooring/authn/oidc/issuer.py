@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from mooring.authn.claims.mapping import Identification
 from mooring.authn.oidc.idtoken import Expected
-from mooring.authn.oidc.provider import Provider, Published
+from mooring.authn.oidc.provider import OidcProvider, Published
 from mooring.authn.oidc.settings import SIGNING_ALGORITHMS
 
 KEEP = timedelta(hours=24)
@@ -48,7 +48,7 @@ class JwtIssuer:
         """`changed` is called after each change of the keys."""
         self.config = config
         self._changed = changed
-        self.provider = Provider(config.url, target, config.discovery_url)
+        self.provider = OidcProvider(config.url, target, config.discovery_url)
         self.published: Published | None = None
         self.problem = "its keys have not been fetched yet"
         self.changes = 0

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.authn.claims.cel import CLAIMS, TEXT, TEXTS, TRUTH, USER, CelError, Expression, compile_expression
-from mooring.authn.claims.mapping import EMAIL, EMAIL_VERIFIED, Claim, Identification, Required, Rule
-from mooring.authn.strictpart import Part
+from mooring.authn.claims.mapping import EMAIL, EMAIL_VERIFIED, Claim, Identification, Required, ValidationRule
+from mooring.authn.strictpart import StrictPart
 from mooring.errors import duplicate, invalid
 from mooring.errors import required as missing
 
@@ -23,9 +23,9 @@ MAX_ENTRIES = 64
 RESERVED = ("k8s.io", "kubernetes.io")
 
 
-def read_identification(part: Part) -> Identification:
+def read_identification(part: StrictPart) -> Identification:
     """Read one entry of `jwt`. Mistakes are added to those of `part`."""
-    rules: list[Required | Rule] = []
+    rules: list[Required | ValidationRule] = []
     for one in part.parts("claimValidationRules", "claim", "requiredValue", "expression", "message", most=MAX_ENTRIES):
         rule = _claim_rule(one)
         if isinstance(rule, Required) and any(isinstance(r, Required) and r.claim == rule.claim for r in rules):
@@ -40,7 +40,11 @@ def read_identification(part: Part) -> Identification:
     if not mappings.said("username"):
         mappings.say(missing(mappings.at("username"), "give a claim or an expression"))
     if isinstance(username, Expression) and EMAIL in username.names:
-        others = [username, *(one for _, one in extra), *(one.expression for one in rules if isinstance(one, Rule))]
+        others = [
+            username,
+            *(one for _, one in extra),
+            *(one.expression for one in rules if isinstance(one, ValidationRule)),
+        ]
         if not any(EMAIL_VERIFIED in one.names for one in others):
             detail = (
                 "claims.email can be trusted only together with claims.email_verified: "
@@ -61,7 +65,7 @@ def read_identification(part: Part) -> Identification:
     )
 
 
-def _claim_rule(rule: Part) -> Required | Rule | None:
+def _claim_rule(rule: StrictPart) -> Required | ValidationRule | None:
     claim, expression = rule.text("claim"), rule.text("expression")
     if claim and expression:
         rule.say(invalid(rule.path, claim, "give a claim or an expression, not both"))
@@ -78,13 +82,13 @@ def _claim_rule(rule: Part) -> Required | Rule | None:
     return None
 
 
-def _expression_rule(rule: Part, variable: str) -> Rule | None:
+def _expression_rule(rule: StrictPart, variable: str) -> ValidationRule | None:
     expression = _expression(rule, "expression", variable, TRUTH)
     message = rule.text("message")
-    return None if expression is None else Rule(expression, message)
+    return None if expression is None else ValidationRule(expression, message)
 
 
-def _source(mappings: Part, name: str, wanted: frozenset[str], *, prefixed: bool) -> Claim | Expression | None:
+def _source(mappings: StrictPart, name: str, wanted: frozenset[str], *, prefixed: bool) -> Claim | Expression | None:
     source = mappings.part(name, "claim", "expression", *(("prefix",) if prefixed else ()))
     claim, expression = source.text("claim"), source.text("expression")
     prefix = source.text("prefix")
@@ -105,7 +109,7 @@ def _source(mappings: Part, name: str, wanted: frozenset[str], *, prefixed: bool
     return None
 
 
-def _expression(part: Part, name: str, variable: str, wanted: frozenset[str]) -> Expression | None:
+def _expression(part: StrictPart, name: str, variable: str, wanted: frozenset[str]) -> Expression | None:
     text = part.text(name)
     if not text:
         part.say(missing(part.at(name), "give an expression"))
@@ -117,7 +121,7 @@ def _expression(part: Part, name: str, variable: str, wanted: frozenset[str]) ->
         return None
 
 
-def _extra(mappings: Part) -> list[tuple[str, Expression]]:
+def _extra(mappings: StrictPart) -> list[tuple[str, Expression]]:
     found: list[tuple[str, Expression]] = []
     keys: list[str] = []
     for part in mappings.parts("extra", "key", "valueExpression", most=MAX_ENTRIES):

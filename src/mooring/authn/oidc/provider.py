@@ -36,7 +36,7 @@ _NO_CACHE = re.compile(r"\bno-(store|cache)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
+class OidcProvider:
     """A provider. `target` is the name under which the driver knows its trust."""
 
     issuer: str
@@ -57,7 +57,7 @@ class Published:
     life: timedelta
 
 
-def discover(provider: Provider) -> Exchange[Published]:
+def discover(provider: OidcProvider) -> Exchange[Published]:
     """Return the keys, found by the discovery document. Raises ProviderError."""
     document = yield from fetch_metadata(provider.target, provider.issuer, provider.document_url, REQUEST_SECONDS)
     uri = document.get("jwks_uri")
@@ -66,7 +66,7 @@ def discover(provider: Provider) -> Exchange[Published]:
     return (yield from renew(provider, uri))
 
 
-def renew(provider: Provider, jwks_uri: str) -> Exchange[Published]:
+def renew(provider: OidcProvider, jwks_uri: str) -> Exchange[Published]:
     """Return the keys at their known URL. Raises ProviderError."""
     request = HttpRequest(
         provider.target, url=jwks_uri, headers=ACCEPT_JSON, timeout=REQUEST_SECONDS, max_bytes=MAX_KEY_SET

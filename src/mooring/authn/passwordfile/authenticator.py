@@ -27,7 +27,7 @@ from mooring.authn.authenticator import SECRET
 from mooring.authn.credentials import Credentials
 from mooring.authn.passwordfile.hash import HASH_BYTES, MIN_SALT, PREFIX, PasswordHash, parse_hash
 from mooring.authn.passwordfile.reasons import UNKNOWN_USER, WRONG_PASSWORD
-from mooring.authn.userfile.rows import Row, rows
+from mooring.authn.userfile.rows import UserRow, rows
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.authn.verdictcache import VerdictCache
 from mooring.errors import ConfigError
@@ -138,7 +138,7 @@ class PasswordFileAuthenticator:
     def _digest(self, password: Secret) -> bytes:
         return hmac.digest(self._key, password.reveal(), "sha256")
 
-    def _read_entry(self, row: Row) -> _Entry:
+    def _read_entry(self, row: UserRow) -> _Entry:
         user = row.user
         names = (one.encode() for one in (user.username, user.uid, *user.groups))
         basis = self._remembered.place(row.secret.reveal(), *names)

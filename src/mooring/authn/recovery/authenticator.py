@@ -23,7 +23,7 @@ from mooring.authn.authenticator import CONNECTION
 from mooring.authn.credentials import AUTHORIZATION, Credentials
 from mooring.authn.recovery.reasons import NOT_A_NODE
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
-from mooring.authn.x509.checks import CHECKS, Check, rejection
+from mooring.authn.x509.checks import CHECKS, CertificateCheck, rejection
 from mooring.clock import rfc3339
 from mooring.identity import (
     CREDENTIAL_ID,
@@ -51,7 +51,7 @@ class RecoveryAuthenticator:
     judges = CONNECTION
 
     def __init__(
-        self, trust: ClientTrust, checks: Sequence[Check] = CHECKS, retired: ClientTrust | None = None
+        self, trust: ClientTrust, checks: Sequence[CertificateCheck] = CHECKS, retired: ClientTrust | None = None
     ) -> None:
         self._checks = checks
         self.replace(trust, retired)

@@ -25,7 +25,7 @@ from mooring.authn.impersonation import unescaped_key
 from mooring.authn.requestheader.reasons import NAME_NOT_ALLOWED, NO_USER_HEADER
 from mooring.authn.requestheader.settings import HeaderNames
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
-from mooring.authn.x509.checks import CHECKS, Check
+from mooring.authn.x509.checks import CHECKS, CertificateCheck
 from mooring.authn.x509.peers import Peers
 from mooring.identity import UserInfo
 from mooring.pki.x509.verify import ClientTrust, VerifiedPeer
@@ -46,7 +46,7 @@ class RequestHeaderAuthenticator:
         trust: ClientTrust,
         names: HeaderNames,
         allowed_names: Iterable[str] = (),
-        checks: Sequence[Check] = CHECKS,
+        checks: Sequence[CertificateCheck] = CHECKS,
     ) -> None:
         """`allowed_names`: common names that may speak for others; none: every certificate of these CAs."""
         self._checks = checks

@@ -49,7 +49,7 @@ class Issued:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Issuance:
+class TokenIssuance:
     """Decisions of the server: time, token id, default audiences, and longest life in seconds (0: no limit).
 
     `extend`: rule 6 applies.
@@ -62,7 +62,9 @@ class Issuance:
     extend: bool = False
 
 
-def issue(request: Obj, namespace: str, name: str, views: Views, signer: TokenSigner, issuance: Issuance) -> Issued:
+def issue(
+    request: Obj, namespace: str, name: str, views: Views, signer: TokenSigner, issuance: TokenIssuance
+) -> Issued:
     """Issue a token for service account `namespace/name`. Raises NotFoundError, InvalidError, ConflictError, BadRequestError."""
     spec = request["spec"]
     account = views["serviceaccounts"].get(name, namespace)

@@ -27,7 +27,7 @@ _QUOTED = re.compile(r'"([^"]*+(?:""[^"]*+)*+)"(?=[,\n]|\Z)')
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class UserRow:
     """One user and its secret. `line` is the line where the row begins, from 1."""
 
     line: int
@@ -35,7 +35,7 @@ class Row:
     user: UserInfo
 
 
-def rows(data: bytes, what: str) -> Iterator[Row]:
+def rows(data: bytes, what: str) -> Iterator[UserRow]:
     """Return the rows of a file whose first column is `what`. Raises ConfigError."""
     try:
         text = data.decode()
@@ -48,7 +48,7 @@ def rows(data: bytes, what: str) -> Iterator[Row]:
         if not fields[1]:
             raise ConfigError(f"line {line}: the user has no name")
         groups = tuple(group for group in fields[3].split(",") if group) if len(fields) > COLUMNS else ()
-        yield Row(line, Secret(fields[0]), UserInfo(fields[1], fields[2], groups))
+        yield UserRow(line, Secret(fields[0]), UserInfo(fields[1], fields[2], groups))
 
 
 def records(text: str) -> Iterator[tuple[int, list[str]]]:

@@ -20,7 +20,7 @@ from mooring.api.view import Views
 from mooring.authn.authenticator import CONNECTION
 from mooring.authn.credentials import Credentials
 from mooring.authn.verdict import Accepted, NotMine, Verdict
-from mooring.authn.x509.checks import CHECKS, Check
+from mooring.authn.x509.checks import CHECKS, CertificateCheck
 from mooring.authn.x509.peers import MAX_REMEMBERED, Peers
 from mooring.authn.x509.reasons import NO_COMMON_NAME
 from mooring.identity import CREDENTIAL_ID, NODE_NAME, NODE_PREFIX, UserInfo
@@ -36,7 +36,7 @@ class ClientCertificateAuthenticator:
     judges = CONNECTION
 
     def __init__(
-        self, trust: ClientTrust, max_remembered: int = MAX_REMEMBERED, checks: Sequence[Check] = CHECKS
+        self, trust: ClientTrust, max_remembered: int = MAX_REMEMBERED, checks: Sequence[CertificateCheck] = CHECKS
     ) -> None:
         self._max_remembered = max_remembered
         self._checks = checks

@@ -30,7 +30,7 @@ def stateless(now: datetime) -> Hashable:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CertificateCheck:
     """One check of a verified certificate. `reads`: plurals of the views that `rejection` reads.
 
     `state`: returns another value when `rejection` may have another result although no view has changed.
@@ -41,15 +41,15 @@ class Check:
     state: Callable[[datetime], Hashable] = stateless
 
 
-CHECKS: tuple[Check, ...] = (
-    Check(denylist.READS, denylist.revoked),
-    Check(membership.READS, membership.ended_or_replaced),
+CHECKS: tuple[CertificateCheck, ...] = (
+    CertificateCheck(denylist.READS, denylist.revoked),
+    CertificateCheck(membership.READS, membership.ended_or_replaced),
 )
 
 
-def with_crls(crls: Crls) -> tuple[Check, ...]:
+def with_crls(crls: Crls) -> tuple[CertificateCheck, ...]:
     """Return the checks of a server with these CRLs."""
-    return (*CHECKS, Check((), crls.rejection, crls.state))
+    return (*CHECKS, CertificateCheck((), crls.rejection, crls.state))
 
 
 READ_PLURALS: tuple[str, ...] = tuple(dict.fromkeys(plural for check in CHECKS for plural in check.reads))
@@ -63,7 +63,9 @@ def revisions(views: Views, plurals: Sequence[str] = READ_PLURALS) -> Revisions:
     return tuple([views[plural].revision for plural in plurals])
 
 
-def rejection(peer: CheckedPeer, views: Views, now: datetime, checks: Sequence[Check] = CHECKS) -> Rejected | None:
+def rejection(
+    peer: CheckedPeer, views: Views, now: datetime, checks: Sequence[CertificateCheck] = CHECKS
+) -> Rejected | None:
     """Return the first rejection of the checks, or None when the certificate passes them all."""
     for check in checks:
         found = check.rejection(peer, views, now)

@@ -19,7 +19,7 @@ from datetime import datetime
 from mooring.api.view import Views
 from mooring.authn.credentials import Credentials
 from mooring.authn.verdict import Rejected, Verdict
-from mooring.authn.x509.checks import CHECKS, Check, Revisions, rejection, revisions, stateless
+from mooring.authn.x509.checks import CHECKS, CertificateCheck, Revisions, rejection, revisions, stateless
 from mooring.pki.errors import PeerCertificateError
 from mooring.pki.x509.verify import ClientTrust, VerifiedPeer, valid_at
 
@@ -55,7 +55,7 @@ class Peers:
         trust: ClientTrust,
         verdict: Callable[[VerifiedPeer], Verdict],
         max_remembered: int = MAX_REMEMBERED,
-        checks: Sequence[Check] = CHECKS,
+        checks: Sequence[CertificateCheck] = CHECKS,
     ) -> None:
         self._trust = trust
         self._verdict = verdict

@@ -13,7 +13,7 @@ from mooring.server.authentication.kubeconfigtarget import KubeconfigTarget, inl
 from mooring.trust.kubeconfig.model import Selected
 
 
-class Connector:
+class TargetConnector:
     """Implements `mooring.authn.host.Connector`. Targets of the same CA share one TLS context: the machine's roots take 2 MB."""
 
     def __init__(self, clock: Clock, read: Callable[[str], bytes]) -> None:

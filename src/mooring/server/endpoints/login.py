@@ -100,7 +100,7 @@ def _exchanged_user(context: Context, logins: Logins) -> UserInfo:
     return rules.traded(context.user)
 
 
-def _raise_refusal(context: Context, refusal: rules.Refusal | None) -> None:
+def _raise_refusal(context: Context, refusal: rules.LoginRefusal | None) -> None:
     if refusal is not None:
         context.why = refusal.code
         raise ForbiddenError(f"no login: {refusal.message}")
@@ -147,7 +147,8 @@ def _token(context: Context, logins: Logins, user: UserInfo) -> Obj:
     token = logins.keys.signer.sign(claims)
     if len(token) > MAX_TOKEN_BYTES:
         _raise_refusal(
-            context, rules.Refusal(rules.UNFIT, f"your names, groups and extra do not fit into {MAX_TOKEN_BYTES} bytes")
+            context,
+            rules.LoginRefusal(rules.UNFIT, f"your names, groups and extra do not fit into {MAX_TOKEN_BYTES} bytes"),
         )
     context.annotations[ISSUED_CREDENTIAL_ID] = f"JTI={token_id}"
     return {"expirationTimestamp": rfc3339(now + life), "token": token}
