@@ -30,7 +30,7 @@ from mooring.plane.configuration import SUBJECTS, declared_settings
 from mooring.registry.admission.table import ADMISSION
 from mooring.server.endpoints.reviews import REVIEWS, review
 from mooring.server.endpoints.supervisor.table import ROUTES
-from mooring.server.endpoints.table import ENDPOINTS, Endpoint, find
+from mooring.server.endpoints.table import ENDPOINTS, ServedPath, find
 from mooring.server.endpoints.tokenrequest import service_account_token
 from mooring.settings.declaration import Settings
 from mooring.settings.signing import SIGNING_DURATION
@@ -168,7 +168,7 @@ def test_every_kind_can_be_found(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
-def test_every_endpoint_can_be_reached(endpoint: Endpoint[Any]) -> None:
+def test_every_endpoint_can_be_reached(endpoint: ServedPath[Any]) -> None:
     found = [find(endpoint.path + rest) for rest in ("", "/", "/deeper/down", "x")]
     slash = find("/") if endpoint.path == "" else endpoint if endpoint.slashes else None
     assert found == [endpoint, slash, endpoint if endpoint.below else None, None]

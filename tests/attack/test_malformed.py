@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.pki.pem import encode
-from mooring.server.transport.tlsconnection import Connection
+from mooring.server.transport.tlsconnection import TlsConnection
 from tests.support.damage import CONTROLS, STRANGE, certificates, damaged, flipped, forged, same_token
 from tests.support.everyway import EveryWay, every_way
 from tests.support.serverroom import Reply, connection
@@ -175,7 +175,7 @@ class Sources:
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
 
-    def connection(self, chain: tuple[bytes, ...] = ()) -> Connection:
+    def connection(self, chain: tuple[bytes, ...] = ()) -> TlsConnection:
         number = next(self._numbers)
         return connection(chain, f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
 

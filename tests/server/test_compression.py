@@ -29,7 +29,7 @@ from mooring.server.response.compression import (
     accepts_gzip,
 )
 from mooring.server.transport.http import Body, Header, Pieces, Request, Response, in_pieces
-from mooring.server.transport.tlsconnection import Connection
+from mooring.server.transport.tlsconnection import TlsConnection
 from tests.support.serverroom import Server, in_server
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import Served, reply, request, serving
@@ -45,7 +45,7 @@ async def nothing() -> NoReturn:
 
 def asked(encoding: str = "gzip") -> Request:
     headers = [(b"accept-encoding", encoding.encode())] if encoding else []
-    return Request("GET", "/", b"", headers, Connection("192.0.2.1"), nothing)
+    return Request("GET", "/", b"", headers, TlsConnection("192.0.2.1"), nothing)
 
 
 def finished(response: Response, request: Request | None = None, by: Compression | None = None) -> Response:

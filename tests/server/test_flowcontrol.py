@@ -18,7 +18,7 @@ from mooring.server import flowcontrol
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.transport.http import Application, Request, Response
 from mooring.server.transport.http1 import connection as http1
-from mooring.server.transport.tlsconnection import Connection
+from mooring.server.transport.tlsconnection import TlsConnection
 from tests.support.manualclock import ManualClock, settle
 from tests.support.serverroom import Server, in_server
 
@@ -138,7 +138,7 @@ def test_a_reply_leaves(at_once: bool) -> None:
     done: list[str] = []
 
     class Transport:
-        connection = Connection("192.0.2.1")
+        connection = TlsConnection("192.0.2.1")
 
         def write(self, data: bytes) -> None:
             done.append("write")
@@ -404,7 +404,7 @@ async def test_a_slow_sender_takes_no_seat_and_who_may_not_send_is_not_listened_
         await arrived.wait()
         return b'{"metadata":{"name":"late"}}', False
 
-    def post(via: Connection) -> Request:
+    def post(via: TlsConnection) -> Request:
         sent = [(b"content-type", b"application/json")]
         return Request("POST", "/api/v1/namespaces/default/configmaps", b"", sent, via, slowly)
 

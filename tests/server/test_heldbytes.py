@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from h2.errors import ErrorCodes
 
-from mooring.server.transport.heldbytes import HeldBytes, Source
+from mooring.server.transport.heldbytes import HeldBytes, SourceNetwork
 from mooring.server.transport.http import Request, Response
-from mooring.server.transport.progress import CHECK_SECONDS, MIN_PROGRESS, STALLED_SECONDS, Progress
+from mooring.server.transport.progress import CHECK_SECONDS, MIN_PROGRESS, STALLED_SECONDS, ReaderProgress
 from mooring.server.transport.responsewriter import ResponseWriter
 from tests.support.http2peer import Peer, peer
 from tests.support.testca import ThrowawayCA
@@ -33,7 +33,7 @@ class Connection:
         self.truth = 0
         self.is_cut = False
         self._holdings = holdings
-        self.source: Source = holdings.admit(network, self)
+        self.source: SourceNetwork = holdings.admit(network, self)
 
     def hold(self, octets: int) -> Connection:
         self.truth = octets
@@ -156,7 +156,7 @@ def test_who_ended_holds_nothing() -> None:
     ],
 )
 def test_readers(waiting: int, rate: float, stalls: bool) -> None:
-    progress = Progress(0, waiting, 0.0)
+    progress = ReaderProgress(0, waiting, 0.0)
     steps = [step * CHECK_SECONDS for step in range(1, 20)]
     found = [now for now in steps if progress.is_stalled(int(now * rate), waiting, now)]
     assert bool(found) == stalls
@@ -166,7 +166,7 @@ def test_readers(waiting: int, rate: float, stalls: bool) -> None:
 
 
 def test_a_reader_that_takes_all_of_little_moves() -> None:
-    progress = Progress(0, 10, 0.0)
+    progress = ReaderProgress(0, 10, 0.0)
     assert not progress.is_stalled(10, 10, STALLED_SECONDS - 1)
     assert not progress.is_stalled(10, 10, STALLED_SECONDS)
     assert progress.is_stalled(19, 10, 2 * STALLED_SECONDS)

@@ -21,7 +21,7 @@ from mooring.server.hostshare.lock import TRIES, HostLock, nameless_file
 from mooring.server.hostshare.share import MAX_SEATS, Counted, HostMemory, HostShare
 from mooring.server.transport.heldbytes import HeldBytes
 from mooring.server.transport.listener import Listener
-from mooring.server.transport.tlsconnection import Connection, TlsProtocol
+from mooring.server.transport.tlsconnection import TlsConnection, TlsProtocol
 from tests.support.manualclock import ManualClock, settle
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
@@ -269,7 +269,7 @@ def listeners(most: int, workers: int = 2) -> tuple[HostMemory, list[Listener]]:
 
 def connect(listening: Listener, source: str) -> tuple[TlsProtocol, bool]:
     protocol = TlsProtocol.__new__(TlsProtocol)
-    protocol.connection, protocol.held = Connection(source), 0
+    protocol.connection, protocol.held = TlsConnection(source), 0
     return protocol, listening.admit(protocol)
 
 

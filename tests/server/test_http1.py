@@ -26,7 +26,7 @@ from mooring.server.transport.http1 import connection as http1
 from mooring.server.transport.http1.connection import Http1Connection
 from mooring.server.transport.http1.exchange import BYTES_PER_TURN, Exchange, reply_head
 from mooring.server.transport.responsewriter import ResponseWriter
-from mooring.server.transport.tlsconnection import Connection
+from mooring.server.transport.tlsconnection import TlsConnection
 from tests.support.manualclock import settle
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -36,7 +36,7 @@ POST = b"POST / HTTP/1.1\r\nHost: x\r\n"
 class Plain:
     """Simulated plain side of a TLS connection."""
 
-    connection = Connection("192.0.2.1")
+    connection = TlsConnection("192.0.2.1")
     waiting = 0
 
     def __init__(self) -> None:

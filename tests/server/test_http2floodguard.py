@@ -35,7 +35,7 @@ from mooring.server.transport.http2.floodguard import (
     ClientProtocolError,
     FloodGuard,
 )
-from mooring.server.transport.tlsconnection import Connection
+from mooring.server.transport.tlsconnection import TlsConnection
 from tests.support.http2peer import Peer, peer
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import Served, serving
@@ -304,7 +304,7 @@ def test_an_attack_ends_its_connection_and_nothing_else(client: Peer, attack: by
 class Nowhere:
     """Transport that discards written bytes."""
 
-    connection = Connection("192.0.2.1")
+    connection = TlsConnection("192.0.2.1")
     waiting = 0
 
     def hold(self, octets: int) -> bool:

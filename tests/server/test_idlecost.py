@@ -107,7 +107,7 @@ def test_a_client_that_left_leaves_nothing_to_the_garbage_collector(ca: Throwawa
         TlsTransport,
         http1.Http1Connection,
         http2.Http2Connection,
-        http2stream.Stream,
+        http2stream.Http2Stream,
         Exchange,
         ResponseWriter,
     )

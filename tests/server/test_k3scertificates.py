@@ -40,7 +40,7 @@ from mooring.server.endpoints.supervisor.nodepasswords import (
     WRONG_OF_SOURCE,
     NodePasswords,
 )
-from mooring.server.transport.tlsconnection import Connection
+from mooring.server.transport.tlsconnection import TlsConnection
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord, to_secret
 from mooring.trust.k3s.nodepassword import hash_password, new_secret
@@ -130,7 +130,7 @@ async def post(
     key: PrivateKey = KEY,
     body: bytes | None = None,
     token: str = "",
-    via: Connection | None = None,
+    via: TlsConnection | None = None,
     method: str = "POST",
 ) -> Reply:
     """Send a request of an agent with the agent token, unless it has another token or a certificate."""
@@ -148,7 +148,7 @@ async def post(
     )
 
 
-def agent_from(source: str) -> Connection:
+def agent_from(source: str) -> TlsConnection:
     """Return a connection from another network, on which the agent token is sent."""
     return connection(source=source)
 
@@ -353,7 +353,7 @@ def test_headers_of_a_kubelet_are_checked(headers: dict[str, str], message: str)
     test()
 
 
-async def member(server: Server, name: str = "n1", *, key: PrivateKey = KEY, token: str = "") -> Connection:
+async def member(server: Server, name: str = "n1", *, key: PrivateKey = KEY, token: str = "") -> TlsConnection:
     """Return a connection with the client certificate of a machine that has just joined."""
     joined = leaf(await post(server, CLIENT, node=of_node(name), key=key, token=token))
     return connection([joined.public_bytes(Encoding.DER)], source=HERE)
@@ -378,11 +378,11 @@ async def test_kube_proxy_and_controller_need_the_certificate_of_a_machine_and_n
     assert len(requests(server)) == 3
 
 
-async def answer_of(server: Server, via: Connection) -> int:
+async def answer_of(server: Server, via: TlsConnection) -> int:
     return (await server.call("GET", "/apis", via=via)).status
 
 
-def with_certificate(reply: Reply) -> Connection:
+def with_certificate(reply: Reply) -> TlsConnection:
     return connection([leaf(reply).public_bytes(Encoding.DER)], source=HERE)
 
 

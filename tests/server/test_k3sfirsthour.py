@@ -14,7 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.pki.keys import generate_key
-from mooring.server.transport.tlsconnection import Connection
+from mooring.server.transport.tlsconnection import TlsConnection
 from tests.server.test_k3scertificates import (
     CONTROLLER,
     HERE,
@@ -35,7 +35,7 @@ HOUR = 3600
 REQUESTS: list[dict[str, Any]] = RECORDED["requests"]
 
 
-async def joined(server: Server, name: str) -> dict[str, Connection]:
+async def joined(server: Server, name: str) -> dict[str, TlsConnection]:
     """Join as an agent does. Return its connections by the certificate that they present."""
     assert (await post(server, SERVING, node=of_node(name), key=generate_key())).status == 200
     kubelet = await member(server, name, key=generate_key())

@@ -28,7 +28,7 @@ from mooring.server.transport.http import Application, Request, Response
 from mooring.server.transport.http1 import connection as http1
 from mooring.server.transport.listener import Listener
 from mooring.server.transport.responsewriter import ResponseWriter
-from mooring.server.transport.tlsconnection import Connection, TlsProtocol
+from mooring.server.transport.tlsconnection import TlsConnection, TlsProtocol
 from tests.support.testca import Pair, ThrowawayCA
 from tests.support.tlspeer import Served, reply, request, rest, serving
 
@@ -589,7 +589,7 @@ def test_one_source_holds_at_most_half_of_the_connections() -> None:
 
     def connected(source: str) -> tuple[TlsProtocol, bool]:
         protocol = TlsProtocol.__new__(TlsProtocol)
-        protocol.connection, protocol.held = Connection(source), 0
+        protocol.connection, protocol.held = TlsConnection(source), 0
         return protocol, listening.admit(protocol)
 
     first, _ = connected("192.0.2.1")

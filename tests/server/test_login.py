@@ -20,7 +20,7 @@ from mooring.pki.keys import ALGORITHMS, generate_key
 from mooring.pki.x509 import names
 from mooring.pki.x509.requests import build_request
 from mooring.server.endpoints.login import MAX_REQUEST
-from mooring.server.transport.tlsconnection import Connection
+from mooring.server.transport.tlsconnection import TlsConnection
 from tests.support.manualclock import EPOCH
 from tests.support.serverroom import Reply, Server, connection, open_server
 from tests.support.testca import ThrowawayCA
@@ -38,7 +38,7 @@ EXTRA = (("x-remote-extra-scopes", "a"),)
 class Room:
     """A server with an authenticating proxy before it."""
 
-    def __init__(self, server: Server, proxy: Connection, audit_log: Path) -> None:
+    def __init__(self, server: Server, proxy: TlsConnection, audit_log: Path) -> None:
         self.server = server
         self.proxy = proxy
         self.audit_log = audit_log
@@ -90,7 +90,7 @@ def leaf(answer: Reply) -> x509.Certificate:
     return found
 
 
-def shown(answer: Reply) -> Connection:
+def shown(answer: Reply) -> TlsConnection:
     """A connection with the certificate of a login."""
     return connection([leaf(answer).public_bytes(Encoding.DER)])
 

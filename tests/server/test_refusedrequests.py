@@ -13,7 +13,7 @@ from mooring.authn.chain import ChainStep
 from mooring.authn.verdict import Accepted, NotMine, Rejected
 from mooring.identity import UserInfo
 from mooring.pki.pem import certificates_pem
-from mooring.server.refusedrequests import Refusal, Refusals
+from mooring.server.refusedrequests import Refusals, RefusedRequest
 from tests.support.serverroom import Reply, Server, connection, in_server
 from tests.support.testca import ThrowawayCA
 
@@ -123,8 +123,8 @@ async def test_what_nobody_was_refused_is_not_found_with_a_hint(server: Server) 
     assert "each server keeps its own" in reply.message
 
 
-def refusal(audit_id: str, code: int = 401, age: int = 0) -> Refusal:
-    return Refusal(audit_id, NOW - timedelta(seconds=age), code, "r", "GET", "/", "192.0.2.1", (), "why")
+def refusal(audit_id: str, code: int = 401, age: int = 0) -> RefusedRequest:
+    return RefusedRequest(audit_id, NOW - timedelta(seconds=age), code, "r", "GET", "/", "192.0.2.1", (), "why")
 
 
 def test_the_record_is_bounded_and_a_storm_pushes_out_only_its_own_kind() -> None:
@@ -145,7 +145,9 @@ def test_a_refusal_takes_little_memory_whatever_was_sent() -> None:
         ChainStep("token-file", NotMine()),
     )
     refusals = Refusals()
-    refusals.keep(Refusal("one", NOW, 401, "Unauthorized", long, long, "192.0.2.1", steps, long, long, (long,) * 5000))
+    refusals.keep(
+        RefusedRequest("one", NOW, 401, "Unauthorized", long, long, "192.0.2.1", steps, long, long, (long,) * 5000)
+    )
     kept = refusals.find("one")
     assert kept is not None
     assert len(json.dumps(kept.to_json(), ensure_ascii=False)) < 20_000

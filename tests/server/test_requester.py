@@ -17,7 +17,7 @@ from mooring.api.certificates.requestercertificate import REQUESTER_CERTIFICATE
 from mooring.identity import MASTERS, NODES
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509.requests import build_request
-from mooring.server.transport.tlsconnection import Connection
+from mooring.server.transport.tlsconnection import TlsConnection
 from tests.server.test_k3scertificates import controllers_of
 from tests.server.test_revocation import revoke, serial_number
 from tests.support.manualclock import settle
@@ -62,7 +62,7 @@ async def outcome(server: Server, name: str = "fresh") -> str:
     return ",".join(one["reason"] for one in status["conditions"] if one["type"] == "Failed")
 
 
-def in_server_with_controllers(test: Callable[[Server, Pair, Connection], Awaitable[None]]) -> None:
+def in_server_with_controllers(test: Callable[[Server, Pair, TlsConnection], Awaitable[None]]) -> None:
     async def run() -> None:
         async with open_server() as server, controllers_of(server):
             pair = server.ca.client("jane", MASTERS)
@@ -72,7 +72,7 @@ def in_server_with_controllers(test: Callable[[Server, Pair, Connection], Awaita
 
 
 def test_the_certificate_of_the_requester_is_recorded_and_no_client_writes_it() -> None:
-    async def test(server: Server, pair: Pair, via: Connection) -> None:
+    async def test(server: Server, pair: Pair, via: TlsConnection) -> None:
         made = await server.post(CSRS, csr(annotations={REQUESTER_CERTIFICATE: "{}"}), via=via)
         record = json.loads(made.obj["metadata"]["annotations"][REQUESTER_CERTIFICATE])
         assert record["serialNumber"] == f"{pair.certificate.serial_number:x}"
@@ -100,7 +100,7 @@ def test_the_certificate_of_the_requester_is_recorded_and_no_client_writes_it() 
 
 @pytest.mark.parametrize("way", ["serial number", "key", "nothing"])
 def test_a_request_with_another_key_dies_with_the_certificate_that_made_it(way: str) -> None:
-    async def test(server: Server, pair: Pair, via: Connection) -> None:
+    async def test(server: Server, pair: Pair, via: TlsConnection) -> None:
         assert (await server.post(CSRS, csr(), via=via)).status == 201
         if way == "serial number":
             await revoke(server, **serial_number(pair))
@@ -123,7 +123,7 @@ def node_request(name: str) -> Any:
 
 
 def test_a_request_that_a_clock_made_in_the_future_is_older_than_a_later_revocation_of_its_node() -> None:
-    async def test(server: Server, pair: Pair, via: Connection) -> None:
+    async def test(server: Server, pair: Pair, via: TlsConnection) -> None:
         now = server.clock.now()
         server.clock.set(now + timedelta(hours=1))
         made = await server.post(CSRS, node_request("ahead"), via=via)
@@ -142,7 +142,7 @@ def test_a_request_that_a_clock_made_in_the_future_is_older_than_a_later_revocat
 
 
 def test_an_impersonator_that_is_revoked_takes_its_requests_along() -> None:
-    async def test(server: Server, pair: Pair, via: Connection) -> None:
+    async def test(server: Server, pair: Pair, via: TlsConnection) -> None:
         assert (
             await server.post(
                 CSRS, csr(), via=via, headers=[("Impersonate-User", "joe"), ("Impersonate-Group", MASTERS)]
@@ -156,7 +156,7 @@ def test_an_impersonator_that_is_revoked_takes_its_requests_along() -> None:
 
 
 def test_the_request_of_a_deleted_machine_is_not_signed() -> None:
-    async def test(server: Server, pair: Pair, via: Connection) -> None:
+    async def test(server: Server, pair: Pair, via: TlsConnection) -> None:
         node = connection([server.ca.client("system:node:n1", NODES).der])
         await server.create("nodes", {"metadata": {"name": "n1"}})
         made = await server.post(CSRS, csr(), via=node)
@@ -169,7 +169,7 @@ def test_the_request_of_a_deleted_machine_is_not_signed() -> None:
 
 
 def test_a_revocation_between_signature_and_publication_is_in_time() -> None:
-    async def test(server: Server, pair: Pair, via: Connection) -> None:
+    async def test(server: Server, pair: Pair, via: TlsConnection) -> None:
         assert (await server.post(CSRS, csr(), via=via)).status == 201
         reconciler, record = server.plane.reconciler, server.plane.reconciler._record
 

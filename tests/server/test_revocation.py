@@ -22,7 +22,7 @@ from mooring.pki.x509.clusterca import CaState, ClusterCa
 from mooring.pki.x509.revocationlist import SignedList, revocation_list, revoked_certificate
 from mooring.plane.background.revocationlist import LEAST_REST, RENEW, RevocationListPublisher
 from mooring.server.openwatches import PAUSE_SECONDS
-from mooring.server.transport.tlsconnection import Connection
+from mooring.server.transport.tlsconnection import TlsConnection
 from tests.support.manualclock import EPOCH, settle
 from tests.support.refused import SECRETS
 from tests.support.serverroom import Reply, Server, Stream, connection, in_server, open_server
@@ -43,7 +43,7 @@ async def revoke(server: Server, **spec: Any) -> Reply:
     return reply
 
 
-def jane(server: Server) -> tuple[Pair, Connection]:
+def jane(server: Server) -> tuple[Pair, TlsConnection]:
     pair = server.ca.client("jane", MASTERS)
     return pair, connection([pair.der])
 

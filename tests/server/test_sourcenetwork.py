@@ -9,7 +9,7 @@ import pytest
 from mooring.server.transport.http2 import connection as http2
 from mooring.server.transport.listener import Listener
 from mooring.server.transport.sourcenetwork import UNKNOWN_NETWORK, address_of, network_of
-from mooring.server.transport.tlsconnection import Connection, TlsProtocol
+from mooring.server.transport.tlsconnection import TlsConnection, TlsProtocol
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_every_limit_of_a_source_counts_an_ipv6_site_as_one(monkeypatch: pytest.
     connections: list[bool] = []
     for address in addresses:
         protocol = TlsProtocol.__new__(TlsProtocol)
-        protocol.connection = Connection(address)
+        protocol.connection = TlsConnection(address)
         connections.append(listening.admit(protocol))
     assert connections == [True, True, False, True]
-    assert [streams.admit(Connection(address).network) for address in addresses] == [True, True, False, True]
+    assert [streams.admit(TlsConnection(address).network) for address in addresses] == [True, True, False, True]

@@ -34,7 +34,7 @@ from mooring.secret import Secret
 from mooring.server.authentication.standing import RENEWED_AFTER, Standing
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.transport.http import Request, Response
-from mooring.server.transport.tlsconnection import Connection
+from mooring.server.transport.tlsconnection import TlsConnection
 from mooring.storage.contract import Storage
 from mooring.storage.memory import MemoryStorage
 from mooring.trust.k3s.acceptedtokens import AcceptedTokens, digest
@@ -76,7 +76,7 @@ class Offer:
     """A credential, and how it ends."""
 
     end: End
-    via: Connection = field(default_factory=connection)
+    via: TlsConnection = field(default_factory=connection)
     token: str = ""
     headers: tuple[tuple[str, str], ...] = ()
 

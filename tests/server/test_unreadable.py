@@ -25,7 +25,7 @@ from mooring.plane.configuration import server_config
 from mooring.plane.firstboot import FirstBoot
 from mooring.plane.registry import open_registry
 from mooring.server.openwatches import PAUSE_SECONDS
-from mooring.server.transport.tlsconnection import Connection
+from mooring.server.transport.tlsconnection import TlsConnection
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord, to_secret
 from mooring.trust.encryption.configuration import parse
@@ -42,7 +42,7 @@ IDENTITY = "/registry/mooring.dev/nodeidentities/n1"
 NODE = "/registry/minions/n1"
 
 
-async def member(server: Server, name: str) -> tuple[Pair, Connection]:
+async def member(server: Server, name: str) -> tuple[Pair, TlsConnection]:
     """Return the certificate of a machine whose identity the cluster has recorded."""
     pair = server.ca.client(f"system:node:{name}", NODES)
     key = {"publicKey": f"sha256:{public_key_fingerprint(pair.key)}", "notAfter": "2030-01-01T00:00:00Z"}

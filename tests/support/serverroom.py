@@ -32,7 +32,7 @@ from mooring.server.hostshare.share import ALONE
 from mooring.server.pipeline import Pipeline
 from mooring.server.transport.http import Request, Response
 from mooring.server.transport.responsewriter import ResponseWriter
-from mooring.server.transport.tlsconnection import Connection, TlsTransport
+from mooring.server.transport.tlsconnection import TlsConnection, TlsTransport
 from mooring.settings.encryption import EncryptionSettings
 from mooring.storage.memory import MemoryStorage
 from mooring.trust.bootstraptoken.token import parse_token
@@ -132,8 +132,8 @@ class Stream:
         await self._task
 
 
-def connection(chain: Sequence[bytes] = (), source: str = "192.0.2.1") -> Connection:
-    return Connection(source, tuple(chain))
+def connection(chain: Sequence[bytes] = (), source: str = "192.0.2.1") -> TlsConnection:
+    return TlsConnection(source, tuple(chain))
 
 
 class Server(Room):
@@ -154,7 +154,7 @@ class Server(Room):
         body: Any = None,
         content_type: str = "application/json",
         headers: Iterable[tuple[str, str]] = (),
-        via: Connection | None = None,
+        via: TlsConnection | None = None,
         pieces: Sequence[bytes] | None = None,
     ) -> Response:
         """Return the pipeline's response. `via`: the connection; the administrator's unless a token or a connection is given."""
@@ -200,11 +200,11 @@ class Server(Room):
         return stream
 
     @functools.cached_property
-    def admin(self) -> Connection:
+    def admin(self) -> TlsConnection:
         """Return a connection with a system:masters certificate."""
         return self.user("admin", MASTERS)
 
-    def user(self, name: str, *groups: str) -> Connection:
+    def user(self, name: str, *groups: str) -> TlsConnection:
         """Return a connection with the client certificate of a user."""
         return connection([self.ca.client(name, *groups).der])
 

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class HealthCheck:
     """One named check. `endpoints` lists those of healthz, livez and readyz that include it."""
 
     name: str
@@ -46,18 +46,18 @@ class HealthChecks:
     """All checks of one process, in order. `monotonic` returns the time in seconds."""
 
     def __init__(self, monotonic: Callable[[], float] | None = None) -> None:
-        self._checks: list[Check] = [Check("ping", lambda: True)]
+        self._checks: list[HealthCheck] = [HealthCheck("ping", lambda: True)]
         self._reminders = Reminders(monotonic or SystemClock().monotonic)
 
     def add(
         self, name: str, passes: Callable[[], bool], *endpoints: str, warns: Callable[[], bool] = lambda: False
     ) -> None:
         """Add a check, to every endpoint unless some are given."""
-        self._checks.append(Check(name, passes, endpoints or ("healthz", "livez", "readyz"), warns))
+        self._checks.append(HealthCheck(name, passes, endpoints or ("healthz", "livez", "readyz"), warns))
 
     def add_warning(self, name: str, passes: Callable[[], bool], *endpoints: str) -> None:
         """Add a check whose failure is a warning, for what needs an operator and no other server."""
-        self._checks.append(Check(name, lambda: True, endpoints, lambda: not passes()))
+        self._checks.append(HealthCheck(name, lambda: True, endpoints, lambda: not passes()))
 
     def report(self, endpoint: str, excluded: Collection[str] = (), verbose: bool = False) -> tuple[bool, str]:
         """Run the checks of an endpoint; return whether all passed, and the text of the reply."""

@@ -27,7 +27,7 @@ from mooring.authn.x509.checks import READ_PLURALS
 from mooring.clock import JUMP_SECONDS, Clock
 from mooring.registry.cache.events import Transition
 from mooring.registry.store import Registry
-from mooring.server.requestcontext import Context
+from mooring.server.requestcontext import RequestContext
 from mooring.server.transport.responsewriter import ResponseWriter
 
 log = logging.getLogger("mooring.server")
@@ -56,10 +56,10 @@ class OpenWatches:
         self._changed = changed
         self._begun = asyncio.Event()
         self._clock = clock
-        self._running: dict[ResponseWriter, tuple[Context, Judge]] = {}
+        self._running: dict[ResponseWriter, tuple[RequestContext, Judge]] = {}
 
     @contextmanager
-    def judging(self, context: Context, writer: ResponseWriter, judge: Judge) -> Iterator[None]:
+    def judging(self, context: RequestContext, writer: ResponseWriter, judge: Judge) -> Iterator[None]:
         """Judge the watch that is sent in this block. `writer` is ended once `judge` says why."""
         if not self._running:
             self._changed.clear()  # what changed before concerns no running watch
@@ -116,7 +116,7 @@ def _may_end(change: Transition) -> bool:
     return plural not in _TOKENS or change.previous is not None
 
 
-def _judge(context: Context, writer: ResponseWriter, judge: Judge) -> None:
+def _judge(context: RequestContext, writer: ResponseWriter, judge: Judge) -> None:
     try:
         why = judge()
     except Exception:  # what cannot be judged ends, and the watches of others are judged

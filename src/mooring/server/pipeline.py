@@ -67,8 +67,8 @@ from mooring.server.authentication.standing import CredentialEndedError, Credent
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.metrics import Metrics
 from mooring.server.openwatches import OpenWatches
-from mooring.server.refusedrequests import Refusal, Refusals
-from mooring.server.requestcontext import Context
+from mooring.server.refusedrequests import Refusals, RefusedRequest
+from mooring.server.requestcontext import RequestContext
 from mooring.server.response.headers import challenges, reply_headers
 from mooring.server.response.render import error_response
 from mooring.server.supervised import Supervised, Supervisor, SupervisorForbiddenError
@@ -137,7 +137,7 @@ class Pipeline:
         open_watches: OpenWatches,
         stripping: Stripping,
         authorize: Callable[[Attributes], Decision],
-        dispatch: Callable[[Context], Awaitable[Response]],
+        dispatch: Callable[[RequestContext], Awaitable[Response]],
         registry: Registry,
         audiences: Sequence[str],
         clock: Clock,
@@ -169,7 +169,7 @@ class Pipeline:
 
     async def __call__(self, request: Request) -> Response:
         started = self._clock.monotonic()
-        context = Context(request, _UNPARSED, self._audit_id(request), self._clock.now(), _NO_USER)
+        context = RequestContext(request, _UNPARSED, self._audit_id(request), self._clock.now(), _NO_USER)
         reason = ""
         panic = False
         try:
@@ -211,7 +211,7 @@ class Pipeline:
             response.stream = self._record_stream(context, response.stream, response.status, started)
         return response
 
-    async def _answer(self, context: Context) -> Response:
+    async def _answer(self, context: RequestContext) -> Response:
         request = context.request
         if self._supervisor is not None and (route := self._supervisor.find(request.path)) is not None:
             return await self._answer_supervised(context, self._supervisor, route)
@@ -269,12 +269,12 @@ class Pipeline:
         response.at_once = self.flow.shared  # not after the work for other users
         return response
 
-    async def _judge_again(self, context: Context, standing: Standing, attributes: Attributes) -> None:
+    async def _judge_again(self, context: RequestContext, standing: Standing, attributes: Attributes) -> None:
         """Judge credential, impersonation and right again after a wait. Raises UnauthorizedError, ForbiddenError."""
         await standing.judge_again()
         self._judge_right_again(context, attributes)
 
-    def _judge_right_again(self, context: Context, attributes: Attributes) -> None:
+    def _judge_right_again(self, context: RequestContext, attributes: Attributes) -> None:
         """Judge impersonation and right again. Raises ForbiddenError."""
         if context.impersonator is not None:
             context.user, context.impersonator, context.constraint = context.impersonator, None, ""
@@ -282,7 +282,7 @@ class Pipeline:
             attributes = self._attributes(context)
         self._authorize_or_raise(context, attributes)
 
-    async def _answer_supervised(self, context: Context, supervisor: Supervisor, route: Supervised) -> Response:
+    async def _answer_supervised(self, context: RequestContext, supervisor: Supervisor, route: Supervised) -> Response:
         """Answer a request to the supervisor API: authentication, the groups of the route, the body, places, and its handler.
 
         The groups come from the credential, which is judged again after each wait.
@@ -326,7 +326,7 @@ class Pipeline:
         finally:
             self.flow.leave()
 
-    async def _admit(self, context: Context, supervisor: Supervisor, route: Supervised) -> Standing:
+    async def _admit(self, context: RequestContext, supervisor: Supervisor, route: Supervised) -> Standing:
         """Authenticate a request to the supervisor API, and return the standing of its credential.
 
         Raises UnauthorizedError, ForbiddenError, TooManyRequestsError.
@@ -372,7 +372,7 @@ class Pipeline:
 
     def _standing(
         self,
-        context: Context,
+        context: RequestContext,
         credentials: Credentials,
         authenticators: Sequence[Authenticator],
         revision: int,
@@ -390,13 +390,13 @@ class Pipeline:
         )
 
     async def _authenticate(
-        self, context: Context, credentials: Credentials, authenticators: Sequence[Authenticator]
+        self, context: RequestContext, credentials: Credentials, authenticators: Sequence[Authenticator]
     ) -> Outcome:
         """Run the chain of authenticators. Waits only for deferred verdicts."""
         source = context.request.connection.network
         return await self._credential_gate.judge(credentials, authenticators, source, context.received)
 
-    def _attributes(self, context: Context) -> Attributes:
+    def _attributes(self, context: RequestContext) -> Attributes:
         info = context.info
         selects = info.verb in _SELECTING and not info.verb_in_path
         query = context.request.query if selects else _NO_QUERY
@@ -414,7 +414,7 @@ class Pipeline:
             label_selector=query.get("labelSelector", ("",))[0],
         )
 
-    async def _run(self, context: Context, standing: Standing, attributes: Attributes) -> Response:
+    async def _run(self, context: RequestContext, standing: Standing, attributes: Attributes) -> Response:
         """Dispatch the request. A read that waited for newer views counts by them: they may say that the credential has ended.
 
         So does one that waited in vain. A review, and a POST to a path that is no resource, count by the views after them: a
@@ -438,7 +438,7 @@ class Pipeline:
             await self._judge_again(context, standing, attributes)
         return response
 
-    async def _run_in_time(self, context: Context) -> Response:
+    async def _run_in_time(self, context: RequestContext) -> Response:
         query = context.request.query
         if context.info.verb in _READS and "timeout" not in query:
             return await self.dispatch(context)  # reads come from memory, and wait for it under shorter limits
@@ -449,10 +449,10 @@ class Pipeline:
         except TimeoutError as error:
             raise RequestTimeoutError(f"the server did not answer within {seconds:.0f} seconds") from error
 
-    def _authorize_or_raise(self, context: Context, attributes: Attributes) -> None:
+    def _authorize_or_raise(self, context: RequestContext, attributes: Attributes) -> None:
         self._enforce(context, attributes, self._authorize(attributes))
 
-    def _enforce(self, context: Context, attributes: Attributes, decision: Decision) -> None:
+    def _enforce(self, context: RequestContext, attributes: Attributes, decision: Decision) -> None:
         """Note a decision for the audit record. Raises ForbiddenError unless it allows."""
         context.annotations["authorization.k8s.io/decision"] = "allow" if decision.allowed else "forbid"
         context.annotations["authorization.k8s.io/reason"] = decision.reason
@@ -477,7 +477,7 @@ class Pipeline:
         await self._registry.fresh()
         return self._registry.revision != before
 
-    async def _refuse(self, context: Context, outcome: Outcome, unauthorized: ApiError) -> ApiError:
+    async def _refuse(self, context: RequestContext, outcome: Outcome, unauthorized: ApiError) -> ApiError:
         """Record a refusal. Return `unauthorized`, or 429 beyond the budget of failures, or 503 where the server cannot decide now.
 
         A request without credentials does not count as a failure: some clients send a password only after a 401.
@@ -507,7 +507,7 @@ class Pipeline:
             retry_after=max(1, round(seconds)),
         )
 
-    def _impersonate(self, context: Context) -> None:
+    def _impersonate(self, context: RequestContext) -> None:
         headers: dict[str, list[str]] = {}
         for name, value in context.request.headers:
             if name.startswith(b"impersonate-"):
@@ -541,7 +541,7 @@ class Pipeline:
             return given
         return uuid4(self._entropy)
 
-    def _record_stream(self, context: Context, stream: Streamer, status: int, started: float) -> Streamer:
+    def _record_stream(self, context: RequestContext, stream: Streamer, status: int, started: float) -> Streamer:
         async def run(writer: ResponseWriter) -> None:
             if self._audit.on_arrival:
                 self._audit.started(context, status)
@@ -556,7 +556,7 @@ class Pipeline:
 
         return run
 
-    def _end_of(self, context: Context) -> str:
+    def _end_of(self, context: RequestContext) -> str:
         """Return why a running watch ends now: its credential, its impersonation or its right has ended. "" while it goes on."""
         try:
             if context.standing is not None:
@@ -569,7 +569,7 @@ class Pipeline:
             return refused.message
         return ""
 
-    def _finish(self, context: Context, status: int, reason: str, started: float) -> None:
+    def _finish(self, context: RequestContext, status: int, reason: str, started: float) -> None:
         info = context.info
         known = context.routed  # names that a client made up must not become labels
         group, resource, subresource = (info.group, info.resource, info.subresource) if known else ("", "", "")
@@ -612,7 +612,7 @@ def _end_reasons(outcome: Outcome) -> str:
     return "; ".join(f"{one.authenticator}: {one.reason} ({one.detail})" for one in outcome.refusals) or outcome.why
 
 
-def _note_end(context: Context, outcome: Outcome) -> None:
+def _note_end(context: RequestContext, outcome: Outcome) -> None:
     """Note for the operator why the credential ended before the request took effect."""
     reasons = _end_reasons(outcome)
     context.outcome = outcome
@@ -624,9 +624,9 @@ def _note_end(context: Context, outcome: Outcome) -> None:
     )
 
 
-def _refusal_record(context: Context, code: int, reason: str) -> Refusal:
+def _refusal_record(context: RequestContext, code: int, reason: str) -> RefusedRequest:
     user = context.impersonator or context.user
-    return Refusal(
+    return RefusedRequest(
         audit_id=context.audit_id,
         time=context.received,
         code=code,

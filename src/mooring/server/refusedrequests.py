@@ -34,7 +34,7 @@ API_VERSION = "mooring.dev/v1"
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedRequest:
     """One refused request."""
 
     audit_id: str
@@ -90,7 +90,7 @@ def _step_to_json(step: ChainStep) -> Obj:
     return shown
 
 
-def _bounded(refusal: Refusal) -> Refusal:
+def _bounded(refusal: RefusedRequest) -> RefusedRequest:
     return replace(
         refusal,
         method=_cut(refusal.method),
@@ -120,9 +120,9 @@ class Refusals:
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._kept: dict[int, OrderedDict[str, Refusal]] = {}
+        self._kept: dict[int, OrderedDict[str, RefusedRequest]] = {}
 
-    def keep(self, refusal: Refusal) -> None:
+    def keep(self, refusal: RefusedRequest) -> None:
         """Add a refusal; beyond the limit the oldest with the same status code is dropped."""
         if self.find(refusal.audit_id) is not None:
             return
@@ -131,11 +131,11 @@ class Refusals:
         if len(same_code) > self._most:
             same_code.popitem(last=False)
 
-    def find(self, audit_id: str) -> Refusal | None:
+    def find(self, audit_id: str) -> RefusedRequest | None:
         """Return the refusal with this Audit-Id, or None."""
         return next((refusals[audit_id] for refusals in self._kept.values() if audit_id in refusals), None)
 
-    def newest(self, most: int) -> list[Refusal]:
+    def newest(self, most: int) -> list[RefusedRequest]:
         """Return up to `most` refusals of all status codes, newest first."""
         every = (refusal for refusals in self._kept.values() for refusal in refusals.values())
         return sorted(every, key=lambda refusal: refusal.time, reverse=True)[:most]

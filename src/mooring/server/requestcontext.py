@@ -27,7 +27,7 @@ class CredentialStanding(Gate, Protocol):
 
 
 @dataclass(slots=True)
-class Context:
+class RequestContext:
     """One request on its way through the pipeline."""
 
     request: Request

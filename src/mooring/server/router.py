@@ -21,7 +21,7 @@ from mooring.server.endpoints.reviews import review
 from mooring.server.endpoints.services import Services
 from mooring.server.endpoints.table import find
 from mooring.server.endpoints.tokenrequest import service_account_token
-from mooring.server.requestcontext import Context
+from mooring.server.requestcontext import RequestContext
 from mooring.server.resources.handlers import Resources
 from mooring.server.transport.http import Response
 
@@ -36,7 +36,7 @@ class Router:
         self._services = services
         self._resources = resources
 
-    async def __call__(self, context: Context) -> Response:
+    async def __call__(self, context: RequestContext) -> Response:
         info = context.info
         if not info.is_resource:
             endpoint = find(info.path)

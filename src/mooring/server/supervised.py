@@ -18,7 +18,7 @@ from mooring.authn.authenticator import CONNECTION, Authenticator
 from mooring.errors import ForbiddenError, TooManyRequestsError
 from mooring.server.hostshare.counts import Count
 from mooring.server.hostshare.share import ALONE, Counted, HostShare
-from mooring.server.requestcontext import Context
+from mooring.server.requestcontext import RequestContext
 from mooring.server.transport.http import Response
 from mooring.trust.k3s.identity import Access
 
@@ -42,10 +42,10 @@ class Supervised:
     access: Access
     methods: tuple[str, ...] | None
     """None: every method."""
-    serve: Callable[[Context], Awaitable[Response]]
+    serve: Callable[[RequestContext], Awaitable[Response]]
     max_body: int
     """Bytes of the request body."""
-    screen: Callable[[Context], None] | None = None
+    screen: Callable[[RequestContext], None] | None = None
     """Raises ApiError for a request that shall not take a place. It does no work worth mentioning."""
     needs_machine: bool = False
     """The request is about the machine that makes it: its client certificate decides, and not the token that machines share."""

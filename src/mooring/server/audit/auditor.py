@@ -61,7 +61,7 @@ from mooring.registry.write.serverwrites import ServerWrite
 from mooring.server.audit.event import audit_event
 from mooring.server.audit.logfile import AuditLog
 from mooring.server.audit.truncate import MAX_OBJECT, OMITTED
-from mooring.server.requestcontext import Context
+from mooring.server.requestcontext import RequestContext
 from mooring.server.transport.http import Body, Request, Response, in_pieces
 from mooring.settings.audit import AuditMode
 
@@ -123,7 +123,7 @@ class Auditor:
         self.rejected = 0
         """Requests that were refused because they could not be recorded."""
 
-    def received(self, context: Context) -> None:
+    def received(self, context: RequestContext) -> None:
         """Record stage RequestReceived, if the policy keeps it."""
         decision = self._decide(context)
         if decision.keeps(REQUEST_RECEIVED):
@@ -133,7 +133,7 @@ class Auditor:
         """Wait until the records so far are in the file, or could not be written."""
         await self._log.stored()
 
-    async def confirm(self, context: Context) -> None:
+    async def confirm(self, context: RequestContext) -> None:
         """Wait until the record that `received` made is in the file, if it made one.
 
         Raises InternalServerError in mode `blocking-strict` when it cannot be, as kube-apiserver refuses the request then.
@@ -144,13 +144,13 @@ class Auditor:
             self.rejected += 1
             raise InternalServerError("failed to store audit event")
 
-    def started(self, context: Context, status: int) -> None:
+    def started(self, context: RequestContext, status: int) -> None:
         """Record stage ResponseStarted of a watch, if the policy keeps it."""
         decision = self._decide(context)
         if decision.keeps(RESPONSE_STARTED):
             self._record(context, decision, RESPONSE_STARTED, status, "")
 
-    def ended(self, context: Context, status: int) -> None:
+    def ended(self, context: RequestContext, status: int) -> None:
         """Record the end of a watch."""
         if not self._log.enabled:
             return
@@ -159,7 +159,7 @@ class Auditor:
             self._record(context, decision, RESPONSE_COMPLETE, status, "")
 
     async def finished(
-        self, context: Context, response: Response, reason: str, long_work: LongWork, *, panic: bool = False
+        self, context: RequestContext, response: Response, reason: str, long_work: LongWork, *, panic: bool = False
     ) -> None:
         """Record the end of a request. Waits only for large bodies."""
         if not self._log.enabled:
@@ -226,7 +226,7 @@ class Auditor:
         is_renewal = write.verb == "update" and (info.group, info.resource) == _LEASES
         return NOTHING if is_renewal else METADATA
 
-    def _decide(self, context: Context) -> Decision:
+    def _decide(self, context: RequestContext) -> Decision:
         if self._policy is None:
             return self._unruled
         if context.audit is None:
@@ -235,7 +235,7 @@ class Auditor:
 
     def _record(
         self,
-        context: Context,
+        context: RequestContext,
         decision: Decision,
         stage: str,
         status: int,
@@ -312,12 +312,12 @@ def _response_type(response: Response) -> str:
     return next((value.decode("latin-1") for name, value in response.headers if name == b"content-type"), "")
 
 
-def _holds_secrets(context: Context) -> bool:
+def _holds_secrets(context: RequestContext) -> bool:
     info = context.info
     return context.supervised or (info.group, info.resource, info.subresource) in _RESOURCES_WITH_SECRETS
 
 
-async def _bodies(context: Context, response: Response, decision: Decision, long_work: LongWork) -> _Bodies:
+async def _bodies(context: RequestContext, response: Response, decision: Decision, long_work: LongWork) -> _Bodies:
     """Return the bodies that the record of a request has."""
     if not context.info.is_resource or _holds_secrets(context):
         return _NO_BODIES

@@ -33,7 +33,7 @@ from mooring.secret import Secret
 from mooring.server.authentication.secondstage import SecondStage
 from mooring.server.hostshare.siblings import Answers, Siblings
 from mooring.server.refusedrequests import API_VERSION, Refusals, steps_to_json
-from mooring.server.requestcontext import Context
+from mooring.server.requestcontext import RequestContext
 from mooring.server.response.render import content_type
 from mooring.server.transport.http import Response
 
@@ -72,7 +72,7 @@ def answers(refusals: Refusals) -> Answers:
     return {_ONE: find, _NEWEST: newest}
 
 
-async def refusals(context: Context, parts: Explanations) -> Response:
+async def refusals(context: RequestContext, parts: Explanations) -> Response:
     """Answer with one refusal, or with the newest. Raises NotFoundError."""
     audit_id = context.info.path.rstrip("/").removeprefix(f"{PREFIX}/refusals").lstrip("/")
     if not audit_id:
@@ -94,14 +94,14 @@ async def refusals(context: Context, parts: Explanations) -> Response:
     return _json(found.to_json())
 
 
-def _limit(context: Context) -> int:
+def _limit(context: RequestContext) -> int:
     text = context.request.query.get("limit", [str(DEFAULT_LIMIT)])[0]
     if not (text.isascii() and text.isdigit() and 0 < int(text[:9]) <= MAX_LIMIT and len(text) < 9):
         raise BadRequestError(f"limit: give a number from 1 to {MAX_LIMIT}")
     return int(text)
 
 
-async def explain(context: Context, parts: Explanations) -> Response:
+async def explain(context: RequestContext, parts: Explanations) -> Response:
     """Answer with the verdict of every authenticator on a credential, and with the user that it authenticates."""
     credentials = _credentials(await _read_body(context))
     credentials.source = context.request.connection.address
@@ -123,7 +123,7 @@ async def explain(context: Context, parts: Explanations) -> Response:
     return _json(explanation)
 
 
-async def _read_body(context: Context) -> Obj:
+async def _read_body(context: RequestContext) -> Obj:
     body = await context.request.body()
     if len(body) > MAX_CREDENTIAL:
         raise BadRequestError(f"the credential is longer than {MAX_CREDENTIAL} bytes")

@@ -27,14 +27,14 @@ from mooring.apimachinery.schema import Obj
 from mooring.errors import NotFoundError
 from mooring.server.endpoints.notfound import missing, not_found
 from mooring.server.endpoints.servedapi import ServedApi
-from mooring.server.requestcontext import Context
+from mooring.server.requestcontext import RequestContext
 from mooring.server.response.render import accepted, content_type, is_pretty
 from mooring.server.transport.http import Response
 
 _VARY = (b"vary", b"Accept")
 
 
-async def api(context: Context, served: ServedApi) -> Response:
+async def api(context: RequestContext, served: ServedApi) -> Response:
     """Answer with the discovery document of a path. Raises NotFoundError, NotAcceptableError."""
     path = context.info.path.rstrip("/")
     if "//" in path or context.info.path.startswith("/apis//"):

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from mooring.apimachinery.codec.json import encode_json
-from mooring.server.requestcontext import Context
+from mooring.server.requestcontext import RequestContext
 from mooring.server.response.render import content_type
 from mooring.server.transport.http import Response
 from mooring.storage.encryption.storage import Usage
@@ -29,7 +29,7 @@ class EncryptionReport:
     making: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-async def encryption_at_rest(context: Context, report: EncryptionReport) -> Response:
+async def encryption_at_rest(context: RequestContext, report: EncryptionReport) -> Response:
     """Answer with the hash of the file in force, and the keys of each resource."""
     async with report.making:
         usage = await report.usage()

@@ -6,14 +6,14 @@ Source: docs/protocol/health.md#health-checks.
 from __future__ import annotations
 
 from mooring.server.healthchecks import HealthChecks
-from mooring.server.requestcontext import Context
+from mooring.server.requestcontext import RequestContext
 from mooring.server.response.render import NOSNIFF, content_type
 from mooring.server.transport.http import Response
 
 _TEXT = content_type("text/plain; charset=utf-8")
 
 
-async def health(context: Context, checks: HealthChecks) -> Response:
+async def health(context: RequestContext, checks: HealthChecks) -> Response:
     """Answer 200 `ok`, or 500 with the names of the failed checks."""
     _, endpoint, *rest = context.info.path.split("/", 2)
     if rest and rest[0]:

@@ -19,7 +19,7 @@ from mooring.pki.jwt.keyset import algorithm_of
 from mooring.pki.jwt.token import TokenKeys
 from mooring.pki.keys import PublicKey
 from mooring.server.endpoints.notfound import not_found
-from mooring.server.requestcontext import Context
+from mooring.server.requestcontext import RequestContext
 from mooring.server.response.render import content_type
 from mooring.server.transport.http import Response
 
@@ -40,7 +40,7 @@ class TokenIssuer:
         return self.keys.public_keys
 
 
-async def openid_configuration(context: Context, issuer: TokenIssuer) -> Response:
+async def openid_configuration(context: RequestContext, issuer: TokenIssuer) -> Response:
     """Answer `/.well-known/openid-configuration`."""
     if not is_discoverable(issuer.url):
         return not_found()
@@ -48,7 +48,7 @@ async def openid_configuration(context: Context, issuer: TokenIssuer) -> Respons
     return Response(200, encode_json(document), (content_type("application/json"), _CACHE))
 
 
-async def jwks(context: Context, issuer: TokenIssuer) -> Response:
+async def jwks(context: RequestContext, issuer: TokenIssuer) -> Response:
     """Answer `/openid/v1/jwks` with the keys that verify tokens."""
     if not is_discoverable(issuer.url):
         return not_found()

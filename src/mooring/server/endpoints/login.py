@@ -42,7 +42,7 @@ from mooring.pki.x509.clusterca import ClusterCa
 from mooring.pki.x509.requests import parse_request
 from mooring.server.endpoints.notfound import not_found
 from mooring.server.endpoints.unsettled import refuse_unsettled
-from mooring.server.requestcontext import Context
+from mooring.server.requestcontext import RequestContext
 from mooring.server.response.render import content_type
 from mooring.server.transport.http import Response
 
@@ -52,7 +52,7 @@ MAX_REQUEST = 64 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Logins:
+class LoginParts:
     """Parts that issue the credential of a login."""
 
     ttl: timedelta
@@ -70,7 +70,7 @@ class Logins:
     """Returns the counter of logins with a result."""
 
 
-async def login(context: Context, logins: Logins) -> Response:
+async def login(context: RequestContext, logins: LoginParts) -> Response:
     """Answer 201 with a credential. Raises ForbiddenError, BadRequestError."""
     if not logins.ttl:
         return not_found()
@@ -90,7 +90,7 @@ async def login(context: Context, logins: Logins) -> Response:
     return Response(201, body, (content_type("application/json"),))
 
 
-def _exchanged_user(context: Context, logins: Logins) -> UserInfo:
+def _exchanged_user(context: RequestContext, logins: LoginParts) -> UserInfo:
     """Return the user for whom the credential is issued. Raises ForbiddenError."""
     authenticator = context.outcome.authenticator
     impersonating = context.impersonator is not None
@@ -100,7 +100,7 @@ def _exchanged_user(context: Context, logins: Logins) -> UserInfo:
     return rules.traded(context.user)
 
 
-def _raise_refusal(context: Context, refusal: rules.LoginRefusal | None) -> None:
+def _raise_refusal(context: RequestContext, refusal: rules.LoginRefusal | None) -> None:
     if refusal is not None:
         context.why = refusal.code
         raise ForbiddenError(f"no login: {refusal.message}")
@@ -119,7 +119,7 @@ def _certificate_request(body: bytes) -> bytes:
     return pem.encode("utf-8", "replace")
 
 
-def _certificate(context: Context, logins: Logins, user: UserInfo, request_pem: bytes) -> Obj:
+def _certificate(context: RequestContext, logins: LoginParts, user: UserInfo, request_pem: bytes) -> Obj:
     if not logins.is_authority_trusted():
         raise ForbiddenError("no login: this server does not believe certificates of its own CA: ask for a token")
     _raise_refusal(context, rules.certificate_refusal(user))
@@ -138,7 +138,7 @@ def _certificate(context: Context, logins: Logins, user: UserInfo, request_pem: 
     }
 
 
-def _token(context: Context, logins: Logins, user: UserInfo) -> Obj:
+def _token(context: RequestContext, logins: LoginParts, user: UserInfo) -> Obj:
     _raise_refusal(context, rules.token_refusal(user))
     token_id = uuid4(logins.entropy)
     now = context.received.replace(microsecond=0)

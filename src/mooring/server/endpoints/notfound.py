@@ -8,12 +8,12 @@ from __future__ import annotations
 from mooring.apimachinery.groupversions import groups
 from mooring.errors import NotFoundError
 from mooring.server.endpoints.servedapi import ServedApi
-from mooring.server.requestcontext import Context
+from mooring.server.requestcontext import RequestContext
 from mooring.server.response.render import content_type
 from mooring.server.transport.http import Response
 
 
-def missing(context: Context, api: ServedApi) -> Response:
+def missing(context: RequestContext, api: ServedApi) -> Response:
     """Return 404 as text, or raise NotFoundError below `/api`, `/version` and the roots of served API groups."""
     root, _, rest = context.info.path.removeprefix("/").partition("/")
     group = rest.partition("/")[0]

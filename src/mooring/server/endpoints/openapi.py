@@ -19,14 +19,14 @@ from mooring.apimachinery.openapi import v2, v2protobuf, v3, v3protobuf
 from mooring.errors import NotAcceptableError
 from mooring.server.endpoints.notfound import not_found
 from mooring.server.endpoints.servedapi import ServedApi
-from mooring.server.requestcontext import Context
+from mooring.server.requestcontext import RequestContext
 from mooring.server.response.render import content_type
 from mooring.server.transport.http import Response
 
 _FAR_FUTURE = b"Fri, 31 Dec 2060 00:00:00 GMT"
 
 
-async def openapi_v2(context: Context, api: ServedApi) -> Response:
+async def openapi_v2(context: RequestContext, api: ServedApi) -> Response:
     """Answer with the one document of version 2. Raises NotAcceptableError (406)."""
     media = _negotiate(context.request.header(b"accept"), v2protobuf.ACCEPTED)
     body, etag = _encoded_v2(api, media)
@@ -36,7 +36,7 @@ async def openapi_v2(context: Context, api: ServedApi) -> Response:
     return Response(200, body, headers)
 
 
-async def openapi_v3(context: Context, api: ServedApi) -> Response:
+async def openapi_v3(context: RequestContext, api: ServedApi) -> Response:
     """Answer with the index, or with the document of one group version. Raises NotAcceptableError (406)."""
     path = context.info.path.rstrip("/")
     if path == "/openapi/v3":

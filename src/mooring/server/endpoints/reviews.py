@@ -27,7 +27,7 @@ from mooring.authz.rbac.authorizer import Rbac
 from mooring.errors import BadRequestError, InvalidError, MethodNotAllowedError
 from mooring.registry.store import Registry
 from mooring.server.authentication.secondstage import SecondStage
-from mooring.server.requestcontext import Context
+from mooring.server.requestcontext import RequestContext
 from mooring.server.resources.handlers import read_object
 from mooring.server.response.render import object_response
 from mooring.server.transport.http import Response
@@ -48,10 +48,10 @@ class Reviewers:
 
 
 T = TypeVar("T")
-Answer = Callable[[Context, Reviewers, Obj], Awaitable[Obj]]
+Answer = Callable[[RequestContext, Reviewers, Obj], Awaitable[Obj]]
 
 
-async def _review_token(context: Context, reviewers: Reviewers, review: Obj) -> Obj:
+async def _review_token(context: RequestContext, reviewers: Reviewers, review: Obj) -> Obj:
     now = reviewers.second_stage.now()  # the body, and with it the token, may have come long after the headers
     reviewed = await reviewers.second_stage.run(
         review_token(review, reviewers.authenticators, reviewers.registry.views, now, reviewers.audiences)
@@ -65,22 +65,22 @@ async def _review_token(context: Context, reviewers: Reviewers, review: Obj) -> 
     return reviewed.review
 
 
-async def _review_self(context: Context, reviewers: Reviewers, review: Obj) -> Obj:
+async def _review_self(context: RequestContext, reviewers: Reviewers, review: Obj) -> Obj:
     return review_self(review, context.user, context.received)
 
 
-async def _review_subject_access(context: Context, reviewers: Reviewers, review: Obj) -> Obj:
+async def _review_subject_access(context: RequestContext, reviewers: Reviewers, review: Obj) -> Obj:
     return await _review_access(context, reviewers, review, access.subject_access_attributes)
 
 
-async def _review_self_access(context: Context, reviewers: Reviewers, review: Obj) -> Obj:
+async def _review_self_access(context: RequestContext, reviewers: Reviewers, review: Obj) -> Obj:
     return await _review_access(
         context, reviewers, review, lambda own: access.self_access_attributes(own, context.user)
     )
 
 
 async def _review_access(
-    context: Context, reviewers: Reviewers, review: Obj, attributes_of: Callable[[Obj], Attributes]
+    context: RequestContext, reviewers: Reviewers, review: Obj, attributes_of: Callable[[Obj], Attributes]
 ) -> Obj:
     """Answer an access review. Its selectors may have tens of thousands of requirements, which are parsed in a thread."""
 
@@ -91,7 +91,7 @@ async def _review_access(
     return access.with_status(review, reviewers.authorize(attributes), ignored)
 
 
-async def _review_self_rules(context: Context, reviewers: Reviewers, review: Obj) -> Obj:
+async def _review_self_rules(context: RequestContext, reviewers: Reviewers, review: Obj) -> Obj:
     return access.rules_review(review, context.user, reviewers.rbac, reviewers.registry.views)
 
 
@@ -108,7 +108,7 @@ REVIEWS: Mapping[str, Answer] = MappingProxyType(
 """Functions that answer virtual kinds, by plural."""
 
 
-def _prepare(context: Context, kind: Kind, obj: Obj) -> None:
+def _prepare(context: RequestContext, kind: Kind, obj: Obj) -> None:
     """Default `obj` in place, and validate it. Raises BadRequestError, InvalidError."""
     if kind.resource.namespaced:
         namespace = context.info.namespace
@@ -123,7 +123,7 @@ def _prepare(context: Context, kind: Kind, obj: Obj) -> None:
         raise InvalidError.of(group, "" if group == ACCESS else name, "", errors)
 
 
-async def review(context: Context, reviewers: Reviewers, kind: Kind) -> Response:
+async def review(context: RequestContext, reviewers: Reviewers, kind: Kind) -> Response:
     """Answer a POST of a virtual kind with 201 and the completed object."""
     resource = kind.resource
     if context.info.verb != "create" or context.info.name:
@@ -142,7 +142,7 @@ async def review(context: Context, reviewers: Reviewers, kind: Kind) -> Response
     return await _run(context, reviewers, respond)
 
 
-async def _run(context: Context, reviewers: Reviewers, compute: Callable[[], T]) -> T:
+async def _run(context: RequestContext, reviewers: Reviewers, compute: Callable[[], T]) -> T:
     """Return the result of `compute`, which reads the review: beside the event loop where its body is large."""
     request = context.request
     size = work_size(await request.body(), request.header(b"content-type"))

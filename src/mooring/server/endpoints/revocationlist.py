@@ -13,7 +13,7 @@ from collections.abc import Callable
 from mooring.apimachinery.negotiation import parse_accept
 from mooring.errors import ServiceUnavailableError
 from mooring.pki.x509.revocationlist import SignedList
-from mooring.server.requestcontext import Context
+from mooring.server.requestcontext import RequestContext
 from mooring.server.response.render import content_type
 from mooring.server.transport.http import Response
 
@@ -21,7 +21,7 @@ DER = "application/pkix-crl"
 PEM = "application/x-pem-file"
 
 
-async def revocation_list(context: Context, current: Callable[[], SignedList | None]) -> Response:
+async def revocation_list(context: RequestContext, current: Callable[[], SignedList | None]) -> Response:
     """Answer with the newest list. Raises ServiceUnavailableError when this server has none."""
     signed = current()
     if signed is None:

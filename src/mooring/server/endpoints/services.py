@@ -9,7 +9,7 @@ from mooring.pki.x509.revocationlist import SignedList
 from mooring.server.endpoints.debugauthentication import Explanations
 from mooring.server.endpoints.encryptionatrest import EncryptionReport
 from mooring.server.endpoints.issuerdiscovery import TokenIssuer
-from mooring.server.endpoints.login import Logins
+from mooring.server.endpoints.login import LoginParts
 from mooring.server.endpoints.reviews import Reviewers
 from mooring.server.endpoints.servedapi import ServedApi
 from mooring.server.endpoints.tokenrequest import TokenRequests
@@ -27,7 +27,7 @@ class Services:
     reviewers: Reviewers
     token_requests: TokenRequests
     issuer: TokenIssuer
-    logins: Logins
+    logins: LoginParts
     explanations: Explanations
     encryption: EncryptionReport
     revocation_list: Callable[[], SignedList | None]

@@ -23,14 +23,14 @@ from mooring.server.endpoints.revocationlist import revocation_list
 from mooring.server.endpoints.servedapi import ServedApi
 from mooring.server.endpoints.services import Services
 from mooring.server.endpoints.version import version
-from mooring.server.requestcontext import Context
+from mooring.server.requestcontext import RequestContext
 from mooring.server.transport.http import Response
 
 N = TypeVar("N")
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint(Generic[N]):
+class ServedPath(Generic[N]):
     """One path; with `below` also every path under it.
 
     With `slashes` trailing slashes are ignored, as for the paths that kube-apiserver serves through its API containers. Other paths
@@ -38,7 +38,7 @@ class Endpoint(Generic[N]):
     """
 
     path: str
-    serve: Callable[[Context, N], Awaitable[Response]]
+    serve: Callable[[RequestContext, N], Awaitable[Response]]
     needs: Callable[[Services], N]
     """Returns the parts that `serve` gets."""
     below: bool = False
@@ -46,34 +46,36 @@ class Endpoint(Generic[N]):
     methods: tuple[str, ...] = ("GET", "HEAD")
 
 
-async def index(context: Context, served: ServedApi) -> Response:
+async def index(context: RequestContext, served: ServedApi) -> Response:
     """Answer `/` with every readable path, the document that `kubectl get --raw /` shows."""
     paths = {endpoint.path for endpoint in ENDPOINTS if endpoint.path != "/" and "GET" in endpoint.methods}
     return Response(200, indent_json(encode_json({"paths": sorted({*paths, *group_paths(served.resources)})})))
 
 
-ENDPOINTS: tuple[Endpoint[Any], ...] = (
-    Endpoint("/", index, lambda services: services.api),
-    Endpoint("/healthz", health, lambda services: services.health, below=True),
-    Endpoint("/livez", health, lambda services: services.health, below=True),
-    Endpoint("/readyz", health, lambda services: services.health, below=True),
-    Endpoint("/version", version, lambda services: None, slashes=True),
-    Endpoint("/api", api, lambda services: services.api, below=True, slashes=True),
-    Endpoint("/apis", api, lambda services: services.api, below=True, slashes=True),
-    Endpoint("/openapi/v2", openapi_v2, lambda services: services.api),
-    Endpoint("/openapi/v3", openapi_v3, lambda services: services.api, below=True),
-    Endpoint("/metrics", metrics, lambda services: services.metrics),
-    Endpoint("/.well-known/openid-configuration", openid_configuration, lambda services: services.issuer, slashes=True),
-    Endpoint("/openid/v1/jwks", jwks, lambda services: services.issuer, slashes=True),
-    Endpoint("/debug/authentication/refusals", refusals, lambda services: services.explanations, below=True),
-    Endpoint("/debug/authentication/explain", explain, lambda services: services.explanations, methods=("POST",)),
-    Endpoint("/mooring/v1/login", login, lambda services: services.logins, methods=("POST",)),
-    Endpoint("/mooring/v1/encryption", encryption_at_rest, lambda services: services.encryption),
-    Endpoint("/mooring/v1/crl", revocation_list, lambda services: services.revocation_list),
+ENDPOINTS: tuple[ServedPath[Any], ...] = (
+    ServedPath("/", index, lambda services: services.api),
+    ServedPath("/healthz", health, lambda services: services.health, below=True),
+    ServedPath("/livez", health, lambda services: services.health, below=True),
+    ServedPath("/readyz", health, lambda services: services.health, below=True),
+    ServedPath("/version", version, lambda services: None, slashes=True),
+    ServedPath("/api", api, lambda services: services.api, below=True, slashes=True),
+    ServedPath("/apis", api, lambda services: services.api, below=True, slashes=True),
+    ServedPath("/openapi/v2", openapi_v2, lambda services: services.api),
+    ServedPath("/openapi/v3", openapi_v3, lambda services: services.api, below=True),
+    ServedPath("/metrics", metrics, lambda services: services.metrics),
+    ServedPath(
+        "/.well-known/openid-configuration", openid_configuration, lambda services: services.issuer, slashes=True
+    ),
+    ServedPath("/openid/v1/jwks", jwks, lambda services: services.issuer, slashes=True),
+    ServedPath("/debug/authentication/refusals", refusals, lambda services: services.explanations, below=True),
+    ServedPath("/debug/authentication/explain", explain, lambda services: services.explanations, methods=("POST",)),
+    ServedPath("/mooring/v1/login", login, lambda services: services.logins, methods=("POST",)),
+    ServedPath("/mooring/v1/encryption", encryption_at_rest, lambda services: services.encryption),
+    ServedPath("/mooring/v1/crl", revocation_list, lambda services: services.revocation_list),
 )
 
 
-def find(path: str) -> Endpoint[Any] | None:
+def find(path: str) -> ServedPath[Any] | None:
     """Return the endpoint that serves `path`, or None."""
     for endpoint in ENDPOINTS:
         if path == endpoint.path or (endpoint.slashes and path.rstrip("/") == endpoint.path):

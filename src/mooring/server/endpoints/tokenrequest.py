@@ -23,7 +23,7 @@ from mooring.pki.jwt.token import TokenKeys
 from mooring.registry.admission.request import AdmissionRequest
 from mooring.registry.store import Registry
 from mooring.server.endpoints.unsettled import refuse_unsettled
-from mooring.server.requestcontext import Context
+from mooring.server.requestcontext import RequestContext
 from mooring.server.resources.handlers import read_object
 from mooring.server.response.render import object_response
 from mooring.server.transport.http import Response
@@ -45,7 +45,7 @@ class TokenRequests:
     """Issue the token that every Pod gets for a year instead of an hour."""
 
 
-async def service_account_token(context: Context, issuing: TokenRequests) -> Response:
+async def service_account_token(context: RequestContext, issuing: TokenRequests) -> Response:
     """Answer POST `/api/v1/namespaces/<ns>/serviceaccounts/<name>/token`. Raises ApiError."""
     info = context.info
     if info.verb != "create":

@@ -9,7 +9,7 @@ import platform
 
 from mooring import __version__
 from mooring.apimachinery.codec.json import encode_json, indent_json
-from mooring.server.requestcontext import Context
+from mooring.server.requestcontext import RequestContext
 from mooring.server.response.render import accepted
 from mooring.server.transport.http import Response
 
@@ -20,7 +20,7 @@ BUILD_DATE = "2026-01-01T00:00:00Z"
 """Required in the document. A fixed value keeps builds reproducible."""
 
 
-async def version(context: Context, nothing: None) -> Response:
+async def version(context: RequestContext, nothing: None) -> Response:
     """Answer with the version document, which exists in JSON only. Raises NotAcceptableError (406)."""
     accepted(context.request, medias=("json",))
     document = {

@@ -56,7 +56,7 @@ from mooring.registry.admission.namespacelifecycle import is_namespace
 from mooring.registry.cache.stored import Stored
 from mooring.registry.longwork import LONG_BYTES, LongWork
 from mooring.registry.store import Registry
-from mooring.server.requestcontext import Context
+from mooring.server.requestcontext import RequestContext
 from mooring.server.resources.watches import Watches
 from mooring.server.response.render import (
     accepted,
@@ -113,7 +113,7 @@ class Resources:
             "deletecollection": self._delete_collection,
         }
 
-    async def handle(self, context: Context, kind: Kind) -> Response:
+    async def handle(self, context: RequestContext, kind: Kind) -> Response:
         """Answer one request for `kind` or one of its stored subresources. Raises ApiError."""
         info = context.info
         if kind.deprecation_warning:
@@ -131,13 +131,13 @@ class Resources:
             accepted(context.request, TRANSFORMS)  # 406 must come before a write
         return await self._verbs[info.verb](context, kind)
 
-    async def _get(self, context: Context, kind: Kind) -> Response:
+    async def _get(self, context: RequestContext, kind: Kind) -> Response:
         info, request = context.info, context.request
         version = parse_get_options(request.query).resource_version if request.query_string else ""
         stored = await self._registry.get(kind, info.namespace, info.name, version)
         return await self._response(context, stored)
 
-    async def _list(self, context: Context, kind: Kind) -> Response:
+    async def _list(self, context: RequestContext, kind: Kind) -> Response:
         request = context.request
         options = _list_options(request)
         listed = await self._registry.list(kind, context.info.namespace, options)
@@ -148,13 +148,15 @@ class Resources:
                 metadata["remainingItemCount"] = listed.remaining
         return await self._list_response(context, kind, listed.items, metadata)
 
-    async def _list_response(self, context: Context, kind: Kind, items: Sequence[Stored], metadata: Obj) -> Response:
+    async def _list_response(
+        self, context: RequestContext, kind: Kind, items: Sequence[Stored], metadata: Obj
+    ) -> Response:
         def compute(size: int, function: Callable[[], bytes]) -> Awaitable[bytes]:
             return self._registry.long_work.run(size, context.user.username, function)
 
         return await list_response(context.request, kind.resource, items, metadata, context.received, compute)
 
-    async def _watch(self, context: Context, kind: Kind) -> Response:
+    async def _watch(self, context: RequestContext, kind: Kind) -> Response:
         options = replace(_list_options(context.request), watch=True)
         if context.info.name:
             options = _restrict_to_name(options, context.info.name)
@@ -162,7 +164,7 @@ class Resources:
         namespace = context.info.namespace if kind.resource.namespaced else ""
         return await self._watches.response(context.request, kind, namespace, options, context.user.username)
 
-    async def _create(self, context: Context, kind: Kind) -> Response:
+    async def _create(self, context: RequestContext, kind: Kind) -> Response:
         options = parse_write_options(context.request.query)
         obj = await self._body(context, kind.resource.schema, kind, options)
         context.created = (obj.get("metadata") or {}).get("name", "")
@@ -170,7 +172,7 @@ class Resources:
         context.created = stored.name
         return await self._response(context, stored, 201)
 
-    async def _update(self, context: Context, kind: Kind) -> Response:
+    async def _update(self, context: RequestContext, kind: Kind) -> Response:
         info = context.info
         options = _with_field_manager(context, parse_write_options(context.request.query, "UpdateOptions"))
         obj = await self._body(context, kind.resource.schema, kind, options)
@@ -180,7 +182,7 @@ class Resources:
         )
         return await self._response(context, stored, 201 if created else 200)
 
-    async def _patch(self, context: Context, kind: Kind) -> Response:
+    async def _patch(self, context: RequestContext, kind: Kind) -> Response:
         info, request = context.info, context.request
         # The media type first: it decides which options are allowed.
         media = request.header(b"content-type").partition(";")[0].strip().lower()
@@ -238,7 +240,7 @@ class Resources:
         )
         return await self._response(context, stored)
 
-    async def _apply(self, context: Context, kind: Kind) -> Response:
+    async def _apply(self, context: RequestContext, kind: Kind) -> Response:
         info, request = context.info, context.request
         options = parse_write_options(request.query, "PatchOptions", apply=True)
         body = await request.body()
@@ -260,7 +262,7 @@ class Resources:
         )
         return await self._response(context, stored, 201 if created else 200)
 
-    def _may_create(self, context: Context) -> bool:
+    def _may_create(self, context: RequestContext) -> bool:
         info = context.info
         attributes = Attributes(
             user=context.user,
@@ -272,7 +274,7 @@ class Resources:
         )
         return not info.subresource and self._authorize(attributes).allowed
 
-    async def _delete(self, context: Context, kind: Kind) -> Response:
+    async def _delete(self, context: RequestContext, kind: Kind) -> Response:
         info, request = context.info, context.request
         options = await self._delete_options(context)
         if options.ignore_store_read_error:
@@ -282,7 +284,7 @@ class Resources:
             return object_response(request, _deleted_status(kind, deleted.stored), STATUS)
         return await self._response(context, deleted.stored)
 
-    async def _delete_unreadable(self, context: Context, kind: Kind) -> Response:
+    async def _delete_unreadable(self, context: RequestContext, kind: Kind) -> Response:
         """Delete an object that cannot be read, for a user who may do that to it."""
         info = context.info
         context.annotations[UNSAFE_DELETE_ANNOTATION] = ""
@@ -306,7 +308,7 @@ class Resources:
         status = success_status(Details(name=info.name, kind=kind.resource.kind))
         return object_response(context.request, {**status, "code": 200}, STATUS)
 
-    async def _delete_collection(self, context: Context, kind: Kind) -> Response:
+    async def _delete_collection(self, context: RequestContext, kind: Kind) -> Response:
         request = context.request
         listing = parse_list_options(request.query)
         options = await self._delete_options(context)
@@ -320,12 +322,12 @@ class Resources:
         metadata = {"resourceVersion": str(listed.revision)}
         return await self._list_response(context, kind, listed.items, metadata)
 
-    async def _body(self, context: Context, schema: Message, kind: Kind, options: WriteOptions) -> Obj:
+    async def _body(self, context: RequestContext, schema: Message, kind: Kind, options: WriteOptions) -> Obj:
         return await read_object(
             context, self._registry.long_work, schema, kind.resource.kind, kind.resource.api_version, options
         )
 
-    async def _delete_options(self, context: Context) -> DeleteOptions:
+    async def _delete_options(self, context: RequestContext) -> DeleteOptions:
         request = context.request
         body = await request.body()
         if not body:
@@ -338,7 +340,7 @@ class Resources:
             ),
         )
 
-    async def _response(self, context: Context, stored: Stored, status: int = 200) -> Response:
+    async def _response(self, context: RequestContext, stored: Stored, status: int = 200) -> Response:
         """Return the reply with one object. Its stored bytes are sent as they are; every other form of a large object is made in
         a thread."""
         request = context.request
@@ -348,7 +350,7 @@ class Resources:
             len(stored.raw), context.user.username, partial(stored_response, request, stored, context.received, status)
         )
 
-    def _change(self, context: Context) -> Change:
+    def _change(self, context: RequestContext) -> Change:
         return Change(
             context.user,
             context.received,
@@ -386,7 +388,7 @@ def _strict_decoding_error(why: str) -> BadRequestError:
 
 
 async def read_object(
-    context: Context, long_work: LongWork, schema: Message, kind: str, api_version: str, options: WriteOptions
+    context: RequestContext, long_work: LongWork, schema: Message, kind: str, api_version: str, options: WriteOptions
 ) -> Obj:
     """Decode the request body as an object of `schema`. Unknown and duplicate fields become warnings, or one 400."""
     request = context.request
@@ -405,7 +407,7 @@ async def read_object(
     return decoded.obj
 
 
-def _with_field_manager(context: Context, options: WriteOptions) -> WriteOptions:
+def _with_field_manager(context: RequestContext, options: WriteOptions) -> WriteOptions:
     """Return the options with a field manager, by default derived from the User-Agent."""
     if options.field_manager:
         return options

@@ -39,7 +39,7 @@ Around = Callable[[int], tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ListForm:
     """One representation of one list.
 
     `run` encodes some items. `around` returns the bytes before and after all items, whose encoded length is its argument.
@@ -100,13 +100,15 @@ def json_body(resource: Resource, metadata: Obj, items: Sequence[Stored]) -> byt
     return body if len(items) > SLICE_ITEMS or body.size > SLICE_BYTES else b"".join(body)
 
 
-def as_json(resource: Resource, metadata: Obj) -> Form:
+def as_json(resource: Resource, metadata: Obj) -> ListForm:
     """Return the form of a JSON list, for `indented`."""
     head = json_head(resource, metadata)
-    return Form(lambda size: (head, b"]}"), lambda run: joined(resource, run))
+    return ListForm(lambda size: (head, b"]}"), lambda run: joined(resource, run))
 
 
-def as_table(resource: Resource, metadata: Obj, now: datetime, include: Include, api_version: str, media: str) -> Form:
+def as_table(
+    resource: Resource, metadata: Obj, now: datetime, include: Include, api_version: str, media: str
+) -> ListForm:
     """Return the form of a Table, in JSON or YAML."""
     empty = table(resource, [], now, include, metadata, api_version=api_version)
 
@@ -116,7 +118,7 @@ def as_table(resource: Resource, metadata: Obj, now: datetime, include: Include,
     return _yaml(empty, "rows", convert) if media == "yaml" else _json(empty, convert)
 
 
-def as_partial_metadata(metadata: Obj, api_version: str, media: str) -> Form:
+def as_partial_metadata(metadata: Obj, api_version: str, media: str) -> ListForm:
     """Return the form of a PartialObjectMetadataList."""
     empty = partial_metadata_list((), metadata, api_version)
 
@@ -130,7 +132,7 @@ def as_partial_metadata(metadata: Obj, api_version: str, media: str) -> Form:
     return _json(empty, convert)
 
 
-def as_objects(resource: Resource, metadata: Obj, media: str) -> Form:
+def as_objects(resource: Resource, metadata: Obj, media: str) -> ListForm:
     """Return the form of a list of whole objects in protobuf or YAML."""
     empty: Obj = {
         "kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": metadata, "items": [],
@@ -144,7 +146,7 @@ def as_objects(resource: Resource, metadata: Obj, media: str) -> Form:
     return _yaml(empty, "items", convert)
 
 
-def indented(form: Form) -> Form:
+def indented(form: ListForm) -> ListForm:
     """Return a JSON form with indentation."""
     before, after = form.around(0)
     empty = indent_json(before + after)
@@ -156,16 +158,16 @@ def indented(form: Form) -> Form:
     def around(size: int) -> tuple[bytes, bytes]:
         return (empty[: -len(b"]\n}\n")] + b"\n", b"\n  ]\n}\n") if size else (empty, b"")
 
-    return Form(around, indent_items, b",\n")
+    return ListForm(around, indent_items, b",\n")
 
 
-def _json(empty: Obj, convert: Convert) -> Form:
+def _json(empty: Obj, convert: Convert) -> ListForm:
     """Return a JSON form: the items go into the empty list at the end of the empty document."""
     raw = encode_json(empty)
-    return Form(lambda size: (raw[:-2], raw[-2:]), lambda run: b",".join(map(encode_json, convert(run))))
+    return ListForm(lambda size: (raw[:-2], raw[-2:]), lambda run: b",".join(map(encode_json, convert(run))))
 
 
-def _yaml(empty: Obj, name: str, convert: Convert) -> Form:
+def _yaml(empty: Obj, name: str, convert: Convert) -> ListForm:
     """Return a YAML form: the items follow the line of their field, and are not indented below it."""
     field = name.encode() + b":"
     before, _, after = encode_yaml(empty).partition(b"\n" + field + b" []\n")
@@ -173,10 +175,10 @@ def _yaml(empty: Obj, name: str, convert: Convert) -> Form:
     def around(size: int) -> tuple[bytes, bytes]:
         return before + b"\n" + field + (b"\n" if size else b" []\n"), after
 
-    return Form(around, lambda run: encode_yaml({name: convert(run)})[len(field) + 1 :], b"", YAML_SHARE)
+    return ListForm(around, lambda run: encode_yaml({name: convert(run)})[len(field) + 1 :], b"", YAML_SHARE)
 
 
-def _protobuf(empty: Obj, schema: Message, convert: Convert) -> Form:
+def _protobuf(empty: Obj, schema: Message, convert: Convert) -> ListForm:
     """Return a protobuf form: the items follow the encoded empty list."""
     head = encode_message(empty, schema)
 
@@ -184,4 +186,4 @@ def _protobuf(empty: Obj, schema: Message, convert: Convert) -> Form:
         before, after = envelope_parts(empty["apiVersion"], empty["kind"], len(head) + size)
         return before + head, after
 
-    return Form(around, lambda run: encode_message({"items": convert(run)}, schema), b"")
+    return ListForm(around, lambda run: encode_message({"items": convert(run)}, schema), b"")

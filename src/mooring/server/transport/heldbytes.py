@@ -46,7 +46,7 @@ class Holder(Protocol):
         """End the connection at once."""
 
 
-class Source:
+class SourceNetwork:
     """Connections of one source network to this worker, the oldest first."""
 
     __slots__ = ("counts", "holders", "largest", "limit", "network", "size")
@@ -79,7 +79,7 @@ class HeldBytes:
     def __init__(self, total: int = MAX_HELD, by_source: int = MAX_HELD_BY_SOURCE, share: HostShare = ALONE) -> None:
         self._max_total = total
         self._max_by_source = by_source
-        self._sources: dict[str, Source] = {}
+        self._sources: dict[str, SourceNetwork] = {}
         self._shared = share.sources()
         self._everywhere = None if share.alone else share.count(Counted.HELD_BYTES)
         """Bytes that all workers hold; None while this process is alone."""
@@ -87,22 +87,22 @@ class HeldBytes:
         self.cut_off = 0
         """Connections that were cut off, for any reason."""
 
-    def source(self, network: str) -> Source | None:
+    def source(self, network: str) -> SourceNetwork | None:
         """Return the source of a network, or None while it has no connection."""
         return self._sources.get(network)
 
-    def admit(self, network: str, holder: Holder) -> Source:
+    def admit(self, network: str, holder: Holder) -> SourceNetwork:
         """Add a connection that holds nothing yet, and return its source."""
         source = self._sources.get(network)
         if source is None:
             counts = None if self._shared is None else self._shared.claim(network)
-            source = self._sources[network] = Source(network, self._max_by_source, counts)
+            source = self._sources[network] = SourceNetwork(network, self._max_by_source, counts)
         source.holders[holder] = None
         if source.counts is not None:
             source.counts.connections.set(len(source.holders))
         return source
 
-    def dismiss(self, source: Source, holder: Holder) -> None:
+    def dismiss(self, source: SourceNetwork, holder: Holder) -> None:
         """Remove a connection. Idempotent."""
         if holder in source.holders:
             del source.holders[holder]
@@ -112,7 +112,7 @@ class HeldBytes:
             if not source.holders:
                 del self._sources[source.network]
 
-    def change(self, source: Source, holder: Holder, size: int) -> None:
+    def change(self, source: SourceNetwork, holder: Holder, size: int) -> None:
         """Set the bytes that `holder` holds, and cut connections off when that exceeds a limit."""
         grows = size > holder.held
         self._set(source, holder, size)
@@ -134,7 +134,7 @@ class HeldBytes:
         self.cut_off += 1
         holder.cut()
 
-    def _set(self, source: Source, holder: Holder, size: int) -> None:
+    def _set(self, source: SourceNetwork, holder: Holder, size: int) -> None:
         change = size - holder.held
         holder.held = size
         source.size += change
@@ -145,12 +145,12 @@ class HeldBytes:
                 source.largest = max(source.largest, size)
                 source.counts.held_bytes.set(max(0, source.size - source.largest))
 
-    def _is_above(self, source: Source) -> bool:
+    def _is_above(self, source: SourceNetwork) -> bool:
         if self._everywhere is None:
             return source.size > source.limit or self.size > self._max_total
         return source.size + source.elsewhere_held > source.limit or self._everywhere.total > self._max_total
 
-    def _relieve(self, source: Source) -> None:
+    def _relieve(self, source: SourceNetwork) -> None:
         self._recount(source)
         largest = max(holder.held for holder in source.holders)
         elsewhere = source.elsewhere_held
@@ -165,11 +165,11 @@ class HeldBytes:
             self._recount(each)
         self._cut_down_all(self._max_total * RELIEF * _part(self.size, elsewhere))
 
-    def _recount(self, source: Source) -> None:
+    def _recount(self, source: SourceNetwork) -> None:
         for holder in source.holders:
             self._set(source, holder, holder.recount())
 
-    def _cut_down(self, source: Source, limit: float) -> None:
+    def _cut_down(self, source: SourceNetwork, limit: float) -> None:
         before = self.cut_off
         for _ in self._cuts(source):
             if source.size <= limit:
@@ -193,7 +193,7 @@ class HeldBytes:
             "clients made the server hold more memory than its limit: %d connections cut off", self.cut_off - before
         )
 
-    def _cuts(self, source: Source) -> Iterator[Holder]:
+    def _cuts(self, source: SourceNetwork) -> Iterator[Holder]:
         """Cut connections off one by one and yield them, the largest first, of equals the oldest."""
         for holder in sorted(source.holders, key=lambda holder: -holder.held):
             self._set(source, holder, 0)

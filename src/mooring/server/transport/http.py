@@ -22,7 +22,7 @@ from httptools import HttpParserInvalidURLError, parse_url
 from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.errors import BadRequestError, RequestEntityTooLargeError
 from mooring.server.transport.responsewriter import Streamer, UpgradedWriter
-from mooring.server.transport.tlsconnection import Connection, TlsTransport
+from mooring.server.transport.tlsconnection import TlsConnection, TlsTransport
 
 MAX_HEADER_BYTES = 64 << 10
 """Go's default is 1 MiB. The largest real Kubernetes request (a large OIDC token and impersonation) stays below 32 kB."""
@@ -97,7 +97,7 @@ class Request:
         path: str,
         query_string: bytes,
         headers: Sequence[Header],
-        connection: Connection,
+        connection: TlsConnection,
         receive: Receive,
     ) -> None:
         self.method = method

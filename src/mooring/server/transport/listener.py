@@ -22,7 +22,7 @@ from OpenSSL import SSL
 from mooring.clock import SystemClock
 from mooring.server.hostshare.share import ALONE, Counted, HostShare
 from mooring.server.reminders import Reminders
-from mooring.server.transport.heldbytes import HeldBytes, Source
+from mooring.server.transport.heldbytes import HeldBytes, SourceNetwork
 from mooring.server.transport.progress import CHECK_SECONDS
 from mooring.server.transport.sharedlistener import SharedListener
 from mooring.server.transport.tlsconnection import ApplicationProtocol, TlsProtocol
@@ -76,7 +76,7 @@ class Listener:
         self._make_protocol = make_protocol
         self._make_http2 = make_http2
         self.max_connections = max_connections
-        self.connections: dict[TlsProtocol, Source] = {}
+        self.connections: dict[TlsProtocol, SourceNetwork] = {}
         self.refused = 0
         self._reminders = Reminders(SystemClock().monotonic)
         self.failed_handshakes = 0

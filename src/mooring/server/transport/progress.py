@@ -10,7 +10,7 @@ MIN_PROGRESS = 16 << 10
 """Bytes that a reader takes in `STALLED_SECONDS`: one TLS record. At 0.8 kB/s a list of 64 kB still arrives."""
 
 
-class Progress:
+class ReaderProgress:
     """Progress of one reader for which bytes wait. Time is an argument."""
 
     __slots__ = ("_mark", "_needed", "_since")

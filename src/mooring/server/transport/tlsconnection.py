@@ -25,7 +25,7 @@ from typing import Any, Protocol, cast
 from OpenSSL import SSL
 
 from mooring.server.transport.heldbytes import HeldBytes
-from mooring.server.transport.progress import Progress
+from mooring.server.transport.progress import ReaderProgress
 from mooring.server.transport.sourcenetwork import address_of, network_of
 from mooring.server.transport.tls import presented_chain
 from mooring.server.transport.tlsrecords import RECORDS_PER_TURN, TlsRecords
@@ -52,7 +52,7 @@ MAX_UNSENT = 64 << 20
 
 
 @dataclass(slots=True)
-class Connection:
+class TlsConnection:
     """Facts about one client connection, shared by all its requests."""
 
     source: str
@@ -81,7 +81,7 @@ class TlsTransport(asyncio.Transport):
         self._closing = False
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> TlsConnection:
         """Facts about the client connection."""
         return self._outer.connection
 
@@ -188,7 +188,7 @@ class TlsProtocol(asyncio.Protocol):
         self._listener = listener
         self.loop = listener.loop
         self.context = listener.context()
-        self.connection: Connection
+        self.connection: TlsConnection
         self.inner: Any = None
         self._transport: TlsTransport | None = None
         self._tls: Any = None  # SSL.Connection, from the connection's begin to its end
@@ -206,7 +206,7 @@ class TlsProtocol(asyncio.Protocol):
         self._held_by_http = 0
         self._encrypted = 0
         """Encrypted bytes passed to the TCP transport since the connection began."""
-        self._progress: Progress | None = None
+        self._progress: ReaderProgress | None = None
         self.is_cut = False
 
     @property
@@ -217,7 +217,7 @@ class TlsProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.tcp = cast(asyncio.Transport, transport)  # uvloop's transport does not inherit from it
         peer = transport.get_extra_info("peername")
-        self.connection = Connection(str(peer[0]) if peer else "")
+        self.connection = TlsConnection(str(peer[0]) if peer else "")
         if not self._listener.admit(self):
             self.tcp.write(REFUSAL)
             self.tcp.close()
@@ -368,7 +368,7 @@ class TlsProtocol(asyncio.Protocol):
         else:
             taken = self._encrypted - waiting - self._unacknowledged()
             if self._progress is None:
-                self._progress = Progress(taken, waiting, now)
+                self._progress = ReaderProgress(taken, waiting, now)
             is_stalled = self._progress.is_stalled(taken, waiting, now) or is_stalled
         if is_stalled:
             log.info("%s takes none of the %d bytes that wait for it: cut off", self.connection.source, self.held)

@@ -84,7 +84,7 @@ from mooring.registry.store import Registry
 from mooring.secret import Secret
 from mooring.server.endpoints.supervisor.nodepasswords import NodePasswords
 from mooring.server.endpoints.unsettled import refuse_unsettled
-from mooring.server.requestcontext import Context
+from mooring.server.requestcontext import RequestContext
 from mooring.server.response.render import content_type
 from mooring.server.transport.http import Request, Response
 from mooring.trust.k3s import headers
@@ -144,13 +144,13 @@ class _Wanted:
     attested: Mapping[str, tuple[str, ...]]
 
 
-def refuse_guesses(context: Context, issuing: NodeCertificates) -> None:
+def refuse_guesses(context: RequestContext, issuing: NodeCertificates) -> None:
     """Refuse a request of a source that guesses node passwords. Raises TooManyRequestsError."""
     name = context.request.header(headers.NODE_NAME.encode()).lower()
     issuing.passwords.refuse_guesses(name, context.request.connection.network)
 
 
-async def certificate(context: Context, issuing: NodeCertificates) -> Response:
+async def certificate(context: RequestContext, issuing: NodeCertificates) -> Response:
     """Answer with the certificate and the CAs behind it, as PEM. Raises ApiError."""
     try:
         return Response(200, await _issued_chain(context, issuing), (_PEM,))
@@ -159,7 +159,7 @@ async def certificate(context: Context, issuing: NodeCertificates) -> Response:
         raise
 
 
-async def _issued_chain(context: Context, issuing: NodeCertificates) -> bytes:
+async def _issued_chain(context: RequestContext, issuing: NodeCertificates) -> bytes:
     """Return the certificate and the CAs behind it."""
     signer = SIGNERS[context.request.path]
     request_pem, parsed = _certificate_request(context.request.method, await context.request.body())
@@ -259,7 +259,7 @@ def _stated(node: _Node, signer: str) -> dict[str, tuple[str, ...]]:
 
 
 async def _verified_password(
-    context: Context, issuing: NodeCertificates, node: _Node, unproven: _Wanted
+    context: RequestContext, issuing: NodeCertificates, node: _Node, unproven: _Wanted
 ) -> dict[str, tuple[str, ...]]:
     """Return what the server states about the password of a node; nothing when none is stored, and the request waits without one.
 
@@ -289,7 +289,7 @@ async def _verified_password(
     return {NODE_PASSWORD: (uid,)} if uid else {}
 
 
-def _machine(context: Context) -> str:
+def _machine(context: RequestContext) -> str:
     """Return the name of the machine for which a certificate of a shared user is requested. Raises ForbiddenError.
 
     Agents offer the client certificate of their kubelet from its issue on. A token is shared, and proves no machine.
@@ -316,7 +316,7 @@ def _wanted(
     return _Wanted(name, signer, request_pem, usages, attested)
 
 
-async def _issued(context: Context, issuing: NodeCertificates, wanted: _Wanted) -> bytes:
+async def _issued(context: RequestContext, issuing: NodeCertificates, wanted: _Wanted) -> bytes:
     """Return the certificate that controllers issue, as PEM. Raises ApiError."""
     registry = issuing.registry
     for _ in range(MAX_TRIES):
@@ -346,7 +346,7 @@ def _object(wanted: _Wanted) -> Obj:
     }
 
 
-def _change(context: Context, wanted: _Wanted) -> Change:
+def _change(context: RequestContext, wanted: _Wanted) -> Change:
     return Change(
         context.user,
         context.received,
@@ -358,14 +358,14 @@ def _change(context: Context, wanted: _Wanted) -> Change:
     )
 
 
-async def _create(registry: Registry, context: Context, wanted: _Wanted) -> None:
+async def _create(registry: Registry, context: RequestContext, wanted: _Wanted) -> None:
     try:
         await registry.create(_CSRS, "", _object(wanted), _change(context, wanted), WriteOptions())
     except AlreadyExistsError:
         await registry.fresh()  # the same client asks another server at the same time
 
 
-async def _delete(registry: Registry, csr: Obj, context: Context) -> None:
+async def _delete(registry: Registry, csr: Obj, context: RequestContext) -> None:
     """Delete a request whose answer is not repeated, so that it can be made again."""
     metadata = csr["metadata"]
     options = DeleteOptions(uid=metadata["uid"], resource_version=metadata["resourceVersion"])

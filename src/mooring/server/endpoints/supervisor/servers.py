@@ -32,7 +32,7 @@ from mooring.errors import (
 )
 from mooring.secret import Secret
 from mooring.server.endpoints.unsettled import refuse_unsettled
-from mooring.server.requestcontext import Context
+from mooring.server.requestcontext import RequestContext
 from mooring.server.transport.http import JSON, Response
 from mooring.trust.k3s import token as k3s
 from mooring.trust.k3s.agenttoken import parse_agent_token
@@ -76,7 +76,7 @@ class ServerKeys:
     is_rotating: bool = field(default=False, init=False)
 
 
-async def server_bootstrap(context: Context, keys: ServerKeys) -> Response:
+async def server_bootstrap(context: RequestContext, keys: ServerKeys) -> Response:
     """Answer with the sealed keys and the place of the store. Raises BadRequestError."""
     if keys.datastore is None:
         raise BadRequestError(STORE_NOT_SHARED)
@@ -90,7 +90,7 @@ async def server_bootstrap(context: Context, keys: ServerKeys) -> Response:
     return Response(200, encode_json(answer) + b"\n", (JSON,))
 
 
-async def rotate_token(context: Context, keys: ServerKeys) -> Response:
+async def rotate_token(context: RequestContext, keys: ServerKeys) -> Response:
     """Replace the server token or the agent token. Raises BadRequestError, TooManyRequestsError, InternalServerError."""
     name, token, grace = _read(await context.request.body(), keys.server_ca())
     what, rotate = ("server", keys.rotate) if name == SERVER_FIELD else ("agent", keys.rotate_agent)

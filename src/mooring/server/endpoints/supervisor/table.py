@@ -26,7 +26,7 @@ from mooring.server.endpoints.supervisor.operators import (
 from mooring.server.endpoints.supervisor.servers import rotate_token, server_bootstrap
 from mooring.server.endpoints.supervisor.services import SupervisorServices
 from mooring.server.endpoints.supervisor.tunnel import connect
-from mooring.server.requestcontext import Context
+from mooring.server.requestcontext import RequestContext
 from mooring.server.supervised import Supervised
 from mooring.server.transport.http import Response
 from mooring.trust.k3s import headers as paths
@@ -50,12 +50,12 @@ class Route(Generic[N]):
 
     path: str
     access: Access
-    serve: Callable[[Context, N], Awaitable[Response]]
+    serve: Callable[[RequestContext, N], Awaitable[Response]]
     needs: Callable[[SupervisorServices], N]
     """Returns the parts that `serve` gets."""
     methods: tuple[str, ...] = ("GET", "HEAD")
     max_body: int = MAX_AGENT_BODY
-    screen: Callable[[Context, N], None] | None = None
+    screen: Callable[[RequestContext, N], None] | None = None
     needs_machine: bool = False
 
 
@@ -142,20 +142,20 @@ def routes(services: SupervisorServices) -> Callable[[str], Supervised | None]:
     return find
 
 
-def _redirection(path: str) -> Callable[[Context], Awaitable[Response]]:
+def _redirection(path: str) -> Callable[[RequestContext], Awaitable[Response]]:
     """Return the handler that sends a client to a path of the table. Status 307 keeps method and body."""
     headers = ((b"location", path.encode()),)
 
-    async def redirect(context: Context) -> Response:
+    async def redirect(context: RequestContext) -> Response:
         return Response(307, b"", headers)
 
     return redirect
 
 
-def _handler(row: Route[Any], services: SupervisorServices) -> Callable[[Context], Awaitable[Response]]:
+def _handler(row: Route[Any], services: SupervisorServices) -> Callable[[RequestContext], Awaitable[Response]]:
     return lambda context: row.serve(context, row.needs(services))
 
 
-def _screen(row: Route[Any], services: SupervisorServices) -> Callable[[Context], None] | None:
+def _screen(row: Route[Any], services: SupervisorServices) -> Callable[[RequestContext], None] | None:
     screen = row.screen
     return None if screen is None else lambda context: screen(context, row.needs(services))

@@ -16,7 +16,7 @@ import asyncio
 from mooring.clock import Clock
 from mooring.errors import BadRequestError, UnauthorizedError
 from mooring.identity import NODE_PREFIX
-from mooring.server.requestcontext import Context
+from mooring.server.requestcontext import RequestContext
 from mooring.server.resources.websockethandshake import accept_headers, handshake_error, is_websocket
 from mooring.server.transport.http import Response
 from mooring.server.transport.responsewriter import ResponseWriter
@@ -70,7 +70,7 @@ class Tunnels:
         out.end()
 
 
-async def connect(context: Context, tunnels: Tunnels) -> Response:
+async def connect(context: RequestContext, tunnels: Tunnels) -> Response:
     """Upgrade to a WebSocket and keep the session. Raises UnauthorizedError, BadRequestError."""
     if not context.user.username.startswith(NODE_PREFIX):
         context.why = NO_NODE

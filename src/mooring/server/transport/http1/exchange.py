@@ -50,7 +50,7 @@ def reply_head(status: int, headers: tuple[Header, ...], *more: Header) -> bytes
     return head
 
 
-class Carrier(Protocol):
+class ExchangeCarrier(Protocol):
     """The connection that carries an exchange: `http1.connection.Http1Connection`."""
 
     transport: TlsTransport
@@ -89,7 +89,9 @@ class Exchange:
         "task", "unread",
     )  # fmt: skip
 
-    def __init__(self, carrier: Carrier, method: str, target: Target, headers: list[Header], is_last: bool) -> None:
+    def __init__(
+        self, carrier: ExchangeCarrier, method: str, target: Target, headers: list[Header], is_last: bool
+    ) -> None:
         self._carrier = carrier
         self.request = Request(method, *target, headers, carrier.transport.connection, self.receive)
         self.is_last = is_last

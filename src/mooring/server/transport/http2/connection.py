@@ -53,12 +53,12 @@ from mooring.server.transport.http2.stream import (
     H2,
     MAX_STREAMS,
     Http2ResponseWriter,
-    Stream,
+    Http2Stream,
     reply_headers,
     request_of,
 )
 from mooring.server.transport.listener import MAX_CONNECTIONS
-from mooring.server.transport.progress import Progress
+from mooring.server.transport.progress import ReaderProgress
 from mooring.server.transport.tlsconnection import ApplicationProtocol, TlsTransport
 
 log = logging.getLogger("mooring.server")
@@ -131,12 +131,12 @@ class Http2Connection(ApplicationProtocol):
 
     def __init__(self, shared: Http2Server) -> None:
         self._shared = shared
-        self._streams: dict[int, Stream] = {}
-        self._ready: dict[int, Stream] = {}  # streams that may send, in the order of their turns
+        self._streams: dict[int, Http2Stream] = {}
+        self._ready: dict[int, Http2Stream] = {}  # streams that may send, in the order of their turns
         self._held = 0
         self._counted = 0
         self._taken = 0  # body bytes that were sent after they had waited
-        self._progress: Progress | None = None
+        self._progress: ReaderProgress | None = None
         self._buffered = 0
         self._is_choked = False
         self._is_asking = False
@@ -246,7 +246,7 @@ class Http2Connection(ApplicationProtocol):
             self.h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
             self._guard.reset(now)
             return
-        stream = self._streams[number] = Stream(self, number)
+        stream = self._streams[number] = Http2Stream(self, number)
         is_empty = event.stream_ended is not None
         request, refusal = request_of(event.headers, self.transport.connection, stream, is_empty=is_empty)
         if not is_empty:
@@ -273,7 +273,7 @@ class Http2Connection(ApplicationProtocol):
 
     # Replying
 
-    async def _serve(self, stream: Stream, request: Request, refusal: int) -> None:
+    async def _serve(self, stream: Http2Stream, request: Request, refusal: int) -> None:
         try:
             response = Response(refusal, headers=()) if refusal else await self._shared.application.answer(request)
             if response.stream is None:
@@ -302,7 +302,7 @@ class Http2Connection(ApplicationProtocol):
             stream.is_served = True
             self._settle(stream)
 
-    async def _reply(self, stream: Stream, request: Request, response: Response) -> None:
+    async def _reply(self, stream: Http2Stream, request: Request, response: Response) -> None:
         body = response.body
         if isinstance(body, bytes):
             if self._begin(stream, request, response, len(body)):
@@ -317,7 +317,7 @@ class Http2Connection(ApplicationProtocol):
         if response.at_once:
             self._push()
 
-    def _begin(self, stream: Stream, request: Request, response: Response, length: int | None) -> bool:
+    def _begin(self, stream: Http2Stream, request: Request, response: Response, length: int | None) -> bool:
         """Send the headers. Return True when a body follows."""
         if stream.is_mute:
             return False
@@ -329,7 +329,7 @@ class Http2Connection(ApplicationProtocol):
             stream.is_mute = True
         return follows
 
-    def _settle(self, stream: Stream) -> None:
+    def _settle(self, stream: Http2Stream) -> None:
         """Free the place of a stream whose handler has ended and whose reply is sent."""
         if not (stream.is_served and stream.is_sent) or self._streams.pop(stream.number, None) is None:
             return
@@ -353,7 +353,7 @@ class Http2Connection(ApplicationProtocol):
             self.h2.acknowledge_received_data(size, number)
             self._schedule()
 
-    def _lose(self, stream: Stream) -> None:
+    def _lose(self, stream: Http2Stream) -> None:
         """End a stream that the client reset, or that was reset by the server."""
         self.hold(-stream.waiting)
         self._ready.pop(stream.number, None)
@@ -362,7 +362,7 @@ class Http2Connection(ApplicationProtocol):
         stream.lost()
         self._settle(stream)
 
-    def cut(self, stream: Stream, code: ErrorCodes = ErrorCodes.ENHANCE_YOUR_CALM) -> None:
+    def cut(self, stream: Http2Stream, code: ErrorCodes = ErrorCodes.ENHANCE_YOUR_CALM) -> None:
         """Reset one stream."""
         if not self._is_over and not stream.is_mute:
             with suppress(ProtocolError):  # the stream has ended already
@@ -372,7 +372,7 @@ class Http2Connection(ApplicationProtocol):
 
     # Sending
 
-    def send_now(self, stream: Stream, data: bytes) -> bool:
+    def send_now(self, stream: Http2Stream, data: bytes) -> bool:
         """Send `data`, and the end of the reply if it is complete. Return False, having sent nothing, when it must wait."""
         if self._is_choked or self._buffered > BYTES_PER_TURN:
             return False
@@ -383,7 +383,7 @@ class Http2Connection(ApplicationProtocol):
         self._schedule()
         return True
 
-    def _sent(self, stream: Stream, data: bytes | memoryview, size: int) -> None:
+    def _sent(self, stream: Http2Stream, data: bytes | memoryview, size: int) -> None:
         if size:
             self.h2.send_data(stream.number, data, end_stream=stream.is_over and not stream.waiting)
             self._buffered += size
@@ -398,7 +398,7 @@ class Http2Connection(ApplicationProtocol):
             self._is_over = not self.transport.hold(size)
         return not self._is_over
 
-    def wants_to_send(self, stream: Stream) -> None:
+    def wants_to_send(self, stream: Http2Stream) -> None:
         """Give a stream a turn to send."""
         self._ready[stream.number] = stream
         self._schedule()
@@ -524,7 +524,7 @@ class Http2Connection(ApplicationProtocol):
             return False
         if self.h2.outbound_flow_control_window <= 0:
             if self._progress is None:
-                self._progress = Progress(self._taken, self._held, now)
+                self._progress = ReaderProgress(self._taken, self._held, now)
             return self._progress.is_stalled(self._taken, self._held, now)
         self._progress = None
         for stream in tuple(self._streams.values()):

@@ -30,9 +30,9 @@ from mooring.server.transport.http import (
     is_host,
     read_target,
 )
-from mooring.server.transport.progress import Progress
+from mooring.server.transport.progress import ReaderProgress
 from mooring.server.transport.responsewriter import ResponseWriter
-from mooring.server.transport.tlsconnection import Connection
+from mooring.server.transport.tlsconnection import TlsConnection
 
 MAX_STREAMS = 250
 """Requests and watches of one connection at a time: Go's default. With kube-apiserver's 100 a thousand watches would need ten
@@ -129,26 +129,26 @@ class H2(H2Connection):
         return 0
 
 
-class Carrier(Protocol):
+class StreamCarrier(Protocol):
     """The connection that carries a stream: `http2.connection.Http2Connection`."""
 
     def acknowledge(self, number: int, size: int) -> None:
         """Let the client send as many bytes as were read of a body."""
 
-    def send_now(self, stream: Stream, data: bytes) -> bool:
+    def send_now(self, stream: Http2Stream, data: bytes) -> bool:
         """Send `data`, and the end of the reply if it is complete. Return False, having sent nothing, when it must wait."""
 
     def hold(self, size: int) -> bool:
         """Count bytes that wait. Return False when they are too many and the connection ends."""
 
-    def wants_to_send(self, stream: Stream) -> None:
+    def wants_to_send(self, stream: Http2Stream) -> None:
         """Give the stream a turn to send."""
 
-    def cut(self, stream: Stream) -> None:
+    def cut(self, stream: Http2Stream) -> None:
         """Reset the stream."""
 
 
-class Stream:
+class Http2Stream:
     """One request and its reply; the outlet of its `ResponseWriter` if the reply streams."""
 
     __slots__ = (
@@ -169,7 +169,7 @@ class Stream:
         "writer",
     )
 
-    def __init__(self, carrier: Carrier, number: int) -> None:
+    def __init__(self, carrier: StreamCarrier, number: int) -> None:
         self.carrier = carrier
         self.number = number
         self.writer: ResponseWriter | None = None
@@ -183,7 +183,7 @@ class Stream:
         """Bytes that count as held memory until the stream has ended: of the received body, and of a waiting reply."""
         self.taken = 0
         """Bytes of the reply that were sent after they had waited."""
-        self.progress: Progress | None = None
+        self.progress: ReaderProgress | None = None
         """Progress of the client since it shut this stream's window while bytes wait."""
         self._unsent: deque[memoryview] | None = None
         self._is_over = False  # the reply is complete
@@ -265,7 +265,7 @@ class Stream:
     def is_stalled(self, now: float) -> bool:
         """Return True when the client has taken too little of the waiting bytes for too long."""
         if self.progress is None:
-            self.progress = Progress(self.taken, self.waiting, now)
+            self.progress = ReaderProgress(self.taken, self.waiting, now)
         return self.progress.is_stalled(self.taken, self.waiting, now)
 
     def finish(self, data: bytes = b"", *, sent_end: bool = False) -> None:
@@ -333,7 +333,7 @@ class Http2ResponseWriter(ResponseWriter):
 
 
 def request_of(
-    sent: Sequence[Header], connection: Connection, stream: Stream, *, is_empty: bool = False
+    sent: Sequence[Header], connection: TlsConnection, stream: Http2Stream, *, is_empty: bool = False
 ) -> tuple[Request, int]:
     """Return the request, and the status with which it is refused before any handler, or 0. `is_empty`: without a body."""
     pseudo = {name: value for name, value in sent if name[:1] == b":"}
