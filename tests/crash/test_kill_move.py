@@ -25,7 +25,7 @@ import os, signal, sys
 
 left = int(sys.argv.pop(1))
 
-from mooring.storage.sqlite.writer import Writer
+from mooring.storage.sqlite.writer import LogWriter
 
 def counted(function):
     def call(*args):
@@ -36,14 +36,14 @@ def counted(function):
         return function(*args)
     return call
 
-Writer.commit = counted(Writer.commit)
+LogWriter.commit = counted(LogWriter.commit)
 
 from mooring.cli.main import main
 main()
 """
 """`mooring` that dies just before its n-th commit."""
-DYING_WRITING = DYING.replace("from mooring.storage.sqlite.writer import Writer", "").replace(
-    "Writer.commit = counted(Writer.commit)", "os.fsync = counted(os.fsync)"
+DYING_WRITING = DYING.replace("from mooring.storage.sqlite.writer import LogWriter", "").replace(
+    "LogWriter.commit = counted(LogWriter.commit)", "os.fsync = counted(os.fsync)"
 )
 """`mooring` that dies just before its n-th fsync."""
 

@@ -17,8 +17,7 @@ from mooring.apimachinery.options import DeleteOptions, WriteOptions
 from mooring.errors import ServiceUnavailableError, UnauthorizedError
 from mooring.registry.reader import FRESH_WITHIN
 from mooring.registry.write.commit import grants
-from mooring.storage.contract import Change as StoredChange
-from mooring.storage.contract import Storage
+from mooring.storage.contract import Storage, StoredChange
 from mooring.storage.memory import MemoryStorage
 from tests.support.manualclock import settle
 from tests.support.registryroom import Room, kind, open_room, secret

@@ -19,7 +19,7 @@ from mooring.registry.cache import stored
 from mooring.registry.cache.stored import encoded
 from mooring.registry.cache.watchcache import RETRY_FIRST
 from mooring.registry.longwork import LONG_BYTES
-from mooring.storage.contract import Change, CompactedError
+from mooring.storage.contract import CompactedError, StoredChange
 from mooring.storage.memory import MemoryStorage
 from mooring.storage.sqlite.driver import SqliteStorage
 from tests.support.manualclock import settle
@@ -35,10 +35,10 @@ class FragileStorage(MemoryStorage):
         self.unreadable = False
         self._broken = asyncio.Event()
 
-    def watch(self, prefix: str, *, after: int) -> AsyncIterator[tuple[Change, ...]]:
+    def watch(self, prefix: str, *, after: int) -> AsyncIterator[tuple[StoredChange, ...]]:
         return self._watch(super().watch(prefix, after=after))
 
-    async def _watch(self, real: AsyncIterator[tuple[Change, ...]]) -> AsyncIterator[tuple[Change, ...]]:
+    async def _watch(self, real: AsyncIterator[tuple[StoredChange, ...]]) -> AsyncIterator[tuple[StoredChange, ...]]:
         while True:
             batch = asyncio.ensure_future(anext(real))
             broken = asyncio.ensure_future(self._broken.wait())
@@ -376,7 +376,7 @@ async def test_views_are_a_mapping_of_every_stored_kind_and_no_other(room: Room)
 async def test_a_change_told_twice_counts_once(room: Room) -> None:
     stored = await room.create("secrets", secret("a"))
     await room.watch("secrets", resourceVersion=stored.revision)
-    room.registry.cache.apply([Change(stored.key, stored.revision, None)])
+    room.registry.cache.apply([StoredChange(stored.key, stored.revision, None)])
     assert room.seen == []
     assert await room.get("secrets", "a") is stored
 
@@ -427,7 +427,7 @@ async def test_of_several_changes_in_one_revision_none_is_lost(room: Room) -> No
     stored = [await room.create("secrets", secret(name)) for name in ("a", "b")]
     room.seen.clear()
     gone = room.registry.revision + 1
-    room.registry.cache.apply([Change(one.key, gone, None) for one in stored])
+    room.registry.cache.apply([StoredChange(one.key, gone, None) for one in stored])
     assert room.registry.views["secrets"].list() == []
     assert room.seen == ["DELETED a", "DELETED b"]
 

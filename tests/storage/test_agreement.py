@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from mooring.clock import SystemClock
 from mooring.errors import StorageError
-from mooring.storage.contract import Change, Storage
+from mooring.storage.contract import Storage, StoredChange
 from mooring.storage.memory import MemoryStorage
 from mooring.storage.sqlite.driver import SqliteStorage
 
@@ -27,12 +27,12 @@ OFFSETS = st.integers(-6, 2)
 PATIENCE = 20.0
 
 
-async def told(store: Storage, prefix: str, after: int, count: int) -> list[Change]:
+async def told(store: Storage, prefix: str, after: int, count: int) -> list[StoredChange]:
     """What a watch has to say, at least `count` changes: waiting for those lasts as long as the machine needs.
 
     A look at the revision lets the store hear of the other's writes first.
     """
-    found: list[Change] = []
+    found: list[StoredChange] = []
     await store.revision()
     await asyncio.sleep(0)
     watch: Any = store.watch(prefix, after=after)

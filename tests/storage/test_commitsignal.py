@@ -12,7 +12,7 @@ import pytest
 
 from mooring.clock import SystemClock
 from mooring.storage.commitsignal import CommitSignal, descriptors
-from mooring.storage.contract import Change
+from mooring.storage.contract import StoredChange
 from mooring.storage.sqlite.driver import SqliteStorage
 
 
@@ -57,7 +57,7 @@ def test_every_other_worker_gets_one_call_for_the_signals_that_wait() -> None:
     asyncio.run(scenario())
 
 
-async def changes(watch: AsyncIterator[tuple[Change, ...]], count: int) -> list[str]:
+async def changes(watch: AsyncIterator[tuple[StoredChange, ...]], count: int) -> list[str]:
     found: list[str] = []
     while len(found) < count:
         found += [change.key for change in await anext(watch)]

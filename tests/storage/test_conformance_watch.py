@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mooring.storage.contract import Change, CompactedError, Entry, FutureRevisionError, Page, Storage
+from mooring.storage.contract import CompactedError, Entry, FutureRevisionError, Page, Storage, StoredChange
 from mooring.storage.etcd.driver import EtcdStorage
 from tests.support.storagedrivers import Run, closing, keys, take
 
@@ -21,10 +21,10 @@ def test_a_watch_yields_creation_update_and_deletion(run: Run) -> None:
             await store.delete("/a", expected=3)
             recreated = await store.create("/a", b"3")
             assert await take(watch, 4) == [
-                Change("/a", 2, created),
-                Change("/a", 3, updated),
-                Change("/a", 4, None),
-                Change("/a", 5, recreated),
+                StoredChange("/a", 2, created),
+                StoredChange("/a", 3, updated),
+                StoredChange("/a", 4, None),
+                StoredChange("/a", 5, recreated),
             ]
 
     run(scenario)
@@ -243,7 +243,7 @@ def test_compacting_up_to_a_deletion_that_is_the_newest_write_keeps_the_revision
         entry = await store.create("/a", b"2")
         assert entry == Entry("/a", b"2", gone + 1, gone + 1)
         async with closing(store.watch("", after=gone)) as watch:
-            assert await take(watch, 1) == [Change("/a", gone + 1, entry)]
+            assert await take(watch, 1) == [StoredChange("/a", gone + 1, entry)]
         await store.compact(gone + 1)
         assert await store.range("") == Page((entry,), gone + 1)
 

@@ -105,14 +105,14 @@ async def main():
     for n in range(300):
         entry = await store.update("/a", b"%d" % n, expected=entry.revision)
     steps = 0
-    sweep = writer.Writer.sweep
+    sweep = writer.LogWriter.sweep
     def stepwise(self, oldest):
         nonlocal steps
         steps += 1
         if steps == 5:
             os.kill(os.getpid(), signal.SIGKILL)
         return sweep(self, oldest)
-    writer.Writer.sweep = stepwise
+    writer.LogWriter.sweep = stepwise
     await store.compact(290)
 
 asyncio.run(main())

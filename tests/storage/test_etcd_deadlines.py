@@ -16,7 +16,7 @@ from mooring.errors import StorageError, UnknownOutcomeError
 from mooring.settings.storage import StorageSettings
 from mooring.storage.contract import Entry
 from mooring.storage.etcd import messages
-from mooring.storage.etcd.connection import OUTCOME_SECONDS, READ_SECONDS, Connection, RefusedError
+from mooring.storage.etcd.connection import OUTCOME_SECONDS, READ_SECONDS, EtcdConnection, EtcdRefusedError
 from mooring.storage.etcd.driver import EtcdStorage
 from mooring.storage.etcd.leases import Leases
 
@@ -78,11 +78,11 @@ class Silent:
 
 def silent_store(member: Silent, monkeypatch: pytest.MonkeyPatch) -> EtcdStorage:
     """Return an open store, all of whose endpoints are `member`."""
-    monkeypatch.setattr(Connection, "_endpoint", lambda connection, url: member)
-    monkeypatch.setattr(Connection, "_close_later", lambda connection, endpoint, grace: None)
+    monkeypatch.setattr(EtcdConnection, "_endpoint", lambda connection, url: member)
+    monkeypatch.setattr(EtcdConnection, "_close_later", lambda connection, endpoint, grace: None)
     settings = StorageSettings()
     store = EtcdStorage(["http://192.0.2.1:2379", "http://192.0.2.2:2379"], settings, SystemClock())
-    store._connection = Connection(settings, ["http://192.0.2.1:2379", "http://192.0.2.2:2379"])
+    store._connection = EtcdConnection(settings, ["http://192.0.2.1:2379", "http://192.0.2.2:2379"])
     store._leases = Leases(store._connection, SystemClock())
     store._newest, store._is_open = 7, True
     store._idle.set()
@@ -190,9 +190,9 @@ def at_etcd(value: bytes, created: int, modified: int) -> Any:
 @pytest.mark.parametrize(
     ("write", "found", "expected"),
     [
-        pytest.param("a creation", (b"", 0, 0), RefusedError, id="a creation that is not stored"),
-        pytest.param("an update", (b"0", 5, 7), RefusedError, id="an update that is not stored"),
-        pytest.param("a deletion", (b"0", 5, 7), RefusedError, id="a deletion that is not carried out"),
+        pytest.param("a creation", (b"", 0, 0), EtcdRefusedError, id="a creation that is not stored"),
+        pytest.param("an update", (b"0", 5, 7), EtcdRefusedError, id="an update that is not stored"),
+        pytest.param("a deletion", (b"0", 5, 7), EtcdRefusedError, id="a deletion that is not carried out"),
         pytest.param("a creation", (b"1", 8, 8), Entry(KEY, b"1", 8, 8), id="a creation that is stored"),
         pytest.param("an update", (b"1", 5, 8), Entry(KEY, b"1", 8, 5), id="an update that is stored"),
         pytest.param("a creation", (b"2", 8, 8), UnknownOutcomeError, id="another value of a key that was absent"),

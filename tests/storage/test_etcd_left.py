@@ -13,20 +13,20 @@ import pytest
 
 from mooring.errors import StorageError
 from mooring.settings.storage import StorageSettings
-from mooring.storage.etcd.connection import Connection
+from mooring.storage.etcd.connection import EtcdConnection
 from mooring.storage.etcd.watching import Watcher, WatchStream
 
 
-async def begin_watch(connection: Connection) -> None:
+async def begin_watch(connection: EtcdConnection) -> None:
     def decode(event: Any) -> Any:
         raise AssertionError("nothing arrives")
 
     await WatchStream(connection).subscribe(Watcher((b"/registry/", b"/registry0"), 1, decode))
 
 
-@pytest.mark.parametrize("begin", [begin_watch, Connection.renew_token], ids=["a watch", "a token"])
+@pytest.mark.parametrize("begin", [begin_watch, EtcdConnection.renew_token], ids=["a watch", "a token"])
 def test_what_was_begun_on_a_member_that_is_left_ends_with_an_error_and_not_as_if_its_task_were_cancelled(
-    begin: Callable[[Connection], Coroutine[Any, Any, None]], tmp_path: Path
+    begin: Callable[[EtcdConnection], Coroutine[Any, Any, None]], tmp_path: Path
 ) -> None:
     password = tmp_path / "password"
     password.write_text("a-password")
@@ -36,7 +36,7 @@ def test_what_was_begun_on_a_member_that_is_left_ends_with_an_error_and_not_as_i
             silent.setblocking(False)
             url = f"http://127.0.0.1:{silent.getsockname()[1]}"
             settings = StorageSettings(etcd_username="root", etcd_password_file=str(password))
-            connection = Connection(settings, [url])
+            connection = EtcdConnection(settings, [url])
             began = asyncio.create_task(begin(connection))
             accepted, _ = await asyncio.get_running_loop().sock_accept(silent)
             with accepted:
@@ -66,13 +66,13 @@ def test_a_file_that_could_stop_the_server_when_it_is_read_again_is_refused_and_
 
     async def scenario() -> None:
         password.write_text("a-password")
-        connection = Connection(settings, ["http://127.0.0.1:1"])
+        connection = EtcdConnection(settings, ["http://127.0.0.1:1"])
         password.unlink()
         make(password)
         assert not connection.follow_files()
         assert f"etcd-password-file: {password} {problem}" in caplog.text
         with pytest.raises(StorageError, match=problem):
-            Connection(settings, ["http://127.0.0.1:1"])
+            EtcdConnection(settings, ["http://127.0.0.1:1"])
         await connection.close()
 
     asyncio.run(scenario())

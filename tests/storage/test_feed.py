@@ -9,13 +9,13 @@ import pytest
 
 from mooring.errors import StorageError
 from mooring.storage import feed
-from mooring.storage.contract import Change, Entry
+from mooring.storage.contract import Entry, StoredChange
 from mooring.storage.feed import INLINE_CHANGES, Feed
 from mooring.storage.keys import check_key, end_of_prefix
 
 
-def change(revision: int, key: str = "/a", size: int = 0) -> Change:
-    return Change(key, revision, Entry(key, b"x" * size, revision, revision))
+def change(revision: int, key: str = "/a", size: int = 0) -> StoredChange:
+    return StoredChange(key, revision, Entry(key, b"x" * size, revision, revision))
 
 
 class PlainLog:
@@ -25,11 +25,11 @@ class PlainLog:
         self.changes = [change(revision) for revision in range(2, newest + 1)]
         self.reads: list[tuple[str, int]] = []
 
-    def read_now(self, after: int) -> Sequence[Change]:
+    def read_now(self, after: int) -> Sequence[StoredChange]:
         self.reads.append(("inline", after))
         return self.changes[after - 1 : after - 1 + INLINE_CHANGES]
 
-    async def read(self, after: int) -> Sequence[Change]:
+    async def read(self, after: int) -> Sequence[StoredChange]:
         self.reads.append(("thread", after))
         await asyncio.sleep(0)
         return self.changes[after - 1 : after - 1 + 500]
@@ -81,7 +81,7 @@ def test_changes_published_while_a_watch_catches_up_come_once_and_in_order() -> 
     ],
     ids=["nothing where changes must be", "the first is missing", "one in the middle is missing"],
 )
-def test_a_hole_in_the_log_is_an_error_and_never_skipped(bend: Callable[[list[Change]], object]) -> None:
+def test_a_hole_in_the_log_is_an_error_and_never_skipped(bend: Callable[[list[StoredChange]], object]) -> None:
     async def scenario() -> None:
         log = PlainLog(20)
         bend(log.changes)

@@ -14,7 +14,7 @@ import pytest
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.plane.snapshots.file import entries, save
-from mooring.storage.contract import Change, CompactedError, Storage
+from mooring.storage.contract import CompactedError, Storage, StoredChange
 from mooring.storage.copying import Copied, copy, refuse_incomplete
 from mooring.storage.keyspace import pages
 from mooring.storage.migration import migrate
@@ -84,7 +84,7 @@ def test_a_move_and_a_move_back_give_the_same(tmp_path: Path, path: tuple[str, s
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
-async def _first(watch: AsyncIterator[tuple[Change, ...]]) -> AsyncIterator[Change]:
+async def _first(watch: AsyncIterator[tuple[StoredChange, ...]]) -> AsyncIterator[StoredChange]:
     """Yield the first change that is no notification of progress."""
     async for batch in watch:
         for change in batch:

@@ -13,10 +13,10 @@ import pytest
 
 from mooring.clock import SystemClock
 from mooring.errors import StorageError
-from mooring.storage.contract import Change, CompactedError
+from mooring.storage.contract import CompactedError, StoredChange
 from mooring.storage.sqlite.driver import SqliteStorage
-from mooring.storage.sqlite.reader import Reader
-from mooring.storage.sqlite.writer import Writer
+from mooring.storage.sqlite.reader import LogReader
+from mooring.storage.sqlite.writer import LogWriter
 from tests.support import storageprocess
 
 PROGRAM = storageprocess.__file__
@@ -101,7 +101,7 @@ def test_compare_and_swap_holds_across_processes(tmp_path: Path) -> None:
     asyncio.run(check())
 
 
-async def following(watch: AsyncIterator[tuple[Change, ...]]) -> tuple[Change, ...]:
+async def following(watch: AsyncIterator[tuple[StoredChange, ...]]) -> tuple[StoredChange, ...]:
     return await anext(watch)
 
 
@@ -131,9 +131,9 @@ def test_the_file_is_looked_at_once_in_a_turn_and_again_in_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = 0
-    newest = Reader.newest
+    newest = LogReader.newest
 
-    def counted(reader: Reader) -> int:
+    def counted(reader: LogReader) -> int:
         nonlocal looks
         looks += 1
         return newest(reader)
@@ -146,7 +146,7 @@ def test_the_file_is_looked_at_once_in_a_turn_and_again_in_the_next(
         one, other = pair(tmp_path / "mooring.db")
         await asyncio.gather(one.open(), other.open())
         revision = (await one.create("/a", b"v")).revision
-        monkeypatch.setattr(Reader, "newest", counted)
+        monkeypatch.setattr(LogReader, "newest", counted)
         for _ in range(2):
             tasks = [asyncio.create_task(asked(other)) for _ in range(3)]
             assert await asyncio.gather(*tasks) == [(revision, 1), (revision, 0), (revision, 0)]
@@ -238,20 +238,20 @@ def test_writes_that_come_while_another_process_writes_share_one_commit(
         store = SqliteStorage(path, SystemClock())
         await store.open()
         tried = asyncio.Event()
-        try_begin, commit = Writer.try_begin, Writer.commit
+        try_begin, commit = LogWriter.try_begin, LogWriter.commit
         commits = 0
 
-        def trying(writer: Writer) -> bool:
+        def trying(writer: LogWriter) -> bool:
             tried.set()
             return try_begin(writer)
 
-        def counting(writer: Writer) -> None:
+        def counting(writer: LogWriter) -> None:
             nonlocal commits
             commits += 1
             commit(writer)
 
-        monkeypatch.setattr(Writer, "try_begin", trying)
-        monkeypatch.setattr(Writer, "commit", counting)
+        monkeypatch.setattr(LogWriter, "try_begin", trying)
+        monkeypatch.setattr(LogWriter, "commit", counting)
         with sqlite3.connect(path, isolation_level=None) as holder:
             holder.execute("BEGIN IMMEDIATE")
             first = asyncio.ensure_future(store.create("/a", b""))

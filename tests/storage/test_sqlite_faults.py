@@ -14,10 +14,10 @@ import pytest
 
 from mooring.clock import SystemClock
 from mooring.errors import StorageError
-from mooring.storage.contract import Change, KeyExistsError
+from mooring.storage.contract import KeyExistsError, StoredChange
 from mooring.storage.sqlite.database import explain
 from mooring.storage.sqlite.driver import SqliteStorage
-from mooring.storage.sqlite.writer import Writer
+from mooring.storage.sqlite.writer import LogWriter
 from tests.support.sqlitefile import nothing, run
 
 
@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "mooring.db"
 
 
-async def anext_of(watch: AsyncIterator[tuple[Change, ...]]) -> tuple[Change, ...]:
+async def anext_of(watch: AsyncIterator[tuple[StoredChange, ...]]) -> tuple[StoredChange, ...]:
     return await anext(watch)
 
 
@@ -194,7 +194,7 @@ def test_a_group_fails_as_a_whole_and_the_next_one_succeeds(
             raise sqlite3.OperationalError("disk I/O error")
 
         with monkeypatch.context() as broken:
-            broken.setattr(f"mooring.storage.sqlite.writer.Writer.{method}", fail)
+            broken.setattr(f"mooring.storage.sqlite.writer.LogWriter.{method}", fail)
             outcomes = await asyncio.gather(
                 *(store.create(key, b"v") for key in ("/1", "/taken", "/2")), return_exceptions=True
             )
@@ -219,7 +219,7 @@ def test_a_failed_compaction_raises_and_can_be_repeated(path: Path, monkeypatch:
             raise sqlite3.OperationalError("disk I/O error")
 
         with monkeypatch.context() as broken:
-            broken.setattr("mooring.storage.sqlite.writer.Writer.commit", fail)
+            broken.setattr("mooring.storage.sqlite.writer.LogWriter.commit", fail)
             with pytest.raises(StorageError):
                 await store.compact(2)
         assert await store.compacted() == 1
@@ -235,14 +235,14 @@ def test_calls_cancelled_under_way_affect_no_other(path: Path, monkeypatch: pyte
     async def scenario(store: SqliteStorage) -> None:
         for n in range(20):
             await store.create(f"/{n}", b"v")
-        real = Writer.commit
+        real = LogWriter.commit
 
-        def giving_up(writer: Writer) -> None:
+        def giving_up(writer: LogWriter) -> None:
             loop.call_soon_threadsafe(task.cancel)
             real(writer)
 
         loop = asyncio.get_running_loop()
-        monkeypatch.setattr(Writer, "commit", giving_up)
+        monkeypatch.setattr(LogWriter, "commit", giving_up)
         for call in (store.compact(15), store.create("/given-up", b"v"), store.compact(21), store.compact(99)):
             task: asyncio.Task[object] = asyncio.ensure_future(call)
             with pytest.raises((asyncio.CancelledError, StorageError)):
@@ -301,7 +301,7 @@ def test_a_failed_read_raises_and_the_next_one_succeeds(path: Path, monkeypatch:
         }
         for name, call in calls.items():
             with monkeypatch.context() as broken:
-                broken.setattr(f"mooring.storage.sqlite.reader.Reader.{name}", fail)
+                broken.setattr(f"mooring.storage.sqlite.reader.LogReader.{name}", fail)
                 met = 0
                 while name == "newest" and not met:  # the poll meets it too, and survives
                     await asyncio.sleep(0.001)

@@ -18,7 +18,7 @@ from mooring.errors import StorageError
 from mooring.storage.sqlite import database
 from mooring.storage.sqlite.driver import SqliteStorage
 from mooring.storage.sqlite.turn import Turn
-from mooring.storage.sqlite.writer import Writer
+from mooring.storage.sqlite.writer import LogWriter
 from tests.support.sqlitefile import nothing, run
 
 
@@ -293,13 +293,13 @@ def test_other_work_has_its_turn_during_a_large_range_and_a_slow_commit(
         assert len(small.entries) == 11
         assert turns >= 7  # a turn after each of the slices
         turns = 0
-        real = Writer.commit
+        real = LogWriter.commit
 
-        def slow(writer: Writer) -> None:
+        def slow(writer: LogWriter) -> None:
             time.sleep(0.02)
             real(writer)
 
-        monkeypatch.setattr(Writer, "commit", slow)
+        monkeypatch.setattr(LogWriter, "commit", slow)
         await store.create("/slow", b"")
         assert turns > 1
         working.cancel()
@@ -311,14 +311,14 @@ def test_sixteen_writers_share_commits(path: Path, monkeypatch: pytest.MonkeyPat
     commits = 0
 
     async def scenario(store: SqliteStorage) -> None:
-        real = Writer.commit
+        real = LogWriter.commit
 
-        def counting(self: Writer) -> None:
+        def counting(self: LogWriter) -> None:
             nonlocal commits
             commits += 1
             real(self)
 
-        monkeypatch.setattr(Writer, "commit", counting)
+        monkeypatch.setattr(LogWriter, "commit", counting)
 
         async def writer(name: int) -> None:
             for n in range(20):

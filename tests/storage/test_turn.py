@@ -15,7 +15,7 @@ import pytest
 from mooring.errors import StorageError
 from mooring.storage.sqlite import database, turn
 from mooring.storage.sqlite.turn import Turn
-from mooring.storage.sqlite.writer import Operation, Writer
+from mooring.storage.sqlite.writer import LogWriter, Operation
 
 
 @pytest.fixture
@@ -93,13 +93,13 @@ def test_a_directory_that_is_gone_is_named(tmp_path: Path) -> None:
         Turn(tmp_path / "gone")
 
 
-def writers(path: Path, closing: ExitStack, count: int) -> list[Writer]:
+def writers(path: Path, closing: ExitStack, count: int) -> list[LogWriter]:
     database.create_file(path)
-    made: list[Writer] = []
+    made: list[LogWriter] = []
     for _ in range(count):
         connection, own = database.connect(path, read_only=False), Turn(path.parent)
         database.prepare(connection, path, own)
-        made.append(Writer(connection, own))
+        made.append(LogWriter(connection, own))
         closing.callback(made[-1].close)
     return made
 

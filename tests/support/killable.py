@@ -25,7 +25,7 @@ from mooring.client.kubeconfigfiles import load
 from mooring.clock import Clock, SystemClock
 from mooring.plane.processidentity import process_identity
 from mooring.reconcile.leaderelection import LEASE_SECONDS
-from mooring.storage.contract import Change
+from mooring.storage.contract import StoredChange
 from mooring.storage.sqlite.driver import SqliteStorage
 from mooring.trust.httpexchange import UNVERIFIED, HttpRequest, HttpResponse
 from mooring.trust.kubeconfig.model import Cluster, User
@@ -206,13 +206,13 @@ def check_takeover(before: Obj, able: datetime, after: Obj) -> None:
         assert datetime.fromisoformat(after["acquireTime"]) < runs_out
 
 
-async def history(database: Path, prefix: str = "") -> list[Change]:
+async def history(database: Path, prefix: str = "") -> list[StoredChange]:
     """Return every write in the history of the SQLite file of stopped servers, in order."""
     store = SqliteStorage(database, SystemClock())
     await store.open()
     try:
         newest = await store.revision()
-        changes: list[Change] = []
+        changes: list[StoredChange] = []
         # all keys are watched, because the newest revision may be of a key without the prefix
         async for batch in store.watch("", after=await store.compacted()):
             changes += batch

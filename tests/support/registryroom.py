@@ -27,7 +27,7 @@ from mooring.registry.admission.table import build
 from mooring.registry.cache.events import Event
 from mooring.registry.cache.kindcache import Watch
 from mooring.registry.cache.stored import Stored
-from mooring.registry.reader import Listed
+from mooring.registry.reader import ListPage
 from mooring.registry.store import Registry
 from mooring.registry.write.deletionrecords import DeletionRecord
 from mooring.registry.write.writer import Deleted
@@ -139,7 +139,7 @@ class Room:
         namespace = namespace if kind(plural).resource.namespaced else ""
         return await self.registry.get(kind(plural), namespace, name, resource_version)
 
-    async def list(self, plural: str, namespace: str = "", **query: Any) -> Listed:
+    async def list(self, plural: str, namespace: str = "", **query: Any) -> ListPage:
         return await self.registry.list(kind(plural), namespace, options(**query))
 
     async def names(self, plural: str, namespace: str = "", **query: Any) -> Sequence[str]:

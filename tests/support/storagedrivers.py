@@ -16,7 +16,7 @@ import pytest
 
 from mooring.clock import SystemClock
 from mooring.settings.storage import StorageSettings
-from mooring.storage.contract import Change, Page, Storage
+from mooring.storage.contract import Page, Storage, StoredChange
 from mooring.storage.encryption.providers import Providers
 from mooring.storage.encryption.storage import EncryptedStorage
 from mooring.storage.etcd.driver import EtcdStorage
@@ -61,16 +61,16 @@ Scenario = Callable[[Storage], Awaitable[None]]
 Run = Callable[[Scenario], None]
 
 
-async def take(watch: AsyncIterator[tuple[Change, ...]], count: int) -> list[Change]:
+async def take(watch: AsyncIterator[tuple[StoredChange, ...]], count: int) -> list[StoredChange]:
     """Return the next `count` changes; more than that in the same batch fails. Progress notifications are left out."""
-    found: list[Change] = []
+    found: list[StoredChange] = []
     while len(found) < count:
         found += [change for change in await asyncio.wait_for(anext(watch), timeout=10) if not change.is_progress]
     assert len(found) == count
     return found
 
 
-def closing(watch: AsyncIterator[tuple[Change, ...]]) -> aclosing[Any]:
+def closing(watch: AsyncIterator[tuple[StoredChange, ...]]) -> aclosing[Any]:
     return aclosing(cast("Any", watch))
 
 

@@ -33,7 +33,7 @@ from mooring.apimachinery.options import (
 from mooring.apimachinery.status import resource_version_too_large
 from mooring.errors import ExpiredError, InternalServerError, NotFoundError, StorageError, StorageReadError
 from mooring.registry.cache.kindcache import KindCache, Replay, Sink, Watch
-from mooring.registry.cache.selection import Selection
+from mooring.registry.cache.selection import SelectionPredicate
 from mooring.registry.cache.slices import slices
 from mooring.registry.cache.stored import Stored
 from mooring.registry.cache.watchcache import WatchCache
@@ -47,7 +47,7 @@ _KEY_END = "\0"
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListPage:
     """One list, or one page of it, in key order. `remaining` is None when it is not returned."""
 
     items: Sequence[Stored]
@@ -68,7 +68,7 @@ class ContinueExpiredError(ExpiredError):
         )
 
 
-class Reader:
+class RegistryReader:
     """Reader of objects of every kind."""
 
     def __init__(self, storage: Storage, cache: WatchCache) -> None:
@@ -105,7 +105,7 @@ class Reader:
         if lost and (problem := lost.get(key)) is not None:
             raise _unreadable(key, problem)
 
-    def _check_all_readable(self, selection: Selection) -> None:
+    def _check_all_readable(self, selection: SelectionPredicate) -> None:
         """Raise StorageReadError when a list would contain an object that cannot be read."""
         lost = self._cache_of(selection.kind).unreadable
         if lost:
@@ -137,9 +137,9 @@ class Reader:
 
     # -- list ----------------------------------------------------------------------------------------------------
 
-    async def list(self, kind: Kind, namespace: str, options: ListOptions) -> Listed:
+    async def list(self, kind: Kind, namespace: str, options: ListOptions) -> ListPage:
         """Return the matching objects of one kind, at one revision. Raises ExpiredError, RequestTimeoutError."""
-        selection = Selection(kind, namespace, options.label_selector, options.field_selector)
+        selection = SelectionPredicate(kind, namespace, options.label_selector, options.field_selector)
         if options.continue_token:
             return await self._continue(selection, options)
         version, limit = options.revision, options.limit
@@ -160,7 +160,7 @@ class Reader:
         await self._wait_for(version)
         return await self._from_cache(selection, "", limit)
 
-    async def _continue(self, selection: Selection, options: ListOptions) -> Listed:
+    async def _continue(self, selection: SelectionPredicate, options: ListOptions) -> ListPage:
         start, revision = decode_continue(options.continue_token)
         after = selection.kind.key_prefix(selection.namespace) + start.removesuffix(_KEY_END)
         if revision == INCONSISTENT:
@@ -173,7 +173,7 @@ class Reader:
         except CompactedError as error:
             raise ContinueExpiredError(encode_continue(start, INCONSISTENT)) from error
 
-    async def _from_cache(self, selection: Selection, after: str, limit: int, revision: int = 0) -> Listed:
+    async def _from_cache(self, selection: SelectionPredicate, after: str, limit: int, revision: int = 0) -> ListPage:
         """List from the cache, at its revision, or at an older `revision` with the same state."""
         revision = revision or self._cache.revision
         self._check_all_readable(selection)
@@ -181,7 +181,7 @@ class Reader:
         if selection.key:
             found = cache.get(selection.key)
             matches = found is not None and selection.key > after and selection.matches(found)
-            return Listed([found] if found is not None and matches else [], revision)
+            return ListPage([found] if found is not None and matches else [], revision)
         if selection.selective:
             items = await _selected(selection, cache.within(selection.namespace, after))
             count = len(items)
@@ -189,14 +189,14 @@ class Reader:
             count = cache.count(selection.namespace, after) if limit else 0
             items = cache.within(selection.namespace, after, limit)
         if not limit or count <= limit:
-            return Listed(items, revision)
+            return ListPage(items, revision)
         return self._page(selection, items[:limit], revision, count - limit)
 
-    def _page(self, selection: Selection, items: Sequence[Stored], revision: int, remaining: int) -> Listed:
+    def _page(self, selection: SelectionPredicate, items: Sequence[Stored], revision: int, remaining: int) -> ListPage:
         start = items[-1].key.removeprefix(selection.kind.key_prefix(selection.namespace)) + _KEY_END
-        return Listed(items, revision, encode_continue(start, revision), None if selection.selective else remaining)
+        return ListPage(items, revision, encode_continue(start, revision), None if selection.selective else remaining)
 
-    async def _at_revision(self, selection: Selection, after: str, limit: int, revision: int) -> Listed:
+    async def _at_revision(self, selection: SelectionPredicate, after: str, limit: int, revision: int) -> ListPage:
         """List the state at exactly `revision`. Raises CompactedError, and RequestTimeoutError for a future one."""
         reached = await self._cache.reach_within(revision, FRESH_WITHIN)
         if revision < (oldest := await self._storage.compacted()):
@@ -205,7 +205,7 @@ class Reader:
             return await self._from_cache(selection, after, limit, revision)
         return await self._from_store(selection, after, limit, revision)
 
-    async def _from_store(self, selection: Selection, after: str, limit: int, revision: int) -> Listed:
+    async def _from_store(self, selection: SelectionPredicate, after: str, limit: int, revision: int) -> ListPage:
         """List from the store, at `revision`, 0 for the newest."""
         prefix = selection.kind.key_prefix(selection.namespace)
         chunk = max(limit, SELECT_CHUNK) if selection.selective and limit else limit
@@ -230,7 +230,7 @@ class Reader:
                 if limit and len(found) == limit and (left or page.more):
                     return self._page(selection, found, revision, left)
             if not page.more:
-                return Listed(found, revision)
+                return ListPage(found, revision)
             after = page.entries[-1].key
 
     # -- watch ---------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class Reader:
 
         `readable_only`: leave out objects that cannot be read, for a reader that learns of them from its view.
         """
-        selection = Selection(kind, namespace, options.label_selector, options.field_selector)
+        selection = SelectionPredicate(kind, namespace, options.label_selector, options.field_selector)
         version = options.revision
         if not options.resource_version:
             if not await self.fresh():
@@ -279,7 +279,7 @@ def _unreadable(key: str, problem: str) -> InternalServerError:
     return InternalServerError(f'Internal error occurred: unable to transform key "{key}": {problem}')
 
 
-async def _selected(selection: Selection, items: Sequence[Stored]) -> Sequence[Stored]:
+async def _selected(selection: SelectionPredicate, items: Sequence[Stored]) -> Sequence[Stored]:
     """Return the matching objects, giving way to other tasks between slices."""
     found: list[Stored] = []
     for place, run in enumerate(slices(items)):

@@ -26,10 +26,10 @@ from mooring.registry.cache.stored import Stored
 from mooring.registry.cache.views import cache_views
 from mooring.registry.cache.watchcache import WatchCache
 from mooring.registry.longwork import LongWork
-from mooring.registry.reader import Listed, Reader
+from mooring.registry.reader import ListPage, RegistryReader
 from mooring.registry.write.deletionrecords import DeletionRecord, deletion_records
 from mooring.registry.write.serverwrites import Observe, ignore
-from mooring.registry.write.writer import Deleted, Entropy, IsStale, Writer
+from mooring.registry.write.writer import Deleted, Entropy, IsStale, RegistryWriter
 from mooring.storage.contract import Storage
 
 
@@ -56,10 +56,10 @@ class Registry:
         self.cache = WatchCache(storage, kinds, clock)
         self.views: Views = cache_views(self.cache.kinds)
         """Read-only views of every kind, by plural."""
-        self._reader = Reader(storage, self.cache)
+        self._reader = RegistryReader(storage, self.cache)
         self.long_work = LongWork()
         """Thread in which large objects are decoded, checked and encoded."""
-        self._writer = Writer(
+        self._writer = RegistryWriter(
             storage,
             self.cache,
             self._reader,
@@ -122,7 +122,7 @@ class Registry:
         """Return one object. Raises NotFoundError."""
         return (await self._reader.get(kind, namespace, name, resource_version)).converted_to(kind)
 
-    async def list(self, kind: Kind, namespace: str, options: ListOptions) -> Listed:
+    async def list(self, kind: Kind, namespace: str, options: ListOptions) -> ListPage:
         """Return the matching objects, or a page of them. Raises ExpiredError, RequestTimeoutError, InvalidError."""
         return await _convert(await self._reader.list(kind, namespace, options), kind)
 
@@ -211,13 +211,13 @@ class Registry:
 
     async def delete_collection(
         self, kind: Kind, namespace: str, list_options: ListOptions, delete_options: DeleteOptions, change: Change
-    ) -> Listed:
+    ) -> ListPage:
         """Delete every object that a list with these options shows, and return that list."""
         deleted = await self._writer.delete_collection(kind, namespace, list_options, delete_options, change)
         return await _convert(deleted, kind)
 
 
-async def _convert(listed: Listed, kind: Kind) -> Listed:
+async def _convert(listed: ListPage, kind: Kind) -> ListPage:
     """Return the list with its objects in the form of `kind`."""
     if kind.alias is None:
         return listed

@@ -75,7 +75,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StoredChange:
     """One write; `entry` is None for a deletion.
 
     A change with an empty key is a progress notification: the watch has yielded every change up to its revision.
@@ -86,7 +86,7 @@ class Change:
     entry: Entry | None
 
     @classmethod
-    def progress(cls, revision: int) -> Change:
+    def progress(cls, revision: int) -> StoredChange:
         """Return the progress notification of `revision`."""
         return cls("", revision, None)
 
@@ -97,7 +97,7 @@ class Change:
 
 
 @dataclass(slots=True)
-class Counters:
+class StoreCounters:
     """Numbers of one store in one process, for metrics."""
 
     checkpoint_failures: int = 0
@@ -148,7 +148,7 @@ class Storage(Protocol):
         """Set when this process must not go on with the store (`problem` says why): end it, and start it again."""
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> StoreCounters:
         """Numbers for metrics."""
 
     @property
@@ -186,7 +186,7 @@ class Storage(Protocol):
     async def delete(self, key: str, *, expected: int) -> int:
         """Delete a key that is at revision `expected`, and return the revision of the deletion. Raises RevisionMismatchError."""
 
-    def watch(self, prefix: str, *, after: int) -> AsyncIterator[tuple[Change, ...]]:
+    def watch(self, prefix: str, *, after: int) -> AsyncIterator[tuple[StoredChange, ...]]:
         """Yield batches of changes after revision `after`, until the store or the iterator is closed."""
 
     async def revision(self) -> int:

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from mooring.errors import StorageError
-from mooring.storage.contract import Change
+from mooring.storage.contract import StoredChange
 
 MAX_PENDING_CHANGES = 4096
 """Changes that one watch may leave unread in memory, about a second of full write load. Beyond it the watch reads the log."""
@@ -30,10 +30,10 @@ the tip of a log that is written without pause."""
 class Log(Protocol):
     """The log of a driver, from which watches catch up. Both methods raise CompactedError when changes after `after` are gone."""
 
-    def read_now(self, after: int) -> Sequence[Change]:
+    def read_now(self, after: int) -> Sequence[StoredChange]:
         """Return the next changes after `after`, at most INLINE_CHANGES, read on the loop thread."""
 
-    async def read(self, after: int) -> Sequence[Change]:
+    async def read(self, after: int) -> Sequence[StoredChange]:
         """Return the next changes after `after`, bounded in number and bytes, without blocking the loop."""
 
 
@@ -51,7 +51,7 @@ class Feed:
         """True while there are watches."""
         return bool(self._followers)
 
-    def publish(self, changes: Sequence[Change]) -> None:
+    def publish(self, changes: Sequence[StoredChange]) -> None:
         """Deliver changes that follow the tip without a gap. Changes at or before the tip were delivered already and are left
         out."""
         fresh = [change for change in changes if change.revision > self.revision]
@@ -69,7 +69,7 @@ class Feed:
                 if follower.position < revision:
                     follower.fall_behind()
 
-    async def watch(self, prefix: str, after: int) -> AsyncIterator[tuple[Change, ...]]:
+    async def watch(self, prefix: str, after: int) -> AsyncIterator[tuple[StoredChange, ...]]:
         """Yield batches of the changes after `after` to keys under `prefix`, until the feed closes."""
         follower = _Follower(prefix, max(after, 1))  # a fresh store is at revision 1: no change has it
         follower.behind = follower.position < self.revision
@@ -88,7 +88,7 @@ class Feed:
         finally:
             self._followers.discard(follower)
 
-    async def _catch_up(self, follower: _Follower) -> tuple[Change, ...]:
+    async def _catch_up(self, follower: _Follower) -> tuple[StoredChange, ...]:
         position = follower.position
         if self.revision - position <= INLINE_CHANGES:
             changes = self._log.read_now(position)
@@ -109,11 +109,11 @@ class Feed:
             follower.wake()
 
 
-def _matching(prefix: str, changes: Sequence[Change]) -> tuple[Change, ...]:
+def _matching(prefix: str, changes: Sequence[StoredChange]) -> tuple[StoredChange, ...]:
     """Return the changes under a prefix, and a progress notification when the last change is not among them."""
     matching = [change for change in changes if change.key.startswith(prefix)]
     if not matching or matching[-1] is not changes[-1]:
-        matching.append(Change.progress(changes[-1].revision))
+        matching.append(StoredChange.progress(changes[-1].revision))
     return tuple(matching)
 
 
@@ -130,11 +130,11 @@ class _Follower:
         """Newest revision that was pushed."""
         self.behind = False
         self.ended = False
-        self._pending: list[Change] = []
+        self._pending: list[StoredChange] = []
         self._pending_bytes = 0
         self._waiter: asyncio.Future[None] | None = None
 
-    def push(self, changes: Sequence[Change]) -> None:
+    def push(self, changes: Sequence[StoredChange]) -> None:
         if self.behind:
             return
         prefix, position = self.prefix, self.position
@@ -154,7 +154,7 @@ class _Follower:
         self._pending_bytes = 0
         self.wake()
 
-    async def take(self) -> tuple[Change, ...]:
+    async def take(self) -> tuple[StoredChange, ...]:
         """Return the pushed changes, waiting for the first. The result is empty when the watch ended or fell behind meanwhile."""
         if not self._pending and self._seen <= self.position and not self.ended and not self.behind:
             self._waiter = asyncio.get_running_loop().create_future()
@@ -165,7 +165,7 @@ class _Follower:
         if self.behind:
             return ()
         if self._seen > self.position and (not self._pending or self._pending[-1].revision < self._seen):
-            self._pending.append(Change.progress(self._seen))
+            self._pending.append(StoredChange.progress(self._seen))
         batch = tuple(self._pending)
         self._pending = []
         self._pending_bytes = 0

@@ -11,14 +11,14 @@ from collections.abc import AsyncIterator, Sequence
 
 from mooring.errors import StorageError
 from mooring.storage.contract import (
-    Change,
     CompactedError,
-    Counters,
     Entry,
     FutureRevisionError,
     KeyExistsError,
     Page,
     RevisionMismatchError,
+    StoreCounters,
+    StoredChange,
 )
 from mooring.storage.feed import INLINE_CHANGES, Feed
 from mooring.storage.keys import check_key
@@ -32,9 +32,9 @@ class MemoryStorage:
 
     def __init__(self) -> None:
         self.failed = asyncio.Event()
-        self.counters = Counters()
+        self.counters = StoreCounters()
         self._entries: dict[str, Entry] = {}
-        self._changes: list[Change] = []  # one for each of the revisions _compacted + 1 .. _newest
+        self._changes: list[StoredChange] = []  # one for each of the revisions _compacted + 1 .. _newest
         self._replaced: list[Entry | None] = []  # by each of those changes
         self._newest = 1
         self._compacted = 1
@@ -71,22 +71,22 @@ class MemoryStorage:
         if current is not None:
             raise KeyExistsError(current)
         entry = Entry(key, value, self._newest + 1, self._newest + 1)
-        await self._commit(Change(key, entry.revision, entry))
+        await self._commit(StoredChange(key, entry.revision, entry))
         return entry
 
     async def update(self, key: str, value: bytes, *, expected: int, ttl: int = 0) -> Entry:
         current = self._expect(key, expected)
         entry = Entry(key, value, self._newest + 1, current.created)
-        await self._commit(Change(key, entry.revision, entry))
+        await self._commit(StoredChange(key, entry.revision, entry))
         return entry
 
     async def delete(self, key: str, *, expected: int) -> int:
         self._expect(key, expected)
-        change = Change(key, self._newest + 1, None)
+        change = StoredChange(key, self._newest + 1, None)
         await self._commit(change)
         return change.revision
 
-    def watch(self, prefix: str, *, after: int) -> AsyncIterator[tuple[Change, ...]]:
+    def watch(self, prefix: str, *, after: int) -> AsyncIterator[tuple[StoredChange, ...]]:
         self._check_open()
         return self._feed.watch(prefix, after)
 
@@ -122,14 +122,14 @@ class MemoryStorage:
             self._feed.skip_to(revision)
         await self.compact(revision)
 
-    def read_now(self, after: int) -> Sequence[Change]:
+    def read_now(self, after: int) -> Sequence[StoredChange]:
         """Return changes for `feed.Feed`."""
         if after < self._compacted:
             raise CompactedError(self._compacted)
         start = after - self._compacted
         return self._changes[start : start + INLINE_CHANGES]
 
-    async def read(self, after: int) -> Sequence[Change]:
+    async def read(self, after: int) -> Sequence[StoredChange]:
         """Return changes for `feed.Feed`."""
         return self.read_now(after)
 
@@ -145,7 +145,7 @@ class MemoryStorage:
             raise RevisionMismatchError(current)
         return current
 
-    async def _commit(self, change: Change) -> None:
+    async def _commit(self, change: StoredChange) -> None:
         self._newest = change.revision
         self._changes.append(change)
         self._replaced.append(self._entries.get(change.key))

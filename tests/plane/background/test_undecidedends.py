@@ -16,7 +16,7 @@ from mooring.clock import SystemClock
 from mooring.plane.background import storemark
 from mooring.plane.background.storemark import FILE_NAME, StoreMark
 from mooring.plane.registry import RegistryParts
-from mooring.storage.contract import Change, Storage
+from mooring.storage.contract import Storage, StoredChange
 from mooring.storage.table import open_storage
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord, to_secret
@@ -92,7 +92,7 @@ class SilentStorage:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
 
-    async def watch(self, prefix: str, *, after: int) -> AsyncIterator[tuple[Change, ...]]:
+    async def watch(self, prefix: str, *, after: int) -> AsyncIterator[tuple[StoredChange, ...]]:
         await asyncio.Event().wait()
         yield ()
 

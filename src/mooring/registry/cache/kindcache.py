@@ -24,7 +24,7 @@ from sortedcontainers import SortedDict
 from mooring.api.kind import Kind
 from mooring.errors import ExpiredError
 from mooring.registry.cache.events import Event, Transition
-from mooring.registry.cache.selection import Selection
+from mooring.registry.cache.selection import SelectionPredicate
 from mooring.registry.cache.slices import SLICE_ITEMS, slices
 from mooring.registry.cache.stored import Stored
 
@@ -109,7 +109,7 @@ class Watch:
     def __init__(
         self,
         cache: KindCache,
-        selection: Selection,
+        selection: SelectionPredicate,
         since: int,
         sink: Sink,
         revision: Callable[[], int],
@@ -178,7 +178,7 @@ class Watch:
         return Event("BOOKMARK", self._selection.kind.resource, self._revision(), None, initial_end)
 
     @property
-    def selection(self) -> Selection:
+    def selection(self) -> SelectionPredicate:
         """Objects that are watched."""
         return self._selection
 

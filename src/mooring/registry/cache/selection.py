@@ -17,7 +17,7 @@ NAME = "metadata.name"
 NAMESPACE = "metadata.namespace"
 
 
-class Selection:
+class SelectionPredicate:
     """Filter of the objects of one kind. Raises BadRequestError for a field label that the kind does not declare."""
 
     __slots__ = ("_by_place", "_fields", "_labels", "by_place", "everything", "kind", "name", "namespace", "selective")

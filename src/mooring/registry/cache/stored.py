@@ -84,7 +84,7 @@ DECODED = DecodedObjects()
 """Decoded objects of this process, however many registries it has."""
 
 
-class Decoded:
+class DecodedForms:
     """Forms of one object that were made of its bytes."""
 
     __slots__ = ("converted", "fields", "obj")
@@ -106,7 +106,7 @@ class Stored(Struct, eq=False, gc=False):
     """Key in the store."""
     revision: int
     raw: bytes
-    decoded: Decoded | None = None
+    decoded: DecodedForms | None = None
     """Forms made of `raw`; None while they are not in memory."""
     is_partly_known: ClassVar[bool] = False
 
@@ -145,12 +145,12 @@ class Stored(Struct, eq=False, gc=False):
         decoded = self.decoded  # read once: a thread of `longwork` may drop it at any moment
         return (decoded or self._decode()).obj
 
-    def _decode(self) -> Decoded:
+    def _decode(self) -> DecodedForms:
         collecting = len(self.raw) > LONG_BYTES and gc.isenabled()
         if collecting:
             gc.disable()  # a collection, caused by tens of thousands of new containers, would turn 5 ms into 55
         try:
-            decoded = Decoded(cast("Obj", decode(self.raw)))
+            decoded = DecodedForms(cast("Obj", decode(self.raw)))
         except msgspec.DecodeError as error:
             raise _unreadable(self.kind.resource) from error
         finally:

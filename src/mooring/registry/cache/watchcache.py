@@ -31,7 +31,7 @@ from mooring.registry.cache.keys import Keys
 from mooring.registry.cache.kindcache import KindCache
 from mooring.registry.cache.stored import Stored
 from mooring.registry.longwork import LONG_BYTES
-from mooring.storage.contract import Change, CompactedError, Entry, Storage, UnreadableEntry
+from mooring.storage.contract import CompactedError, Entry, Storage, StoredChange, UnreadableEntry
 
 ROOT = "/registry/"
 """Prefix of all storage keys."""
@@ -187,7 +187,7 @@ class WatchCache:
 
     # -- applying changes -------------------------------------------------------------------------------------
 
-    def apply(self, changes: Sequence[Change]) -> None:
+    def apply(self, changes: Sequence[StoredChange]) -> None:
         """Apply a batch of whole revisions, then publish it."""
         before = self.revision
         transitions: list[tuple[KindCache, Transition]] = []

@@ -26,7 +26,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.uid import uuid4
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.errors import StorageError
-from mooring.registry.reader import Reader
+from mooring.registry.reader import RegistryReader
 from mooring.storage.contract import Entry, KeyExistsError, RevisionMismatchError, Storage
 
 GRACE = timedelta(minutes=5)
@@ -50,7 +50,7 @@ class ClaimedError(Exception):
 class Claims:
     """Claims of every kind."""
 
-    def __init__(self, storage: Storage, reader: Reader, entropy: Callable[[int], bytes]) -> None:
+    def __init__(self, storage: Storage, reader: RegistryReader, entropy: Callable[[int], bytes]) -> None:
         self._storage = storage
         self._reader = reader
         self._entropy = entropy

@@ -58,7 +58,7 @@ from mooring.registry.admission.request import Admission, AdmissionRequest, Oper
 from mooring.registry.cache.stored import Stored, encoded
 from mooring.registry.cache.watchcache import WatchCache
 from mooring.registry.longwork import LongWork
-from mooring.registry.reader import Listed, Reader
+from mooring.registry.reader import ListPage, RegistryReader
 from mooring.registry.write import commit, deletion, errors, serversideapply
 from mooring.registry.write.claims import ClaimedError, Claims, claimed
 from mooring.registry.write.deletionrecords import DeletionRecord
@@ -96,14 +96,14 @@ class Deleted:
     gone: bool
 
 
-class Writer:
+class RegistryWriter:
     """Writer of objects of every kind."""
 
     def __init__(
         self,
         storage: Storage,
         cache: WatchCache,
-        reader: Reader,
+        reader: RegistryReader,
         views: Views,
         entropy: Entropy,
         admission: Sequence[Admission],
@@ -623,7 +623,7 @@ class Writer:
 
     async def delete_collection(
         self, kind: Kind, namespace: str, list_options: ListOptions, delete_options: DeleteOptions, change: Change
-    ) -> Listed:
+    ) -> ListPage:
         """Delete every object that a list with these options shows. Objects that another request deletes first count as deleted."""
         listed = await self._reader.list(kind, namespace, list_options)
         queue = iter(listed.items)

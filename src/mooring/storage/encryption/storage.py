@@ -21,13 +21,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from dataclasses import dataclass, replace
 
 from mooring.storage.contract import (
-    Change,
-    Counters,
     Entry,
     KeyExistsError,
     Page,
     RevisionMismatchError,
     Storage,
+    StoreCounters,
+    StoredChange,
     UnreadableEntry,
 )
 from mooring.storage.encryption.providers import Providers
@@ -121,7 +121,7 @@ class EncryptedStorage:
         return self.inner.failed
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> StoreCounters:
         return self.inner.counters
 
     @property
@@ -231,10 +231,12 @@ class EncryptedStorage:
 
     # -- watching ------------------------------------------------------------------------------------------------------
 
-    def watch(self, prefix: str, *, after: int) -> AsyncIterator[tuple[Change, ...]]:
+    def watch(self, prefix: str, *, after: int) -> AsyncIterator[tuple[StoredChange, ...]]:
         return self._opened_changes(self.inner.watch(prefix, after=after))
 
-    async def _opened_changes(self, batches: AsyncIterator[tuple[Change, ...]]) -> AsyncIterator[tuple[Change, ...]]:
+    async def _opened_changes(
+        self, batches: AsyncIterator[tuple[StoredChange, ...]]
+    ) -> AsyncIterator[tuple[StoredChange, ...]]:
         try:
             async for batch in batches:
                 yield await self._opened_batch(batch)
@@ -242,7 +244,7 @@ class EncryptedStorage:
             if isinstance(batches, AsyncGenerator):
                 await batches.aclose()
 
-    async def _opened_batch(self, batch: Sequence[Change]) -> tuple[Change, ...]:
+    async def _opened_batch(self, batch: Sequence[StoredChange]) -> tuple[StoredChange, ...]:
         changes = list(batch)
         waiting: dict[int, asyncio.Task[Entry]] = {}
         for place, change in enumerate(batch):
@@ -273,7 +275,7 @@ class EncryptedStorage:
         finally:
             timer.cancel()
 
-    def _result(self, change: Change, task: asyncio.Task[Entry]) -> Entry:
+    def _result(self, change: StoredChange, task: asyncio.Task[Entry]) -> Entry:
         """Return the entry of a task that is done; else an UnreadableEntry, and the task goes on."""
         if task.done():
             return task.result()

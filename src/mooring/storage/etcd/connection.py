@@ -13,7 +13,7 @@ Rules kept here:
 * Messages of errors name the endpoint and what to do. They never contain a key, a value, a password or a token.
 
 gRPC must not be started before a process forks for the last time: its threads do not survive. Importing it starts nothing; making a
-`Connection` does, so `EtcdStorage.open` makes it.
+`EtcdConnection` does, so `EtcdStorage.open` makes it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ REMEDIES: Mapping[str, str] = {
     "user name is empty": "etcd demands a user: give --etcd-username and --etcd-password-file, or a client certificate",
     "permission denied": "etcd denied the permission: grant the user read and write on the keys of --etcd-prefix and of /mooring/",
 }
-"""What to do, by a part of the message of a refusal. A refused request has changed nothing, but see `RefusedError.is_for_space`."""
+"""What to do, by a part of the message of a refusal. A refused request has changed nothing, but see
+`EtcdRefusedError.is_for_space`."""
 _NOT_PROPOSED = ("etcdserver: no leader", "etcdserver: too many requests", "failed to connect to all addresses")
 """Failures before a request was proposed to the members: it can be repeated."""
 _LEFT = "the member was left"
@@ -149,7 +150,7 @@ def _content(name: str) -> bytes:
     return content
 
 
-class RefusedError(StorageError):
+class EtcdRefusedError(StorageError):
     """A request that etcd answered with an error; it has changed nothing, unless it `is_for_space`.
 
     `details` is etcd's text, for comparison only.
@@ -170,13 +171,13 @@ class RefusedError(StorageError):
         return any(part in self.details for part in _TOKEN_EXPIRED)
 
 
-def refusal(what: str, details: str) -> RefusedError:
+def refusal(what: str, details: str) -> EtcdRefusedError:
     """Return the error for a refusal that etcd answered in words."""
     remedy = next((remedy for part, remedy in REMEDIES.items() if part in details), "")
-    return RefusedError(f"{what}: {remedy or details.removeprefix('etcdserver: ')}", details)
+    return EtcdRefusedError(f"{what}: {remedy or details.removeprefix('etcdserver: ')}", details)
 
 
-class Endpoint:
+class EtcdEndpoint:
     """The channel to one member."""
 
     def __init__(self, url: str, credentials: grpc.ChannelCredentials | None) -> None:
@@ -204,7 +205,7 @@ class Endpoint:
         """Version of the member, once it was asked."""
 
 
-class Connection:
+class EtcdConnection:
     """All endpoints, one of them in use."""
 
     def __init__(self, settings: StorageSettings, servers: Sequence[str]) -> None:
@@ -238,12 +239,12 @@ class Connection:
                 raise StorageError(f"{key}: {name} {error}") from None
         return tuple(found)
 
-    def _endpoint(self, url: str) -> Endpoint:
+    def _endpoint(self, url: str) -> EtcdEndpoint:
         credentials = None
         if url.startswith("https:"):
             ca, certificate, key, _ = self._files
             credentials = grpc.ssl_channel_credentials(ca, key, certificate)
-        return Endpoint(url, credentials)
+        return EtcdEndpoint(url, credentials)
 
     def follow_files(self) -> bool:
         """Replace the channels when a file has changed. Return whether one has. A file that cannot be read changes nothing."""
@@ -285,7 +286,7 @@ class Connection:
         text = "; ".join(f"{url}: {reason}" for url, reason in reasons.items())
         raise StorageError(f"etcd cannot be used: {text}")
 
-    async def ask_version(self, endpoint: Endpoint) -> Any:
+    async def ask_version(self, endpoint: EtcdEndpoint) -> Any:
         """Return the status of a member, and remember its version. Raises grpc.aio.AioRpcError."""
         status = await self._answer(
             endpoint.calls[messages.STATUS](
@@ -301,7 +302,7 @@ class Connection:
             self._close_later(endpoint, 0)
         await asyncio.gather(*self._closing, return_exceptions=True)
 
-    def _close_later(self, endpoint: Endpoint, grace: float) -> None:
+    def _close_later(self, endpoint: EtcdEndpoint, grace: float) -> None:
         task = asyncio.get_running_loop().create_task(endpoint.channel.close(grace))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -309,11 +310,11 @@ class Connection:
     # -- choice of the endpoint ------------------------------------------------------------------------------------
 
     @property
-    def endpoint(self) -> Endpoint:
+    def endpoint(self) -> EtcdEndpoint:
         """The endpoint in use."""
         return self._endpoints[self._index]
 
-    def leave(self, endpoint: Endpoint) -> None:
+    def leave(self, endpoint: EtcdEndpoint) -> None:
         """Use the next endpoint instead of `endpoint`, and end the calls under way on it."""
         if endpoint is not self.endpoint:
             return
@@ -392,7 +393,7 @@ class Connection:
                 if any(part in details for part in _CREDENTIALS_REFUSED) and self.follow_files():
                     await self.renew_token()
                     continue
-                raise RefusedError(f"etcd: {_in_words(failure)}", details) from None
+                raise EtcdRefusedError(f"etcd: {_in_words(failure)}", details) from None
             else:
                 self.follow_files()  # the member may demand, or have, other certificates by now
                 self.leave(endpoint)
@@ -420,7 +421,7 @@ class Connection:
                 raise
         raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), _LEFT)
 
-    def _unreachable(self, endpoint: Endpoint, failure: grpc.aio.AioRpcError) -> StorageError:
+    def _unreachable(self, endpoint: EtcdEndpoint, failure: grpc.aio.AioRpcError) -> StorageError:
         if "no leader" in (failure.details() or ""):
             return StorageError(
                 "etcd has no leader: most of its members are down or cut off; reads and writes go on once they are back"

@@ -28,14 +28,14 @@ from mooring.clock import Clock
 from mooring.errors import StorageError, UnknownOutcomeError
 from mooring.settings.storage import StorageSettings
 from mooring.storage.contract import (
-    Change,
     CompactedError,
-    Counters,
     Entry,
     FutureRevisionError,
     KeyExistsError,
     Page,
     RevisionMismatchError,
+    StoreCounters,
+    StoredChange,
 )
 from mooring.storage.etcd import messages
 from mooring.storage.etcd.connection import (
@@ -43,8 +43,8 @@ from mooring.storage.etcd.connection import (
     READ_SECONDS,
     REMEDIES,
     RETRY_SECONDS,
-    Connection,
-    RefusedError,
+    EtcdConnection,
+    EtcdRefusedError,
     deadline,
 )
 from mooring.storage.etcd.keyspace import Keyspace
@@ -97,7 +97,7 @@ class EtcdStorage:
         self._loops: tuple[asyncio.Task[None], ...] = ()
         self._writes = 0
         self._idle = asyncio.Event()
-        self._connection: Connection
+        self._connection: EtcdConnection
         self._stream: WatchStream
         self._leases: Leases
         self._is_open = False
@@ -105,7 +105,7 @@ class EtcdStorage:
         self.problem = ""
         self.alarm = ""
         self.failed = asyncio.Event()
-        self.counters = Counters()
+        self.counters = StoreCounters()
 
     # ---- opening and closing
 
@@ -113,7 +113,7 @@ class EtcdStorage:
         if self._is_open:
             return
 
-        self._connection = Connection(self._settings, self._servers)
+        self._connection = EtcdConnection(self._settings, self._servers)
         self._stream = WatchStream(self._connection)
         try:
             status = await self._connection.open()
@@ -142,7 +142,7 @@ class EtcdStorage:
         number = 0
         try:
             _, number = await self._begin_watch(self._keys.span(OBJECTS), self._newest)
-        except RefusedError as error:
+        except EtcdRefusedError as error:
             if "permission denied" not in error.details:
                 return
             if not self._stream.watches_all_keys:
@@ -323,7 +323,7 @@ class EtcdStorage:
         probe = messages.RangeRequest(key=self._keys.offset_key, revision=self._oldest, count_only=True)
         try:
             await self._connection.call(messages.RANGE, probe)
-        except RefusedError as error:
+        except EtcdRefusedError as error:
             if "has been compacted" not in error.details:
                 raise
             self._oldest = await self._find_oldest()
@@ -370,7 +370,7 @@ class EtcdStorage:
             return
         try:
             await self._connection.call(messages.COMPACT, messages.CompactionRequest(revision=at))
-        except RefusedError as error:
+        except EtcdRefusedError as error:
             if "has been compacted" not in error.details:
                 raise
         else:
@@ -420,7 +420,7 @@ class EtcdStorage:
                 response = await self._connection.call(messages.RANGE, request, end=end)
             await self._note(before, response)
             return response
-        except RefusedError as error:
+        except EtcdRefusedError as error:
             if "has been compacted" in error.details:
                 raise CompactedError(await self.compacted()) from None
             if "future revision" in error.details:
@@ -517,7 +517,7 @@ class EtcdStorage:
                     response = await self._connection.write(_transaction(name, at, value, lease), end=end)
                     await self._note(before, response)
                     return response
-                except RefusedError as error:
+                except EtcdRefusedError as error:
                     if error.is_for_space:
                         return await self._stored_without_space(name, at, value, error, end)
                     if not lease or "requested lease not found" not in error.details:
@@ -533,7 +533,7 @@ class EtcdStorage:
                 self._idle.set()
 
     async def _stored_without_space(
-        self, name: bytes, at: int, value: bytes | None, error: RefusedError, end: float
+        self, name: bytes, at: int, value: bytes | None, error: EtcdRefusedError, end: float
     ) -> Entry:
         """Return the entry of a write that etcd answered with NOSPACE, and stored.
 
@@ -576,11 +576,11 @@ class EtcdStorage:
 
     # ---- watching
 
-    def watch(self, prefix: str, *, after: int) -> AsyncIterator[tuple[Change, ...]]:
+    def watch(self, prefix: str, *, after: int) -> AsyncIterator[tuple[StoredChange, ...]]:
         self._check_open()
         return self._watch(self._keys.span(prefix), max(after, 1))
 
-    async def _watch(self, span: tuple[bytes, bytes], after: int) -> AsyncIterator[tuple[Change, ...]]:
+    async def _watch(self, span: tuple[bytes, bytes], after: int) -> AsyncIterator[tuple[StoredChange, ...]]:
         offset = self._offset
         position = after - offset
         if position < 1:
@@ -606,7 +606,7 @@ class EtcdStorage:
         watcher = self._watcher(span, position)
         try:
             return watcher, await self._stream.subscribe(watcher)
-        except RefusedError as error:
+        except EtcdRefusedError as error:
             if not error.is_for_the_token:
                 raise
         self._stream.fail_all(StorageError("the token of the watches of etcd has expired"))
@@ -617,12 +617,12 @@ class EtcdStorage:
     def _watcher(self, span: tuple[bytes, bytes], position: int) -> Watcher:
         return Watcher(span, position, self._change)
 
-    def _change(self, event: Any) -> Change:
+    def _change(self, event: Any) -> StoredChange:
         kv = event.kv
         if event.type:
-            return Change(self._keys.decode(kv.key), kv.mod_revision + self._offset, None)
+            return StoredChange(self._keys.decode(kv.key), kv.mod_revision + self._offset, None)
         entry = self._entry(kv)
-        return Change(entry.key, entry.revision, entry)
+        return StoredChange(entry.key, entry.revision, entry)
 
 
 def _transaction(name: bytes, at: int, value: bytes | None, lease: int) -> Any:

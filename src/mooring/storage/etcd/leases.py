@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mooring.clock import Clock
 from mooring.errors import StorageError
 from mooring.storage.etcd import messages
-from mooring.storage.etcd.connection import READ_SECONDS, Connection, deadline
+from mooring.storage.etcd.connection import READ_SECONDS, EtcdConnection, deadline
 
 SHARED_SECONDS = 60
 """A lease serves the writes of so many seconds, and lives so much longer than the keys need."""
@@ -27,7 +27,7 @@ class _Lease:
 class Leases:
     """The newest lease of each life time."""
 
-    def __init__(self, connection: Connection, clock: Clock) -> None:
+    def __init__(self, connection: EtcdConnection, clock: Clock) -> None:
         self._connection = connection
         self._clock = clock
         self._newest: dict[int, _Lease] = {}

@@ -25,9 +25,9 @@ import grpc.aio
 
 from mooring.errors import StorageError
 from mooring.storage import feed
-from mooring.storage.contract import Change
+from mooring.storage.contract import StoredChange
 from mooring.storage.etcd import messages
-from mooring.storage.etcd.connection import Connection, Endpoint, refusal
+from mooring.storage.etcd.connection import EtcdConnection, EtcdEndpoint, refusal
 
 PROGRESS_FIRST_SECONDS = 0.003
 """Seconds until etcd is asked for progress: changes that are under way arrive within them."""
@@ -56,7 +56,7 @@ class CompactedAtError(StorageError):
 class Watcher:
     """One watch on a stream. `position`: newest revision of etcd that was taken."""
 
-    def __init__(self, span: tuple[bytes, bytes], position: int, decode: Callable[[Any], Change]) -> None:
+    def __init__(self, span: tuple[bytes, bytes], position: int, decode: Callable[[Any], StoredChange]) -> None:
         self.span = span
         self.position = position
         self.created: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -64,7 +64,7 @@ class Watcher:
         """True when more was left unread than may be held."""
         self._decode = decode
         self._fragments: list[Any] = []
-        self._pending: list[Change] = []
+        self._pending: list[StoredChange] = []
         self._pending_bytes = 0
         self._seen = position
         self._failure: StorageError | None = None
@@ -118,7 +118,7 @@ class Watcher:
         self._ended = True
         self._wake()
 
-    async def take(self, offset: int) -> tuple[Change, ...]:
+    async def take(self, offset: int) -> tuple[StoredChange, ...]:
         """Return what has arrived, and wait for the first. Empty when the watch has ended or was given up.
 
         `offset` is added to the revision of a progress notification. Raises StorageError.
@@ -127,7 +127,7 @@ class Watcher:
             if self._seen > self.position:
                 batch, self._pending, self._pending_bytes = self._pending, [], 0
                 if not batch or batch[-1].revision < self._seen + offset:
-                    batch.append(Change.progress(self._seen + offset))
+                    batch.append(StoredChange.progress(self._seen + offset))
                 self.position = self._seen
                 return tuple(batch)
             if self._failure is not None:
@@ -149,12 +149,12 @@ class Watcher:
 class WatchStream:
     """The stream of one process; it is opened with the first watch, and again after it broke."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: EtcdConnection) -> None:
         self._connection = connection
         self._watchers: dict[int, Watcher] = {}
         self._next_id = 1
         self._call: Any = None
-        self._endpoint: Endpoint | None = None
+        self._endpoint: EtcdEndpoint | None = None
         self._reading: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
         self._writing = asyncio.Lock()

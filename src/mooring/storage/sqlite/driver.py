@@ -42,22 +42,22 @@ from mooring.clock import Clock
 from mooring.errors import StorageError, UnknownOutcomeError
 from mooring.storage.commitsignal import CommitSignal
 from mooring.storage.contract import (
-    Change,
-    Counters,
     Entry,
     FutureRevisionError,
     KeyExistsError,
     Page,
     RevisionMismatchError,
+    StoreCounters,
+    StoredChange,
 )
 from mooring.storage.feed import INLINE_CHANGES, Feed
 from mooring.storage.keys import check_key
 from mooring.storage.sqlite import database
 from mooring.storage.sqlite.openfiles import OpenFiles, close_deleted
-from mooring.storage.sqlite.reader import Reader
+from mooring.storage.sqlite.reader import LogReader
 from mooring.storage.sqlite.turn import Turn
 from mooring.storage.sqlite.verification import SCHEMA_CHANGED, Verification, is_schema_changed
-from mooring.storage.sqlite.writer import CommitError, Operation, Writer
+from mooring.storage.sqlite.writer import CommitError, LogWriter, Operation
 
 POLL_SECONDS = 0.01
 """Seconds between two reads of the revision for watches of other processes' writes. One read costs 3 µs."""
@@ -99,14 +99,14 @@ class _Write:
     __slots__ = ("done", "expected", "key", "operation", "outcome", "value")
 
     def __init__(
-        self, operation: Operation, key: str, value: bytes, expected: int, done: asyncio.Future[Change]
+        self, operation: Operation, key: str, value: bytes, expected: int, done: asyncio.Future[StoredChange]
     ) -> None:
         self.operation = operation
         self.key = key
         self.value = value
         self.expected = expected
         self.done = done
-        self.outcome: Change | StorageError | None = None
+        self.outcome: StoredChange | StorageError | None = None
         """Result or error; set before the write is acknowledged."""
 
 
@@ -124,11 +124,11 @@ class _Compaction:
 class _Connections:
     """Connections between `open` and `close`."""
 
-    def __init__(self, loop_reader: Reader, scanner: Reader, writer: Writer, files: OpenFiles) -> None:
+    def __init__(self, loop_reader: LogReader, scanner: LogReader, writer: LogWriter, files: OpenFiles) -> None:
         self.loop_reader = loop_reader
         self.scanner = scanner
         self.files = files
-        self.writer: Writer | None = writer
+        self.writer: LogWriter | None = writer
         """None from a failure until the next write."""
 
 
@@ -138,7 +138,7 @@ class SqliteStorage:
     def __init__(self, path: Path, clock: Clock, commits: CommitSignal | None = None) -> None:
         """`commits`: signals between the processes of one server."""
         self.failed = asyncio.Event()
-        self.counters = Counters()
+        self.counters = StoreCounters()
         self._path = path
         self._clock = clock
         self._commits = commits
@@ -211,13 +211,13 @@ class SqliteStorage:
             unfinished.callback(turn.close)
             writing = connect(read_only=False)
             database.prepare(writing, path, turn)
-            loop_reader, scanner = Reader(connect(read_only=True)), Reader(connect(read_only=True))
+            loop_reader, scanner = LogReader(connect(read_only=True)), LogReader(connect(read_only=True))
             loop_reader.check()
             try:
                 files = OpenFiles(path, self._path)
             except OSError as error:
                 raise StorageError(f"the files of {self._path} cannot be looked at: {error.strerror}; retry") from error
-            made = _Connections(loop_reader, scanner, Writer(writing, turn), files)
+            made = _Connections(loop_reader, scanner, LogWriter(writing, turn), files)
             unfinished.pop_all()
             return made
 
@@ -379,7 +379,7 @@ class SqliteStorage:
             with contextlib.closing(database.connect(self._path.resolve(), read_only=True)) as connection:
                 if is_schema_changed(connection):
                     return f"the database file {self._path}: {SCHEMA_CHANGED}"
-                Reader(connection).check()
+                LogReader(connection).check()
         except database.ERRORS as error:
             if database.is_damage(error):
                 return str(self._storage_error(error))
@@ -402,17 +402,17 @@ class SqliteStorage:
 
     # ---- watching
 
-    def watch(self, prefix: str, *, after: int) -> AsyncIterator[tuple[Change, ...]]:
+    def watch(self, prefix: str, *, after: int) -> AsyncIterator[tuple[StoredChange, ...]]:
         self._connections()
         return self._feed.watch(prefix, after)
 
-    def read_now(self, after: int) -> Sequence[Change]:
+    def read_now(self, after: int) -> Sequence[StoredChange]:
         """Return changes for `feed.Feed`, which calls this only between `open` and `close`."""
         assert self._open is not None
         reader = self._open.loop_reader
         return self._read(lambda: reader.changes(after, INLINE_CHANGES, INLINE_BYTES))
 
-    async def read(self, after: int) -> Sequence[Change]:
+    async def read(self, after: int) -> Sequence[StoredChange]:
         """Return more changes for `feed.Feed`, and let other work run."""
         assert self._open is not None
         reader = self._open.loop_reader
@@ -492,7 +492,7 @@ class SqliteStorage:
         self._work.set()
         await compaction.done
 
-    def _submit(self, operation: Operation, key: str, value: bytes, expected: int) -> asyncio.Future[Change]:
+    def _submit(self, operation: Operation, key: str, value: bytes, expected: int) -> asyncio.Future[StoredChange]:
         self._connections()
         check_key(key)
         if self.problem:
@@ -501,7 +501,7 @@ class SqliteStorage:
             raise StorageError(
                 f"{WAITING_WRITES} writes wait for the disk of {self._path} already: it is too slow; retry later"
             )
-        done: asyncio.Future[Change] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[StoredChange] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Write(operation, key, value, expected, done))
         self._work.set()
         return done
@@ -534,7 +534,7 @@ class SqliteStorage:
                 size += len(write.value)
         return group
 
-    async def _begin(self, writer: Writer) -> None:
+    async def _begin(self, writer: LogWriter) -> None:
         """Begin a transaction, waiting for that of another process."""
         loop = asyncio.get_running_loop()
         end = loop.time() + database.BUSY_SECONDS
@@ -563,7 +563,7 @@ class SqliteStorage:
                     write.outcome = writer.apply(write.operation, write.key, write.value, write.expected)
                 except (KeyExistsError, RevisionMismatchError) as error:
                     write.outcome = error
-            if any(isinstance(write.outcome, Change) for write in group):
+            if any(isinstance(write.outcome, StoredChange) for write in group):
                 await self._run_on_thread(writer.commit)
                 if self._commits is not None:
                     self._commits.send()
@@ -580,14 +580,14 @@ class SqliteStorage:
         self._acknowledge(group)
 
     def _acknowledge(self, group: list[_Write]) -> None:
-        changes = [write.outcome for write in group if isinstance(write.outcome, Change)]
+        changes = [write.outcome for write in group if isinstance(write.outcome, StoredChange)]
         if changes:
             self._feed_until(changes[0].revision - 1)  # writes that other processes committed before this group
             self._feed.publish(changes)
         for write in group:
             if write.done.done():
                 continue
-            if isinstance(write.outcome, Change):
+            if isinstance(write.outcome, StoredChange):
                 write.done.set_result(write.outcome)
             else:
                 assert write.outcome is not None  # set by `_write_group`
@@ -638,7 +638,7 @@ class SqliteStorage:
             log.log(logging.ERROR if problem else logging.INFO, "%s", problem or "the write-ahead log was copied again")
         self._unchecked = problem
 
-    async def _writer(self) -> Writer:
+    async def _writer(self) -> LogWriter:
         opened = self._open
         assert opened is not None  # the writing task ends before the connections do
         if opened.writer is None:
@@ -646,11 +646,11 @@ class SqliteStorage:
             opened.writer = await self._run_on_thread(self._connect_writer)
         return opened.writer
 
-    def _connect_writer(self) -> Writer:
+    def _connect_writer(self) -> LogWriter:
         path = self._path.resolve()
         turn = Turn(path.parent)
         try:
-            return Writer(database.connect(path, read_only=False), turn)
+            return LogWriter(database.connect(path, read_only=False), turn)
         except BaseException:
             turn.close()
             raise

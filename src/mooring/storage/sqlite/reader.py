@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 
-from mooring.storage.contract import Change, CompactedError, Entry, FutureRevisionError, Page
+from mooring.storage.contract import CompactedError, Entry, FutureRevisionError, Page, StoredChange
 from mooring.storage.keys import end_of_prefix
 from mooring.storage.sqlite.database import NEWEST, read_progress
 from mooring.storage.sqlite.record import COLUMNS, entry_of, is_sound
@@ -45,7 +45,7 @@ _BEYOND_TEXT = b""
 """Greater than every key: SQLite orders a BLOB after all TEXT."""
 
 
-class Reader:
+class LogReader:
     """Reads through a connection that it owns; used by one thread at a time."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -142,12 +142,12 @@ class Reader:
                 (remaining,) = self._execute(_COUNT if current else _COUNT_AT, bounds).fetchone()
             yield Page(tuple(entries), at, more=True, remaining=remaining)
 
-    def changes(self, after: int, limit: int, limit_bytes: int) -> Sequence[Change]:
+    def changes(self, after: int, limit: int, limit_bytes: int) -> Sequence[StoredChange]:
         """Return the changes after `after` in order: at most `limit`, and no more once `limit_bytes` of values are read.
 
         Raises CompactedError when a record was compacted, or the next one is damaged.
         """
-        changes: list[Change] = []
+        changes: list[StoredChange] = []
         with self._snapshot():
             oldest = self.compacted()
             if after < oldest:
@@ -159,7 +159,9 @@ class Reader:
                     raise CompactedError(row[0])
                 revision, name, created, _, value, _ = row
                 key = name.decode()
-                changes.append(Change(key, revision, None if value is None else Entry(key, value, revision, created)))
+                changes.append(
+                    StoredChange(key, revision, None if value is None else Entry(key, value, revision, created))
+                )
                 limit_bytes -= len(value or b"")
                 if limit_bytes <= 0:
                     break

@@ -74,7 +74,7 @@ def _wanted(version: int) -> list[tuple[Any, ...]]:
         return _descriptions(connection)
 
 
-class Part(Enum):
+class VerificationPart(Enum):
     """Parts of a pass."""
 
     LOG = "log"
@@ -102,7 +102,7 @@ class Verification:
         self._records, self._keys = _RECORDS, _KEYS
         if not has_checksums:
             self._records, self._keys = _WITHOUT.sub("NULL", _RECORDS), _WITHOUT.sub("NULL", _KEYS)
-        self._part = Part.LOG
+        self._part = VerificationPart.LOG
         self._position: Any = 0
         self._unnamed: set[int] = set()
         """Revisions of damaged records whose key was not found yet."""
@@ -115,7 +115,7 @@ class Verification:
     @property
     def ended(self) -> bool:
         """True once the pass has read everything."""
-        return self._part is Part.ENDED
+        return self._part is VerificationPart.ENDED
 
     @property
     def damaged(self) -> int:
@@ -124,17 +124,17 @@ class Verification:
 
     def skip_part(self) -> None:
         """Go on with the next part, after one that SQLite cannot read."""
-        if self._part is Part.LOG:
-            self._part, self._position = Part.KEYS, b""
+        if self._part is VerificationPart.LOG:
+            self._part, self._position = VerificationPart.KEYS, b""
         else:
-            self._part = Part.ENDED
+            self._part = VerificationPart.ENDED
 
     def advance(self) -> None:
         """Verify the next slice. Raises sqlite3.Error when SQLite cannot read it."""
         with _snapshot(self._connection):
-            if self._part is Part.LOG:
+            if self._part is VerificationPart.LOG:
                 self._read_log()
-            elif self._part is Part.KEYS:
+            elif self._part is VerificationPart.KEYS:
                 self._read_keys()
 
     def _read_log(self) -> None:
@@ -153,7 +153,7 @@ class Verification:
             if size >= SLICE_BYTES:
                 return
         if count < SLICE_RECORDS:
-            self._part, self._position = Part.KEYS, b""
+            self._part, self._position = VerificationPart.KEYS, b""
             for key, revision in self._execute(_NO_TEXTS, (MAX_DAMAGE,)):
                 self._report(printed_key(key), revision, CHANGED)
 
@@ -170,7 +170,7 @@ class Verification:
             if size >= SLICE_BYTES:
                 return
         if count < SLICE_RECORDS:
-            self._part = Part.ENDED
+            self._part = VerificationPart.ENDED
             (newest,) = self._execute(NEWEST).fetchone()
             if read_progress(self._connection, newest) is None:
                 self._report("", 0, PROGRESS_CHANGED)

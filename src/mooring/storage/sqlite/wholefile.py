@@ -24,7 +24,7 @@ _CHECKSUM_SCHEMA = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class VerificationReport:
     """Result of a verification."""
 
     records: int
@@ -33,7 +33,7 @@ class Report:
     damage: Sequence[Damage]
 
 
-def verify_file(path: Path) -> Report:
+def verify_file(path: Path) -> VerificationReport:
     """Read the whole database. Raises StorageError for a file that is not a database of Mooring, or that cannot be opened."""
     path = path.resolve()
     check_log(path)
@@ -49,7 +49,7 @@ def verify_file(path: Path) -> Report:
                 except ERRORS as error:
                     damage.append(Damage("", 0, str(explain(error, path))))
                     verification.skip_part()
-            return Report(verification.records, verification.unverified, (*damage, *verification.damage))
+            return VerificationReport(verification.records, verification.unverified, (*damage, *verification.damage))
     except ERRORS as error:
         raise explain(error, path) from error
 

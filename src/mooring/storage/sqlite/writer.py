@@ -17,7 +17,7 @@ from __future__ import annotations
 import sqlite3
 from enum import Enum
 
-from mooring.storage.contract import Change, Entry, FutureRevisionError, KeyExistsError, RevisionMismatchError
+from mooring.storage.contract import Entry, FutureRevisionError, KeyExistsError, RevisionMismatchError, StoredChange
 from mooring.storage.sqlite.database import (
     NEWEST,
     begin,
@@ -69,7 +69,7 @@ class CommitError(Exception):
         self.cause = cause
 
 
-class Writer:
+class LogWriter:
     """Writes through a connection that it owns; used by one thread at a time."""
 
     def __init__(self, connection: sqlite3.Connection, turn: Turn) -> None:
@@ -104,7 +104,7 @@ class Writer:
     def _began(self) -> None:
         (self._revision,) = self._execute(NEWEST).fetchone()
 
-    def apply(self, operation: Operation, key: str, value: bytes, expected: int) -> Change:
+    def apply(self, operation: Operation, key: str, value: bytes, expected: int) -> StoredChange:
         """Carry out one write within the transaction. After KeyExistsError or RevisionMismatchError nothing has changed."""
         row = self._execute(_CURRENT, (key,)).fetchone()
         current = None if row is None else entry_of(row)
@@ -120,7 +120,7 @@ class Writer:
         written = self._append(revision, key, created, prior, None if deleted else value)
         self._execute(_LIVE_AGAIN if row else _LIVE_FIRST, (revision, deleted, written, key))
         self._revision = revision
-        return Change(key, revision, None if deleted else Entry(key, value, revision, created))
+        return StoredChange(key, revision, None if deleted else Entry(key, value, revision, created))
 
     def _append(self, revision: int, key: str, created: int, prior: int, value: bytes | None) -> int:
         """Append a record to the log. Return its checksum."""
