@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mooring.apimachinery.negotiation import (
     AGGREGATED_PARAMETERS,
     JSON,
-    Accepted,
+    Representation,
     aggregated_discovery_type,
     negotiate,
     parse_accept,
@@ -39,64 +39,74 @@ AGGREGATED = (
 @pytest.mark.parametrize(
     ("accept", "wanted"),
     [
-        pytest.param("", Accepted("json"), id="no header means JSON"),
-        pytest.param("*/*", Accepted("json"), id="curl and Python requests take anything, which is JSON"),
-        pytest.param("*", Accepted("json"), id="a lone star is anything"),
-        pytest.param("application/*", Accepted("json"), id="any application type is JSON"),
-        pytest.param("application/json", Accepted("json"), id="the official Python client asks for JSON"),
-        pytest.param("application/json, */*", Accepted("json"), id="the dynamic client of Go asks for JSON"),
-        pytest.param(f"{PROTOBUF},application/json", Accepted("protobuf"), id="typed clients of Go prefer protobuf"),
-        pytest.param(f"{PROTOBUF}, */*", Accepted("protobuf"), id="old typed clients prefer protobuf"),
-        pytest.param(f"*/*, {PROTOBUF}", Accepted("protobuf"), id="a named type goes before a wildcard"),
+        pytest.param("", Representation("json"), id="no header means JSON"),
+        pytest.param("*/*", Representation("json"), id="curl and Python requests take anything, which is JSON"),
+        pytest.param("*", Representation("json"), id="a lone star is anything"),
+        pytest.param("application/*", Representation("json"), id="any application type is JSON"),
+        pytest.param("application/json", Representation("json"), id="the official Python client asks for JSON"),
+        pytest.param("application/json, */*", Representation("json"), id="the dynamic client of Go asks for JSON"),
         pytest.param(
-            f"application/*, {PROTOBUF}", Accepted("protobuf"), id="a named type goes before a partial wildcard"
+            f"{PROTOBUF},application/json", Representation("protobuf"), id="typed clients of Go prefer protobuf"
         ),
-        pytest.param("application/yaml", Accepted("yaml"), id="YAML on request"),
-        pytest.param("application/json;q=0.1, application/yaml;q=0.9", Accepted("yaml"), id="q-values decide"),
-        pytest.param("application/yaml;q=junk", Accepted("yaml"), id="an unreadable q counts as 1"),
+        pytest.param(f"{PROTOBUF}, */*", Representation("protobuf"), id="old typed clients prefer protobuf"),
+        pytest.param(f"*/*, {PROTOBUF}", Representation("protobuf"), id="a named type goes before a wildcard"),
         pytest.param(
-            "application/yaml;q=7, application/json;q=0.5", Accepted("yaml"), id="a q out of range counts as 1"
+            f"application/*, {PROTOBUF}", Representation("protobuf"), id="a named type goes before a partial wildcard"
         ),
-        pytest.param("application/yaml;q=0, application/json", Accepted("json"), id="q=0 refuses a type"),
-        pytest.param("APPLICATION/JSON", Accepted("json"), id="media types have no letter case"),
-        pytest.param("application/json;pretty=1", Accepted("json", pretty=True), id="pretty as a parameter"),
-        pytest.param("application/json;stream=watch", Accepted("json"), id="newer Python clients name the stream"),
+        pytest.param("application/yaml", Representation("yaml"), id="YAML on request"),
+        pytest.param("application/json;q=0.1, application/yaml;q=0.9", Representation("yaml"), id="q-values decide"),
+        pytest.param("application/yaml;q=junk", Representation("yaml"), id="an unreadable q counts as 1"),
         pytest.param(
-            "application/json;;charset=utf-8", Accepted("json"), id="unknown and empty parameters are nothing"
+            "application/yaml;q=7, application/json;q=0.5", Representation("yaml"), id="a q out of range counts as 1"
         ),
-        pytest.param("text/html, application/xhtml+xml, */*;q=0.8", Accepted("json"), id="a browser"),
+        pytest.param("application/yaml;q=0, application/json", Representation("json"), id="q=0 refuses a type"),
+        pytest.param("APPLICATION/JSON", Representation("json"), id="media types have no letter case"),
+        pytest.param("application/json;pretty=1", Representation("json", pretty=True), id="pretty as a parameter"),
+        pytest.param(
+            "application/json;stream=watch", Representation("json"), id="newer Python clients name the stream"
+        ),
+        pytest.param(
+            "application/json;;charset=utf-8", Representation("json"), id="unknown and empty parameters are nothing"
+        ),
+        pytest.param("text/html, application/xhtml+xml, */*;q=0.8", Representation("json"), id="a browser"),
         pytest.param(
             "application/json, application/json;stream=watch, application/vnd.kubernetes.protobuf, application/yaml",
-            Accepted("json"),
+            Representation("json"),
             id="the first of equals wins",
         ),
-        pytest.param(KUBECTL_TABLE, Accepted("json", "Table", "meta.k8s.io", "v1"), id="kubectl get asks for a Table"),
+        pytest.param(
+            KUBECTL_TABLE, Representation("json", "Table", "meta.k8s.io", "v1"), id="kubectl get asks for a Table"
+        ),
         pytest.param(
             'application/json;as="Table";v=v1beta1;g=meta.k8s.io',
-            Accepted("json", "Table", "meta.k8s.io", "v1beta1"),
+            Representation("json", "Table", "meta.k8s.io", "v1beta1"),
             id="a Table of the old version, quoted",
         ),
         pytest.param(
             METADATA_INFORMER,
-            Accepted("protobuf", "PartialObjectMetadataList", "meta.k8s.io", "v1"),
+            Representation("protobuf", "PartialObjectMetadataList", "meta.k8s.io", "v1"),
             id="metadata informers ask for partial metadata in protobuf",
         ),
         pytest.param(
             f"{PROTOBUF};as=Table;v=v1;g=meta.k8s.io,{KUBECTL_TABLE}",
-            Accepted("json", "Table", "meta.k8s.io", "v1"),
+            Representation("json", "Table", "meta.k8s.io", "v1"),
             id="a Table has no protobuf form",
         ),
         pytest.param(
-            "application/json;as=Table;v=v2;g=meta.k8s.io,application/json", Accepted("json"), id="an unknown version"
+            "application/json;as=Table;v=v2;g=meta.k8s.io,application/json",
+            Representation("json"),
+            id="an unknown version",
         ),
         pytest.param(
-            "application/json;as=Table;v=v1;g=other,application/json", Accepted("json"), id="an unknown group"
+            "application/json;as=Table;v=v1;g=other,application/json", Representation("json"), id="an unknown group"
         ),
-        pytest.param("application/json;as=Chair;v=v1;g=meta.k8s.io,*/*", Accepted("json"), id="an unknown shape"),
-        pytest.param("junk,,/json,application/json", Accepted("json"), id="clauses that cannot be read are left out"),
+        pytest.param("application/json;as=Chair;v=v1;g=meta.k8s.io,*/*", Representation("json"), id="an unknown shape"),
+        pytest.param(
+            "junk,,/json,application/json", Representation("json"), id="clauses that cannot be read are left out"
+        ),
     ],
 )
-def test_negotiation(accept: str, wanted: Accepted) -> None:
+def test_negotiation(accept: str, wanted: Representation) -> None:
     assert negotiate(accept) == wanted
 
 
@@ -125,15 +135,15 @@ def test_an_endpoint_without_metadata_refuses_tables() -> None:
 
 
 def test_an_endpoint_may_write_fewer_types() -> None:
-    assert negotiate(f"{PROTOBUF}, application/json", medias=("json",)) == Accepted("json")
-    assert negotiate("", medias=("yaml", "json")) == Accepted("yaml")
+    assert negotiate(f"{PROTOBUF}, application/json", medias=("json",)) == Representation("json")
+    assert negotiate("", medias=("yaml", "json")) == Representation("yaml")
 
 
 def test_content_types_of_answers() -> None:
-    assert Accepted("json").content_type == "application/json"
-    assert Accepted("json").stream_content_type == "application/json"
-    assert Accepted("protobuf").stream_content_type == f"{PROTOBUF};stream=watch"
-    assert Accepted().as_api_version == ""
+    assert Representation("json").content_type == "application/json"
+    assert Representation("json").stream_content_type == "application/json"
+    assert Representation("protobuf").stream_content_type == f"{PROTOBUF};stream=watch"
+    assert Representation().as_api_version == ""
     assert negotiate(KUBECTL_TABLE).as_api_version == "meta.k8s.io/v1"
 
 
@@ -186,4 +196,4 @@ def test_long_headers_are_read_up_to_a_limit() -> None:
 @given(st.text(max_size=60) | st.text("application/json*;q=.01, vg", max_size=60))
 def test_any_header_is_negotiated_or_refused(accept: str) -> None:
     with contextlib.suppress(NotAcceptableError):
-        assert isinstance(negotiate(accept), Accepted)
+        assert isinstance(negotiate(accept), Representation)

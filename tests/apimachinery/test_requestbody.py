@@ -17,7 +17,7 @@ from mooring.apimachinery.codec.fieldvalidation import duplicate_fields, unknown
 from mooring.apimachinery.codec.json import decode_json, duplicate_keys, encode_json, indent_json
 from mooring.apimachinery.codec.limits import MAX_BODY, MAX_DEPTH, MAX_VALUES
 from mooring.apimachinery.codec.protobuf.envelope import encode_envelope, encode_object
-from mooring.apimachinery.codec.requestbody import Decoded, body_media, decode_body, decode_options
+from mooring.apimachinery.codec.requestbody import DecodedBody, body_media, decode_body, decode_options
 from mooring.apimachinery.codec.yaml import encode_yaml
 from mooring.apimachinery.metav1 import DELETE_OPTIONS
 from mooring.apimachinery.negotiation import JSON, PROTOBUF, YAML
@@ -28,7 +28,7 @@ from tests.support.shapes import EXAMPLE, objects
 OBJECT: Obj = {"kind": "Example", "apiVersion": "v1", "metadata": {"name": "a"}, "text": "b", "data": {"k": "YQ=="}}
 
 
-def _decode(body: bytes, content_type: str = JSON) -> Decoded:
+def _decode(body: bytes, content_type: str = JSON) -> DecodedBody:
     return decode_body(body, content_type, EXAMPLE, kind="Example", api_version="v1")
 
 
@@ -47,7 +47,7 @@ def _decode(body: bytes, content_type: str = JSON) -> Decoded:
 )
 def test_every_representation_gives_the_same_object(body: bytes, content_type: str) -> None:
     decoded = _decode(body, content_type)
-    assert decoded == Decoded(OBJECT)
+    assert decoded == DecodedBody(OBJECT)
     assert list(decoded.obj)[:3] == ["kind", "apiVersion", "metadata"]
 
 
@@ -297,7 +297,7 @@ def test_unknown_and_duplicate_fields_are_found(
 
 def test_the_last_of_duplicates_counts() -> None:
     assert _decode(b'{"text":"a","text":"b"}').obj["text"] == "b"
-    assert _decode(b"text: a\ntext: b", YAML) == Decoded(
+    assert _decode(b"text: a\ntext: b", YAML) == DecodedBody(
         {"kind": "Example", "apiVersion": "v1", "metadata": {}, "text": "b"},
         (),
         ('line 2: key "text" already set in map',),
@@ -348,7 +348,7 @@ def test_pretty_is_indented_and_ends_in_a_newline() -> None:
 @settings(deadline=None, max_examples=50)
 def test_what_is_written_is_read_again(obj: Obj) -> None:
     whole = {"kind": "Example", "apiVersion": "v1", "metadata": {}} | obj
-    assert _decode(encode_json(whole)) == Decoded(whole)
+    assert _decode(encode_json(whole)) == DecodedBody(whole)
 
 
 def _reference_duplicates(body: bytes) -> bool:

@@ -18,7 +18,7 @@ from mooring.authz.rbac import escalation
 from mooring.authz.rbac.authorizer import Rbac
 from mooring.authz.rbac.bootstrappolicy.builders import binding, cluster_binding, cluster_role, group, role, user
 from mooring.authz.rbac.escalation import check_binding, check_role, compact, covers
-from mooring.authz.rbac.rules import Rule, compile_rule, compile_rules, path_matches, path_rule, rule
+from mooring.authz.rbac.rules import CompiledRule, compile_rule, compile_rules, path_matches, path_rule, rule
 from mooring.errors import ForbiddenError, NotFoundError
 from mooring.identity import UserInfo
 from tests.support.rbac import rbac_views
@@ -233,19 +233,19 @@ def test_a_role_of_too_many_combinations_is_refused(monkeypatch: pytest.MonkeyPa
         write_role(role("ns", "r", rule("get,list", "", "a", "x,y")), held=STARS)
 
 
-def many_rules(prefix: str) -> Callable[[int], tuple[Rule, ...]]:
+def many_rules(prefix: str) -> Callable[[int], tuple[CompiledRule, ...]]:
     return lambda size: compile_rules([rule("get,list", "", "pods", f"{prefix}{index}") for index in range(size)])
 
 
-def many_names(size: int) -> tuple[Rule, ...]:
+def many_names(size: int) -> tuple[CompiledRule, ...]:
     return compile_rules([rule("get", "", "pods", ",".join(f"a{index}" for index in range(size)))])
 
 
-def many_paths(prefix: str) -> Callable[[int], tuple[Rule, ...]]:
+def many_paths(prefix: str) -> Callable[[int], tuple[CompiledRule, ...]]:
     return lambda size: compile_rules([path_rule("get", f"/{prefix}{index}/*") for index in range(size)])
 
 
-def repeated_words(size: int) -> tuple[Rule, ...]:
+def repeated_words(size: int) -> tuple[CompiledRule, ...]:
     words = ["a"] * size
     return compile_rules([{"verbs": words, "apiGroups": words, "resources": words, "resourceNames": words}])
 
@@ -263,7 +263,7 @@ def repeated_words(size: int) -> tuple[Rule, ...]:
     ],
 )
 def test_the_work_of_a_check_is_linear_in_the_rules(
-    held: Callable[[int], tuple[Rule, ...]], wanted: Callable[[int], tuple[Rule, ...]]
+    held: Callable[[int], tuple[CompiledRule, ...]], wanted: Callable[[int], tuple[CompiledRule, ...]]
 ) -> None:
     def make(size: int) -> Callable[[], object]:
         before, after = held(size), wanted(size)
@@ -319,7 +319,7 @@ _rules = st.lists(
 )
 
 
-def _compared_one_by_one(held: Rule, atom: Rule) -> bool:
+def _compared_one_by_one(held: CompiledRule, atom: CompiledRule) -> bool:
     """Coverage as docs/protocol/rbac.md#escalation has it, of one rule and one combination."""
     if not (held.any_verb or atom.verbs <= held.verbs):
         return False

@@ -26,7 +26,7 @@ from mooring.authz.rbac.bootstrappolicy.builders import (
     service_account,
     user,
 )
-from mooring.authz.rbac.rules import Rule, compile_rules, path_rule, rule
+from mooring.authz.rbac.rules import CompiledRule, compile_rules, path_rule, rule
 from mooring.errors import NotFoundError
 from mooring.identity import UserInfo
 from tests.support.rbac import rbac_views
@@ -304,7 +304,7 @@ def test_a_role_is_compiled_when_a_request_depends_on_it_and_again_after_a_chang
 ) -> None:
     compiled: list[object] = []
 
-    def counted(rules: list[Obj] | None) -> tuple[Rule, ...]:
+    def counted(rules: list[Obj] | None) -> tuple[CompiledRule, ...]:
         compiled.append(rules)
         return compile_rules(rules)
 

@@ -20,7 +20,7 @@ from mooring.settings.kinds import (
     PORT,
     TEXT,
     TEXTS,
-    Kind,
+    ValueType,
     split_commas,
 )
 
@@ -99,7 +99,7 @@ def test_a_secret_is_not_printed() -> None:
         (COMMA_SEPARATED, ["a", "b"], ("a", "b")),
     ],
 )
-def test_a_value_of_the_configuration_file_is_read(kind: Kind[Any], value: Any, found: Any) -> None:
+def test_a_value_of_the_configuration_file_is_read(kind: ValueType[Any], value: Any, found: Any) -> None:
     assert kind.from_file(value) == found
 
 
@@ -120,7 +120,9 @@ def test_a_value_of_the_configuration_file_is_read(kind: Kind[Any], value: Any, 
         (TEXTS, ["a", 5], "give a text or a list of texts"),
     ],
 )
-def test_a_value_of_another_type_is_refused_with_the_type_to_give(kind: Kind[Any], value: Any, advice: str) -> None:
+def test_a_value_of_another_type_is_refused_with_the_type_to_give(
+    kind: ValueType[Any], value: Any, advice: str
+) -> None:
     with pytest.raises(ValueError) as caught:
         kind.from_file(value)
     assert str(caught.value) == advice

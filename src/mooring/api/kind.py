@@ -91,7 +91,7 @@ def _no_selectable_fields(obj: Obj) -> Mapping[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ValueClaim:
     """A value that at most one object may have, such as a cluster IP: the store keeps `key` while an object has it.
 
     A second object with the same key is refused with `error`. `value` is the record stored under the key; the registry adds
@@ -105,7 +105,7 @@ class Claim:
     """Key of the bitmap in which a kube-apiserver on the same store keeps such values, and the bit of this one."""
 
 
-def _no_claims(obj: Obj) -> Sequence[Claim]:
+def _no_claims(obj: Obj) -> Sequence[ValueClaim]:
     return ()
 
 
@@ -185,7 +185,7 @@ class Kind:
     grace_seconds: Callable[[Obj, int | None], int] = _no_grace
     """Seconds between the first delete of an object and its removal; the second argument is the request's gracePeriodSeconds.
     0 removes the object at once, finalizers permitting."""
-    claims: Callable[[Obj], Sequence[Claim]] = _no_claims
+    claims: Callable[[Obj], Sequence[ValueClaim]] = _no_claims
     """Return the claims of an object, each key once. Called before and after admission."""
     finalizers_need_domain: bool = True
     """Finalizers without a domain must be standard ones. Kinds whose Kubernetes validation omits this check say False."""

@@ -65,7 +65,7 @@ _TEXTS = {level: text for text, level in _LEVELS.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class AuditDecision:
     """Level and options of the records of one request."""
 
     level: Level
@@ -76,8 +76,8 @@ class Decision:
         return self.level is not Level.NONE and stage not in self.omit_stages
 
 
-NOTHING = Decision(Level.NONE)
-METADATA = Decision(Level.METADATA, frozenset((REQUEST_RECEIVED, RESPONSE_STARTED)))
+NOTHING = AuditDecision(Level.NONE)
+METADATA = AuditDecision(Level.METADATA, frozenset((REQUEST_RECEIVED, RESPONSE_STARTED)))
 """Decision without a policy file: one record for each request, at its end."""
 
 
@@ -111,10 +111,10 @@ def _is_url(pattern: str, path: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AuditRule:
     """One rule of a policy."""
 
-    decision: Decision
+    decision: AuditDecision
     users: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     verbs: frozenset[str] = frozenset()
@@ -142,9 +142,9 @@ class Rule:
 class AuditPolicy:
     """Rules in order; the first that matches decides."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[AuditRule, ...]
 
-    def decide(self, user: UserInfo, info: RequestInfo) -> Decision:
+    def decide(self, user: UserInfo, info: RequestInfo) -> AuditDecision:
         for rule in self.rules:
             if rule.matches(user, info):
                 return rule.decision
@@ -184,17 +184,17 @@ def parse_policy(data: bytes, source: str) -> AuditPolicy:
     return AuditPolicy(rules)
 
 
-def _parse_rule(fields: FieldReader, omit_stages: tuple[str, ...], omit_managed_fields: bool) -> Rule:
+def _parse_rule(fields: FieldReader, omit_stages: tuple[str, ...], omit_managed_fields: bool) -> AuditRule:
     level = fields.text("level")
     if level not in _LEVELS:
         raise fields.error("level", f"give one of {', '.join(_LEVELS)}")
     overridden = fields.value("omitManagedFields") is not None
-    decision = Decision(
+    decision = AuditDecision(
         _LEVELS[level],
         frozenset((*omit_stages, *_stages(fields, "omitStages"))),
         fields.flag("omitManagedFields") if overridden else omit_managed_fields,
     )
-    rule = Rule(
+    rule = AuditRule(
         decision,
         users=frozenset(fields.texts("users")),
         groups=frozenset(fields.texts("userGroups")),

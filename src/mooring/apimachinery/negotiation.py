@@ -61,7 +61,7 @@ class Clause:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class Representation:
     """Representation of a response. `as_kind` is the requested kind of meta.k8s.io, or "" for the object itself."""
 
     media: Media = "json"
@@ -131,7 +131,7 @@ def negotiate(
     accept: str,
     transforms: frozenset[str] = TRANSFORMS,
     medias: tuple[Media, ...] = tuple(MEDIA_TYPES),
-) -> Accepted:
+) -> Representation:
     """Return the preferred representation of those offered. Raises NotAcceptableError.
 
     `transforms` are the kinds of meta.k8s.io that the endpoint offers, `medias` the encodings, the preferred one first.
@@ -140,9 +140,9 @@ def negotiate(
 
 
 @lru_cache(maxsize=_CACHE)
-def _negotiate(accept: str, transforms: frozenset[str], medias: tuple[Media, ...]) -> Accepted:
+def _negotiate(accept: str, transforms: frozenset[str], medias: tuple[Media, ...]) -> Representation:
     if not accept.strip():
-        return Accepted(medias[0])
+        return Representation(medias[0])
     for clause in parse_accept(accept):
         for media in medias:
             if (accepted := _match(clause, media, transforms)) is not None:
@@ -150,7 +150,7 @@ def _negotiate(accept: str, transforms: frozenset[str], medias: tuple[Media, ...
     raise not_acceptable(medias)
 
 
-def _match(clause: Clause, media: Media, transforms: frozenset[str]) -> Accepted | None:
+def _match(clause: Clause, media: Media, transforms: frozenset[str]) -> Representation | None:
     main, sub = MEDIA_TYPES[media].split("/")
     if clause.type not in ("*", main) or clause.subtype not in ("*", sub):
         return None
@@ -159,13 +159,13 @@ def _match(clause: Clause, media: Media, transforms: frozenset[str]) -> Accepted
     pretty = clause.param("pretty") == "1"
     kind = clause.param("as")
     if not kind:
-        return Accepted(media, pretty=pretty)
+        return Representation(media, pretty=pretty)
     group, version = clause.param("g"), clause.param("v")
     if kind not in transforms or group != META_GROUP or version not in _META_VERSIONS:
         return None
     if kind == "Table" and media == "protobuf":
         return None
-    return Accepted(media, kind, group, version, pretty)
+    return Representation(media, kind, group, version, pretty)
 
 
 AGGREGATED_PARAMETERS = f";g={DISCOVERY_GROUP};v=v2;as=APIGroupDiscoveryList"

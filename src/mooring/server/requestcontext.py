@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from mooring.api.kind import Gate
-from mooring.apimachinery.auditpolicy import Decision
+from mooring.apimachinery.auditpolicy import AuditDecision
 from mooring.apimachinery.requestinfo import RequestInfo
 from mooring.authn.chain import Outcome
 from mooring.identity import UserInfo
@@ -50,7 +50,7 @@ class RequestContext:
     """Name of the object that a create request makes: the path does not contain it."""
     body: bytes = b""
     """Request body, kept only when an audit policy may record it."""
-    audit: Decision | None = None
+    audit: AuditDecision | None = None
     """Decision of the audit policy; None until the policy is evaluated."""
     supervised: bool = False
     """True for a request to the supervisor API: groups decide in place of authorizers. No policy may record its body, which carries

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self, TypeVar, overload
 
 from mooring.errors import ConfigError
-from mooring.settings.kinds import Kind
+from mooring.settings.kinds import ValueType
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -29,7 +29,7 @@ class Setting:
 
     name: str
     """The flag without its dashes, which is also the key of the configuration file."""
-    kind: Kind[Any]
+    kind: ValueType[Any]
     default: Any
     """The value before `parse`, as the command line would give it."""
     meaning: str
@@ -66,7 +66,7 @@ def _is_encodable(value: Any) -> bool:
 
 @overload
 def setting(
-    kind: Kind[T],
+    kind: ValueType[T],
     *,
     default: T,
     meaning: str,
@@ -80,7 +80,7 @@ def setting(
 
 @overload
 def setting(
-    kind: Kind[T],
+    kind: ValueType[T],
     *,
     default: T,
     parse: Callable[[T, str], U],
@@ -93,7 +93,7 @@ def setting(
 ) -> U: ...
 
 
-def setting(kind: Kind[Any], *, default: Any, **rest: Any) -> Any:
+def setting(kind: ValueType[Any], *, default: Any, **rest: Any) -> Any:
     """Declare a setting, as the default of a field of a `Settings` dataclass.
 
     `parse` checks a value and returns the one to keep: it is called with the value and the key, and raises ConfigError.

@@ -20,7 +20,7 @@ MAX_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kind(Generic[T]):
+class ValueType(Generic[T]):
     """Type of the values of a setting."""
 
     name: str
@@ -96,21 +96,21 @@ def _texts_from_file(value: Any) -> Any:
     return tuple(listed)
 
 
-TEXT: Kind[str] = Kind("text", _text_from_file)
-OPTIONAL_TEXT: Kind[str | None] = Kind("text", _text_from_file)
+TEXT: ValueType[str] = ValueType("text", _text_from_file)
+OPTIONAL_TEXT: ValueType[str | None] = ValueType("text", _text_from_file)
 """A text whose absence differs from an empty one."""
-BOOLEAN: Kind[bool] = Kind("boolean", _boolean_from_file)
-OPTIONAL_BOOLEAN: Kind[bool | None] = Kind("boolean", _boolean_from_file)
+BOOLEAN: ValueType[bool] = ValueType("boolean", _boolean_from_file)
+OPTIONAL_BOOLEAN: ValueType[bool | None] = ValueType("boolean", _boolean_from_file)
 """A boolean whose absence differs from its default."""
-INTEGER: Kind[int] = Kind("integer", _integer_from_file)
-COUNT: Kind[str] = Kind("integer or auto", _count_from_file)
+INTEGER: ValueType[int] = ValueType("integer", _integer_from_file)
+COUNT: ValueType[str] = ValueType("integer or auto", _count_from_file)
 """A whole number, or `auto` for one that depends on the machine."""
-PORT: Kind[int] = Kind("integer", _port_from_file)
+PORT: ValueType[int] = ValueType("integer", _port_from_file)
 """A TCP port, or 0 for any free one."""
-NUMBER: Kind[float] = Kind("number", _number_from_file)
-DURATION: Kind[timedelta] = Kind("duration", duration_from_file)
+NUMBER: ValueType[float] = ValueType("number", _number_from_file)
+DURATION: ValueType[timedelta] = ValueType("duration", duration_from_file)
 """A duration as Go writes it: `24h0m0s`, `90s`."""
-TEXTS: Kind[tuple[str, ...]] = Kind("list of texts", _texts_from_file, tuple)
+TEXTS: ValueType[tuple[str, ...]] = ValueType("list of texts", _texts_from_file, tuple)
 """A flag that may be repeated; each value is one item, which may hold a comma."""
-COMMA_SEPARATED: Kind[tuple[str, ...]] = Kind("list of texts", _texts_from_file, split_commas)
+COMMA_SEPARATED: ValueType[tuple[str, ...]] = ValueType("list of texts", _texts_from_file, split_commas)
 """A flag that may be repeated, and whose values may hold several items with commas between."""

@@ -16,7 +16,7 @@ from mooring.apimachinery.apply.structuredmerge import typed_patch_error
 from mooring.apimachinery.codec.goerrors import unmarshal_error
 from mooring.apimachinery.codec.json import decode_json, deep_copy, duplicate_keys
 from mooring.apimachinery.codec.limits import MAX_BODY, body_too_large
-from mooring.apimachinery.codec.requestbody import Decoded
+from mooring.apimachinery.codec.requestbody import DecodedBody
 from mooring.apimachinery.codec.unmarshal import TIMES, unmarshal, zero
 from mooring.apimachinery.codec.yaml import decode_yaml
 from mooring.apimachinery.resource import Resource
@@ -28,7 +28,7 @@ MAX_UNKNOWN = 20
 """Unknown fields that one error names."""
 
 
-def decode_apply(body: bytes, resource: Resource) -> Decoded:
+def decode_apply(body: bytes, resource: Resource) -> DecodedBody:
     """Return the configuration in normal form. Raises BadRequestError, RequestEntityTooLargeError."""
     if len(body) > MAX_BODY:
         raise body_too_large()
@@ -50,7 +50,7 @@ def decode_apply(body: bytes, resource: Resource) -> Decoded:
     config.setdefault("metadata", {})
     if "managedFields" in config["metadata"]:
         raise BadRequestError("metadata.managedFields must be nil")
-    return Decoded(config, duplicates=tuple(duplicates))
+    return DecodedBody(config, duplicates=tuple(duplicates))
 
 
 def _decode(body: bytes) -> tuple[Any, list[str]]:

@@ -43,7 +43,7 @@ KEY_DEFAULTS = {"protocol": "TCP"}
 _SHAPE = "_structured_merge_shape"
 
 
-class Form(Enum):
+class MergeForm(Enum):
     """Division of a value among owners."""
 
     ATOMIC = "one value"
@@ -58,7 +58,7 @@ class Shape:
     """Form of the value at one place in an object. `always`: Go has the value even when JSON leaves it out, so that an empty value
     and an absent one are equal."""
 
-    form: Form
+    form: MergeForm
     fields: dict[str, Shape] = field(default_factory=dict)
     item: Shape | None = None
     keys: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class Shape:
         return self.item or self.fields.get(element[2:], _ATOMIC)
 
 
-_ATOMIC = Shape(Form.ATOMIC)
+_ATOMIC = Shape(MergeForm.ATOMIC)
 
 
 def shape_of(schema: Message) -> Shape:
@@ -84,8 +84,8 @@ def _field_shape(declared: Field) -> Shape:
     kind = declared.type
     if isinstance(kind, ListOf):
         if declared.list_keys:
-            return Shape(Form.KEYED_LIST, item=_type_shape(kind.item, False), keys=declared.list_keys)
-        return Shape(Form.SET, item=_ATOMIC) if declared.list_set else _ATOMIC
+            return Shape(MergeForm.KEYED_LIST, item=_type_shape(kind.item, False), keys=declared.list_keys)
+        return Shape(MergeForm.SET, item=_ATOMIC) if declared.list_set else _ATOMIC
     if isinstance(kind, MapOf) and declared.map_atomic:
         return _ATOMIC
     return _type_shape(kind, not declared.pointer)
@@ -93,9 +93,9 @@ def _field_shape(declared: Field) -> Shape:
 
 def _type_shape(kind: Type, always: bool) -> Shape:
     if isinstance(kind, Message) and not kind.atomic:
-        return Shape(Form.MESSAGE, {item.name: _field_shape(item) for item in kind.fields}, always=always)
+        return Shape(MergeForm.MESSAGE, {item.name: _field_shape(item) for item in kind.fields}, always=always)
     if isinstance(kind, MapOf):
-        return Shape(Form.MAP, item=_type_shape(kind.value, False))
+        return Shape(MergeForm.MAP, item=_type_shape(kind.value, False))
     return _ATOMIC
 
 
@@ -105,9 +105,9 @@ class _Duplicates(list[Any]):
 
 def _parts(value: Any, shape: Shape) -> dict[str, Any]:
     """Return the parts of a value by path element, in their order. Items of a list with equal keys are one part."""
-    if shape.form is Form.MESSAGE:
+    if shape.form is MergeForm.MESSAGE:
         return {field_element(name): item for name, item in value.items() if name in shape.fields}
-    if shape.form is Form.MAP:
+    if shape.form is MergeForm.MAP:
         return {field_element(name): item for name, item in value.items()}
     parts: dict[str, Any] = {}
     for item in value or ():  # Go writes an empty list as null
@@ -124,7 +124,7 @@ def _parts(value: Any, shape: Shape) -> dict[str, Any]:
 
 
 def _item_element(item: Any, shape: Shape) -> str:
-    if shape.form is Form.SET:
+    if shape.form is MergeForm.SET:
         return value_element(item)
     keys = {key: item.get(key, KEY_DEFAULTS.get(key)) for key in shape.keys}
     return key_element({key: value for key, value in keys.items() if value is not None})
@@ -132,7 +132,7 @@ def _item_element(item: Any, shape: Shape) -> str:
 
 def _is_atomic(value: Any, shape: Shape) -> bool:
     """Return whether a value has one owner."""
-    return shape.form is Form.ATOMIC or isinstance(value, _Duplicates) or not value
+    return shape.form is MergeForm.ATOMIC or isinstance(value, _Duplicates) or not value
 
 
 def typed_patch_error(obj: Obj, reason: str) -> BadRequestError:
@@ -158,17 +158,17 @@ class _ListKeyError(ValueError):
 
 def _fields(value: Any, shape: Shape, path: Path, strict: bool) -> FieldSet:
     fields: FieldSet = {}
-    if strict and shape.form is Form.KEYED_LIST:
+    if strict and shape.form is MergeForm.KEYED_LIST:
         _check_keys(value, shape, path)
     for element, part in _parts(value, shape).items():
         if strict and isinstance(part, _Duplicates):
             raise _ListKeyError(f"{path_text(path)}: duplicate entries for key {path_text((element,))}")
         below = shape.below(element)
-        if not part and below.form in (Form.KEYED_LIST, Form.SET):
+        if not part and below.form in (MergeForm.KEYED_LIST, MergeForm.SET):
             continue
         whole = _is_atomic(part, below)
         children = {} if whole else _fields(part, below, (*path, element), strict)
-        insert(fields, element, whole or shape.form is not Form.MESSAGE, children)
+        insert(fields, element, whole or shape.form is not MergeForm.MESSAGE, children)
     return fields
 
 
@@ -207,7 +207,7 @@ def _compare(before: Any, after: Any, shape: Shape, found: Comparison) -> None:
             if part or not below.always:
                 found.added[element] = _subtree(part, below)
         elif (other := old[element]) != part:
-            if below.form is Form.ATOMIC or isinstance(part, _Duplicates) or isinstance(other, _Duplicates):
+            if below.form is MergeForm.ATOMIC or isinstance(part, _Duplicates) or isinstance(other, _Duplicates):
                 found.modified[element] = {}
             else:
                 inner = Comparison()
@@ -236,9 +236,9 @@ def merge(live: Obj, applied: Obj, schema: Message) -> Obj:
 
 
 def _merge(live: Any, applied: Any, shape: Shape) -> Any:
-    if shape.form is Form.ATOMIC:
+    if shape.form is MergeForm.ATOMIC:
         return applied
-    if shape.form in (Form.MESSAGE, Form.MAP):
+    if shape.form in (MergeForm.MESSAGE, MergeForm.MAP):
         result = dict(live)
         for name, part in applied.items():
             result[name] = _merge(live[name], part, shape.below(field_element(name))) if name in live else part
@@ -288,9 +288,9 @@ def remove(obj: Obj, fields: FieldSet, schema: Message) -> Obj:
 
 
 def _remove(value: Any, fields: FieldSet, shape: Shape) -> Any:
-    if shape.form is Form.ATOMIC:  # the set of a client may name parts of an atomic value
+    if shape.form is MergeForm.ATOMIC:  # the set of a client may name parts of an atomic value
         return value
-    if shape.form in (Form.MESSAGE, Form.MAP):
+    if shape.form in (MergeForm.MESSAGE, MergeForm.MAP):
         result: Obj = {}
         for name, part in value.items():
             below = fields.get(field_element(name))
@@ -320,6 +320,9 @@ def _with_enclosing_messages(fields: FieldSet, shape: Shape) -> FieldSet:
         below = shape.below(element)
         children = _with_enclosing_messages({key: part for key, part in child.items() if key != "."}, below)
         insert(
-            result, element, is_member(child) or (below.form is Form.MESSAGE and shape.form is Form.MESSAGE), children
+            result,
+            element,
+            is_member(child) or (below.form is MergeForm.MESSAGE and shape.form is MergeForm.MESSAGE),
+            children,
         )
     return result

@@ -34,7 +34,7 @@ _SECRET_KINDS = frozenset(("Secret", "TokenReview"))
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedBody:
     """An object that fits its schema, with the unknown and duplicate fields of its body."""
 
     obj: Obj
@@ -65,7 +65,7 @@ def decode_body(
     *,
     kind: str,
     api_version: str,
-) -> Decoded:
+) -> DecodedBody:
     """Decode a request body into an object that fits `schema`.
 
     A body without kind or apiVersion gets `kind` and `api_version`; a body with others is refused. An object whose schema has
@@ -123,7 +123,7 @@ def _decode(
     schema: Message,
     default_gvk: tuple[str, str],
     check_kind: Callable[[str, str], None],
-) -> Decoded:
+) -> DecodedBody:
     """Decode a body. `default_gvk` is the apiVersion and kind of a body without them; `check_kind` refuses unexpected ones."""
     media = body_media(content_type)
     if len(body) > MAX_BODY:
@@ -153,7 +153,7 @@ def _decode(
             unknown = unmarshal(obj, schema)
     except BadRequestError as error:
         raise _UndecodableError(error.message, gvk) from None
-    return Decoded(_with_type_meta(obj, *gvk, schema), tuple(unknown), tuple(duplicates))
+    return DecodedBody(_with_type_meta(obj, *gvk, schema), tuple(unknown), tuple(duplicates))
 
 
 def _decode_json_body(body: bytes) -> Any:

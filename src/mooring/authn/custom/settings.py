@@ -13,7 +13,7 @@ from mooring.authn.settings import CACHE_TTL, MAX_CACHE_TTL
 from mooring.errors import ConfigError
 from mooring.settings.checks import duration_within
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import Kind, duration_from_file
+from mooring.settings.kinds import ValueType, duration_from_file
 
 DEADLINE = timedelta(seconds=5)
 MAX_DEADLINE = timedelta(minutes=1)
@@ -98,7 +98,7 @@ def _parse_entry(path: str, entry: Any) -> CustomAuthenticatorEntry:
     )
 
 
-ENTRIES: Kind[tuple[Any, ...]] = Kind("list of mappings", _entries_from_file, tuple)
+ENTRIES: ValueType[tuple[Any, ...]] = ValueType("list of mappings", _entries_from_file, tuple)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from mooring.api.view import NamespacedName, Views
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
 from mooring.authz.rbac.index import Bindings, Grant, Roles
-from mooring.authz.rbac.rules import Rule
+from mooring.authz.rbac.rules import CompiledRule
 from mooring.errors import NotFoundError
 from mooring.identity import UserInfo
 
@@ -32,7 +32,7 @@ _ROLE_PLURALS = {"ClusterRole": "clusterroles", "Role": "roles"}
 MAX_GROUPS_CACHED = 1000
 """Groups of a user whose rules are cached: an access review may name a hundred thousand, and a cache key holds them all."""
 
-GrantedRule = tuple[Rule, Decision]
+GrantedRule = tuple[CompiledRule, Decision]
 """A compiled rule, and the decision when it allows a request."""
 
 
@@ -68,13 +68,15 @@ class Rbac:
                 return allowed
         return effective.otherwise
 
-    def rules_for(self, user: UserInfo, namespace: str, views: Views) -> tuple[tuple[Rule, ...], tuple[str, ...]]:
+    def rules_for(
+        self, user: UserInfo, namespace: str, views: Views
+    ) -> tuple[tuple[CompiledRule, ...], tuple[str, ...]]:
         """Return the rules that `user` holds in `namespace` ("": cluster-wide only), and the problems met (rule 3)."""
         effective = self._effective_rules(user, namespace, views)
         only_paths = tuple(rule for rule, _ in effective.paths if not rule.resources)
         return tuple(rule for rule, _ in effective.resources) + only_paths, effective.problems
 
-    def role_rules(self, kind: str, role: NamespacedName, views: Views) -> tuple[Rule, ...]:
+    def role_rules(self, kind: str, role: NamespacedName, views: Views) -> tuple[CompiledRule, ...]:
         """Return the rules of one role. Raises NotFoundError."""
         self._refresh(views)
         rules = self._rules(kind, role)
@@ -122,7 +124,7 @@ class Rbac:
         otherwise = Decision(Ruling.NO_OPINION, "RBAC: " + _joined_problems(tuple(problems)) if problems else "")
         return _EffectiveRules(tuple(resources), tuple(paths), tuple(problems), otherwise)
 
-    def _rules(self, kind: str, role: NamespacedName) -> tuple[Rule, ...] | None:
+    def _rules(self, kind: str, role: NamespacedName) -> tuple[CompiledRule, ...] | None:
         roles = {"Role": self._roles, "ClusterRole": self._cluster_roles}.get(kind)
         return None if roles is None else roles.rules(role)
 

@@ -25,7 +25,7 @@ from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Authorize
 from mooring.authz.rbac.authorizer import API_GROUP, Rbac
 from mooring.authz.rbac.index import role_of_binding
-from mooring.authz.rbac.rules import ALL, Rule, compile_rules, path_rule, rule
+from mooring.authz.rbac.rules import ALL, CompiledRule, compile_rules, path_rule, rule
 from mooring.errors import ForbiddenError
 from mooring.identity import MASTERS, UserInfo
 
@@ -44,7 +44,7 @@ class TooManyAtomsError(ValueError):
     """Raised when a check would process more atoms than allowed."""
 
 
-def covers(held: Iterable[Rule], wanted: Sequence[Rule]) -> tuple[Obj, ...]:
+def covers(held: Iterable[CompiledRule], wanted: Sequence[CompiledRule]) -> tuple[Obj, ...]:
     """Return the atoms of `wanted` that `held` does not cover. Raises TooManyAtomsError."""
     index = _HeldAtoms(held, wanted)
     return tuple(atom for one in wanted for atom in _uncovered(one.source, index))
@@ -53,7 +53,7 @@ def covers(held: Iterable[Rule], wanted: Sequence[Rule]) -> tuple[Obj, ...]:
 class _HeldAtoms:
     """Atoms of the held rules that can cover an atom of the wanted rules, indexed by group and resource."""
 
-    def __init__(self, held: Iterable[Rule], wanted: Sequence[Rule]) -> None:
+    def __init__(self, held: Iterable[CompiledRule], wanted: Sequence[CompiledRule]) -> None:
         verbs = _vocabulary(one.verbs for one in wanted)
         groups = _vocabulary(one.groups for one in wanted)
         resources = _vocabulary(one.resources for one in wanted)
@@ -202,7 +202,7 @@ def compact(atoms: Sequence[Obj]) -> list[str]:
     return sorted(lines)
 
 
-def _refusal_reason(wanted: Sequence[Rule], user: UserInfo, namespace: str, rbac: Rbac, views: Views) -> str:
+def _refusal_reason(wanted: Sequence[CompiledRule], user: UserInfo, namespace: str, rbac: Rbac, views: Views) -> str:
     """Return the reason why the user may not grant these rules, or ""."""
     if sum(_atom_count(one) for one in wanted) > MAX_ATOMS:
         return f"the rules multiply to more than {MAX_ATOMS} combinations; split the role"
@@ -231,7 +231,7 @@ def _quoted(values: Iterable[str]) -> str:
     return "[" + " ".join('"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values) + "]"
 
 
-def _atom_count(one: Rule) -> int:
+def _atom_count(one: CompiledRule) -> int:
     paths = len(one.verbs) * len(one.paths)
     return paths + len(one.verbs) * len(one.groups) * len(one.resources) * max(1, len(one.names))
 

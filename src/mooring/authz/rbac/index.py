@@ -16,7 +16,7 @@ from typing import Any
 
 from mooring.api.view import NamespacedName, View, ViewFollower, namespaced_name
 from mooring.apimachinery.schema import Obj
-from mooring.authz.rbac.rules import Rule, compile_rules
+from mooring.authz.rbac.rules import CompiledRule, compile_rules
 from mooring.identity import UserInfo, service_account_username
 
 
@@ -51,7 +51,7 @@ class Roles:
 
     def __init__(self) -> None:
         self._follower = ViewFollower()
-        self._rules: dict[NamespacedName, tuple[Rule, ...]] = {}
+        self._rules: dict[NamespacedName, tuple[CompiledRule, ...]] = {}
         self._uncompiled: dict[NamespacedName, Any] = {}
 
     def refresh(self, view: View) -> bool:
@@ -69,7 +69,7 @@ class Roles:
                 self._uncompiled[key] = obj.get("rules")
         return True
 
-    def rules(self, key: NamespacedName) -> tuple[Rule, ...] | None:
+    def rules(self, key: NamespacedName) -> tuple[CompiledRule, ...] | None:
         """Return the rules of a role, or None when the role does not exist."""
         if key in self._uncompiled:
             self._rules[key] = compile_rules(self._uncompiled.pop(key))

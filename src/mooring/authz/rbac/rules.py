@@ -27,7 +27,7 @@ def path_matches(patterns: Iterable[str], path: str) -> bool:
     )
 
 
-class Rule(Struct, frozen=True, gc=False):
+class CompiledRule(Struct, frozen=True, gc=False):
     """One compiled PolicyRule; `source` is the PolicyRule object.
 
     A role may have 10 000 rules, which are compiled on the event loop: a frozen dataclass takes four times as long. No cycle can
@@ -62,12 +62,12 @@ class Rule(Struct, frozen=True, gc=False):
         return f"{resource}/{subresource}" in self.resources or f"*/{subresource}" in self.resources
 
 
-def compile_rule(rule: Obj) -> Rule:
+def compile_rule(rule: Obj) -> CompiledRule:
     """Compile a PolicyRule object."""
     verbs = frozenset(rule.get("verbs") or ())
     groups = frozenset(rule.get("apiGroups") or ())
     resources = frozenset(rule.get("resources") or ())
-    return Rule(
+    return CompiledRule(
         source=rule,
         verbs=verbs,
         any_verb=ALL in verbs,
@@ -80,7 +80,7 @@ def compile_rule(rule: Obj) -> Rule:
     )
 
 
-def compile_rules(rules: Sequence[Obj] | None) -> tuple[Rule, ...]:
+def compile_rules(rules: Sequence[Obj] | None) -> tuple[CompiledRule, ...]:
     return tuple(compile_rule(rule) for rule in rules or ())
 
 

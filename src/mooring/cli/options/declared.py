@@ -29,14 +29,14 @@ from mooring.settings.kinds import (
     PORT,
     TEXT,
     TEXTS,
-    Kind,
+    ValueType,
 )
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _SWITCH: Mapping[str, Any] = {"type": bool, "is_flag": False, "flag_value": "true", "metavar": "BOOL"}
-OPTION_ARGUMENTS: Mapping[Kind[Any], Mapping[str, Any]] = {
+OPTION_ARGUMENTS: Mapping[ValueType[Any], Mapping[str, Any]] = {
     TEXT: {},
     OPTIONAL_TEXT: {},
     BOOLEAN: _SWITCH,

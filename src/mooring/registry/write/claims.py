@@ -20,7 +20,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from mooring.api.core.service.records import decode_record, is_allocated, with_bit
-from mooring.api.kind import Change, Claim, Kind
+from mooring.api.kind import Change, Kind, ValueClaim
 from mooring.apimachinery.codec.json import encode_json
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.uid import uuid4
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 class ClaimedError(Exception):
     """Another object has the claimed value, or is being given it."""
 
-    def __init__(self, claim: Claim) -> None:
+    def __init__(self, claim: ValueClaim) -> None:
         super().__init__(claim.key)
         self.claim = claim
 
@@ -55,10 +55,10 @@ class Claims:
         self._reader = reader
         self._entropy = entropy
 
-    async def take(self, kind: Kind, new: Obj, old: Obj | None, change: Change) -> list[Claim]:
+    async def take(self, kind: Kind, new: Obj, old: Obj | None, change: Change) -> list[ValueClaim]:
         """Claim the values that `new` has and `old` had not, and return the claims. Raises ClaimedError, having claimed nothing."""
         had = claimed(kind, old)
-        taken: list[Claim] = []
+        taken: list[ValueClaim] = []
         for claim in kind.claims(new):
             if claim.key in had:
                 continue
@@ -68,7 +68,7 @@ class Claims:
             taken.append(claim)
         return taken
 
-    async def _take(self, kind: Kind, claim: Claim, value: bytes, now: datetime) -> bool:
+    async def _take(self, kind: Kind, claim: ValueClaim, value: bytes, now: datetime) -> bool:
         try:
             revision = (await self._storage.create(claim.key, value)).revision
         except KeyExistsError as failure:
@@ -89,7 +89,7 @@ class Claims:
             kept = claimed(kind, new)
             await self.give_back([claim for claim in had if claim.key not in kept], old)
 
-    async def give_back(self, claims: Collection[Claim], owner: Obj) -> None:
+    async def give_back(self, claims: Collection[ValueClaim], owner: Obj) -> None:
         """Delete the claims that `owner` owns. One that cannot be deleted now may be taken over after `GRACE`."""
         for claim in claims:
             try:
@@ -125,7 +125,7 @@ class Claims:
                 return True
         return False
 
-    async def _take_over(self, kind: Kind, claim: Claim, found: Entry, value: bytes, now: datetime) -> int | None:
+    async def _take_over(self, kind: Kind, claim: ValueClaim, found: Entry, value: bytes, now: datetime) -> int | None:
         """Take over a claim that its owner does not use, and return its revision. Return None when it is in use, or too young."""
         stored = decode_record(found.value)
         if not _is_old(stored, now):
@@ -139,7 +139,7 @@ class Claims:
         except RevisionMismatchError:
             return None
 
-    def _value(self, claim: Claim, owner: Obj, now: datetime) -> bytes:
+    def _value(self, claim: ValueClaim, owner: Obj, now: datetime) -> bytes:
         metadata = {
             **claim.value["metadata"],
             "uid": uuid4(self._entropy),

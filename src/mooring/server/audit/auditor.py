@@ -38,8 +38,8 @@ from mooring.apimachinery.auditpolicy import (
     REQUEST_RECEIVED,
     RESPONSE_COMPLETE,
     RESPONSE_STARTED,
+    AuditDecision,
     AuditPolicy,
-    Decision,
     Level,
 )
 from mooring.apimachinery.codec.json import decode_json
@@ -66,7 +66,7 @@ from mooring.server.transport.http import Body, Request, Response, in_pieces
 from mooring.settings.audit import AuditMode
 
 HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
-_FROM_ARRIVAL = Decision(Level.METADATA, frozenset((RESPONSE_STARTED,)))
+_FROM_ARRIVAL = AuditDecision(Level.METADATA, frozenset((RESPONSE_STARTED,)))
 """Decision without a policy for mode `blocking-strict`: two records for each request."""
 _REFUSAL_CODES = frozenset((401, 403, 429))
 _ANONYMOUS = frozenset(("", ANONYMOUS))
@@ -220,13 +220,13 @@ class Auditor:
             _add_stored(event, write, decision)
         self._log.record(event)
 
-    def _decide_server(self, write: ServerWrite, info: RequestInfo) -> Decision:
+    def _decide_server(self, write: ServerWrite, info: RequestInfo) -> AuditDecision:
         if self._policy is not None:
             return self._policy.decide(write.change.user, info)
         is_renewal = write.verb == "update" and (info.group, info.resource) == _LEASES
         return NOTHING if is_renewal else METADATA
 
-    def _decide(self, context: RequestContext) -> Decision:
+    def _decide(self, context: RequestContext) -> AuditDecision:
         if self._policy is None:
             return self._unruled
         if context.audit is None:
@@ -236,7 +236,7 @@ class Auditor:
     def _record(
         self,
         context: RequestContext,
-        decision: Decision,
+        decision: AuditDecision,
         stage: str,
         status: int,
         reason: str,
@@ -289,7 +289,7 @@ def _reference(info: RequestInfo, created: str) -> dict[str, str]:
     return reference
 
 
-def _add_stored(event: Obj, write: ServerWrite, decision: Decision) -> None:
+def _add_stored(event: Obj, write: ServerWrite, decision: AuditDecision) -> None:
     """Add the object of a server's write: what was sent, and what the store has now. A delete sent no object."""
     if len(write.raw) > MAX_OBJECT:
         event["annotations"] = {**event["annotations"], OMITTED: "the object is too large"}
@@ -317,7 +317,7 @@ def _holds_secrets(context: RequestContext) -> bool:
     return context.supervised or (info.group, info.resource, info.subresource) in _RESOURCES_WITH_SECRETS
 
 
-async def _bodies(context: RequestContext, response: Response, decision: Decision, long_work: LongWork) -> _Bodies:
+async def _bodies(context: RequestContext, response: Response, decision: AuditDecision, long_work: LongWork) -> _Bodies:
     """Return the bodies that the record of a request has."""
     if not context.info.is_resource or _holds_secrets(context):
         return _NO_BODIES
@@ -337,7 +337,7 @@ def _work_size(body: bytes | Body, media: str) -> int:
     return work_size(body, media) if isinstance(body, bytes) else size
 
 
-def _read_bodies(sources: list[_Source], info: RequestInfo, decision: Decision) -> _Bodies:
+def _read_bodies(sources: list[_Source], info: RequestInfo, decision: AuditDecision) -> _Bodies:
     """Return the bodies as JSON."""
     kept: dict[str, msgspec.Raw] = {}
     omitted: list[str] = []

@@ -31,7 +31,7 @@ from mooring.api.kind import Kind
 from mooring.apimachinery.codec.json import encode_json
 from mooring.apimachinery.codec.protobuf.envelope import encode_object, encode_watch_frame
 from mooring.apimachinery.metav1 import PARTIAL_OBJECT_METADATA, STATUS
-from mooring.apimachinery.negotiation import STREAMED, TRANSFORMS, Accepted
+from mooring.apimachinery.negotiation import STREAMED, TRANSFORMS, Representation
 from mooring.apimachinery.options import ListOptions
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.status import status_of
@@ -180,7 +180,7 @@ class Watches:
 Upgrade = Callable[[TlsTransport], UpgradedWriter]
 
 
-def _head(request: Request, answer: Accepted) -> tuple[int, tuple[Header, ...], Upgrade | None]:
+def _head(request: Request, answer: Representation) -> tuple[int, tuple[Header, ...], Upgrade | None]:
     """Return status and headers of the reply, and the writer of the protocol to which the connection is upgraded."""
     if is_websocket(request):
         return 101, accept_headers(request), BinaryWebSocketWriter if answer.media == "protobuf" else WebSocketWriter
@@ -198,7 +198,7 @@ def _single_frame(frame: bytes) -> Streamer:
     return stream
 
 
-def _error_frame(error: ApiError, answer: Accepted) -> bytes:
+def _error_frame(error: ApiError, answer: Representation) -> bytes:
     _, obj = status_of(error)
     if answer.media == "protobuf":
         return encode_watch_frame(ERROR, encode_object(obj, STATUS))
@@ -257,7 +257,7 @@ class _Timer:
             self._out.end()
 
 
-def _encoder(answer: Accepted, kind: Kind, request: Request, now: Callable[[], datetime]) -> Encode:
+def _encoder(answer: Representation, kind: Kind, request: Request, now: Callable[[], datetime]) -> Encode:
     resource = kind.resource
     if answer.as_kind == "Table":
         include = included(request)

@@ -26,8 +26,8 @@ from mooring.apimachinery.negotiation import (
     MEDIA_TYPES,
     PROTOBUF,
     TRANSFORMS,
-    Accepted,
     Media,
+    Representation,
     negotiate,
     wants_pretty,
 )
@@ -47,13 +47,13 @@ _LIST_TRANSFORMS = TRANSFORMS - {"PartialObjectMetadata"}
 
 def accepted(
     request: Request, transforms: frozenset[str] = frozenset(), medias: tuple[Media, ...] = tuple(MEDIA_TYPES)
-) -> Accepted:
+) -> Representation:
     """Return the representation of the reply. Raises NotAcceptableError (406)."""
     return _accepted(request.header(b"accept")[:MAX_HEADER], transforms, medias)
 
 
 @lru_cache(maxsize=512)
-def _accepted(header: str, transforms: frozenset[str], medias: tuple[Media, ...]) -> Accepted:
+def _accepted(header: str, transforms: frozenset[str], medias: tuple[Media, ...]) -> Representation:
     best = negotiate(header, transforms, medias)
     if best.media != "protobuf" or best.as_kind:
         return best
@@ -144,7 +144,7 @@ def object_response(request: Request, obj: Obj, schema: Message, status: int = 2
     return _plain(request, answer, obj, status, schema)
 
 
-def _plain(request: Request, answer: Accepted, obj: Obj, status: int, schema: Message | None = None) -> Response:
+def _plain(request: Request, answer: Representation, obj: Obj, status: int, schema: Message | None = None) -> Response:
     if answer.media == "protobuf" and schema is not None:
         return Response(status, encode_object(obj, schema), (content_type(PROTOBUF),))
     if answer.media == "yaml":
@@ -163,7 +163,7 @@ def error_response(error: MooringError, request: Request) -> Response:
     try:
         answer = accepted(request)
     except ApiError:
-        answer = Accepted()
+        answer = Representation()
     if answer.media == "protobuf":
         body = encode_object(obj, STATUS)
         return Response(code, body, (content_type(PROTOBUF), *headers))

@@ -18,9 +18,9 @@ from typing import Any
 
 from mooring.apimachinery.codec.yaml import YamlDocument, YamlError, read_yaml
 from mooring.errors import ConfigError, quoted
-from mooring.settings.kinds import BOOLEAN, COMMA_SEPARATED, PORT, TEXT, TEXTS, Kind
+from mooring.settings.kinds import BOOLEAN, COMMA_SEPARATED, PORT, TEXT, TEXTS, ValueType
 
-TAKEN: Mapping[str, Kind[Any]] = {
+TAKEN: Mapping[str, ValueType[Any]] = {
     "server": TEXTS,
     "token": TEXT,
     "token-file": TEXT,
@@ -297,7 +297,7 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _typed(kind: Kind[Any], value: Any) -> Any:
+def _typed(kind: ValueType[Any], value: Any) -> Any:
     """Return the value of a flag. Raises ValueError that says what to give.
 
     Booleans and ports are taken in quotes, too, as templates write them.

@@ -21,7 +21,7 @@ from collections.abc import Container, Iterator
 
 from mooring.api.core.addresses import parse_address
 from mooring.api.core.service.spec import EXTERNAL_NAME, FAMILIES, HEADLESS, is_headless_without_selector
-from mooring.api.kind import Claim
+from mooring.api.kind import ValueClaim
 from mooring.apimachinery.schema import Obj
 from mooring.errors import FieldError, invalid
 from mooring.settings.addresses import DEFAULT_SERVICE_RANGE, Network
@@ -87,7 +87,7 @@ def _search_order(offsets: range, band: int, seed: bytes) -> Iterator[int]:
     yield from range(offsets.start, min(band, offsets.stop))
 
 
-def claims(obj: Obj) -> tuple[Claim, ...]:
+def claims(obj: Obj) -> tuple[ValueClaim, ...]:
     """Return the claims of the cluster IPs and node ports in the spec of a Service."""
     spec, metadata = obj.get("spec") or {}, obj.get("metadata") or {}
     parent = {
@@ -117,7 +117,7 @@ def port_allocated(path: str, port: int) -> FieldError:
     return invalid(path, port, f"provided port is {ALLOCATED}")
 
 
-def _address_claims(spec: Obj, parent: Obj) -> Iterator[Claim]:
+def _address_claims(spec: Obj, parent: Obj) -> Iterator[ValueClaim]:
     addresses = spec.get("clusterIPs") or [spec.get("clusterIP", "")]
     for text in addresses:
         address = parse_address(text) if text != HEADLESS else None
@@ -128,14 +128,14 @@ def _address_claims(spec: Obj, parent: Obj) -> Iterator[Claim]:
             _ADDRESS_LABELS + "managed-by": "ipallocator.k8s.io",
         }
         value = _claim_object("networking.k8s.io/v1", "IPAddress", str(address), labels, parent)
-        yield Claim(IP_ADDRESS_PREFIX + str(address), value, address_allocated(addresses, text))
+        yield ValueClaim(IP_ADDRESS_PREFIX + str(address), value, address_allocated(addresses, text))
 
 
-def _port_claims(spec: Obj, parent: Obj) -> Iterator[Claim]:
+def _port_claims(spec: Obj, parent: Obj) -> Iterator[ValueClaim]:
     for path, port in node_ports(spec):
         value = _claim_object("mooring.dev/v1", "NodePort", str(port), {}, parent)
         bit = (NODE_PORT_BITMAP, port - NODE_PORT_RANGE.start) if port in NODE_PORT_RANGE else None
-        yield Claim(f"{NODE_PORT_PREFIX}{port}", value, port_allocated(path, port), bit)
+        yield ValueClaim(f"{NODE_PORT_PREFIX}{port}", value, port_allocated(path, port), bit)
 
 
 def _claim_object(api_version: str, kind: str, name: str, labels: Obj, parent: Obj) -> Obj:
