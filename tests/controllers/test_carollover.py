@@ -15,9 +15,9 @@ from mooring.controllers.certificates.carollover import (
     CLEANING,
     MAX_MACHINES,
     TRUSTED_CAS,
-    Authority,
-    OnDisk,
-    Step,
+    ReportedCa,
+    RolloverOnDisk,
+    RolloverStep,
     follow,
     machines_ahead,
     next_step,
@@ -25,14 +25,14 @@ from mooring.controllers.certificates.carollover import (
 )
 from tests.support.plans import HOUR, NOW, moment, thing, views
 
-OLD = Authority("sha256:" + "a" * 64, "CN=kubernetes", NOW + 1000 * HOUR)
-NEW = Authority("sha256:" + "b" * 64, "CN=kubernetes@1", NOW + 9000 * HOUR)
+OLD = ReportedCa("sha256:" + "a" * 64, "CN=kubernetes", NOW + 1000 * HOUR)
+NEW = ReportedCa("sha256:" + "b" * 64, "CN=kubernetes@1", NOW + 9000 * HOUR)
 OTHER = "sha256:" + "c" * 64
 
 
-def disk(phase: str) -> OnDisk:
+def disk(phase: str) -> RolloverOnDisk:
     issuing = OLD.pin if phase in ("", "Prepared", "TrustBoth", CLEANING) else NEW.pin
-    return OnDisk(phase, issuing, OLD, NEW) if phase else OnDisk(phase, issuing)
+    return RolloverOnDisk(phase, issuing, OLD, NEW) if phase else RolloverOnDisk(phase, issuing)
 
 
 def rollover(wanted: str, reached: str = "", force: str = "", transitions: Sequence[str] = (), **status: Any) -> Obj:
@@ -58,40 +58,40 @@ AHEAD = views(nodes=[node("n1", f"{OLD.pin},{NEW.pin}")], nodeidentities=[identi
 @pytest.mark.parametrize(
     ("phase", "wanted", "step"),
     [
-        pytest.param("", "TrustBoth", Step.PREPARE, id="nothing is there"),
-        pytest.param("Prepared", "Retired", Step.PUBLISH, id="one phase after the other"),
+        pytest.param("", "TrustBoth", RolloverStep.PREPARE, id="nothing is there"),
+        pytest.param("Prepared", "Retired", RolloverStep.PUBLISH, id="one phase after the other"),
         pytest.param("TrustBoth", "TrustBoth", None, id="reached"),
-        pytest.param("TrustBoth", "IssueNew", Step.ISSUE, id="issue"),
-        pytest.param("IssueNew", "Drain", Step.DRAIN, id="drain"),
+        pytest.param("TrustBoth", "IssueNew", RolloverStep.ISSUE, id="issue"),
+        pytest.param("IssueNew", "Drain", RolloverStep.DRAIN, id="drain"),
         pytest.param("Drain", "TrustBoth", None, id="further than wanted"),
-        pytest.param("Drain", "Retired", Step.RETIRE, id="retire"),
-        pytest.param("Retired", "Retired", Step.CLEAN, id="retired"),
-        pytest.param("Retired", "Aborted", Step.CLEAN, id="too late for an abort"),
-        pytest.param(CLEANING, "TrustBoth", Step.CLEAN, id="files of an abort"),
+        pytest.param("Drain", "Retired", RolloverStep.RETIRE, id="retire"),
+        pytest.param("Retired", "Retired", RolloverStep.CLEAN, id="retired"),
+        pytest.param("Retired", "Aborted", RolloverStep.CLEAN, id="too late for an abort"),
+        pytest.param(CLEANING, "TrustBoth", RolloverStep.CLEAN, id="files of an abort"),
         pytest.param("", "Aborted", None, id="aborted"),
-        pytest.param("Prepared", "Aborted", Step.CLEAN, id="back from prepared"),
-        pytest.param("TrustBoth", "Aborting", Step.WITHDRAW, id="back from both"),
-        pytest.param("IssueNew", "Aborted", Step.REVERT, id="back from the new CA"),
-        pytest.param("Drain", "Aborted", Step.REVERT, id="back from drain"),
+        pytest.param("Prepared", "Aborted", RolloverStep.CLEAN, id="back from prepared"),
+        pytest.param("TrustBoth", "Aborting", RolloverStep.WITHDRAW, id="back from both"),
+        pytest.param("IssueNew", "Aborted", RolloverStep.REVERT, id="back from the new CA"),
+        pytest.param("Drain", "Aborted", RolloverStep.REVERT, id="back from drain"),
     ],
 )
-def test_the_next_step(phase: str, wanted: str, step: Step | None) -> None:
+def test_the_next_step(phase: str, wanted: str, step: RolloverStep | None) -> None:
     assert next_step(phase, wanted) is step
 
 
 @pytest.mark.parametrize(
     ("obj", "phase", "seen", "step", "reached", "message"),
     [
-        pytest.param(rollover("TrustBoth"), "", EMPTY, Step.PREPARE, "", "make the new CA", id="start"),
+        pytest.param(rollover("TrustBoth"), "", EMPTY, RolloverStep.PREPARE, "", "make the new CA", id="start"),
         pytest.param(
             rollover("TrustBoth"), "Prepared", EMPTY, None, "Prepared", "", id="the new CA is named before it is published"
         ),
         pytest.param(
-            rollover("TrustBoth", "Prepared"), "Prepared", EMPTY, Step.PUBLISH, "Prepared", "trust both CAs", id="publish"
+            rollover("TrustBoth", "Prepared"), "Prepared", EMPTY, RolloverStep.PUBLISH, "Prepared", "trust both CAs", id="publish"
         ),
         pytest.param(rollover("TrustBoth", "Prepared"), "TrustBoth", BEHIND, None, "TrustBoth", "", id="both trusted"),
         pytest.param(
-            rollover("IssueNew", "TrustBoth"), "TrustBoth", BEHIND, Step.ISSUE, "TrustBoth", "issue from the new CA",
+            rollover("IssueNew", "TrustBoth"), "TrustBoth", BEHIND, RolloverStep.ISSUE, "TrustBoth", "issue from the new CA",
             id="issue whoever is behind",
         ),
         pytest.param(
@@ -103,7 +103,7 @@ def test_the_next_step(phase: str, wanted: str, step: Step | None) -> None:
             rollover("Retired", "Drain"), "Drain", BEHIND, None, "Drain", "waiting for 1 machine", id="the gate is closed"
         ),
         pytest.param(
-            rollover("Retired", "Drain", force="Retired"), "Drain", BEHIND, Step.RETIRE, "Drain", "retire the old CA",
+            rollover("Retired", "Drain", force="Retired"), "Drain", BEHIND, RolloverStep.RETIRE, "Drain", "retire the old CA",
             id="the gate is forced",
         ),
         pytest.param(
@@ -111,14 +111,14 @@ def test_the_next_step(phase: str, wanted: str, step: Step | None) -> None:
             id="another phase is forced",
         ),
         pytest.param(
-            rollover("Retired", "Drain"), "Drain", AHEAD, Step.RETIRE, "Drain", "retire the old CA", id="the gate is open"
+            rollover("Retired", "Drain"), "Drain", AHEAD, RolloverStep.RETIRE, "Drain", "retire the old CA", id="the gate is open"
         ),
         pytest.param(
-            rollover("Retired", "Drain"), "Retired", BEHIND, Step.CLEAN, "Retired",
+            rollover("Retired", "Drain"), "Retired", BEHIND, RolloverStep.CLEAN, "Retired",
             "destroy the keys that are not needed any more", id="retired",
         ),
         pytest.param(
-            rollover("Aborted", "Drain", transitions=["IssueNew"]), "Drain", AHEAD, Step.REVERT, "Aborting",
+            rollover("Aborted", "Drain", transitions=["IssueNew"]), "Drain", AHEAD, RolloverStep.REVERT, "Aborting",
             "issue from the old CA again", id="abort",
         ),
         pytest.param(
@@ -126,17 +126,17 @@ def test_the_next_step(phase: str, wanted: str, step: Step | None) -> None:
             "waiting for 1 machine", id="an abort waits for certificates of the new CA",
         ),
         pytest.param(
-            rollover("Aborted", "Aborting", force="Aborted", transitions=["IssueNew"]), "TrustBoth", AHEAD, Step.WITHDRAW,
+            rollover("Aborted", "Aborting", force="Aborted", transitions=["IssueNew"]), "TrustBoth", AHEAD, RolloverStep.WITHDRAW,
             "Aborting", "trust the old CA alone again", id="a forced abort",
         ),
         pytest.param(
-            rollover("Aborted", "TrustBoth"), "TrustBoth", AHEAD, Step.WITHDRAW, "Aborting", "trust the old CA alone again",
+            rollover("Aborted", "TrustBoth"), "TrustBoth", AHEAD, RolloverStep.WITHDRAW, "Aborting", "trust the old CA alone again",
             id="an abort before anything was issued",
         ),
         pytest.param(rollover("Aborted", "Aborting"), "", EMPTY, None, "Aborted", "the old CA is the only one", id="aborted"),
         pytest.param(rollover("Aborted"), "", EMPTY, None, "Aborted", "", id="aborted before it began"),
         pytest.param(
-            rollover("TrustBoth"), CLEANING, EMPTY, Step.CLEAN, "", "destroy the keys that are not needed any more",
+            rollover("TrustBoth"), CLEANING, EMPTY, RolloverStep.CLEAN, "", "destroy the keys that are not needed any more",
             id="files of an earlier abort",
         ),
         pytest.param(
@@ -148,7 +148,7 @@ def test_the_next_step(phase: str, wanted: str, step: Step | None) -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_plan(obj: Obj, phase: str, seen: Views, step: Step | None, reached: str, message: str) -> None:
+def test_a_plan(obj: Obj, phase: str, seen: Views, step: RolloverStep | None, reached: str, message: str) -> None:
     planned = plan(obj, disk(phase), seen, NOW)
     assert (planned.step, planned.status.get("phase", "")) == (step, reached)
     assert message in planned.status.get("message", "")
@@ -157,11 +157,11 @@ def test_a_plan(obj: Obj, phase: str, seen: Views, step: Step | None, reached: s
 
 
 def test_the_end_is_reached_when_the_files_are_gone_and_the_new_ca_issues() -> None:
-    planned = plan(rollover("Retired", "Retired"), OnDisk("", NEW.pin), BEHIND, NOW)
+    planned = plan(rollover("Retired", "Retired"), RolloverOnDisk("", NEW.pin), BEHIND, NOW)
     assert (planned.step, planned.status["phase"]) == (None, "Done")
     assert planned.status["transitions"] == [{"phase": "Done", "time": moment(timedelta(0))}]
     ended = rollover("Retired", "Done")
-    assert plan(ended, OnDisk("", NEW.pin), BEHIND, NOW).status == ended["status"]
+    assert plan(ended, RolloverOnDisk("", NEW.pin), BEHIND, NOW).status == ended["status"]
 
 
 def test_obstacles_stop_the_issue_unless_forced() -> None:
@@ -169,8 +169,10 @@ def test_obstacles_stop_the_issue_unless_forced() -> None:
     planned = plan(given, disk("TrustBoth"), EMPTY, NOW, obstacles=("a", "b"))
     assert (planned.step, planned.status["message"]) == (None, "a; b")
     given["spec"]["force"] = "IssueNew"
-    assert plan(given, disk("TrustBoth"), EMPTY, NOW, obstacles=("a",)).step is Step.ISSUE
-    assert plan(rollover("Drain", "IssueNew"), disk("IssueNew"), EMPTY, NOW, obstacles=("a",)).step is Step.DRAIN
+    assert plan(given, disk("TrustBoth"), EMPTY, NOW, obstacles=("a",)).step is RolloverStep.ISSUE
+    assert (
+        plan(rollover("Drain", "IssueNew"), disk("IssueNew"), EMPTY, NOW, obstacles=("a",)).step is RolloverStep.DRAIN
+    )
 
 
 @pytest.mark.parametrize(
@@ -243,20 +245,26 @@ STRANGE = replace(NEW, pin=OTHER)
             "copy pki/rollover/",
             id="another key",
         ),
-        pytest.param(rollover("Drain", "Drain"), disk("Prepared"), Step.PUBLISH, "", id="behind"),
+        pytest.param(rollover("Drain", "Drain"), disk("Prepared"), RolloverStep.PUBLISH, "", id="behind"),
         pytest.param(
-            rollover("Drain", "Drain"), replace(disk("Prepared"), phase=""), Step.PREPARE, "", id="keys were copied"
+            rollover("Drain", "Drain"),
+            replace(disk("Prepared"), phase=""),
+            RolloverStep.PREPARE,
+            "",
+            id="keys were copied",
         ),
         pytest.param(rollover("Drain", "IssueNew"), disk("IssueNew"), None, "", id="level"),
-        pytest.param(rollover("Retired", "Done"), disk("Drain"), Step.RETIRE, "", id="behind the end"),
-        pytest.param(rollover("Retired", "Done"), disk("Retired"), Step.CLEAN, "", id="retired"),
-        pytest.param(rollover("Retired", "Done"), OnDisk("", NEW.pin), None, "", id="done"),
-        pytest.param(rollover("Aborted", "Aborting"), disk("Drain"), Step.REVERT, "", id="on the way back"),
-        pytest.param(rollover("Aborted", "Aborted"), disk("TrustBoth"), Step.WITHDRAW, "", id="back"),
+        pytest.param(rollover("Retired", "Done"), disk("Drain"), RolloverStep.RETIRE, "", id="behind the end"),
+        pytest.param(rollover("Retired", "Done"), disk("Retired"), RolloverStep.CLEAN, "", id="retired"),
+        pytest.param(rollover("Retired", "Done"), RolloverOnDisk("", NEW.pin), None, "", id="done"),
+        pytest.param(rollover("Aborted", "Aborting"), disk("Drain"), RolloverStep.REVERT, "", id="on the way back"),
+        pytest.param(rollover("Aborted", "Aborted"), disk("TrustBoth"), RolloverStep.WITHDRAW, "", id="back"),
         pytest.param(rollover("Aborted", "Aborted"), disk(""), None, "", id="aborted"),
     ],
 )
-def test_another_server_follows_with_its_own_files(obj: Obj, found: OnDisk, step: Step | None, problem: str) -> None:
+def test_another_server_follows_with_its_own_files(
+    obj: Obj, found: RolloverOnDisk, step: RolloverStep | None, problem: str
+) -> None:
     taken, said = follow(obj, found)
     assert taken is step
     assert problem in said
@@ -269,7 +277,7 @@ def test_with_a_key_in_other_hands_neither_ca_vouches_for_the_other(phase: str, 
     stolen = rollover(wanted, phase)
     stolen["spec"]["compromised"] = True
     bridged = replace(disk(phase), is_bridged=True)
-    assert plan(stolen, bridged, EMPTY, NOW).step is Step.UNBRIDGE
-    assert plan(stolen, disk(phase), EMPTY, NOW).step is not Step.UNBRIDGE
+    assert plan(stolen, bridged, EMPTY, NOW).step is RolloverStep.UNBRIDGE
+    assert plan(stolen, disk(phase), EMPTY, NOW).step is not RolloverStep.UNBRIDGE
     if phase != "Prepared":
-        assert follow(stolen, bridged) == (Step.UNBRIDGE, "")
+        assert follow(stolen, bridged) == (RolloverStep.UNBRIDGE, "")

@@ -14,7 +14,7 @@ import pytest
 from mooring.api.mooring.nodeidentity import MAX_CERTIFIED
 from mooring.api.view import FixedView, Views, guarded
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.actions import Create, InThread, Record, Requeue, Update
+from mooring.controllers.actions import Create, InThread, RecordLineage, Requeue, Update
 from mooring.controllers.certificates.certifiednames import CertifiedNames, can_serve
 from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
 from mooring.controllers.certificates.nameevidence import (
@@ -509,7 +509,7 @@ def test_what_became_reserved_after_the_approval_is_not_signed(approval: str) ->
     assert isinstance(record, Create)
     assert again == Requeue(NOW)
     done = [identity("n1", "n1", "192.0.2.1")]
-    assert any(isinstance(one, Record | InThread) for one in signs(nodeidentities=done))
+    assert any(isinstance(one, RecordLineage | InThread) for one in signs(nodeidentities=done))
     moved = [*CLUSTER["configmaps"], serving_names_config_map("server-3:/", ["192.0.2.1"], NOW + HOUR)]
     (failed,) = signs(nodeidentities=done, configmaps=moved)
     assert isinstance(failed, Update)

@@ -21,7 +21,7 @@ from mooring.controllers.certificates.issuance import Finding, Issuance, Objecti
 from mooring.controllers.certificates.nameownership import NameOwnership, password_objection
 from mooring.controllers.certificates.requeststate import parsed_request
 from mooring.controllers.certificates.revokedrequests import RevokedRequests
-from mooring.controllers.certificates.tokenlimits import BootstrapTokenLimits, join_refusal
+from mooring.controllers.certificates.tokenlimits import BootstrapTokenCheck, join_refusal
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509.authority import request_serial_number
 from mooring.pki.x509.requests import build_request
@@ -325,7 +325,7 @@ MACHINE = thing("n1", spec={"keys": [ENTRY], "token": "abcdef", "sourceAddress":
 
 
 def limited(request_: Issuance, secret: Obj, *identities: Obj) -> Finding | None:
-    return BootstrapTokenLimits(True).check(request_, views(secrets=[secret], nodeidentities=identities))
+    return BootstrapTokenCheck(True).check(request_, views(secrets=[secret], nodeidentities=identities))
 
 
 COMPANION = {

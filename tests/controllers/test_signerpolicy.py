@@ -13,7 +13,7 @@ import pytest
 
 from mooring.api.view import AllReadable
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.actions import Action, Record, Requeue, Update
+from mooring.controllers.actions import Action, RecordLineage, Requeue, Update
 from mooring.controllers.certificates.issuance import HELD_FOR, Finding, Issuance, Objection
 from mooring.controllers.certificates.requeststate import parsed_request
 from mooring.controllers.certificates.signer import CsrSigner
@@ -430,7 +430,7 @@ def test_the_signer_claims_a_fresh_key() -> None:
             lambda name: CA.authority, policy=partial(SigningPolicy, rules.signers), signing_duration=SIGNING_DURATION
         )
         record, _ = plan(signer, ("", "request"), views(certificatesigningrequests=[csr()]))
-        assert isinstance(record, Record)
+        assert isinstance(record, RecordLineage)
         assert record.fresh_key is claims
 
 

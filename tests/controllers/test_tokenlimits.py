@@ -11,7 +11,7 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Update
 from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
-from mooring.controllers.certificates.tokenlimits import BootstrapTokenLimits
+from mooring.controllers.certificates.tokenlimits import BootstrapTokenCheck
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request, parse_request
 from mooring.trust.bootstraptoken.restrictions import join_record, joined_keys
@@ -52,7 +52,7 @@ def found(
         spec={"request": base64.b64encode(pem).decode(), "username": user, "signerName": "x.example/y"},
     )
     issuance = Issuance(csr=csr, request=parse_request(pem), now=NOW, automatic=not person)
-    check = BootstrapTokenLimits(trusts)
+    check = BootstrapTokenCheck(trusts)
     assert check.watches == ("secrets",)
     return check.check(issuance, views(secrets=secrets))
 

@@ -18,7 +18,7 @@ from mooring.pki.x509.namegate import (
     MAX_NAMES,
     REASONS,
     NodeEvidence,
-    Outcome,
+    RefusalEffect,
     Reservations,
     judge_node,
     judge_server,
@@ -112,7 +112,7 @@ OF_SERVICES = (*SERVICE_NAMES, "Kubernetes.Default", "web.prod.svc", "x.y.svc.cl
 
 @pytest.mark.parametrize("text", [*LOOPBACK, *OF_SERVICES])
 def test_names_of_no_machine_are_denied_whatever_is_granted(text: str) -> None:
-    assert REASONS[reason(N1, "n1", text)] is Outcome.DENY
+    assert REASONS[reason(N1, "n1", text)] is RefusalEffect.DENY
     everything = names(text)
     assert reason(N1, text, granted=everything, certified=everything, serves_api=everything, reported=everything)
     assert reason(replace(N1, node=text.lower()), text) == "ReservedName"
@@ -196,7 +196,7 @@ def test_the_dns_is_no_proof(answer: Sequence[str], reported: Sequence[str]) -> 
         asks("a.example.com"), replace(N1, resolved=resolved, reported=names(*reported), proven=addresses("192.0.2.1"))
     )
     assert found is not None
-    assert (found.reason, found.outcome, found.unresolved) == ("NameNotOfNode", Outcome.HOLD, ())
+    assert (found.reason, found.outcome, found.unresolved) == ("NameNotOfNode", RefusalEffect.HOLD, ())
 
 
 def test_names_with_a_dot_are_to_be_resolved_unless_another_cannot_be() -> None:

@@ -124,7 +124,7 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordLineage:
     """Append an entry to the lineage of certificates. The actions after it are applied only once the entry is stored."""
 
     entry: Obj
@@ -133,7 +133,7 @@ class Record:
     signed at one moment, the chain takes one."""
 
 
-Action = Create | Update | Delete | Record | CheckAccess | Resolve | InThread | Requeue | Retry
+Action = Create | Update | Delete | RecordLineage | CheckAccess | Resolve | InThread | Requeue | Retry
 
 Key = tuple[str, str]
 """(namespace, name) of the object to plan for; ("", "") in controllers that plan for all objects at once."""

@@ -29,7 +29,7 @@ from mooring.controllers.certificates.signer import CsrSigner
 from mooring.controllers.certificates.signerpolicy import SignerPolicy
 from mooring.controllers.certificates.signingpolicy import NO_POLICY, SigningPolicy
 from mooring.controllers.certificates.supervisorapprover import SupervisorApprover
-from mooring.controllers.certificates.tokenlimits import BootstrapTokenLimits
+from mooring.controllers.certificates.tokenlimits import BootstrapTokenCheck
 from mooring.controllers.certificates.trustbundlepublisher import TrustBundlePublisher
 from mooring.controllers.clusterroleaggregation import ClusterRoleAggregation
 from mooring.controllers.eventcleaner import EventCleaner
@@ -99,7 +99,7 @@ ISSUANCE_CHECKS: Mapping[str, Callable[[ControllerSettings], IssuanceCheck]] = M
             trusts_source_address=settings.trusts_source_address,
         ),
         "machine-inventory": lambda settings: MachineInventory(settings.machine_inventory_required),
-        "bootstrap-token-limits": lambda settings: BootstrapTokenLimits(settings.trusts_source_address),
+        "bootstrap-token-limits": lambda settings: BootstrapTokenCheck(settings.trusts_source_address),
         "name-ownership": lambda settings: NameOwnership(settings.authority_for, settings.signing_duration),
     }
 )

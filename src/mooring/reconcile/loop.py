@@ -33,7 +33,7 @@ from mooring.controllers.actions import (
     Delete,
     InThread,
     Key,
-    Record,
+    RecordLineage,
     Requeue,
     Resolve,
     Retry,
@@ -227,7 +227,7 @@ class Reconciler:
                 log.info("%s %s: %s", controller.name, _key_text(key), action.reason)
                 queue.retry(key)
                 return False
-            elif isinstance(action, Record):
+            elif isinstance(action, RecordLineage):
                 try:
                     await self._record(action.entry, action.fresh_key)
                 except KeyCertifiedError:

@@ -16,7 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from mooring.api.mooring.certificateauthorityrollover import ABORTED, RETIRED
 from mooring.client.files import write_atomic
-from mooring.controllers.certificates.carollover import ABSENT, CLEANING, Step, next_step
+from mooring.controllers.certificates.carollover import ABSENT, CLEANING, RolloverStep, next_step
 from mooring.errors import ConfigError
 from mooring.pki.errors import PeerCertificateError
 from mooring.pki.keys import PrivateKey, accepted_public_key, generate_key, load_private_key, private_key_pem
@@ -35,7 +35,14 @@ from mooring.trust.discovery.pins import pin_of
 from tests.support.testca import Pair, ThrowawayCA
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-FORWARD = (Step.PREPARE, Step.PUBLISH, Step.ISSUE, Step.DRAIN, Step.RETIRE, Step.CLEAN)
+FORWARD = (
+    RolloverStep.PREPARE,
+    RolloverStep.PUBLISH,
+    RolloverStep.ISSUE,
+    RolloverStep.DRAIN,
+    RolloverStep.RETIRE,
+    RolloverStep.CLEAN,
+)
 PHASES = ("Prepared", "TrustBoth", "IssueNew", "Drain", "Retired", ABSENT)
 
 
@@ -49,7 +56,7 @@ class Room:
         self.files = RolloverFiles(root)
         self.old = read_ca(self.pki).authority.certificate
 
-    def apply(self, *steps: Step, **options: Any) -> None:
+    def apply(self, *steps: RolloverStep, **options: Any) -> None:
         for step in steps:
             self.files.apply(step, NOW, secrets.token_bytes, **options)
 
@@ -76,7 +83,7 @@ def room(tmp_path: Path) -> Room:
 
 def test_the_phases_follow_one_another_and_no_client_is_lost_on_the_way(room: Room) -> None:
     assert room.phase == ABSENT
-    room.apply(Step.PREPARE)
+    room.apply(RolloverStep.PREPARE)
     new = certificates((room.pki / "rollover/new.crt").read_bytes())[0]
     assert read_ca(room.pki).trusted == (room.old,)
     expected = {
@@ -105,11 +112,13 @@ def test_the_phases_follow_one_another_and_no_client_is_lost_on_the_way(room: Ro
 
 @pytest.mark.parametrize("step", FORWARD)
 @pytest.mark.parametrize("reached", range(len(FORWARD) + 1))
-def test_a_step_out_of_turn_and_a_step_that_is_repeated_change_nothing(room: Room, step: Step, reached: int) -> None:
+def test_a_step_out_of_turn_and_a_step_that_is_repeated_change_nothing(
+    room: Room, step: RolloverStep, reached: int
+) -> None:
     room.apply(*FORWARD[:reached])
     before, phase = room.content(), room.phase
     if step not in (next_step(phase, RETIRED), next_step(phase, ABORTED)):
-        if step is Step.PREPARE and phase not in (ABSENT, "Prepared"):
+        if step is RolloverStep.PREPARE and phase not in (ABSENT, "Prepared"):
             with pytest.raises(ConfigError, match="belongs to another rollover"):
                 room.apply(step)
         else:
@@ -284,7 +293,7 @@ def test_the_ca_of_an_aborted_rollover_that_an_administrator_places_again_is_tru
         room.apply(*FORWARD[:2])
         assert company.certificate in read_ca(room.pki).trusted
         assert read_ca(room.pki).distrusted == ()
-        room.apply(Step.WITHDRAW, Step.CLEAN)
+        room.apply(RolloverStep.WITHDRAW, RolloverStep.CLEAN)
         assert read_ca(room.pki).distrusted == (company.certificate,)
 
 
@@ -292,7 +301,7 @@ def test_the_ca_of_an_aborted_rollover_that_an_administrator_places_again_is_tru
 def test_a_theft_that_is_noticed_in_the_middle_ends_what_one_ca_says_for_the_other(room: Room, reached: int) -> None:
     room.apply(*FORWARD[:reached])
     assert room.files.read().is_bridged
-    room.apply(Step.UNBRIDGE, compromised=True)
+    room.apply(RolloverStep.UNBRIDGE, compromised=True)
     assert not room.files.read().is_bridged
     assert above(room) == []
     room.apply(*FORWARD[reached:], compromised=True)
@@ -302,7 +311,7 @@ def test_a_theft_that_is_noticed_in_the_middle_ends_what_one_ca_says_for_the_oth
 
 def test_a_compromised_ca_is_not_kept(room: Room) -> None:
     room.apply(*FORWARD[:4])
-    room.apply(Step.RETIRE, Step.CLEAN, compromised=True)
+    room.apply(RolloverStep.RETIRE, RolloverStep.CLEAN, compromised=True)
     assert read_ca(room.pki).retired == ()
     assert read_ca(room.pki).distrusted == (room.old,)
 
@@ -361,7 +370,7 @@ def test_a_rollover_of_an_earlier_version_leaves_the_old_key_no_path(room: Room,
     assert ca.cross_signed == (home,), "machines that were off come back by it"
     assert ca.retired == (() if compromised else (room.old,))
     assert is_refused(room, old_key, left)
-    room.files.apply(Step.PREPARE, NOW + timedelta(seconds=1), secrets.token_bytes)
+    room.files.apply(RolloverStep.PREPARE, NOW + timedelta(seconds=1), secrets.token_bytes)
     assert left not in certificates((room.pki / "cross-signed.crt").read_bytes())
     assert is_refused(room, old_key, left), "it is remembered once the file is written again"
 
@@ -403,27 +412,27 @@ def test_two_rollovers_later_a_client_of_the_first_ca_verifies_the_server(room: 
 
 
 def test_a_rollover_of_another_ca_is_refused(room: Room) -> None:
-    room.apply(Step.PREPARE)
+    room.apply(RolloverStep.PREPARE)
     stranger = ThrowawayCA("stranger", NOW)
     (room.pki / "ca.crt").write_bytes(stranger.certificate_pem)
     (room.pki / "ca.key").write_bytes(private_key_pem(stranger.key))
     with pytest.raises(ConfigError, match="belongs to another CA"):
         room.files.read()
     with pytest.raises(ConfigError, match="belongs to another rollover"):
-        room.apply(Step.PREPARE)
+        room.apply(RolloverStep.PREPARE)
 
 
 def test_the_files_of_an_abort_that_are_left_are_removed(room: Room) -> None:
-    room.apply(Step.PREPARE)
+    room.apply(RolloverStep.PREPARE)
     (room.pki / "rollover/old.key").unlink()
     assert room.phase == CLEANING
-    room.apply(Step.CLEAN)
+    room.apply(RolloverStep.CLEAN)
     assert room.phase == ABSENT
-    room.apply(Step.CLEAN)
+    room.apply(RolloverStep.CLEAN)
 
 
 def test_a_file_that_cannot_be_read_is_named(room: Room) -> None:
-    room.apply(Step.PREPARE)
+    room.apply(RolloverStep.PREPARE)
     (room.pki / "rollover/new.crt").write_bytes(b"oops")
     with pytest.raises(ConfigError, match=r"rollover/new\.crt"):
         room.files.read()

@@ -47,7 +47,7 @@ CLEANING = "Cleaning"
 ORDER = (ABSENT, PREPARED, TRUST_BOTH, ISSUE_NEW, DRAIN, RETIRED)
 
 
-class Step(Enum):
+class RolloverStep(Enum):
     """One change of the files of a data directory."""
 
     PREPARE = "make the new CA"
@@ -62,7 +62,7 @@ class Step(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Authority:
+class ReportedCa:
     """One CA as the status names it."""
 
     pin: str
@@ -74,20 +74,20 @@ class Authority:
 
 
 @dataclass(frozen=True, slots=True)
-class OnDisk:
+class RolloverOnDisk:
     """The rollover in the files of one data directory. `old` and `new` are None without the keys of both."""
 
     phase: str
     issuing: str
     """Pin of the CA that issues."""
-    old: Authority | None = None
-    new: Authority | None = None
+    old: ReportedCa | None = None
+    new: ReportedCa | None = None
     is_bridged: bool = False
     """Whether one CA vouches for the other."""
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineBehind:
     """A machine that is behind."""
 
     name: str
@@ -98,25 +98,32 @@ class Machine:
 class Planned:
     """The step to take, if any, and the status to write."""
 
-    step: Step | None
+    step: RolloverStep | None
     status: Obj = field(default_factory=dict)
 
 
-def next_step(phase: str, wanted: str) -> Step | None:
+def next_step(phase: str, wanted: str) -> RolloverStep | None:
     """Return the step from the phase of the files towards the wanted one; None when it is reached."""
     if phase in (RETIRED, CLEANING):
-        return Step.CLEAN
+        return RolloverStep.CLEAN
     if wanted in (ABORTED, ABORTING):
-        back = {PREPARED: Step.CLEAN, TRUST_BOTH: Step.WITHDRAW, ISSUE_NEW: Step.REVERT, DRAIN: Step.REVERT}
+        back = {
+            PREPARED: RolloverStep.CLEAN,
+            TRUST_BOTH: RolloverStep.WITHDRAW,
+            ISSUE_NEW: RolloverStep.REVERT,
+            DRAIN: RolloverStep.REVERT,
+        }
         return back.get(phase)
     if ORDER.index(phase) >= ORDER.index(wanted):
         return None
-    return (Step.PREPARE, Step.PUBLISH, Step.ISSUE, Step.DRAIN, Step.RETIRE)[ORDER.index(phase)]
+    return (RolloverStep.PREPARE, RolloverStep.PUBLISH, RolloverStep.ISSUE, RolloverStep.DRAIN, RolloverStep.RETIRE)[
+        ORDER.index(phase)
+    ]
 
 
 def plan(
     rollover: Obj,
-    disk: OnDisk,
+    disk: RolloverOnDisk,
     views: Views,
     now: datetime,
     *,
@@ -137,7 +144,7 @@ def plan(
         if problem := _foreign(before, disk):
             return Planned(None, {**status, "message": problem})
         if disk.is_bridged and spec.get("compromised"):
-            return Planned(Step.UNBRIDGE, {**status, "message": Step.UNBRIDGE.value})
+            return Planned(RolloverStep.UNBRIDGE, {**status, "message": RolloverStep.UNBRIDGE.value})
         status |= {"oldCA": disk.old.status(), "newCA": disk.new.status()}
     step = next_step(disk.phase, wanted)
     behind = _waited_for(status, disk, wanted, views, now, verifies_server)
@@ -151,16 +158,16 @@ def plan(
     if disk.phase == PREPARED and wanted != ABORTED and reached != PREPARED:
         step = None  # the status names the new CA before anything is published, so that servers agree on one
     message = ""
-    if step is Step.ISSUE and obstacles:
+    if step is RolloverStep.ISSUE and obstacles:
         message = "; ".join(obstacles)
-    elif step in (Step.RETIRE, Step.WITHDRAW) and behind:
+    elif step in (RolloverStep.RETIRE, RolloverStep.WITHDRAW) and behind:
         message = f"waiting for {_counted(behind)}"
     if message and spec.get("force") != wanted:
         return Planned(None, {**status, "message": message})
     return Planned(step, {**status, "message": step.value if step else _waiting(disk.phase, behind)})
 
 
-def follow(rollover: Obj, disk: OnDisk) -> tuple[Step | None, str]:
+def follow(rollover: Obj, disk: RolloverOnDisk) -> tuple[RolloverStep | None, str]:
     """Return the step of a server that does not carry the rollover out, and a problem that a person has to solve."""
     status = status_of(rollover)
     reached: str = status.get("phase", "")
@@ -172,25 +179,25 @@ def follow(rollover: Obj, disk: OnDisk) -> tuple[Step | None, str]:
             return None, ""
         return None, _missing(new)
     if disk.is_bridged and spec_of(rollover).get("compromised"):
-        return Step.UNBRIDGE, ""
+        return RolloverStep.UNBRIDGE, ""
     return next_step(disk.phase, RETIRED if reached == DONE else reached), ""
 
 
 def machines_behind(
     old_pin: str, new_pin: str, views: Views, now: datetime, verifies_server: bool
-) -> tuple[Machine, ...]:
+) -> tuple[MachineBehind, ...]:
     """Return the machines that would be locked out without the old CA, or of which it is not known that they would not."""
     return tuple(
-        Machine(name, reason)
+        MachineBehind(name, reason)
         for name, node, identity in _members(views)
         if (reason := _lag(node, identity, old_pin, new_pin if verifies_server else "", now))
     )
 
 
-def machines_ahead(new_pin: str, views: Views, now: datetime) -> tuple[Machine, ...]:
+def machines_ahead(new_pin: str, views: Views, now: datetime) -> tuple[MachineBehind, ...]:
     """Return the machines whose newest certificate is of the new CA, which an abort would lock out."""
     return tuple(
-        Machine(name, "its certificate is of the new CA")
+        MachineBehind(name, "its certificate is of the new CA")
         for name, _, identity in _members(views)
         if identity and _issuer(identity) == new_pin and not _is_expired(identity, now)
     )
@@ -229,8 +236,8 @@ def _is_expired(identity: Obj, now: datetime) -> bool:
 
 
 def _waited_for(
-    status: Obj, disk: OnDisk, wanted: str, views: Views, now: datetime, verifies_server: bool
-) -> tuple[Machine, ...]:
+    status: Obj, disk: RolloverOnDisk, wanted: str, views: Views, now: datetime, verifies_server: bool
+) -> tuple[MachineBehind, ...]:
     if disk.old is None or disk.new is None:
         return ()
     if wanted == ABORTED:
@@ -239,12 +246,12 @@ def _waited_for(
     return machines_behind(disk.old.pin, disk.new.pin, views, now, verifies_server) if disk.phase == DRAIN else ()
 
 
-def _with_machines(status: Obj, behind: tuple[Machine, ...]) -> Obj:
+def _with_machines(status: Obj, behind: tuple[MachineBehind, ...]) -> Obj:
     named = [{"name": one.name, "reason": one.reason} for one in behind[:MAX_MACHINES]]
     return {**status, "machinesBehind": named, "machinesBehindTotal": len(behind)}
 
 
-def _foreign(status: Obj, disk: OnDisk) -> str:
+def _foreign(status: Obj, disk: RolloverOnDisk) -> str:
     """Return the problem when the status names another new CA than the files."""
     named = (status.get("newCA") or {}).get("publicKey", "")
     return _missing(named) if named and disk.new is not None and named != disk.new.pin else ""
@@ -257,7 +264,7 @@ def _missing(pin: str) -> str:
     )
 
 
-def _ended(status: Obj, disk: OnDisk, wanted: str, now: datetime) -> Obj:
+def _ended(status: Obj, disk: RolloverOnDisk, wanted: str, now: datetime) -> Obj:
     """Return the status when the files have no rollover any more."""
     if disk.issuing == (status.get("newCA") or {}).get("publicKey"):
         return {**_reached(status, DONE, now), "message": "the new CA is the only one"}
@@ -273,11 +280,11 @@ def _reached(status: Obj, phase: str, now: datetime) -> Obj:
     return {**status, "phase": phase, "transitions": transitions}
 
 
-def _waiting(phase: str, behind: tuple[Machine, ...]) -> str:
+def _waiting(phase: str, behind: tuple[MachineBehind, ...]) -> str:
     if behind:
         return f"{_counted(behind)} would be locked out by the next phase"
     return "no machine is behind" if phase == DRAIN else ""
 
 
-def _counted(machines: tuple[Machine, ...]) -> str:
+def _counted(machines: tuple[MachineBehind, ...]) -> str:
     return "1 machine" if len(machines) == 1 else f"{len(machines)} machines"

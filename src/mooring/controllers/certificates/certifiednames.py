@@ -46,9 +46,9 @@ from mooring.identity import NODE_PREFIX
 from mooring.pki.x509.canonicalnames import IPAddress, Name, canonical
 from mooring.pki.x509.namegate import (
     CONTROL_PLANE,
+    NameRefusal,
     NodeEvidence,
-    Outcome,
-    Refusal,
+    RefusalEffect,
     Reservations,
     judge_node,
     judge_server,
@@ -93,7 +93,7 @@ class CertifiedNames:
         evidence = self._evidence(issuance, views, frozenset(api_servers))
         requested = issuance.request.alternative_names
         refusal = judge_node(requested, evidence, local)
-        if refusal is not None and (issuance.automatic or refusal.outcome is not Outcome.HOLD):
+        if refusal is not None and (issuance.automatic or refusal.outcome is not RefusalEffect.HOLD):
             return _objection(refusal)
         return self._record(issuance, requested, local, views)
 
@@ -221,5 +221,5 @@ def _addresses(names: Iterable[Name]) -> frozenset[IPAddress]:
     return frozenset(one for one in names if not isinstance(one, str))
 
 
-def _objection(refusal: Refusal) -> Objection:
-    return Objection(refusal.reason, refusal.message, refusal.outcome is Outcome.DENY, refusal.unresolved)
+def _objection(refusal: NameRefusal) -> Objection:
+    return Objection(refusal.reason, refusal.message, refusal.outcome is RefusalEffect.DENY, refusal.unresolved)

@@ -32,7 +32,7 @@ from mooring.api.mooring import ends
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
-from mooring.controllers.actions import Action, Entropy, InThread, Key, Record, Requeue, Retry, Still, Update
+from mooring.controllers.actions import Action, Entropy, InThread, Key, RecordLineage, Requeue, Retry, Still, Update
 from mooring.controllers.certificates.issuance import (
     HELD_FOR,
     NEEDS_APPROVAL,
@@ -226,7 +226,7 @@ def _sign(
     text = base64.b64encode(certificates_pem([certificate])).decode()
     csr = without_condition(csr, WOULD_FAIL)
     entry = issued_entry(csr, certificate, authority, now, trusts_source_address=trusts_source_address)
-    return (Record(entry, fresh_key), Update(REQUESTS, with_status(csr, certificate=text), "status", still))
+    return (RecordLineage(entry, fresh_key), Update(REQUESTS, with_status(csr, certificate=text), "status", still))
 
 
 def _mark_failed(csr: Obj, message: str, reason: str = REASON) -> Action:

@@ -80,7 +80,7 @@ def _matches_by_label(pattern: str, name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class SigningRule:
     """One rule of a signer. None means that nothing is demanded."""
 
     name: str
@@ -168,9 +168,9 @@ class Rule:
 class SigningPolicy:
     """Rules by the name of the signer."""
 
-    signers: Mapping[str, tuple[Rule, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    signers: Mapping[str, tuple[SigningRule, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
-    def rule_for(self, issuance: Issuance) -> Rule | None:
+    def rule_for(self, issuance: Issuance) -> SigningRule | None:
         """Return the rule that decides about a request; None when the signer has no rules, or none is for the requester."""
         spec: Obj = issuance.csr["spec"]
         groups = frozenset(spec.get("groups") or ())

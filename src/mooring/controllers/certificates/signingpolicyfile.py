@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from mooring.apimachinery.codec.fieldreader import FieldReader
 from mooring.apimachinery.codec.yaml import YamlError, read_yaml
-from mooring.controllers.certificates.signingpolicy import RSA, Patterns, Rule, SigningPolicy
+from mooring.controllers.certificates.signingpolicy import RSA, Patterns, SigningPolicy, SigningRule
 from mooring.duration import parse_duration
 from mooring.errors import ConfigError
 from mooring.pki.keys import ALGORITHMS, MAX_RSA_BITS, MIN_RSA_BITS
@@ -63,7 +63,7 @@ def parse_policy(data: bytes, source: str) -> SigningPolicy:
     if (fields.text("apiVersion"), fields.text("kind")) != (API_VERSION, KIND):
         raise source_error(f"{_EXPECTED}; set apiVersion and kind")
     fields.object("metadata")  # names and labels of a file have no effect
-    signers: dict[str, tuple[Rule, ...]] = {}
+    signers: dict[str, tuple[SigningRule, ...]] = {}
 
     def read_signer(value: object, path: str) -> None:
         signer = fields.nested(value, path)
@@ -127,14 +127,14 @@ class _Budget:
         return tuple(found)
 
 
-def _read_rule(fields: FieldReader, value: object, budget: _Budget) -> Rule:
+def _read_rule(fields: FieldReader, value: object, budget: _Budget) -> SigningRule:
     _refuse_null(fields, value)
     name = fields.text("name")
     if not name:
         raise fields.error("name", "give the rule a name; refusals show it")
     requesters = fields.nested(fields.value("requesters"), fields.path("requesters"))
     _refuse_null(requesters, fields.value("requesters"))
-    rule = Rule(
+    rule = SigningRule(
         name=name,
         users=budget.patterns(requesters, "users"),
         groups=_groups(requesters),

@@ -49,7 +49,7 @@ SOURCE_UNKNOWN = "SourceUnknown"
 
 
 @dataclass(frozen=True, slots=True)
-class BootstrapTokenLimits:
+class BootstrapTokenCheck:
     """Checks requests that were made with a bootstrap token."""
 
     trusts_source_address: bool = False
@@ -124,7 +124,7 @@ def requests_allowed_name(common_name: str | None, restrictions: Restrictions) -
 
 def join_refusal(username: str, node_name: str, views: Views) -> str:
     """Return the reason for which the token of a user lets no further machine join under a name; "" when it does, or for another
-    user. For a decision before there is a request; `BootstrapTokenLimits` decides about the request itself."""
+    user. For a decision before there is a request; `BootstrapTokenCheck` decides about the request itself."""
     token_id = bootstrap_token_id(username)
     secret = views[SECRETS].get(secret_name(token_id), NAMESPACE) if token_id else None
     if secret is None:

@@ -42,7 +42,7 @@ EVERY: Key = ("", "")
 
 
 @dataclass(slots=True)
-class Heartbeat:
+class ObservedHeartbeat:
     """Last observed heartbeat of one Node."""
 
     uid: str
@@ -60,7 +60,7 @@ class NodeLifecycle:
     grace_period: timedelta = GRACE_PERIOD
     name: str = "node-lifecycle-controller"
     watches: tuple[str, ...] = (NODES, LEASES)
-    _heartbeats: dict[str, Heartbeat] = field(default_factory=dict)
+    _heartbeats: dict[str, ObservedHeartbeat] = field(default_factory=dict)
     _due: datetime | None = None
     """Time of the next judgement."""
 
@@ -100,7 +100,7 @@ class NodeLifecycle:
             known = self._heartbeats.get(metadata["name"])
             if known is None or known.uid != metadata["uid"]:
                 observed = now if ready is not None or renewed else _created(metadata, now)
-                known = Heartbeat(metadata["uid"], renewed, reported, observed)
+                known = ObservedHeartbeat(metadata["uid"], renewed, reported, observed)
                 self._heartbeats[metadata["name"]] = known
             elif (renewed, reported) != (known.renewed, known.reported):
                 known.renewed, known.reported, known.observed = renewed, reported, now

@@ -56,7 +56,7 @@ _SHOWN = 5
 """Names in a message."""
 
 
-class Outcome(StrEnum):
+class RefusalEffect(StrEnum):
     """Effect of a verdict that does not allow a certificate."""
 
     HOLD = "hold"
@@ -67,25 +67,25 @@ class Outcome(StrEnum):
     """Nothing can allow the certificate."""
 
 
-REASONS: Mapping[str, Outcome] = MappingProxyType(
+REASONS: Mapping[str, RefusalEffect] = MappingProxyType(
     {
-        "TooManyNames": Outcome.DENY,
-        "InvalidName": Outcome.DENY,
-        "WildcardName": Outcome.DENY,
-        "InvalidAddress": Outcome.DENY,
-        "ReservedName": Outcome.DENY,
-        "AddressOfControlPlane": Outcome.RESERVED,
-        "NameOfService": Outcome.RESERVED,
-        "AddressOfAnotherNode": Outcome.HOLD,
-        "AddressNotOfNode": Outcome.HOLD,
-        "NameNotOfNode": Outcome.HOLD,
+        "TooManyNames": RefusalEffect.DENY,
+        "InvalidName": RefusalEffect.DENY,
+        "WildcardName": RefusalEffect.DENY,
+        "InvalidAddress": RefusalEffect.DENY,
+        "ReservedName": RefusalEffect.DENY,
+        "AddressOfControlPlane": RefusalEffect.RESERVED,
+        "NameOfService": RefusalEffect.RESERVED,
+        "AddressOfAnotherNode": RefusalEffect.HOLD,
+        "AddressNotOfNode": RefusalEffect.HOLD,
+        "NameNotOfNode": RefusalEffect.HOLD,
     }
 )
 """Reason codes of refusals, each with its effect."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class NameRefusal:
     """A verdict that does not allow the certificate."""
 
     reason: str
@@ -94,7 +94,7 @@ class Refusal:
     """DNS names whose addresses may change the verdict."""
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> RefusalEffect:
         return REASONS[self.reason]
 
 
@@ -136,7 +136,7 @@ class NodeEvidence:
 
 def judge_node(
     requested: AlternativeNames, evidence: NodeEvidence, local: AlternativeNames = NO_NAMES
-) -> Refusal | None:
+) -> NameRefusal | None:
     """Return why a node may not have a certificate for these names; None when it may.
 
     `local` are names of loopback that every certificate of the signer has. The name of the node itself is never one of them.
@@ -159,7 +159,7 @@ def judge_node(
 
 def judge_server(
     common_name: str, requested: AlternativeNames, api_servers: Collection[Name], allowed: Callable[[Name], bool]
-) -> Refusal | None:
+) -> NameRefusal | None:
     """Return why a certificate of a server that is not a node may not be issued; None when it may.
 
     `allowed` returns true for a name of an API server that the policy of the operator names in full. The common name is judged,
@@ -169,14 +169,14 @@ def judge_server(
         return _too_many(MAX_SERVER_NAMES)
     for name in requested.dns:
         if fault := name_fault(name.removeprefix("*.")):
-            return Refusal("InvalidName", f"{quoted(name)} {fault}")
+            return NameRefusal("InvalidName", f"{quoted(name)} {fault}")
     for address in requested.ips:
         if fault := address_fault(address):
-            return Refusal("InvalidAddress", f"{address} {fault}")
+            return NameRefusal("InvalidAddress", f"{address} {fault}")
     reserved = (*SERVICE_NAMES, *api_servers)
     for wanted in dict.fromkeys((*map(str.lower, requested.dns), canonical(common_name), *requested.ips)):
         if (_is_loopback(wanted) or any(_covers(wanted, name) for name in reserved)) and not allowed(wanted):
-            return Refusal(
+            return NameRefusal(
                 "AddressOfControlPlane",
                 f"{quoted(str(wanted))}: clients reach the API server there, and only a rule of the signing policy that names it "
                 "in full, without *, allows it",
@@ -184,37 +184,37 @@ def judge_server(
     return None
 
 
-def _formal(names: Iterable[Name]) -> Iterator[Refusal]:
+def _formal(names: Iterable[Name]) -> Iterator[NameRefusal]:
     """Yield refusals of what no machine can be certified for."""
     for name in names:
         if not isinstance(name, str):
             if fault := address_fault(name):
-                yield Refusal("InvalidAddress", f"{name} {fault}")
+                yield NameRefusal("InvalidAddress", f"{name} {fault}")
             elif name.is_loopback:
-                yield Refusal("ReservedName", f"{name}: each machine has this address of loopback")
+                yield NameRefusal("ReservedName", f"{name}: each machine has this address of loopback")
         elif "*" in name:
-            yield Refusal("WildcardName", f"{quoted(name)}: a node has no wildcard names")
+            yield NameRefusal("WildcardName", f"{quoted(name)}: a node has no wildcard names")
         elif fault := name_fault(name):
-            yield Refusal("InvalidName", f"{quoted(name)} {fault}")
+            yield NameRefusal("InvalidName", f"{quoted(name)} {fault}")
         elif name in _OF_NO_MACHINE or name.endswith(_ENDS_OF_NO_MACHINE):
-            yield Refusal("ReservedName", f"{quoted(name)} is a name of a Service or of loopback, not of a machine")
+            yield NameRefusal("ReservedName", f"{quoted(name)} is a name of a Service or of loopback, not of a machine")
 
 
-def _reserved(names: Iterable[Name], evidence: NodeEvidence) -> Iterator[Refusal]:
+def _reserved(names: Iterable[Name], evidence: NodeEvidence) -> Iterator[NameRefusal]:
     """Yield refusals of names of API servers and Services, apart from those that an administrator granted to the machine."""
     reservations = evidence.reservations
     for name in names:
         if name in evidence.granted or name in evidence.serves_api:
             continue
         if name in reservations.api_servers:
-            yield Refusal(
+            yield NameRefusal(
                 "AddressOfControlPlane",
                 f"{name}: clients reach the API server there. If the machine of Node {quoted(evidence.node)} runs an API server, "
                 f"list the name in its inventory entry (mooring machine authorize {evidence.node} --serving-name {name}), or label "
                 f"the Node with {CONTROL_PLANE}; approving the request is not enough",
             )
         elif service := _service(name, evidence):
-            yield Refusal(
+            yield NameRefusal(
                 "NameOfService",
                 f"{name}: clients reach the Service {service} there. Rename one of them, or list the name in the inventory entry "
                 f"of the machine (mooring machine authorize {evidence.node} --serving-name {name}); approving the request is not "
@@ -234,15 +234,15 @@ def _service(name: Name, evidence: NodeEvidence) -> str:
     return evidence.reservations.services(name)
 
 
-def _too_many(limit: int) -> Refusal:
-    return Refusal("TooManyNames", f"more than {limit} names and addresses are in one request")
+def _too_many(limit: int) -> NameRefusal:
+    return NameRefusal("TooManyNames", f"more than {limit} names and addresses are in one request")
 
 
-def _claimed(names: Iterable[Name], evidence: NodeEvidence) -> Iterator[Refusal]:
+def _claimed(names: Iterable[Name], evidence: NodeEvidence) -> Iterator[NameRefusal]:
     """Yield refusals of names that another identity has."""
     for name in names:
         if others := _others(name, evidence):
-            yield Refusal(
+            yield NameRefusal(
                 "AddressOfAnotherNode",
                 f"{name}: Node {', '.join(sorted(others)[:_SHOWN])} has it, too; correct the addresses, or delete the Node that is "
                 "gone (kubectl delete node), or approve the request",
@@ -253,17 +253,17 @@ def _others(name: Name, evidence: NodeEvidence) -> Collection[str]:
     return evidence.holders(name) if name in evidence.certified else evidence.reporters(name)
 
 
-def _foreign_addresses(ips: Iterable[IPAddress], evidence: NodeEvidence) -> Refusal | None:
+def _foreign_addresses(ips: Iterable[IPAddress], evidence: NodeEvidence) -> NameRefusal | None:
     foreign = [one for one in ips if one not in evidence.reported and not _is_known(one, evidence)]
     if not foreign:
         return None
-    return Refusal(
+    return NameRefusal(
         "AddressNotOfNode",
         f"{_listed(foreign)}: not among status.addresses of Node {quoted(evidence.node)}; it is checked again when they change",
     )
 
 
-def _unproven_names(dns: Iterable[str], evidence: NodeEvidence) -> Refusal | None:
+def _unproven_names(dns: Iterable[str], evidence: NodeEvidence) -> NameRefusal | None:
     further = [
         name
         for name in dns
@@ -275,7 +275,7 @@ def _unproven_names(dns: Iterable[str], evidence: NodeEvidence) -> Refusal | Non
     pending = [name for name in further if "." in name and name not in evidence.resolved]
     if not strange and not pending:
         return None
-    return Refusal(
+    return NameRefusal(
         "NameNotOfNode",
         f"{_listed(strange or pending)}: the word of Node {quoted(evidence.node)} is proof for its own name only. The DNS must "
         "have the name for addresses of the Node, one of which makes the request; or list it in the inventory entry of the "

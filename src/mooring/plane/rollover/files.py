@@ -34,7 +34,7 @@ from cryptography import x509
 from mooring.api.mooring.certificateauthorityrollover import DRAIN, ISSUE_NEW, PREPARED, RETIRED, TRUST_BOTH
 from mooring.client.files import make_directory, read_limited, sync_directory, write_atomic
 from mooring.controllers.certificates import carollover
-from mooring.controllers.certificates.carollover import ABSENT, CLEANING, OnDisk, Step
+from mooring.controllers.certificates.carollover import ABSENT, CLEANING, RolloverOnDisk, RolloverStep
 from mooring.errors import ConfigError
 from mooring.pki.keys import generate_key, load_private_key, private_key_pem
 from mooring.pki.pem import certificates, certificates_pem
@@ -66,53 +66,53 @@ class RolloverFiles:
         self._pki = data_dir / "pki"
         self._folder = self._pki / FOLDER
 
-    def read(self) -> OnDisk:
+    def read(self) -> RolloverOnDisk:
         """Return the phase that the files are in. Raises ConfigError."""
         ca, pair = read_ca(self._pki), self._pair()
         issuing = str(pin_of(ca.authority.certificate))
         if self._is_being_removed():
             old = load(self._folder / "old.crt", certificates)[0]
-            return OnDisk(CLEANING if old == ca.authority.certificate else RETIRED, issuing)
+            return RolloverOnDisk(CLEANING if old == ca.authority.certificate else RETIRED, issuing)
         if pair is None:
-            return OnDisk(ABSENT, issuing)
+            return RolloverOnDisk(ABSENT, issuing)
         is_bridged = len(_unbridged(ca, pair)) < len(ca.cross_signed)
-        return OnDisk(_phase(ca, pair), issuing, _named(pair.old), _named(pair.new), is_bridged)
+        return RolloverOnDisk(_phase(ca, pair), issuing, _named(pair.old), _named(pair.new), is_bridged)
 
-    def apply(self, step: Step, now: datetime, entropy: Entropy, *, compromised: bool = False) -> None:
+    def apply(self, step: RolloverStep, now: datetime, entropy: Entropy, *, compromised: bool = False) -> None:
         """Take a step from the phase that the files are in. A step that does not lead on from there changes nothing."""
         with exclusive(self._root):
-            if step is Step.PREPARE:
+            if step is RolloverStep.PREPARE:
                 self._prepare(now, entropy, compromised)
                 return
             ca, pair = read_ca(self._pki), self._pair()
             if compromised and pair is not None:
                 self._drop_bridges(ca, pair)
                 ca = read_ca(self._pki)
-            if step is Step.CLEAN:
+            if step is RolloverStep.CLEAN:
                 self._clean(ca, pair)
             elif pair is not None:
                 self._move(step, ca, pair, compromised)
 
-    def _move(self, step: Step, ca: CaState, pair: _Pair, compromised: bool) -> None:
+    def _move(self, step: RolloverStep, ca: CaState, pair: _Pair, compromised: bool) -> None:
         phase, old, new = _phase(ca, pair), pair.old.certificate, pair.new.certificate
         others = tuple(one for one in ca.trusted if one not in (old, new))
-        if step is Step.PUBLISH and phase == PREPARED:
+        if step is RolloverStep.PUBLISH and phase == PREPARED:
             self._write_bundle(old, new, *others)
-        elif step is Step.ISSUE and phase == TRUST_BOTH:
+        elif step is RolloverStep.ISSUE and phase == TRUST_BOTH:
             self._copy_key("new.key")
-        elif step is Step.DRAIN and phase == ISSUE_NEW:
+        elif step is RolloverStep.DRAIN and phase == ISSUE_NEW:
             self._write_bundle(new, old, *others)
-        elif step is Step.RETIRE and phase == DRAIN:
+        elif step is RolloverStep.RETIRE and phase == DRAIN:
             if compromised:
                 self._distrust(ca, old)
             else:
                 kept = (one for one in ca.distrusted if one not in ca.compromised)
                 self._write(RETIRED_FILE, certificates_pem(dict.fromkeys((old, *kept))))
             self._write_bundle(new, *others)
-        elif step is Step.REVERT and phase in (ISSUE_NEW, DRAIN):
+        elif step is RolloverStep.REVERT and phase in (ISSUE_NEW, DRAIN):
             self._write_bundle(old, new, *others)
             self._copy_key("old.key")
-        elif step is Step.WITHDRAW and phase == TRUST_BOTH:
+        elif step is RolloverStep.WITHDRAW and phase == TRUST_BOTH:
             self._distrust(ca, new)
             self._write_bundle(old, *others)
 
@@ -239,6 +239,6 @@ def _unbridged(ca: CaState, pair: _Pair) -> list[x509.Certificate]:
     return [one for one in ca.cross_signed if {one.subject, one.issuer} != names]
 
 
-def _named(authority: Authority) -> carollover.Authority:
+def _named(authority: Authority) -> carollover.ReportedCa:
     certificate = authority.certificate
-    return carollover.Authority(str(pin_of(certificate)), printable(certificate.subject), authority.not_after)
+    return carollover.ReportedCa(str(pin_of(certificate)), printable(certificate.subject), authority.not_after)

@@ -27,7 +27,7 @@ from mooring.apimachinery.options import WriteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.clock import Clock
 from mooring.controllers.certificates import carollover
-from mooring.controllers.certificates.carollover import OnDisk, Step
+from mooring.controllers.certificates.carollover import RolloverOnDisk, RolloverStep
 from mooring.errors import ConflictError, MooringError, NotFoundError
 from mooring.pki.rootca import RootCa
 from mooring.plane.carenewal import CaRenewal
@@ -141,7 +141,7 @@ class CaRollover:
             return False
         return await self._take(step, rollover)
 
-    async def _take(self, step: Step, rollover: Obj) -> bool:
+    async def _take(self, step: RolloverStep, rollover: Obj) -> bool:
         """Take a step and bring it into force. Return False when another server changed the keys at the same time."""
         compromised = bool(spec_of(rollover).get("compromised"))
 
@@ -164,7 +164,7 @@ class CaRollover:
         if self._shared is None and self._claim is not None:
             await self._claim()
 
-    def _obstacles(self, disk: OnDisk) -> tuple[str, ...]:
+    def _obstacles(self, disk: RolloverOnDisk) -> tuple[str, ...]:
         """Return the reasons in this server's settings not to issue from the new CA."""
         if disk.new is None or disk.phase != TRUST_BOTH or disk.new.pin in map(str, map(pin_of, self._client_cas())):
             return ()
