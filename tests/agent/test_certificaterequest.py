@@ -22,7 +22,7 @@ from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.joinconfiguration import JoinInput, JoinPlan, validate_join_input
-from mooring.trust.kubeconfig.model import Cluster, User
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 from tests.support.liveserver import LiveServer
 
 
@@ -117,7 +117,7 @@ def test_a_denied_request_is_told_with_its_reason_and_joining_again_asks_anew(
 
 def as_joiner(server: LiveServer, token: BootstrapToken) -> ClusterClient:
     cluster = Cluster("", server.url, server.ca_pem)
-    return ClusterClient(cluster, User("joiner", token=Secret(token.reveal())), SystemClock())
+    return ClusterClient(cluster, KubeconfigUser("joiner", token=Secret(token.reveal())), SystemClock())
 
 
 def test_a_deleted_request_is_told(manual_approval: LiveServer) -> None:

@@ -30,7 +30,7 @@ from mooring.trust.joinconfiguration import JoinInput, JoinPlan, validate_join_i
 from mooring.trust.k3s.cahash import ca_hash
 from mooring.trust.k3s.token import DEFAULT_GROUPS as K3S_GROUPS
 from mooring.trust.k3s.token import format_token
-from mooring.trust.kubeconfig.model import User, user_kubeconfig
+from mooring.trust.kubeconfig.model import KubeconfigUser, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig
 from tests.support.liveserver import LiveServer
 from tests.support.testca import ThrowawayCA
@@ -155,7 +155,7 @@ def test_a_dry_run_writes_nothing_and_asks_for_nothing(live_server: LiveServer, 
 
 def document(server: LiveServer, token: BootstrapToken | None = None) -> bytes:
     """A discovery document, with the token as its credentials when given."""
-    user = User("bootstrap", token=Secret(token.reveal()) if token else None)
+    user = KubeconfigUser("bootstrap", token=Secret(token.reveal()) if token else None)
     return format_kubeconfig(user_kubeconfig(server.url, server.ca_pem, user)).encode()
 
 
@@ -172,7 +172,7 @@ def test_a_document_and_a_token_join_too(live_server: LiveServer, tmp_path: Path
 
 def test_files_that_a_document_names_are_looked_for_beside_it(live_server: LiveServer, tmp_path: Path) -> None:
     path = tmp_path / "discovery.conf"
-    config = user_kubeconfig(live_server.url, b"", User("bootstrap"))
+    config = user_kubeconfig(live_server.url, b"", KubeconfigUser("bootstrap"))
     path.write_text(format_kubeconfig(replace(config, clusters=(replace(config.clusters[0], ca_file="ca.crt"),))))
     plan = validate_join_input(
         JoinInput("f0", token=Secret(live_server.create_token().reveal()), discovery_file=str(path))

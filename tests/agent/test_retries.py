@@ -31,7 +31,7 @@ from mooring.secret import Secret
 from mooring.trust.discovery.errors import EndpointDownError, NotKubernetesError
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.joinconfiguration import JoinInput, JoinPlan, validate_join_input
-from mooring.trust.kubeconfig.model import Cluster, User
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 from tests.support.liveserver import LiveServer
 from tests.support.manualclock import HurriedClock, ManualClock
 
@@ -223,7 +223,7 @@ def test_403_of_a_mooring_server_is_repeated_for_a_few_seconds(join_refused: Joi
 def test_a_server_that_does_not_say_what_it_is_is_asked_for_a_minute() -> None:
     async def run() -> None:
         clock = HurriedClock()
-        client = ClusterClient(Cluster("", "https://127.0.0.1:1"), User(""), clock)
+        client = ClusterClient(Cluster("", "https://127.0.0.1:1"), KubeconfigUser(""), clock)
         calls = 0
 
         async def call() -> None:

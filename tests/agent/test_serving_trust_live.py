@@ -37,7 +37,7 @@ from mooring.trust.discovery.pins import pins_of
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.httpexchange import UNVERIFIED, HttpRequest, HttpResponse, Trust
 from mooring.trust.joinconfiguration import JoinInput, JoinPlan, validate_join_input
-from mooring.trust.kubeconfig.model import Cluster, User, select_context, user_kubeconfig
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, select_context, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually
@@ -171,7 +171,7 @@ def test_a_token_alone_joins_too(company: Company, tmp_path: Path) -> None:
 def test_a_document_joins_too(company: Company, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca: bytes) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(company.root))
     document = tmp_path / "cluster.conf"
-    document.write_text(format_kubeconfig(user_kubeconfig(company.server.url, ca, User("nobody"))))
+    document.write_text(format_kubeconfig(user_kubeconfig(company.server.url, ca, KubeconfigUser("nobody"))))
     token = Secret(company.server.create_token().reveal())
     name = f"document-{len(ca)}"
     given = validate_join_input(JoinInput(name, token=token, discovery_file=str(document)))

@@ -16,14 +16,14 @@ from mooring.errors import ConfigError
 from mooring.pki.keys import generate_key, public_key_der
 from mooring.secret import Secret
 from mooring.trust.discovery.refresh import BASE, MergeBase, digest
-from mooring.trust.kubeconfig.model import Cluster, User, select_context, user_kubeconfig
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, select_context, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
 from tests.support.testca import ThrowawayCA
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 CA = ThrowawayCA()
 OTHER = ThrowawayCA("somebody else")
-JOINER = User("joiner", token=Secret("abcdef.0123456789abcdef"))
+JOINER = KubeconfigUser("joiner", token=Secret("abcdef.0123456789abcdef"))
 
 
 def pair(name: str = "m1") -> Pair:
@@ -179,7 +179,7 @@ def test_kubelet_conf_is_written_only_when_it_changes(state: NodeState) -> None:
 
 def test_what_others_wrote_into_kubelet_conf_stays(state: NodeState) -> None:
     config = user_kubeconfig(
-        FIRST.server, CA.certificate_pem, User("system:node:m1", certificate_file="/x", key_file="/x")
+        FIRST.server, CA.certificate_pem, KubeconfigUser("system:node:m1", certificate_file="/x", key_file="/x")
     )
     state.write_ca(CA.certificate_pem)
     theirs = {"name": "theirs", "extension": {"note": "kept"}}

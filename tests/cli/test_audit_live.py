@@ -20,7 +20,7 @@ from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken, parse_token
 from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
-from mooring.trust.kubeconfig.model import Cluster, User
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 from tests.support.commandline import CommandLine, mooring
 from tests.support.encryption import IDENTITY, entry, file, local
 from tests.support.liveserver import LiveServer, live_server, start_server
@@ -42,7 +42,7 @@ def joined(live_server: LiveServer) -> LiveServer:
 
 async def join(server: LiveServer, token: BootstrapToken, *names: str) -> None:
     cluster = Cluster("", server.url, server.ca_pem)
-    async with ClusterClient(cluster, User("b", token=Secret(token.reveal())), SystemClock()) as client:
+    async with ClusterClient(cluster, KubeconfigUser("b", token=Secret(token.reveal())), SystemClock()) as client:
         for name in names:
             key = generate_key()
             made = certificaterequest.node_request(key, name)
@@ -150,7 +150,7 @@ async def ask(server: LiveServer, token: BootstrapToken, name: str, signer: str)
     cluster = Cluster("", server.url, server.ca_pem)
     request = build_request(generate_key(), "any", [])
     spec = {"request": base64.b64encode(request).decode(), "signerName": signer, "usages": ["client auth"]}
-    async with ClusterClient(cluster, User("b", token=Secret(token.reveal())), SystemClock()) as client:
+    async with ClusterClient(cluster, KubeconfigUser("b", token=Secret(token.reveal())), SystemClock()) as client:
         await client.create("certificatesigningrequests", {"metadata": {"name": name}, "spec": spec})
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.clock import SystemClock, parse_rfc3339, rfc3339
-from mooring.trust.kubeconfig.model import User
+from mooring.trust.kubeconfig.model import KubeconfigUser
 from mooring.trust.lineage.chain import START, new_record
 from tests.support.commandline import CommandLine, mooring
 from tests.support.kubernetespeer import VERSION, KubernetesPeer, Place, kubernetes_peer
@@ -32,7 +32,7 @@ def peer() -> Iterator[KubernetesPeer]:
 @pytest.fixture
 def command(peer: KubernetesPeer, mooring: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     """The command line with the kubeconfig of the server."""
-    path = write_kubeconfig(tmp_path / "admin.conf", peer.url, peer.ca_pem, User("admin"))
+    path = write_kubeconfig(tmp_path / "admin.conf", peer.url, peer.ca_pem, KubeconfigUser("admin"))
     monkeypatch.setenv("KUBECONFIG", str(path))
     return mooring
 

@@ -18,7 +18,7 @@ from mooring.clock import Clock
 from mooring.errors import ConfigError, PeerError
 from mooring.secret import Secret
 from mooring.trust.login.execcredential import ExecInfo
-from mooring.trust.login.loginrecord import Credential, Login, Place, Source
+from mooring.trust.login.loginrecord import Credential, IdentitySource, Login, Place
 from mooring.trust.oidc.client import Tokens
 from tests.support import peer
 from tests.support.commandline import CommandLine, mooring, process
@@ -109,7 +109,7 @@ def test_a_kubeconfig_whose_server_nothing_would_prove(
 HOUR = timedelta(hours=1)
 OLD = Credential("jane", EPOCH, EPOCH + HOUR, token=Secret("old"))
 NEW = Credential("jane", EPOCH + HOUR, EPOCH + 2 * HOUR, token=Secret("new"))
-LOGIN = Login("work", Place("https://a"), Source("password", {"username": "jane"}), "token", OLD)
+LOGIN = Login("work", Place("https://a"), IdentitySource("password", {"username": "jane"}), "token", OLD)
 Renew = Callable[[Login, Clock], Login]
 
 
@@ -153,11 +153,11 @@ def test_when_a_credential_is_renewed(
 @pytest.mark.parametrize(
     ("source", "how"),
     [
-        pytest.param(Source("password", {"username": "jane"}), "", id="a password"),
-        pytest.param(Source("token-given"), " --token-file -", id="a token that was given once"),
+        pytest.param(IdentitySource("password", {"username": "jane"}), "", id="a password"),
+        pytest.param(IdentitySource("token-given"), " --token-file -", id="a token that was given once"),
     ],
 )
-def test_who_may_not_be_asked_is_told_what_to_run(source: Source, how: str) -> None:
+def test_who_may_not_be_asked_is_told_what_to_run(source: IdentitySource, how: str) -> None:
     with pytest.raises(LoginNeededError, match=f"run: mooring login --name work{how}$"):
         renewal.renew(replace(LOGIN, source=source), ManualClock(), print, interactive=False)
 
@@ -172,7 +172,10 @@ def test_where_there_is_no_terminal_no_password_is_asked_for(monkeypatch: pytest
         ConfigError, match=r"no terminal to ask for the password of jane; give it with --password-stdin$"
     ):
         renewal.renew(
-            replace(LOGIN, source=Source("password", {"username": "jane"})), ManualClock(), print, interactive=True
+            replace(LOGIN, source=IdentitySource("password", {"username": "jane"})),
+            ManualClock(),
+            print,
+            interactive=True,
         )
 
 
@@ -190,7 +193,7 @@ def test_a_refresh_token_that_was_replaced_is_kept_though_the_cluster_cannot_be_
     monkeypatch.setattr(renewal, "_oidc_tokens", granted)
     monkeypatch.setattr(renewal, "request_credential", unreachable)
     logins = Logins(tmp_path / "logins")
-    logins.write(replace(LOGIN, source=Source("oidc", {}, Secret("first"))))
+    logins.write(replace(LOGIN, source=IdentitySource("oidc", {}, Secret("first"))))
     with pytest.raises(PeerError):
         credential.current_credential(logins, LOGIN.id, ExecInfo(), ManualClock(EPOCH + HOUR), False)
     kept = logins.read(LOGIN.id)

@@ -17,7 +17,7 @@ from mooring.errors import AlreadyExistsError, ConfigError, NotFoundError
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord, new_record
 from mooring.trust.discovery.errors import EndpointDownError
-from mooring.trust.kubeconfig.model import User, user_kubeconfig
+from mooring.trust.kubeconfig.model import KubeconfigUser, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig
 from tests.support.commandline import CommandLine, mooring
 from tests.support.testca import ThrowawayCA
@@ -74,6 +74,8 @@ def test_the_join_line_names_the_port_that_the_url_means(
     server: str, address: str, mooring: CommandLine, tmp_path: Path
 ) -> None:
     kubeconfig = tmp_path / "admin.conf"
-    kubeconfig.write_text(format_kubeconfig(user_kubeconfig(server, ThrowawayCA().certificate_pem, User("admin"))))
+    kubeconfig.write_text(
+        format_kubeconfig(user_kubeconfig(server, ThrowawayCA().certificate_pem, KubeconfigUser("admin")))
+    )
     line = mooring.done("token", "create", "--print-join-command", "--dry-run", "--kubeconfig", str(kubeconfig))
     assert f"mooring join {address} --token " in line

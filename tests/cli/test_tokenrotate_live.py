@@ -15,7 +15,7 @@ from mooring.clock import SystemClock
 from mooring.secret import Secret
 from mooring.trust.httpexchange import HttpRequest, HttpResponse, Trust
 from mooring.trust.k3s.token import parse_token
-from mooring.trust.kubeconfig.model import User
+from mooring.trust.kubeconfig.model import KubeconfigUser
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually
@@ -173,7 +173,7 @@ def test_what_is_refused_before_anything_changes(
 
 def test_keys_in_clear_are_never_served(server: LiveServer) -> None:
     for path in ("/v1-k3s/server-bootstrap", "/v1-k3s/token", "/v1-k3s/config"):
-        credentials = User("", username="server", password=Secret(password_of(server)))
+        credentials = KubeconfigUser("", username="server", password=Secret(password_of(server)))
         reply = asyncio.run(
             fetch(HttpRequest(Trust(server.ca_pem), url=server.url + path, credentials=credentials), SystemClock())
         )

@@ -30,7 +30,7 @@ from mooring.errors import (
 )
 from mooring.secret import Secret
 from mooring.trust.discovery.errors import BalancerAnswerError, NotKubernetesError
-from mooring.trust.kubeconfig.model import Cluster, User
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 from tests.support import peer
 from tests.support.liveserver import LiveServer
 from tests.support.ports import free_port
@@ -177,12 +177,12 @@ def test_following_goes_on_through_a_restart(live_server: LiveServer) -> None:
 def asking(
     answer: peer.Answer,
     work: Callable[[ClusterClient], Coroutine[Any, Any, Any]],
-    user: User | None = None,
+    user: KubeconfigUser | None = None,
     clock: Clock | None = None,
 ) -> list[peer.ReceivedRequest]:
     async def run(server: peer.Peer) -> None:
         cluster = Cluster("c", server.url, CA.certificate_pem)
-        async with ClusterClient(cluster, user or User("u"), clock or Hasty()) as client:
+        async with ClusterClient(cluster, user or KubeconfigUser("u"), clock or Hasty()) as client:
             await work(client)
 
     with peer.http_peer(answer, SERVING) as server:
@@ -205,7 +205,7 @@ def status(code: int, reason: str, **details: Any) -> peer.Reply:
 def test_nobody_there_is_a_sentence_that_says_which_server_and_what_to_do() -> None:
     async def run() -> None:
         url = f"https://127.0.0.1:{free_port()}"
-        async with ClusterClient(Cluster("c", url), User("u"), SystemClock()) as client:
+        async with ClusterClient(Cluster("c", url), KubeconfigUser("u"), SystemClock()) as client:
             with pytest.raises(PeerError) as caught:
                 await client.get("secrets", "x", "y")
             assert str(caught.value) == (
@@ -278,12 +278,12 @@ def test_json_that_is_no_list_of_kubernetes_is_not_taken_for_one(body: bytes) ->
 
 def test_plain_http_is_refused() -> None:
     with pytest.raises(ConfigError, match="must be an https URL"):
-        ClusterClient(Cluster("c", "http://127.0.0.1:8080"), User("u"), SystemClock())
+        ClusterClient(Cluster("c", "http://127.0.0.1:8080"), KubeconfigUser("u"), SystemClock())
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../../x", "%2e"])
 def test_a_name_that_would_lead_elsewhere_is_refused_before_anybody_is_asked(name: str) -> None:
-    client = ClusterClient(Cluster("c", "https://127.0.0.1:1"), User("u"), SystemClock())
+    client = ClusterClient(Cluster("c", "https://127.0.0.1:1"), KubeconfigUser("u"), SystemClock())
     obj = config_map(name)
     for refused, who in [
         (client.get("configmaps", name, "default"), "none of the configmaps"),
@@ -307,7 +307,7 @@ def test_what_cannot_be_sent_is_not_repeated() -> None:
         cluster = Cluster("c", server.url, CA.certificate_pem)
 
         async def ask() -> None:
-            async with ClusterClient(cluster, User("u", impersonate="hunter2\n"), SystemClock()) as client:
+            async with ClusterClient(cluster, KubeconfigUser("u", impersonate="hunter2\n"), SystemClock()) as client:
                 await client.get_path("/version")
 
         with pytest.raises(PeerError, match="a header has a character that none can have") as failed:
@@ -370,7 +370,7 @@ def test_a_token_file_is_read_again_after_a_401(tmp_path: Any) -> None:
     async def work(client: ClusterClient) -> None:
         assert await client.get("secrets", "x", "y") == {"metadata": {}}
 
-    asked = asking(answer, work, User("u", token=Secret("ignored"), token_file=str(token)))
+    asked = asking(answer, work, KubeconfigUser("u", token=Secret("ignored"), token_file=str(token)))
     assert [one.headers["Authorization"] for one in asked] == ["Bearer old", "Bearer new"]
 
 
@@ -379,7 +379,7 @@ def test_a_token_file_is_read_again_after_a_401(tmp_path: Any) -> None:
 
 def of_one_cluster(*servers: str, ca: bytes = CA.certificate_pem) -> ClusterClient:
     first, *others = (Cluster("", server, ca) for server in servers)
-    return ClusterClient(first, User("u"), SystemClock(), others=others)
+    return ClusterClient(first, KubeconfigUser("u"), SystemClock(), others=others)
 
 
 def made(asked: peer.ReceivedRequest) -> peer.Reply:
@@ -416,7 +416,7 @@ def test_a_server_whose_machine_lost_its_power_is_left_after_the_read_timeout() 
         for is_read in (True, False):
             first, other = addresses
             async with ClusterClient(
-                first, User("u"), SystemClock(), others=[other], failover_read_timeout=0.5
+                first, KubeconfigUser("u"), SystemClock(), others=[other], failover_read_timeout=0.5
             ) as client:
                 if is_read:
                     await client.get("configmaps", "x", "default")

@@ -13,7 +13,7 @@ import pytest
 from mooring.client.http.credentials import Credentials, Presented
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import AuthProvider, Cluster, ExecPlugin, User
+from mooring.trust.kubeconfig.model import AuthProvider, Cluster, ExecPlugin, KubeconfigUser
 from tests.support.manualclock import ManualClock
 from tests.support.testca import ThrowawayCA
 
@@ -22,11 +22,11 @@ PAIR = ThrowawayCA().client("alice")
 V1 = "client.authentication.k8s.io/v1"
 
 
-def shown(user: User) -> Presented:
+def shown(user: KubeconfigUser) -> Presented:
     return asyncio.run(Credentials(user, CLUSTER, ManualClock().now).present())
 
 
-def authorization(user: User) -> bytes:
+def authorization(user: KubeconfigUser) -> bytes:
     secret = shown(user).authorization
     return secret.reveal() if secret else b""
 
@@ -34,19 +34,19 @@ def authorization(user: User) -> bytes:
 def test_tokens_passwords_and_nobody(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("from-file\n")
-    assert authorization(User("u", token=Secret("t"))) == b"Bearer t"
-    assert authorization(User("u", token=Secret("t"), token_file=str(path))) == b"Bearer from-file"
-    assert authorization(User("u", username="a", password=Secret("b"))) == b"Basic YTpi"
-    assert shown(User("u")) == Presented()
+    assert authorization(KubeconfigUser("u", token=Secret("t"))) == b"Bearer t"
+    assert authorization(KubeconfigUser("u", token=Secret("t"), token_file=str(path))) == b"Bearer from-file"
+    assert authorization(KubeconfigUser("u", username="a", password=Secret("b"))) == b"Basic YTpi"
+    assert shown(KubeconfigUser("u")) == Presented()
 
 
 def test_a_certificate_comes_inline_or_from_files(tmp_path: Path) -> None:
     certificate, key = PAIR.write(tmp_path, "u")
-    inline = shown(User("u", certificate_pem=PAIR.certificate_pem, key=Secret(PAIR.key_pem)))
-    assert inline == shown(User("u", certificate_file=str(certificate), key_file=str(key)))
+    inline = shown(KubeconfigUser("u", certificate_pem=PAIR.certificate_pem, key=Secret(PAIR.key_pem)))
+    assert inline == shown(KubeconfigUser("u", certificate_file=str(certificate), key_file=str(key)))
     assert inline.certificate_pem == PAIR.certificate_pem
     with pytest.raises(ConfigError, match=r"without a key"):
-        shown(User("u", certificate_file=str(certificate)))
+        shown(KubeconfigUser("u", certificate_file=str(certificate)))
 
 
 def test_a_token_file_is_read_again_after_a_minute_and_keeps_its_last_good_value(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_token_file_is_read_again_after_a_minute_and_keeps_its_last_good_value
 
     async def run() -> None:
         clock = ManualClock()
-        credentials = Credentials(User("u", token_file=str(path)), CLUSTER, clock.now)
+        credentials = Credentials(KubeconfigUser("u", token_file=str(path)), CLUSTER, clock.now)
 
         async def now() -> bytes:
             secret = (await credentials.present()).authorization
@@ -73,7 +73,7 @@ def test_a_token_file_is_read_again_after_a_minute_and_keeps_its_last_good_value
 
     asyncio.run(run())
     with pytest.raises(ConfigError, match=r"cannot be read"):
-        shown(User("u", token_file=str(path)))
+        shown(KubeconfigUser("u", token_file=str(path)))
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_a_token_file_is_read_again_after_a_minute_and_keeps_its_last_good_value
 def test_what_is_no_token_is_refused_and_not_repeated(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "token"
     path.write_bytes(content)
-    users = [User("u", token_file=str(path))]
+    users = [KubeconfigUser("u", token_file=str(path))]
     if content:
-        users.append(User("u", token=Secret(content)))
+        users.append(KubeconfigUser("u", token=Secret(content)))
     for user in users:
         with pytest.raises(ConfigError, match=r"does not hold a token") as refused:
             shown(user)
@@ -100,7 +100,7 @@ def test_what_is_no_token_is_refused_and_not_repeated(tmp_path: Path, content: b
 
 
 def test_impersonation_is_said_in_headers() -> None:
-    user = User(
+    user = KubeconfigUser(
         "u",
         impersonate="bob",
         impersonate_uid="7",
@@ -119,7 +119,7 @@ def test_impersonation_is_said_in_headers() -> None:
 
 def test_auth_provider_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"uses auth-provider, which is no longer supported"):
-        shown(User("u", auth_provider=AuthProvider("gcp")))
+        shown(KubeconfigUser("u", auth_provider=AuthProvider("gcp")))
 
 
 def plugin(tmp_path: Path, body: str, api_version: str = V1, provide: bool = False, mode: str = "Never") -> ExecPlugin:
@@ -142,7 +142,7 @@ def runs(tmp_path: Path) -> int:
 
 def test_a_plugin_runs_once_until_its_credential_expires_or_is_refused(tmp_path: Path) -> None:
     body = printing({"token": "tok", "expirationTimestamp": "2026-01-02T03:05:05Z"})
-    user = User("u", exec=plugin(tmp_path, body))
+    user = KubeconfigUser("u", exec=plugin(tmp_path, body))
 
     async def run() -> None:
         clock = ManualClock()
@@ -164,7 +164,7 @@ def test_a_plugin_runs_once_until_its_credential_expires_or_is_refused(tmp_path:
 
 def test_a_plugin_may_give_a_certificate(tmp_path: Path) -> None:
     status = {"clientCertificateData": PAIR.certificate_pem.decode(), "clientKeyData": PAIR.key_pem.decode()}
-    given = shown(User("u", exec=plugin(tmp_path, printing(status))))
+    given = shown(KubeconfigUser("u", exec=plugin(tmp_path, printing(status))))
     assert (given.certificate_pem, given.authorization) == (PAIR.certificate_pem, None)
     assert given.key == Secret(PAIR.key_pem)
 
@@ -177,7 +177,7 @@ def test_a_plugin_is_told_what_the_protocol_says(tmp_path: Path) -> None:
         "assert info['spec']['cluster'] == {'server': 'https://api.test:6443', 'certificate-authority-data': 'Q0E=',"
         " 'tls-server-name': 'api'}\n" + printing({"token": "t"})
     )
-    assert authorization(User("u", exec=plugin(tmp_path, body, provide=True))) == b"Bearer t"
+    assert authorization(KubeconfigUser("u", exec=plugin(tmp_path, body, provide=True))) == b"Bearer t"
 
 
 @pytest.mark.parametrize(
@@ -205,14 +205,14 @@ def test_a_plugin_is_told_what_the_protocol_says(tmp_path: Path) -> None:
 )
 def test_what_a_plugin_may_do_wrong_is_told_without_what_it_printed(tmp_path: Path, body: str, why: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        shown(User("u", exec=plugin(tmp_path, body)))
+        shown(KubeconfigUser("u", exec=plugin(tmp_path, body)))
     assert str(caught.value) == f'exec plugin "{sys.executable}" {why}'
 
 
 def test_a_plugin_that_is_missing_is_told_with_its_hint() -> None:
     missing = ExecPlugin("/no/such/plugin", V1, install_hint="install it from there", interactive_mode="Never")
     with pytest.raises(ConfigError) as caught:
-        shown(User("u", exec=missing))
+        shown(KubeconfigUser("u", exec=missing))
     assert str(caught.value) == (
         'exec plugin "/no/such/plugin" cannot be run: no such file or directory; install it from there'
     )
@@ -220,6 +220,6 @@ def test_a_plugin_that_is_missing_is_told_with_its_hint() -> None:
 
 def test_old_plugins_and_plugins_without_a_terminal_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"v1alpha1 is not supported"):
-        shown(User("u", exec=plugin(tmp_path, "", "client.authentication.k8s.io/v1alpha1")))
+        shown(KubeconfigUser("u", exec=plugin(tmp_path, "", "client.authentication.k8s.io/v1alpha1")))
     with pytest.raises(ConfigError, match=r"needs a terminal"):
-        shown(User("u", exec=plugin(tmp_path, "", mode="Always")))
+        shown(KubeconfigUser("u", exec=plugin(tmp_path, "", mode="Always")))

@@ -35,7 +35,7 @@ from mooring.trust.httpexchange import (
     Trust,
     Wait,
 )
-from mooring.trust.kubeconfig.model import User
+from mooring.trust.kubeconfig.model import KubeconfigUser
 from tests.support import peer
 from tests.support.manualclock import ManualClock
 from tests.support.ports import free_port
@@ -223,7 +223,7 @@ def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch
 
 
 def test_credentials_go_out_only_where_the_server_is_verified() -> None:
-    user = User("u", token=Secret("tok"))
+    user = KubeconfigUser("u", token=Secret("tok"))
     with peer.http_peer(pair=SERVING) as server:
         fetched(HttpRequest(Trust(CA.certificate_pem), url=server.url, credentials=user))
         assert server.requests[-1].headers["Authorization"] == "Bearer tok"

@@ -9,13 +9,14 @@ import pytest
 from mooring.client.kubeconfigfiles import default_paths, load, load_config
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import User, user_kubeconfig
+from mooring.trust.kubeconfig.model import KubeconfigUser, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig
 
 
 def written(path: Path, server: str, **user: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(format_kubeconfig(user_kubeconfig(server, b"", User("u", token=Secret("t"), **user), server[8:])))  # type: ignore[arg-type] # texts only
+    owner = KubeconfigUser("u", token=Secret("t"), **user)  # type: ignore[arg-type] # texts only
+    path.write_text(format_kubeconfig(user_kubeconfig(server, b"", owner, server[8:])))
     return path
 
 

@@ -12,11 +12,11 @@ import pytest
 from mooring.client.login.loginfiles import Logins, directory
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.login.loginrecord import Credential, Login, Place, Source
+from mooring.trust.login.loginrecord import Credential, IdentitySource, Login, Place
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 CREDENTIAL = Credential("jane", NOW, NOW + timedelta(hours=1), token=Secret("t"))
-LOGIN = Login("work", Place("https://a"), Source("password", {"username": "jane"}), "token", CREDENTIAL)
+LOGIN = Login("work", Place("https://a"), IdentitySource("password", {"username": "jane"}), "token", CREDENTIAL)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from mooring.pki.x509 import profiles
 from mooring.pki.x509.requests import parse_request
 from mooring.secret import Secret
 from mooring.trust.discovery.errors import CertificateError, NotKubernetesError
-from mooring.trust.kubeconfig.model import User
+from mooring.trust.kubeconfig.model import KubeconfigUser
 from mooring.trust.login.loginrecord import CERTIFICATE, TOKEN, Credential, Place
 from tests.support.manualclock import EPOCH, ManualClock
 from tests.support.testca import ThrowawayCA
@@ -28,7 +28,7 @@ from tests.support.testca import ThrowawayCA
 CA = ThrowawayCA(now=EPOCH)
 PLACE = Place("https://a", CA.certificate_pem)
 HOUR = timedelta(hours=1)
-USER = User("", username="jane", password=Secret("p"))
+USER = KubeconfigUser("", username="jane", password=Secret("p"))
 
 
 class Client:
@@ -38,7 +38,7 @@ class Client:
     place: Place
     sent: Obj
 
-    def __init__(self, cluster: Any, user: User, clock: Any) -> None:
+    def __init__(self, cluster: Any, user: KubeconfigUser, clock: Any) -> None:
         assert cluster.server == self.place.server
         assert cluster.ca_pem == self.place.ca_pem
         assert user is USER

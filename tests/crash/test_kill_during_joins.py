@@ -37,7 +37,7 @@ from mooring.trust.discovery.pins import Pin, pins_of
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.discovery.token import discover_by_token
 from mooring.trust.joinconfiguration import JoinInput, validate_join_input
-from mooring.trust.kubeconfig.model import Cluster, User
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 from tests.support.killable import KillableServer, check_takeover, controllers_lease, history, lease_held_by, seeded
 
 JOINS = 300
@@ -93,7 +93,7 @@ class Joiner:
                 )
                 self.ledger.answered()
                 cluster = Cluster("", trusted.server, trusted.ca_pem)
-                user = User("bootstrap", token=Secret(self.token.reveal()))
+                user = KubeconfigUser("bootstrap", token=Secret(self.token.reveal()))
                 async with ClusterClient(cluster, user, clock) as client:
                     issued = await self._certificate(client, made, key)
                 break

@@ -27,7 +27,7 @@ from mooring.pki.x509.requests import parse_request
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token
 from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
-from mooring.trust.kubeconfig.model import User
+from mooring.trust.kubeconfig.model import KubeconfigUser
 from tests.support import sharedstore
 from tests.support.killable import (
     KillableServer,
@@ -197,7 +197,7 @@ def test_the_survivor_takes_over_and_nothing_acknowledged_is_lost(tmp_path: Path
 
 
 async def join_all(servers: list[KillableServer], ca_pem: bytes, token: BootstrapToken, told: dict[str, bytes]) -> None:
-    user = User("bootstrap", token=Secret(token.reveal()))
+    user = KubeconfigUser("bootstrap", token=Secret(token.reveal()))
     places = asyncio.Semaphore(SIDE_BY_SIDE)
     async with client_of(servers[0], ca_pem, user) as one, client_of(servers[1], ca_pem, user) as other:
 

@@ -23,7 +23,7 @@ from mooring.pki.keys import generate_key
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.bootstraptoken.token import BootstrapToken
-from mooring.trust.kubeconfig.model import Cluster, Selected, User
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected
 from tests.kubeadm.peers import GROUP, node_request
 from tests.support.kubeapiserver import MISSING, KubeApiServer, running
 from tests.support.polling import eventually
@@ -66,7 +66,7 @@ def controllers(server: KubeApiServer, applied: str, tmp_path: Path) -> Iterator
         return await account_token(client)
 
     processes = StandaloneProcesses(tmp_path / "account.conf", server.client, server.ca)
-    user = User("account", token=Secret(processes.run(token).encode()))
+    user = KubeconfigUser("account", token=Secret(processes.run(token).encode()))
     processes.kubeconfig.write_bytes(server.write_kubeconfig("account.conf", user).read_bytes())
     yield processes
     processes.kill()
@@ -132,7 +132,7 @@ def test_tokens_certificates_and_a_dead_leader(server: KubeApiServer, controller
     eventually(lambda: not controllers.run(has_expired_token))
 
     machine = Cluster("", server.url, server.ca[0].read_bytes())
-    user = User("", token=Secret(TOKEN.reveal()))
+    user = KubeconfigUser("", token=Secret(TOKEN.reveal()))
 
     async def request(name: str) -> None:
         async with connect(Selected(machine, user, "")) as client:

@@ -26,7 +26,7 @@ import yaml
 from mooring.pki.keys import PrivateKey, generate_key, public_key_fingerprint
 from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import User
+from mooring.trust.kubeconfig.model import KubeconfigUser
 from tests.citations import FENCE
 from tests.kubeadm.peers import node_request
 from tests.support import etcd
@@ -219,7 +219,7 @@ def _check_account(admin: Administrator, install: str) -> int:
     name = "mooring-controllers"
     container = _container(admin, name)
     token = admin.run(f"kubectl -n mooring-system create token {name}").strip()
-    account = admin.server.write_kubeconfig("account.conf", User("account", token=Secret(token.encode())))
+    account = admin.server.write_kubeconfig("account.conf", KubeconfigUser("account", token=Secret(token.encode())))
     port = free_port()
     arguments = " ".join(container["args"]).replace("$(POD_IP)", "127.0.0.1").replace("=10290", f"={port}")
     admin.start(f"mooring {arguments} --kubeconfig {account}", name)
@@ -293,7 +293,7 @@ def _fingerprint(key: PrivateKey) -> str:
 
 def _request(admin: Administrator, node: str, key: PrivateKey) -> None:
     """Request the client certificate of a node, with the bootstrap token."""
-    user = User("joiner", token=Secret(TOKEN.encode()))
+    user = KubeconfigUser("joiner", token=Secret(TOKEN.encode()))
     joiner = admin.server.write_kubeconfig("joiner.conf", user)
     obj = {
         "apiVersion": "certificates.k8s.io/v1",
@@ -422,12 +422,12 @@ def test_take_over_an_etcd(tmp_path: Path) -> None:
             serve = serve.replace("0.0.0.0", "127.0.0.1").replace("--secure-port 6443", f"--secure-port {port}")
             machines.start(serve, HERE_ADDRESS, "mooring")
             taken_over = KubeApiServer(server.directory, port)
-            as_robot = taken_over.write_kubeconfig("robot.conf", User("robot", token=Secret(token.encode())))
+            as_robot = taken_over.write_kubeconfig("robot.conf", KubeconfigUser("robot", token=Secret(token.encode())))
             eventually(lambda: _answers(as_robot))
             assert "system:serviceaccount:default:robot" in _kubectl(as_robot, "kubectl auth whoami")
             files_of_admin = (str(server.directory / "admin.crt"), str(server.directory / "admin.key"))
             admin = taken_over.write_kubeconfig(
-                "here.conf", User("admin", certificate_file=files_of_admin[0], key_file=files_of_admin[1])
+                "here.conf", KubeconfigUser("admin", certificate_file=files_of_admin[0], key_file=files_of_admin[1])
             )
             assert _kubectl(admin, "kubectl get configmap before -o jsonpath={.data.a}") == "b"
             _kubectl(admin, "kubectl create configmap after --from-literal=a=c")
@@ -484,10 +484,10 @@ def test_this_server_as_a_webhook(mooring_server: LiveServer, tmp_path: Path) ->
     with running(directory, *flags) as server:
         robot = "kubectl create serviceaccount robot >&2; kubectl create token robot --audience https://kubernetes.default.svc"
         token = _kubectl(mooring_server.kubeconfig, robot).strip()
-        as_robot = server.write_kubeconfig("robot.conf", User("robot", token=Secret(token.encode())))
+        as_robot = server.write_kubeconfig("robot.conf", KubeconfigUser("robot", token=Secret(token.encode())))
         assert "system:serviceaccount:default:robot" in _kubectl(as_robot, "kubectl auth whoami")
         stranger = _kubectl(mooring_server.kubeconfig, "kubectl create token robot").strip()
-        refused = server.write_kubeconfig("stranger.conf", User("robot", token=Secret(stranger.encode())))
+        refused = server.write_kubeconfig("stranger.conf", KubeconfigUser("robot", token=Secret(stranger.encode())))
         with pytest.raises(AssertionError, match=r"Unauthorized|must be logged in"):
             _kubectl(refused, "kubectl auth whoami")
 

@@ -14,7 +14,7 @@ from mooring.errors import ConfigError
 from mooring.plane.configuration import server_config
 from mooring.plane.endpoints import FILE, MAX_KEPT, given_before, published, with_published
 from mooring.plane.keystore import prepare
-from mooring.trust.kubeconfig.model import User, user_kubeconfig
+from mooring.trust.kubeconfig.model import KubeconfigUser, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -126,7 +126,7 @@ def test_a_machine_that_often_gets_another_address_collects_a_few(tmp_path: Path
 def test_a_directory_of_an_earlier_version(tmp_path: Path, servers: list[str], expected: tuple[str, ...]) -> None:
     if servers:
         first, *others = servers
-        config = user_kubeconfig(first, b"", User("admin"), others=others)
+        config = user_kubeconfig(first, b"", KubeconfigUser("admin"), others=others)
         (tmp_path / "admin.conf").write_text(format_kubeconfig(config))
     assert given_before(tmp_path, {OWN}) == expected
 

@@ -31,7 +31,7 @@ from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.endpoints import published
 from mooring.plane.keystore import Prepared, prepare
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import User
+from mooring.trust.kubeconfig.model import KubeconfigUser
 from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
 from tests.support.testca import ThrowawayCA
 
@@ -355,7 +355,7 @@ def test_what_an_administrator_added_to_a_kubeconfig_stays(tmp_path: Path) -> No
     prepared(tmp_path, **flags)
     path = tmp_path / "admin.conf"
     made_first = parse_kubeconfig(path.read_bytes())
-    users = (User("joe", token=Secret("secret-of-joe")), *made_first.users)
+    users = (KubeconfigUser("joe", token=Secret("secret-of-joe")), *made_first.users)
     edited = format_kubeconfig(replace(made_first, clusters=made_first.clusters[::-1], users=users))
     path.write_text(edited)
     assert prepared(tmp_path, **flags).created == ()

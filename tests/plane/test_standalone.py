@@ -20,7 +20,7 @@ from mooring.plane.standalone import ClockError, LeaseApi, StandaloneConfig, run
 from mooring.settings.approval import ApprovalSettings
 from mooring.settings.signing import SigningSettings
 from mooring.settings.standalone import StandaloneSettings
-from mooring.trust.kubeconfig.model import Cluster, Selected, User
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected
 from tests.support.kubernetespeer import KubernetesPeer, kubernetes_peer
 from tests.support.liveserver import LiveServer
 from tests.support.manualclock import EPOCH
@@ -78,7 +78,7 @@ def test_a_process_whose_api_server_is_away_is_alive_and_not_ready(elected: bool
 
     async def run(peer: KubernetesPeer) -> None:
         port = free_port()
-        selected = Selected(Cluster("kubernetes", peer.url, peer.ca_pem), User("admin"), "")
+        selected = Selected(Cluster("kubernetes", peer.url, peer.ca_pem), KubeconfigUser("admin"), "")
         settings = {
             "leader_elect_resource_name": "test", "controllers": ("bootstrapsigner",), "healthz_port": port,
             "leader_elect": elected,

@@ -15,7 +15,7 @@ from mooring.reconcile.lineage import KeyCertifiedError, LineageWriter
 from mooring.reconcile.registryapi import RegistryApi
 from mooring.trust.discovery.errors import NotKubernetesError
 from mooring.trust.lineage.chain import Checkpoint, new_record
-from mooring.trust.lineage.verification import Verified, verify
+from mooring.trust.lineage.verification import VerifiedLineage, verify
 from tests.support.loops import api_of
 from tests.support.registryroom import Room, in_room, masters_only
 
@@ -26,7 +26,7 @@ def entry(number: int) -> Obj:
     return {"time": "2026-01-01T00:00:00Z", "event": "Issued", "serialNumber": f"{number:x}"}
 
 
-def verified(room: Room) -> Verified:
+def verified(room: Room) -> VerifiedLineage:
     result = verify(room.registry.views["lineagerecords"].list())
     assert result.faults == []
     return result

@@ -21,7 +21,7 @@ from mooring.controllers.manifests import LEASE
 from mooring.controllers.standalone import STANDALONE
 from mooring.pki.keys import generate_key
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import Cluster, Selected, User
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected
 from tests.kubeadm.peers import node_request
 from tests.support.killable import history
 from tests.support.liveserver import LiveServer, start_server
@@ -57,7 +57,7 @@ async def install(client: ClusterClient) -> str:
 
 @pytest.fixture
 def controllers(server: LiveServer, tmp_path: Path) -> Iterator[StandaloneProcesses]:
-    user = User("account", token=Secret(server.run(install).encode()))
+    user = KubeconfigUser("account", token=Secret(server.run(install).encode()))
     kubeconfig = write_kubeconfig(tmp_path / "account.conf", server.url, server.ca_pem, user)
     pki = server.data_dir / "pki"
     processes = StandaloneProcesses(kubeconfig, server.client, (pki / "ca.crt", pki / "ca.key"))
@@ -72,7 +72,9 @@ def test_two_processes_with_the_printed_rights_and_the_death_of_the_one_that_wor
     eventually(lambda: controllers.leads(first), server)
     second = controllers.start()
     token = server.create_token()  # waits for the signature of cluster-info
-    machine = Selected(Cluster("", server.url, server.ca_pem), User("", token=Secret(token.reveal().encode())), "")
+    machine = Selected(
+        Cluster("", server.url, server.ca_pem), KubeconfigUser("", token=Secret(token.reveal().encode())), ""
+    )
 
     async def request(name: str) -> None:
         async with connect(machine) as client:

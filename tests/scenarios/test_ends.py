@@ -29,7 +29,7 @@ from mooring.pki.x509.requests import build_request
 from mooring.plane.background.storemark import FILE_NAME, read_mark
 from mooring.secret import Secret
 from mooring.trust.discovery.errors import NotKubernetesError
-from mooring.trust.kubeconfig.model import User
+from mooring.trust.kubeconfig.model import KubeconfigUser
 from tests.scenarios.test_revocation import jane, user_of
 from tests.support.commandline import CommandLine, mooring
 from tests.support.killable import KillableServer, client_of
@@ -61,7 +61,7 @@ class Cluster:
         self.copy = place / "copy"
         self.snapshot = place / "a.snapshot"
         self.run = run
-        self.user: User | None = None
+        self.user: KubeconfigUser | None = None
         self.gone = self.used = ""
 
     @property
@@ -93,7 +93,7 @@ class Cluster:
             spec = {"serialNumber": f"{self.leaf.serial_number:x}"}
             await client.create(PLURAL, {"metadata": {"name": entry_name(spec)}, "spec": spec})
             await client.delete("nodes", "n1")
-        async with self.client(User("joining", token=Secret(self.used.encode()))) as client:
+        async with self.client(KubeconfigUser("joining", token=Secret(self.used.encode()))) as client:
             await client.create("certificatesigningrequests", request("first", "n2"))
         async with self.server.client() as client:
             await until(lambda: is_issued(client, "first"), "the limited token joins")
@@ -108,7 +108,7 @@ class Cluster:
         for path in self.copy.glob("mooring.db*"):
             shutil.copy(path, self.server.data_dir)
 
-    def client(self, user: User | None) -> ClusterClient:
+    def client(self, user: KubeconfigUser | None) -> ClusterClient:
         assert user is not None
         return client_of(self.server, (self.server.data_dir / "pki" / "ca.crt").read_bytes(), user)
 
@@ -142,7 +142,7 @@ async def is_approved(client: ClusterClient, name: str) -> bool:
     return True
 
 
-async def is_refused(cluster: Cluster, user: User | None) -> bool:
+async def is_refused(cluster: Cluster, user: KubeconfigUser | None) -> bool:
     async with cluster.client(user) as client:
         try:
             await client.get("namespaces", "default")
@@ -156,7 +156,7 @@ async def is_refused(cluster: Cluster, user: User | None) -> bool:
 async def check_closed(cluster: Cluster) -> None:
     """Check that ends stay ended and nothing is issued, while reads and writes of administrators go on."""
     assert await is_refused(cluster, cluster.user)
-    assert await is_refused(cluster, User("x", token=Secret(cluster.gone.encode())))
+    assert await is_refused(cluster, KubeconfigUser("x", token=Secret(cluster.gone.encode())))
     async with cluster.server.client() as client:
         assert (await client.get("namespaces", "default"))["metadata"]["name"] == "default"
         await until(lambda: is_shown(client, b"[!]ends-settled warning"), "/readyz has the line")
@@ -223,7 +223,7 @@ def test_what_ended_after_a_copy_of_the_store_stays_ended_until_it_is_applied(
             with pytest.raises(NotFoundError):
                 await client.get("nodes", "n1")
         assert await is_refused(cluster, cluster.user)
-        assert await is_refused(cluster, User("x", token=Secret(cluster.gone.encode())))
+        assert await is_refused(cluster, KubeconfigUser("x", token=Secret(cluster.gone.encode())))
         await server.stop()
         await cluster.start()
         assert await cluster.keys() == set()

@@ -19,7 +19,7 @@ from mooring.secret import Secret
 from mooring.trust.bootstraptoken.restrictions import Restrictions, join_record, joined_keys, parse_networks
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, new_record, secret_name, to_secret
-from mooring.trust.kubeconfig.model import User
+from mooring.trust.kubeconfig.model import KubeconfigUser
 from tests.support.killable import client_of, lease_held_by, seeded, servers_on_one_store
 
 ALLOWED = 5
@@ -32,8 +32,8 @@ WAIT = 1.0
 clock = SystemClock()
 
 
-def token_user(token: BootstrapToken) -> User:
-    return User("bootstrap", token=Secret(token.reveal()))
+def token_user(token: BootstrapToken) -> KubeconfigUser:
+    return KubeconfigUser("bootstrap", token=Secret(token.reveal()))
 
 
 async def joined(clients: list[ClusterClient], name: str, key: PrivateKey) -> bool:

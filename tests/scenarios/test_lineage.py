@@ -23,7 +23,7 @@ from mooring.pki.keys import PrivateKey, generate_key, private_key_pem
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token
 from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
-from mooring.trust.kubeconfig.model import User
+from mooring.trust.kubeconfig.model import KubeconfigUser
 from mooring.trust.lineage.chain import record_name
 from tests.support.commandline import CommandLine, mooring
 from tests.support.killable import KillableServer, client_of, seeded
@@ -62,7 +62,7 @@ async def join_while_killed(
     ca_pem = (server.data_dir / "pki/ca.crt").read_bytes()
     async with (
         server.client() as admin,
-        client_of(server, ca_pem, User("bootstrap", token=Secret(token.reveal()))) as machine,
+        client_of(server, ca_pem, KubeconfigUser("bootstrap", token=Secret(token.reveal()))) as machine,
         asyncio.timeout(4 * PATIENCE),
     ):
         await admin.create("secrets", to_secret(new_record(token, clock.now())))
@@ -181,13 +181,16 @@ def test_records_survive_kills_and_betray_every_change(tmp_path: Path, mooring: 
 
 async def join_alone(server: KillableServer, token: BootstrapToken, name: str, key: PrivateKey) -> None:
     ca_pem = (server.data_dir / "pki/ca.crt").read_bytes()
-    async with server.client() as admin, client_of(server, ca_pem, User("b", token=Secret(token.reveal()))) as machine:
+    async with (
+        server.client() as admin,
+        client_of(server, ca_pem, KubeconfigUser("b", token=Secret(token.reveal()))) as machine,
+    ):
         await admin.create("secrets", to_secret(new_record(token, clock.now())))
         await certificate(machine, name, key)
 
 
-def node_user(issued: bytes, key: PrivateKey) -> User:
-    return User("node", certificate_pem=issued, key=Secret(private_key_pem(key)))
+def node_user(issued: bytes, key: PrivateKey) -> KubeconfigUser:
+    return KubeconfigUser("node", certificate_pem=issued, key=Secret(private_key_pem(key)))
 
 
 async def renew(server: KillableServer, name: str, issued: bytes, key: PrivateKey) -> tuple[bytes, PrivateKey]:

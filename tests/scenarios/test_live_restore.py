@@ -13,7 +13,7 @@ from mooring.api.mooring.certificaterevocation import PLURAL, entry_name
 from mooring.errors import ApiError, MooringError, UnauthorizedError
 from mooring.identity import NODES
 from mooring.plane.background.storemark import read_mark
-from mooring.trust.kubeconfig.model import User
+from mooring.trust.kubeconfig.model import KubeconfigUser
 from tests.scenarios.test_ends import until
 from tests.scenarios.test_revocation import jane, user_of
 from tests.support import etcd
@@ -22,7 +22,7 @@ from tests.support.killable import KillableServer, client_of
 pytestmark = pytest.mark.skipif(bool(etcd.MISSING), reason=etcd.MISSING or "etcd is installed")
 
 
-async def answer(server: KillableServer, user: User) -> str:
+async def answer(server: KillableServer, user: KubeconfigUser) -> str:
     """Return "accepted" or "refused"; "" while the server does not say."""
     async with client_of(server, (server.data_dir / "pki" / "ca.crt").read_bytes(), user) as client:
         try:

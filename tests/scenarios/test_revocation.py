@@ -21,7 +21,7 @@ from mooring.pki.pem import certificates, certificates_pem
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, serial_number
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import User
+from mooring.trust.kubeconfig.model import KubeconfigUser
 from tests.support.commandline import process
 from tests.support.killable import client_of, servers_on_one_store
 
@@ -31,12 +31,12 @@ PAUSE = 0.02
 clock = SystemClock()
 
 
-def jane(data_dir: Path) -> tuple[User, x509.Certificate]:
+def jane(data_dir: Path) -> tuple[KubeconfigUser, x509.Certificate]:
     """Return an administrator whose certificate the cluster's CA signs now."""
     return user_of(data_dir, "jane", profiles.CLUSTER_ADMINS)
 
 
-def user_of(data_dir: Path, name: str, group: str) -> tuple[User, x509.Certificate]:
+def user_of(data_dir: Path, name: str, group: str) -> tuple[KubeconfigUser, x509.Certificate]:
     """Return a user whose certificate the cluster's CA signs now."""
     pki = data_dir / "pki"
     authority = Authority(
@@ -45,7 +45,7 @@ def user_of(data_dir: Path, name: str, group: str) -> tuple[User, x509.Certifica
     key, now = generate_key(), clock.now()
     template = profiles.client(key.public_key(), now, name, (group,))
     leaf = authority.sign(template, now, serial_number(secrets.token_bytes))
-    return User(name, certificate_pem=certificates_pem([leaf]), key=Secret(private_key_pem(key))), leaf
+    return KubeconfigUser(name, certificate_pem=certificates_pem([leaf]), key=Secret(private_key_pem(key))), leaf
 
 
 async def refused(client: ClusterClient) -> bool:

@@ -24,7 +24,7 @@ from mooring.settings.storage import StorageSettings
 from mooring.storage.keyspace import FORMAT_LEVEL, FORMAT_SERVERS
 from mooring.storage.table import open_storage
 from mooring.trust.joinconfiguration import JoinInput, validate_join_input
-from mooring.trust.kubeconfig.model import Cluster, User
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 from tests.support import etcd, forkserver
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually
@@ -84,7 +84,7 @@ def joined(cluster: Cluster3, server: LiveServer, name: str, token: str) -> Join
     return asyncio.run(join(plan, JoinOptions(root=cluster.root / name, certificate_timeout=60.0)))
 
 
-def user_seen(server: LiveServer, user: User) -> str:
+def user_seen(server: LiveServer, user: KubeconfigUser) -> str:
     """Return the name under which a server knows a credential."""
 
     async def ask() -> str:
@@ -142,8 +142,8 @@ def test_three_servers_are_one_cluster(tmp_path: Path) -> None:
         assert member.cluster.server.removeprefix("https://") in cluster.addresses[1:]
         assert {one.server for one in member.clusters} == {f"https://{address}" for address in cluster.addresses}
         assert member.pair is not None
-        node = User("", certificate_pem=member.pair.certificate_pem, key=member.pair.key_pem)
-        account = User("", token=Secret(account_token(two)))
+        node = KubeconfigUser("", certificate_pem=member.pair.certificate_pem, key=member.pair.key_pem)
+        account = KubeconfigUser("", token=Secret(account_token(two)))
         for server in (one, two, three):
             assert user_seen(server, node) == "system:node:worker-1"
             assert user_seen(server, account) == "system:serviceaccount:default:default"

@@ -18,7 +18,7 @@ from mooring.pki.keys import PrivateKey, generate_key, private_key_pem
 from mooring.pki.pem import certificates, certificates_pem
 from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import Cluster, User
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 from tests.support.commandline import process
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.ports import free_port
@@ -90,7 +90,7 @@ def leaf(status: Obj) -> x509.Certificate:
 
 async def is_known(server: LiveServer, certificate: x509.Certificate, key: PrivateKey) -> bool:
     """Return whether the server accepts the client certificate."""
-    user = User("jane", certificate_pem=certificates_pem([certificate]), key=Secret(private_key_pem(key)))
+    user = KubeconfigUser("jane", certificate_pem=certificates_pem([certificate]), key=Secret(private_key_pem(key)))
     async with ClusterClient(Cluster("", server.url, server.ca_pem), user, SystemClock()) as client:
         try:
             await client.post_path("/apis/authentication.k8s.io/v1/selfsubjectreviews", REVIEW)

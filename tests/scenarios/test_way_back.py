@@ -30,7 +30,7 @@ from mooring.trust.bootstraptoken.token import generate_token
 from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
 from mooring.trust.discovery.pins import pins_of
 from mooring.trust.joinconfiguration import JoinInput, validate_join_input
-from mooring.trust.kubeconfig.model import User
+from mooring.trust.kubeconfig.model import KubeconfigUser
 from tests.support import forkserver
 from tests.support.killable import KillableServer, client_of, seeded
 from tests.support.polling import eventually
@@ -168,7 +168,7 @@ def test_machines_come_back_after_their_certificates_have_expired(tmp_path: Path
                 assert await requests_of(admin, "revoked") == []
                 assert not is_member(states["revoked"])
         current = str(states["rule"].client.current)
-        node = User("system:node:rule", certificate_file=current, key_file=current)
+        node = KubeconfigUser("system:node:rule", certificate_file=current, key_file=current)
         async with client_of(server, authority.certificate_pem, node) as client:
             assert (await client.get("nodes", "rule"))["metadata"]["name"] == "rule"
 

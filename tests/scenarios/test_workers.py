@@ -28,7 +28,7 @@ from mooring.trust.discovery.pins import pins_of
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.discovery.token import discover_by_token
 from mooring.trust.httpexchange import UNVERIFIED, HttpRequest, HttpResponse
-from mooring.trust.kubeconfig.model import Cluster, User
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 from tests.support import forkserver
 from tests.support.killable import controllers_lease, history
 from tests.support.liveserver import LiveServer, start_server
@@ -179,7 +179,7 @@ async def join_one(server: LiveServer, token: BootstrapToken, name: str, answers
         try:
             polling = Polling(interval=0.1, total=SECONDS)
             trusted = await drive_fetching(discover_by_token((server.endpoint,), token, pins, polling=polling), clock)
-            user = User("bootstrap", token=Secret(token.reveal()))
+            user = KubeconfigUser("bootstrap", token=Secret(token.reveal()))
             async with ClusterClient(Cluster("", trusted.server, trusted.ca_pem), user, clock) as client:
                 obj, _ = await certificaterequest.send_request(client, made, key, clock.now())
                 answers["requests"] += 1

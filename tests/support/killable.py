@@ -28,7 +28,7 @@ from mooring.reconcile.leaderelection import LEASE_SECONDS
 from mooring.storage.contract import StoredChange
 from mooring.storage.sqlite.driver import SqliteStorage
 from mooring.trust.httpexchange import UNVERIFIED, HttpRequest, HttpResponse
-from mooring.trust.kubeconfig.model import Cluster, User
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 from tests.support import forkserver
 from tests.support.ports import free_port
 from tests.support.sharedstore import shared_store
@@ -176,7 +176,7 @@ def servers_on_one_store(root: Path, count: int) -> list[KillableServer]:
     ]
 
 
-def client_of(server: KillableServer, ca_pem: bytes, user: User) -> ClusterClient:
+def client_of(server: KillableServer, ca_pem: bytes, user: KubeconfigUser) -> ClusterClient:
     """Return a client of one server for `user`."""
     return ClusterClient(Cluster("", f"https://{server.endpoint}", ca_pem), user, SystemClock())
 

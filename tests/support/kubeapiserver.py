@@ -21,7 +21,7 @@ from mooring.client.cluster import ClusterClient, connect
 from mooring.client.kubeconfigfiles import load
 from mooring.errors import MooringError
 from mooring.pki.keys import generate_key, private_key_pem, public_key_pem
-from mooring.trust.kubeconfig.model import User
+from mooring.trust.kubeconfig.model import KubeconfigUser
 from tests.support.commandline import process
 from tests.support.ports import free_port
 from tests.support.standalonecontrollers import write_kubeconfig
@@ -61,7 +61,7 @@ class KubeApiServer:
     def client(self) -> ClusterClient:
         return connect(load(str(self.kubeconfig)))
 
-    def write_kubeconfig(self, name: str, user: User) -> Path:
+    def write_kubeconfig(self, name: str, user: KubeconfigUser) -> Path:
         """Write a kubeconfig of `user` and return its path."""
         return write_kubeconfig(self.directory / name, self.url, self.ca[0].read_bytes(), user)
 
@@ -148,7 +148,7 @@ def _make_certificates(server: KubeApiServer) -> None:
 
 def _write_admin_kubeconfig(server: KubeApiServer) -> None:
     files = (str(server.directory / "admin.crt"), str(server.directory / "admin.key"))
-    server.write_kubeconfig("admin.conf", User("admin", certificate_file=files[0], key_file=files[1]))
+    server.write_kubeconfig("admin.conf", KubeconfigUser("admin", certificate_file=files[0], key_file=files[1]))
 
 
 def _await_ready(server: KubeApiServer, process: subprocess.Popen[bytes]) -> None:

@@ -26,7 +26,7 @@ from mooring.api.mooring.group import GROUP
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock, rfc3339
-from mooring.trust.kubeconfig.model import Cluster, User
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 from tests.support.peer import server_context
 from tests.support.testca import LOOPBACK, ThrowawayCA
 
@@ -106,7 +106,9 @@ class KubernetesPeer:
         return _CA.certificate_pem
 
     def client(self, clock: Clock | None = None) -> ClusterClient:
-        return ClusterClient(Cluster("kubernetes", self.url, self.ca_pem), User("admin"), clock or SystemClock())
+        return ClusterClient(
+            Cluster("kubernetes", self.url, self.ca_pem), KubeconfigUser("admin"), clock or SystemClock()
+        )
 
     # ── what a test changes ──────────────────────────────────────────────────────────────────────────────────────
 

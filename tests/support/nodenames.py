@@ -12,7 +12,7 @@ from mooring.pki.keys import PrivateKey, generate_key, private_key_pem, public_k
 from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken
-from mooring.trust.kubeconfig.model import Cluster, Selected, User
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected
 from tests.support.liveserver import LiveServer
 
 REQUESTS = certificaterequest.PLURAL
@@ -32,19 +32,21 @@ class Machine:
     def public_key(self) -> str:
         return f"sha256:{public_key_fingerprint(self.key)}"
 
-    def _connect(self, user: User) -> ClusterClient:
+    def _connect(self, user: KubeconfigUser) -> ClusterClient:
         return connect(Selected(Cluster("", self.server.url, self.server.ca_pem), user, ""))
 
     def client(self) -> ClusterClient:
         """Return a client with the certificate of the machine."""
-        return self._connect(User("", certificate_pem=self.certificate, key=Secret(private_key_pem(self.key))))
+        return self._connect(
+            KubeconfigUser("", certificate_pem=self.certificate, key=Secret(private_key_pem(self.key)))
+        )
 
     async def request(self, token: BootstrapToken) -> Obj:
         """Create a request of a new name with the token, as one call of curl would."""
         made = certificaterequest.node_request(self.key, self.name)
         pem = build_request(self.key, f"system:node:{self.name}", ("system:nodes",))
         obj = certificaterequest.NodeRequest("", pem, made.usages).obj()
-        async with self._connect(User("", token=Secret(token.reveal().encode()))) as client:
+        async with self._connect(KubeconfigUser("", token=Secret(token.reveal().encode()))) as client:
             return await client.create(REQUESTS, {**obj, "metadata": {"generateName": "csr-"}})
 
     async def receive(self, request: Obj) -> None:

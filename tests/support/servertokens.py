@@ -8,7 +8,7 @@ from mooring.client.http.requests import fetch
 from mooring.clock import SystemClock
 from mooring.secret import Secret
 from mooring.trust.httpexchange import HttpRequest, HttpResponse, Trust
-from mooring.trust.kubeconfig.model import User
+from mooring.trust.kubeconfig.model import KubeconfigUser
 from tests.support.liveserver import LiveServer
 from tests.support.polling import eventually
 
@@ -16,7 +16,9 @@ from tests.support.polling import eventually
 def accepts(server: LiveServer, password: str, *, user: str = "server", path: str = "/v1-k3s/server-bootstrap") -> bool:
     """Return whether the server accepts a password, also when earlier tests used up the guesses of this address."""
     request = HttpRequest(
-        Trust(server.ca_pem), url=server.url + path, credentials=User("", username=user, password=Secret(password))
+        Trust(server.ca_pem),
+        url=server.url + path,
+        credentials=KubeconfigUser("", username=user, password=Secret(password)),
     )
 
     def judged() -> HttpResponse | None:

@@ -18,7 +18,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.controllers.manifests import NAME, Installation, manifests
 from mooring.controllers.standalone import STANDALONE, watched_kinds
 from mooring.plane.processidentity import process_identity
-from mooring.trust.kubeconfig.model import Cluster, Context, Kubeconfig, User
+from mooring.trust.kubeconfig.model import Cluster, Kubeconfig, KubeconfigContext, KubeconfigUser
 from mooring.trust.kubeconfig.text import format_kubeconfig
 from tests.support import forkserver
 
@@ -50,9 +50,9 @@ async def account_token(client: ClusterClient) -> str:
     return token
 
 
-def write_kubeconfig(path: Path, server: str, ca_pem: bytes, user: User) -> Path:
+def write_kubeconfig(path: Path, server: str, ca_pem: bytes, user: KubeconfigUser) -> Path:
     """Write a kubeconfig with one cluster and one user; return its path."""
-    clusters, contexts = (Cluster("c", server, ca_pem),), (Context("x", "c", user.name),)
+    clusters, contexts = (Cluster("c", server, ca_pem),), (KubeconfigContext("x", "c", user.name),)
     path.write_text(format_kubeconfig(Kubeconfig(clusters, (user,), contexts, "x")))
     return path
 

@@ -30,7 +30,7 @@ from mooring.trust.httpexchange import (
     HttpResponse,
     Trust,
 )
-from mooring.trust.kubeconfig.model import Cluster, Kubeconfig, User, cluster_info_kubeconfig, user_kubeconfig
+from mooring.trust.kubeconfig.model import Cluster, Kubeconfig, KubeconfigUser, cluster_info_kubeconfig, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig, kubeconfig_object, parse_kubeconfig
 from tests.support.discoverypeer import CA, OTHER_CA, Network, Server, signed_cluster_info, status
 
@@ -41,7 +41,7 @@ ONCE = Polling(attempts=1)
 
 PLAIN = format_kubeconfig(cluster_info_kubeconfig(SERVER, CA))
 WITHOUT_CA = format_kubeconfig(cluster_info_kubeconfig(SERVER, b""))
-WITH_TOKEN = format_kubeconfig(user_kubeconfig(SERVER, CA, User("joiner", token=Secret("hush"))))
+WITH_TOKEN = format_kubeconfig(user_kubeconfig(SERVER, CA, KubeconfigUser("joiner", token=Secret("hush"))))
 
 
 def network(config_map: Obj | None = None, reply: HttpResponse | HttpFailure | None = None) -> Network:
@@ -110,7 +110,7 @@ def test_addresses_of_a_document_are_tried_in_turn_and_completed_by_the_publishe
 
 
 def test_other_clusters_of_a_users_kubeconfig_are_other_clusters() -> None:
-    config = user_kubeconfig(SERVER, CA, User("joiner"))
+    config = user_kubeconfig(SERVER, CA, KubeconfigUser("joiner"))
     config = replace(config, clusters=(*config.clusters, Cluster("production", "https://production.test", CA)))
     assert [one.server for one in discover(network(), format_kubeconfig(config)).clusters] == [SERVER]
 
@@ -158,7 +158,10 @@ def test_credentials_are_refused_by_default() -> None:
 
 
 def test_credentials_of_any_user_are_refused_not_only_of_the_current_one() -> None:
-    config = replace(parse_kubeconfig(PLAIN), users=(User("a", username="x"), User("b", key_file="/k"), User("c")))
+    config = replace(
+        parse_kubeconfig(PLAIN),
+        users=(KubeconfigUser("a", username="x"), KubeconfigUser("b", key_file="/k"), KubeconfigUser("c")),
+    )
     with pytest.raises(errors.CredentialsRefusedError, match=r'\(user "a", "b"\)'):
         discover(network(), format_kubeconfig(config))
 
@@ -166,24 +169,26 @@ def test_credentials_of_any_user_are_refused_not_only_of_the_current_one() -> No
 def test_allowed_credentials_are_used_and_returned() -> None:
     net = network()
     found = discover(net, WITH_TOKEN, allow_credentials=True)
-    assert found.client_credentials == User("joiner", token=Secret("hush"))
+    assert found.client_credentials == KubeconfigUser("joiner", token=Secret("hush"))
     assert net.servers[HOST].requests[0].credentials == found.client_credentials
     assert "hush" not in repr(found)
 
 
 def test_a_user_without_credentials_is_no_credential() -> None:
-    text = format_kubeconfig(user_kubeconfig(SERVER, CA, User("nobody")))
+    text = format_kubeconfig(user_kubeconfig(SERVER, CA, KubeconfigUser("nobody")))
     assert discover(network(), text).client_credentials is None
     assert discover(network(), text, allow_credentials=True).client_credentials is None
 
 
 def test_files_the_document_names_are_inlined_with_the_given_reader() -> None:
-    user = User("joiner", certificate_file="/c", key_file="/k", token_file="/t")
+    user = KubeconfigUser("joiner", certificate_file="/c", key_file="/k", token_file="/t")
     config = replace(user_kubeconfig(SERVER, b"", user), clusters=(Cluster("kubernetes", SERVER, ca_file="/ca"),))
     files = {"/ca": CA, "/c": b"cert", "/k": b"key", "/t": b" hush\n"}
     found = discover(network(), format_kubeconfig(config), allow_credentials=True, read=files.__getitem__)
     assert found.ca_pem == CA
-    assert found.client_credentials == User("joiner", certificate_pem=b"cert", key=Secret("key"), token=Secret("hush"))
+    assert found.client_credentials == KubeconfigUser(
+        "joiner", certificate_pem=b"cert", key=Secret("key"), token=Secret("hush")
+    )
 
 
 def test_the_tls_server_name_and_the_proxy_go_with_the_request_and_the_result() -> None:

@@ -44,7 +44,7 @@ from mooring.trust.k3s.cahash import check_ca_hash
 from mooring.trust.kubeconfig.model import (
     Cluster,
     Kubeconfig,
-    User,
+    KubeconfigUser,
     address_of,
     cluster_info_kubeconfig,
     user_kubeconfig,
@@ -114,7 +114,7 @@ def test_discovery_does_not_begin_without(endpoints: tuple[str, ...], pins: tupl
 
 
 def test_the_cluster_may_be_named_by_the_current_context() -> None:
-    config = user_kubeconfig("https://named.test:1", CA, User("u"))
+    config = user_kubeconfig("https://named.test:1", CA, KubeconfigUser("u"))
     found = discover(Network({A: Server(publishing(config))}))
     assert (found.server, found.cluster_name) == ("https://named.test:1", "kubernetes")
     assert found.warnings == ("cluster-info carries users, which were ignored",)
@@ -596,11 +596,11 @@ def test_polling_always_waits() -> None:
 
 def test_credentials_are_never_sent_without_verified_tls() -> None:
     with pytest.raises(ValueError, match="never sent"):
-        HttpRequest(UNVERIFIED, credentials=User("u", token=Secret("t")))
+        HttpRequest(UNVERIFIED, credentials=KubeconfigUser("u", token=Secret("t")))
     with pytest.raises(ValueError, match="never sent"):
         HttpRequest(UNVERIFIED, authorization=Secret("Bearer t"))
     for target in (Trust(CA), SYSTEM_ROOTS, "a target of the configuration"):
-        HttpRequest(target, credentials=User("u"), authorization=Secret("Bearer t"))
+        HttpRequest(target, credentials=KubeconfigUser("u"), authorization=Secret("Bearer t"))
 
 
 def test_a_driver_must_answer_a_request() -> None:

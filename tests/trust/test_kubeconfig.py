@@ -15,12 +15,12 @@ from mooring.trust.kubeconfig.model import (
     CLIENT_CA,
     AuthProvider,
     Cluster,
-    Context,
     ExecPlugin,
     Kubeconfig,
+    KubeconfigContext,
     KubeconfigError,
+    KubeconfigUser,
     Selected,
-    User,
     address_of,
     client_cas,
     cluster_info_kubeconfig,
@@ -37,7 +37,7 @@ from mooring.trust.kubeconfig.model import (
     validate_kubeconfig,
 )
 
-ADMIN = user_kubeconfig("https://c.test:6443", b"CA", User("admin", certificate_pem=b"C", key=Secret("K")))
+ADMIN = user_kubeconfig("https://c.test:6443", b"CA", KubeconfigUser("admin", certificate_pem=b"C", key=Secret("K")))
 
 
 def test_cluster_info_is_one_cluster_without_a_name() -> None:
@@ -46,15 +46,15 @@ def test_cluster_info_is_one_cluster_without_a_name() -> None:
 
 def test_a_users_kubeconfig_has_the_context_user_at_cluster() -> None:
     assert ADMIN.current_context == "admin@kubernetes"
-    assert ADMIN.contexts == (Context("admin@kubernetes", "kubernetes", "admin"),)
+    assert ADMIN.contexts == (KubeconfigContext("admin@kubernetes", "kubernetes", "admin"),)
 
 
 def test_the_kubelets_kubeconfig_names_one_file_for_certificate_and_key() -> None:
     made = kubelet_kubeconfig("https://c", "/pki/current.pem", ca_file="/ca.crt")
     assert made == Kubeconfig(
         (Cluster("default-cluster", "https://c", ca_file="/ca.crt"),),
-        (User("default-auth", certificate_file="/pki/current.pem", key_file="/pki/current.pem"),),
-        (Context("default-context", "default-cluster", "default-auth", "default"),),
+        (KubeconfigUser("default-auth", certificate_file="/pki/current.pem", key_file="/pki/current.pem"),),
+        (KubeconfigContext("default-context", "default-cluster", "default-auth", "default"),),
         "default-context",
     )
     assert kubeconfig_problems(made) == []
@@ -63,19 +63,19 @@ def test_the_kubelets_kubeconfig_names_one_file_for_certificate_and_key() -> Non
 @pytest.mark.parametrize(
     ("user", "kinds"),
     [
-        (User("u"), ()),
-        (User("u", impersonate="x"), ()),
-        (User("u", certificate_pem=b"C", key=Secret("K")), ("clientCertificate",)),
-        (User("u", certificate_file="/c"), ("clientCertificate",)),
-        (User("u", key_file="/k"), ("clientCertificate",)),
-        (User("u", token=Secret("t"), token_file="/t"), ("token", "tokenFile")),
-        (User("u", username="n"), ("basic",)),
-        (User("u", password=Secret("p")), ("basic",)),
-        (User("u", exec=ExecPlugin("x")), ("exec",)),
-        (User("u", auth_provider=AuthProvider("oidc")), ("authProvider",)),
+        (KubeconfigUser("u"), ()),
+        (KubeconfigUser("u", impersonate="x"), ()),
+        (KubeconfigUser("u", certificate_pem=b"C", key=Secret("K")), ("clientCertificate",)),
+        (KubeconfigUser("u", certificate_file="/c"), ("clientCertificate",)),
+        (KubeconfigUser("u", key_file="/k"), ("clientCertificate",)),
+        (KubeconfigUser("u", token=Secret("t"), token_file="/t"), ("token", "tokenFile")),
+        (KubeconfigUser("u", username="n"), ("basic",)),
+        (KubeconfigUser("u", password=Secret("p")), ("basic",)),
+        (KubeconfigUser("u", exec=ExecPlugin("x")), ("exec",)),
+        (KubeconfigUser("u", auth_provider=AuthProvider("oidc")), ("authProvider",)),
     ],
 )
-def test_the_kinds_of_credential_of(user: User, kinds: tuple[str, ...]) -> None:
+def test_the_kinds_of_credential_of(user: KubeconfigUser, kinds: tuple[str, ...]) -> None:
     assert user.credentials == kinds
 
 
@@ -87,9 +87,11 @@ UNNAMED = Cluster("", "https://unnamed")
     ("config", "wanted"),
     [
         pytest.param(Kubeconfig((UNNAMED,)), UNNAMED, id="without a name"),
-        pytest.param(Kubeconfig((NAMED,), (), (Context("c", "named"),), "c"), NAMED, id="of the current context"),
         pytest.param(
-            Kubeconfig((NAMED, UNNAMED), (), (Context("c", "named"),), "c"),
+            Kubeconfig((NAMED,), (), (KubeconfigContext("c", "named"),), "c"), NAMED, id="of the current context"
+        ),
+        pytest.param(
+            Kubeconfig((NAMED, UNNAMED), (), (KubeconfigContext("c", "named"),), "c"),
             UNNAMED,
             id="without a name, before the other",
         ),
@@ -105,7 +107,7 @@ def test_a_discovery_document_means_the_cluster(config: Kubeconfig, wanted: Clus
         Kubeconfig(),
         Kubeconfig((NAMED,)),
         Kubeconfig((NAMED,), current_context="c"),
-        Kubeconfig((NAMED,), (), (Context("c", "other"),), "c"),
+        Kubeconfig((NAMED,), (), (KubeconfigContext("c", "other"),), "c"),
     ],
     ids=["nothing", "no context", "a missing context", "a context with a missing cluster"],
 )
@@ -115,7 +117,7 @@ def test_a_discovery_document_means_no_cluster_with(config: Kubeconfig) -> None:
 
 
 def test_selecting_gives_cluster_user_and_namespace_of_the_context() -> None:
-    other = Context("other", "kubernetes", "admin", "team")
+    other = KubeconfigContext("other", "kubernetes", "admin", "team")
     config = replace(ADMIN, contexts=(*ADMIN.contexts, other))
     assert select_context(config) == Selected(ADMIN.clusters[0], ADMIN.users[0], "")
     assert select_context(config, "other").namespace == "team"
@@ -151,8 +153,8 @@ def test_merging_takes_whole_entries_from_the_first_that_has_them() -> None:
     first = Kubeconfig((Cluster("a", "https://first"),), (), (), "", {}, ({"name": "x", "extension": 1},))
     second = Kubeconfig(
         (Cluster("a", "https://second", b"CA"), Cluster("b", "https://b")),
-        (User("u"),),
-        (Context("c", "a", "u"),),
+        (KubeconfigUser("u"),),
+        (KubeconfigContext("c", "a", "u"),),
         "c",
         {"colors": True},
         ({"name": "x", "extension": 2}, {"name": "y", "extension": 3}),
@@ -160,8 +162,8 @@ def test_merging_takes_whole_entries_from_the_first_that_has_them() -> None:
     third = Kubeconfig(current_context="d", preferences={"colors": False})
     assert merge_kubeconfigs([first, second, third]) == Kubeconfig(
         (Cluster("a", "https://first"), Cluster("b", "https://b")),
-        (User("u"),),
-        (Context("c", "a", "u"),),
+        (KubeconfigUser("u"),),
+        (KubeconfigContext("c", "a", "u"),),
         "c",
         {"colors": True},
         ({"name": "x", "extension": 1}, {"name": "y", "extension": 3}),
@@ -184,39 +186,44 @@ def read(path: str) -> bytes:
 def test_flattening_inlines_every_file() -> None:
     cluster = Cluster("c", "https://c", ca_file="/ca")
     assert flatten_cluster(cluster, read) == Cluster("c", "https://c", b"CA")
-    user = User("u", certificate_file="/c", key_file="/k", token_file="/t")
-    assert flatten_user(user, read) == User("u", certificate_pem=b"CERT", key=Secret("KEY"), token=Secret("token"))
+    user = KubeconfigUser("u", certificate_file="/c", key_file="/k", token_file="/t")
+    assert flatten_user(user, read) == KubeconfigUser(
+        "u", certificate_pem=b"CERT", key=Secret("KEY"), token=Secret("token")
+    )
 
 
 def test_what_names_no_file_is_flat_already() -> None:
-    cluster, user = Cluster("d", "https://d"), User("v", username="n")
+    cluster, user = Cluster("d", "https://d"), KubeconfigUser("v", username="n")
     assert flatten_cluster(cluster, read) is cluster
     assert flatten_user(user, read) is user
 
 
 def test_inline_values_override_files_which_are_then_not_read() -> None:
     cluster = Cluster("c", "https://c", b"inline", "/no")
-    user = User(
+    user = KubeconfigUser(
         "u",
         certificate_pem=b"inline", certificate_file="/no",
         key=Secret("inline"), key_file="/no",
         token=Secret("inline"), token_file="/no",
     )  # fmt: skip
     assert flatten_cluster(cluster, read) == Cluster("c", "https://c", b"inline")
-    flat = User("u", certificate_pem=b"inline", key=Secret("inline"), token=Secret("inline"))
+    flat = KubeconfigUser("u", certificate_pem=b"inline", key=Secret("inline"), token=Secret("inline"))
     assert flatten_user(user, read) == flat
 
 
 @pytest.mark.parametrize(
     ("user", "message"),
     [
-        (User("u", certificate_file="/no"), 'client-certificate "/no" cannot be read: No such file or directory'),
-        (User("u", key_file="/no"), 'client-key "/no" cannot be read: No such file or directory'),
-        (User("u", token_file="/no"), 'tokenFile "/no" cannot be read: No such file or directory'),
-        (User("u", token_file="/bin"), 'tokenFile "/bin" does not hold a token: it is not ASCII text'),
+        (
+            KubeconfigUser("u", certificate_file="/no"),
+            'client-certificate "/no" cannot be read: No such file or directory',
+        ),
+        (KubeconfigUser("u", key_file="/no"), 'client-key "/no" cannot be read: No such file or directory'),
+        (KubeconfigUser("u", token_file="/no"), 'tokenFile "/no" cannot be read: No such file or directory'),
+        (KubeconfigUser("u", token_file="/bin"), 'tokenFile "/bin" does not hold a token: it is not ASCII text'),
     ],
 )
-def test_flattening_fails_with(user: User, message: str) -> None:
+def test_flattening_fails_with(user: KubeconfigUser, message: str) -> None:
     with pytest.raises(KubeconfigError) as caught:
         flatten_user(user, read)
     assert str(caught.value) == message
@@ -233,16 +240,16 @@ def test_an_unexplained_failure_to_read_is_told_as_such() -> None:
 def test_relative_files_count_from_the_directory_of_the_kubeconfig() -> None:
     config = Kubeconfig(
         (Cluster("c", ca_file="ca"), Cluster("d")),
-        (User("u", certificate_file="pki/c", key_file="/k", token_file="t"),),
+        (KubeconfigUser("u", certificate_file="pki/c", key_file="/k", token_file="t"),),
     )
     assert resolve_paths(config, "/etc/x/") == Kubeconfig(
         (Cluster("c", ca_file="/etc/x/ca"), Cluster("d")),
-        (User("u", certificate_file="/etc/x/pki/c", key_file="/k", token_file="/etc/x/t"),),
+        (KubeconfigUser("u", certificate_file="/etc/x/pki/c", key_file="/k", token_file="/etc/x/t"),),
     )
 
 
 def with_user(**fields: object) -> Kubeconfig:
-    user = replace(User("admin"), **fields)  # type: ignore[arg-type]  # fields of every type, by name
+    user = replace(KubeconfigUser("admin"), **fields)  # type: ignore[arg-type]  # fields of every type, by name
     return replace(ADMIN, users=(user,))
 
 
@@ -271,13 +278,19 @@ def test_nothing_is_wrong_with(config: Kubeconfig) -> None:
         (Kubeconfig(), "the kubeconfig is empty"),
         (replace(ADMIN, current_context="x"), 'the current context "x" does not exist'),
         (
-            replace(ADMIN, contexts=(Context("", "kubernetes", "admin"),), current_context=""),
+            replace(ADMIN, contexts=(KubeconfigContext("", "kubernetes", "admin"),), current_context=""),
             "a context has no name",
         ),
-        (replace(ADMIN, contexts=(Context("c", "kubernetes"),), current_context="c"), 'context "c" names no user'),
-        (replace(ADMIN, contexts=(Context("c", "", "admin"),), current_context="c"), 'context "c" names no cluster'),
         (
-            replace(ADMIN, contexts=(Context("c", "kubernetes", "admin", "A_B"),), current_context="c"),
+            replace(ADMIN, contexts=(KubeconfigContext("c", "kubernetes"),), current_context="c"),
+            'context "c" names no user',
+        ),
+        (
+            replace(ADMIN, contexts=(KubeconfigContext("c", "", "admin"),), current_context="c"),
+            'context "c" names no cluster',
+        ),
+        (
+            replace(ADMIN, contexts=(KubeconfigContext("c", "kubernetes", "admin", "A_B"),), current_context="c"),
             'context "c" has the namespace "A_B", which is not a DNS label',
         ),
         (

@@ -8,13 +8,20 @@ import pytest
 
 from mooring.secret import Secret
 from mooring.trust.kubeconfig.edit import add_entries, remove_entries
-from mooring.trust.kubeconfig.model import Cluster, Context, Kubeconfig, KubeconfigError, User, user_kubeconfig
+from mooring.trust.kubeconfig.model import (
+    Cluster,
+    Kubeconfig,
+    KubeconfigContext,
+    KubeconfigError,
+    KubeconfigUser,
+    user_kubeconfig,
+)
 from mooring.trust.kubeconfig.text import load, parse_kubeconfig
 
 NEW = Kubeconfig(
     (Cluster("new", "https://new.example"),),
-    (User("new", token=Secret("t")),),
-    (Context("new", "new", "new"),),
+    (KubeconfigUser("new", token=Secret("t")),),
+    (KubeconfigContext("new", "new", "new"),),
     "new",
 )
 OLD = b"""
@@ -51,7 +58,7 @@ def test_its_context_becomes_the_current_one_when_that_is_wanted() -> None:
 
 def test_entries_of_the_same_name_are_replaced_in_their_place() -> None:
     once = add_entries(OLD, NEW, use=True)
-    other = user_kubeconfig("https://other.example", b"", User("a", token=Secret("other")), "a")
+    other = user_kubeconfig("https://other.example", b"", KubeconfigUser("a", token=Secret("other")), "a")
     after = loaded(add_entries(once.encode(), other, use=False))
     assert named(after)["clusters"] == ["a", "b", "new"]
     assert after["users"][0] == {"name": "a", "user": {"token": "other"}}
@@ -84,7 +91,9 @@ def test_when_the_current_context_goes_there_is_none() -> None:
 
 def test_a_cluster_that_somebody_else_uses_stays() -> None:
     text = add_entries(OLD, NEW, use=False).encode()
-    shared = Kubeconfig(users=(User("me"),), contexts=(Context("mine", "new", "me"),), current_context="mine")
+    shared = Kubeconfig(
+        users=(KubeconfigUser("me"),), contexts=(KubeconfigContext("mine", "new", "me"),), current_context="mine"
+    )
     after = loaded(remove_entries(add_entries(text, shared, use=True).encode(), ["new"]))
     assert named(after) == {"clusters": ["a", "b", "new"], "contexts": ["a", "mine"], "users": ["a", "me"]}
 

@@ -11,7 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import AuthProvider, Cluster, Context, ExecPlugin, Kubeconfig, KubeconfigError, User
+from mooring.trust.kubeconfig.model import (
+    AuthProvider,
+    Cluster,
+    ExecPlugin,
+    Kubeconfig,
+    KubeconfigContext,
+    KubeconfigError,
+    KubeconfigUser,
+)
 from mooring.trust.kubeconfig.text import format_kubeconfig, kubeconfig_object, parse_kubeconfig
 
 FULL_TEXT = """\
@@ -89,15 +97,15 @@ FULL = Kubeconfig(
         ),
     ),
     (
-        User(
+        KubeconfigUser(
             "u", b"C", "/c", Secret("K"), "/k", Secret("secret-4"), "/t", "n", Secret("secret-3"),
             ExecPlugin("cmd", "v1beta1", ("--x",), (("A", Secret("secret-2")),), "get it", True, "Never"),
             AuthProvider("oidc", (("id", Secret("secret-1")),)),
             "someone", "1", ("g",), (("k", ("v",)),), ({"name": "empty"},),
         ),
-        User("plain"),
+        KubeconfigUser("plain"),
     ),
-    (Context("ctx", "c", "u", "ns"),),
+    (KubeconfigContext("ctx", "c", "u", "ns"),),
     "ctx",
     {"colors": True},
     ({"name": "top", "extension": 1},),
@@ -122,7 +130,7 @@ def test_no_secret_shows_in_the_repr_of_the_model() -> None:
 
 
 def test_an_empty_plugin_is_written_as_go_writes_it() -> None:
-    config = Kubeconfig(users=(User("u", exec=ExecPlugin("c"), auth_provider=AuthProvider("p")),))
+    config = Kubeconfig(users=(KubeconfigUser("u", exec=ExecPlugin("c"), auth_provider=AuthProvider("p")),))
     assert kubeconfig_object(config)["users"][0]["user"] == {
         "exec": {"command": "c", "args": None, "env": None, "provideClusterInfo": False},
         "auth-provider": {"name": "p", "config": None},
@@ -297,7 +305,7 @@ CONFIGS = st.builds(
     ),
     unique(
         st.builds(
-            User, WORDS, st.binary(max_size=9), WORDS, st.none() | st.binary(min_size=1, max_size=9).map(Secret), WORDS,
+            KubeconfigUser, WORDS, st.binary(max_size=9), WORDS, st.none() | st.binary(min_size=1, max_size=9).map(Secret), WORDS,
             SECRETS, WORDS, WORDS, SECRETS,
             st.none() | st.builds(
                 ExecPlugin, WORDS, WORDS, st.lists(WORDS, max_size=2).map(tuple),
@@ -309,7 +317,7 @@ CONFIGS = st.builds(
             EXTENSIONS,
         )
     ),
-    unique(st.builds(Context, WORDS, WORDS, WORDS, WORDS, EXTENSIONS)),
+    unique(st.builds(KubeconfigContext, WORDS, WORDS, WORDS, WORDS, EXTENSIONS)),
     WORDS,
     st.dictionaries(WORDS.filter(lambda word: word != "<<"), JSONS, max_size=2),
     EXTENSIONS,

@@ -18,10 +18,10 @@ from mooring.trust.login.execcredential import API_VERSIONS, ExecInfo, check_clu
 from mooring.trust.login.loginrecord import (
     SPARE,
     Credential,
+    IdentitySource,
     Login,
     LoginRecordError,
     Place,
-    Source,
     check_id,
     dump,
     load,
@@ -33,7 +33,7 @@ CA = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 PLACE = Place("https://192.0.2.1:6443", CA, "api.example", "http://proxy.example:3128")
 TOKEN = Credential("jane", NOW, NOW + HOUR, token=Secret("the-token"))
 PAIR = Credential("jane", NOW, NOW + HOUR, certificate_pem=b"CERT", key=Secret("KEY"))
-LOGIN = Login("work", PLACE, Source("oidc", {"issuer": "https://i"}, Secret("refresh")), "token", TOKEN)
+LOGIN = Login("work", PLACE, IdentitySource("oidc", {"issuer": "https://i"}, Secret("refresh")), "token", TOKEN)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ LOGIN = Login("work", PLACE, Source("oidc", {"issuer": "https://i"}, Secret("ref
         pytest.param(LOGIN, id="a token from an OpenID provider"),
         pytest.param(replace(LOGIN, kind="certificate", credential=PAIR), id="a certificate"),
         pytest.param(
-            Login("work", Place("https://a"), Source("password", {"username": "jane"})), id="no credential yet"
+            Login("work", Place("https://a"), IdentitySource("password", {"username": "jane"})), id="no credential yet"
         ),
     ],
 )

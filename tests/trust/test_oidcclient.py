@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from mooring.secret import Secret
 from mooring.trust.httpexchange import HttpFailure
-from mooring.trust.oidc.client import Client, GrantEndedError, OAuthError, Provider, Tokens, discover, form_request
+from mooring.trust.oidc.client import (
+    Client,
+    GrantEndedError,
+    OAuthError,
+    ProviderEndpoints,
+    Tokens,
+    discover,
+    form_request,
+)
 from mooring.trust.oidc.codegrant import (
     AuthorizationRequest,
     authorization_url,
@@ -30,7 +38,7 @@ CLIENT = Client(ISSUER, "kubernetes")
 CONFIDENTIAL = Client(ISSUER, "kube:netes", Secret("s&cret é"))
 
 
-def provider_of(provider: DeviceProvider, client: Client = CLIENT) -> Provider:
+def provider_of(provider: DeviceProvider, client: Client = CLIENT) -> ProviderEndpoints:
     return Conversation(provider).drive(discover(client))
 
 
@@ -38,12 +46,14 @@ def provider_of(provider: DeviceProvider, client: Client = CLIENT) -> Provider:
 
 
 def test_what_a_provider_offers_is_read_below_its_issuer() -> None:
-    assert provider_of(DeviceProvider()) == Provider(f"{ISSUER}/token", f"{ISSUER}/device", f"{ISSUER}/authorize")
+    assert provider_of(DeviceProvider()) == ProviderEndpoints(
+        f"{ISSUER}/token", f"{ISSUER}/device", f"{ISSUER}/authorize"
+    )
 
 
 def test_what_a_provider_does_not_offer_is_empty() -> None:
     nothing = {"device_authorization_endpoint": None, "authorization_endpoint": None}
-    assert provider_of(DeviceProvider(configuration=nothing)) == Provider(f"{ISSUER}/token")
+    assert provider_of(DeviceProvider(configuration=nothing)) == ProviderEndpoints(f"{ISSUER}/token")
 
 
 @pytest.mark.parametrize(
@@ -105,19 +115,21 @@ def test_a_page_of_a_proxy_in_between_is_told_by_its_status() -> None:
 @pytest.mark.parametrize("body", [b"[]", b"{", b"\xff", b"[" * 100_000])
 def test_a_token_response_that_is_no_object_is_told(body: bytes) -> None:
     with pytest.raises(OAuthError, match="refreshing the log-in: the provider's answer is not a JSON object"):
-        Conversation(DeviceProvider(), body=body).drive(refresh_grant(CLIENT, Provider(f"{ISSUER}/token"), Secret("x")))
+        Conversation(DeviceProvider(), body=body).drive(
+            refresh_grant(CLIENT, ProviderEndpoints(f"{ISSUER}/token"), Secret("x"))
+        )
 
 
 def test_a_token_endpoint_that_does_not_answer_is_told() -> None:
     conversation = Conversation(DeviceProvider(), down=1)
     with pytest.raises(OAuthError, match=r"refreshing the log-in: provider.example does not answer"):
-        conversation.drive(refresh_grant(CLIENT, Provider(f"{ISSUER}/token"), Secret("x")))
+        conversation.drive(refresh_grant(CLIENT, ProviderEndpoints(f"{ISSUER}/token"), Secret("x")))
 
 
 def test_an_error_page_of_the_token_endpoint_is_told_by_its_status() -> None:
     conversation = Conversation(DeviceProvider(), body=b"<html>", status=502)
     with pytest.raises(OAuthError, match="the log-in is not refreshed: status 502"):
-        conversation.drive(refresh_grant(CLIENT, Provider(f"{ISSUER}/token"), Secret("x")))
+        conversation.drive(refresh_grant(CLIENT, ProviderEndpoints(f"{ISSUER}/token"), Secret("x")))
 
 
 # ── device grant ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -215,7 +227,7 @@ def test_a_direct_address_that_is_none_is_not_shown() -> None:
 
 def test_a_provider_without_the_device_grant_is_told() -> None:
     with pytest.raises(OAuthError, match="offers no device grant"):
-        Conversation(DeviceProvider()).drive(device_grant(CLIENT, Provider(f"{ISSUER}/token")))
+        Conversation(DeviceProvider()).drive(device_grant(CLIENT, ProviderEndpoints(f"{ISSUER}/token")))
 
 
 @pytest.mark.parametrize(
@@ -270,13 +282,13 @@ def test_the_challenge_is_that_of_the_standard() -> None:
 
 
 def test_an_address_with_a_query_keeps_it() -> None:
-    offers = Provider(f"{ISSUER}/token", authorization=f"{ISSUER}/authorize?tenant=1")
+    offers = ProviderEndpoints(f"{ISSUER}/token", authorization=f"{ISSUER}/authorize?tenant=1")
     assert authorization_url(CLIENT, offers, MADE).startswith(f"{ISSUER}/authorize?tenant=1&response_type=code")
 
 
 def test_a_provider_without_a_browser_is_told() -> None:
     with pytest.raises(OAuthError, match="offers no log-in by browser"):
-        authorization_url(CLIENT, Provider(f"{ISSUER}/token"), MADE)
+        authorization_url(CLIENT, ProviderEndpoints(f"{ISSUER}/token"), MADE)
 
 
 @pytest.mark.parametrize(
@@ -375,12 +387,12 @@ def test_a_provider_that_is_out_of_order_does_not_end_the_grant() -> None:
 def test_an_answer_without_an_id_token_is_told(answer: dict[str, Any]) -> None:
     conversation = Conversation(DeviceProvider(), body=json.dumps(answer).encode())
     with pytest.raises(OAuthError, match="is openid among the scopes"):
-        conversation.drive(refresh_grant(CLIENT, Provider(f"{ISSUER}/token"), Secret("x")))
+        conversation.drive(refresh_grant(CLIENT, ProviderEndpoints(f"{ISSUER}/token"), Secret("x")))
 
 
 def test_a_refresh_token_that_cannot_be_sent_back_is_none() -> None:
     conversation = Conversation(DeviceProvider(), body=b'{"id_token": "a.b.c", "refresh_token": "a\\nb"}')
-    tokens = conversation.drive(refresh_grant(CLIENT, Provider(f"{ISSUER}/token"), Secret("x")))
+    tokens = conversation.drive(refresh_grant(CLIENT, ProviderEndpoints(f"{ISSUER}/token"), Secret("x")))
     assert tokens.refresh_token is None
 
 
@@ -392,7 +404,7 @@ KEYS = st.sampled_from(
 
 @given(st.dictionaries(KEYS, JSON).map(lambda found: json.dumps(found).encode()) | st.binary(max_size=100))
 def test_whatever_a_provider_answers_ends_in_tokens_or_in_one_error(body: bytes) -> None:
-    offers = Provider(f"{ISSUER}/token", f"{ISSUER}/device")
+    offers = ProviderEndpoints(f"{ISSUER}/token", f"{ISSUER}/device")
     told: list[str] = []
     for generator in (
         discover(CLIENT),
@@ -407,7 +419,9 @@ def test_whatever_a_provider_answers_ends_in_tokens_or_in_one_error(body: bytes)
 
 
 def test_nothing_secret_is_in_a_repr() -> None:
-    request = form_request(CONFIDENTIAL, Provider(f"{ISSUER}/token"), "https://x", (("refresh_token", "s3cret"),))
+    request = form_request(
+        CONFIDENTIAL, ProviderEndpoints(f"{ISSUER}/token"), "https://x", (("refresh_token", "s3cret"),)
+    )
     shown = repr((CONFIDENTIAL, MADE, request))
     assert "s3cret" not in shown
     assert "cret é" not in shown

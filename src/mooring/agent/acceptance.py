@@ -16,7 +16,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock
 from mooring.errors import MooringError, NotFoundError, PeerError, UnauthorizedError
 from mooring.trust.auditid import explained_by
-from mooring.trust.kubeconfig.model import Cluster, User
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 
 REFUSED_SECONDS = 5.0
 """Seconds for which 401 is retried."""
@@ -35,7 +35,7 @@ async def check_membership(
 
     `answer_needed`: raise the error of a server that does not answer, too.
     """
-    user = User("default-auth", certificate_pem=pair.certificate_pem, key=pair.key_pem)
+    user = KubeconfigUser("default-auth", certificate_pem=pair.certificate_pem, key=pair.key_pem)
     async with ClusterClient(clusters[0], user, clock, others=clusters[1:]) as client:
 
         async def read_node() -> Obj | None:

@@ -69,7 +69,7 @@ from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.joinconfiguration import STDIN, ByFile, ByToken, JoinPlan
 from mooring.trust.k3s.cahash import check_ca_hash
-from mooring.trust.kubeconfig.model import Cluster, Read, User
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Read
 
 CERTIFICATE_TIMEOUT = 300.0
 """Seconds: kubeadm's `timeouts.tlsBootstrap`."""
@@ -349,7 +349,7 @@ class _Join:
 
     # ── 3 to 7: the certificate ──────────────────────────────────────────────────────────────────────────────────
 
-    def _bootstrap_user(self, trusted: TrustedCluster) -> User:
+    def _bootstrap_user(self, trusted: TrustedCluster) -> KubeconfigUser:
         if self.plan.tls_token is not None:
             return _token_user(self.plan.tls_token)
         if trusted.client_credentials is not None:
@@ -433,7 +433,7 @@ class _Join:
 
     async def _check_accepted(self, pair: Pair, clusters: tuple[Cluster, ...], problem: str) -> None:
         """Check that the server accepts a certificate of a CA that it does not publish. Raises PeerError."""
-        user = User("default-auth", certificate_pem=pair.certificate_pem, key=pair.key_pem)
+        user = KubeconfigUser("default-auth", certificate_pem=pair.certificate_pem, key=pair.key_pem)
         async with ClusterClient(clusters[0], user, self.clock, others=clusters[1:]) as client:
             try:
                 await self._retry(client, lambda: client.get("nodes", self.plan.node_name), _ACCEPTED_TRANSIENT)
@@ -529,8 +529,8 @@ def record_lifetime(state: NodeState, options: JoinOptions) -> None:
         state.record.write("expirationSeconds", options.expiration_seconds)
 
 
-def _token_user(token: BootstrapToken) -> User:
-    return User("tls-bootstrap-token-user", token=Secret(token.reveal()))
+def _token_user(token: BootstrapToken) -> KubeconfigUser:
+    return KubeconfigUser("tls-bootstrap-token-user", token=Secret(token.reveal()))
 
 
 def _written_message(paths: tuple[Path, ...]) -> str:

@@ -25,7 +25,7 @@ from mooring.clock import Clock
 from mooring.errors import ForbiddenError, MooringError, PeerError, UnauthorizedError
 from mooring.identity import NODE_PREFIX
 from mooring.trust.auditid import explained_by
-from mooring.trust.kubeconfig.model import Cluster, User
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 
 log = logging.getLogger("mooring.agent")
 
@@ -85,7 +85,7 @@ class Member:
         """Return a client with the certificate of the node."""
         first, *others = self.clusters
         pair = self.files.client
-        user = User("default-auth", certificate_file=str(pair.current), key_file=str(pair.key))
+        user = KubeconfigUser("default-auth", certificate_file=str(pair.current), key_file=str(pair.key))
         return ClusterClient(first, user, clock, others=others, headers=headers, failover_read_timeout=READ_SECONDS)
 
     def machine(self, *, ready: bool = True) -> node.Machine:

@@ -36,7 +36,7 @@ from mooring.trust.discovery.refresh import BASE, MergeBase, digest, merge_base
 from mooring.trust.kubeconfig.model import (
     Cluster,
     Kubeconfig,
-    User,
+    KubeconfigUser,
     address_of,
     flatten_cluster,
     kubelet_kubeconfig,
@@ -125,7 +125,7 @@ class NodeState:
 
     # ── kubeconfigs ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def write_bootstrap(self, server: str, ca_pem: bytes, user: User) -> None:
+    def write_bootstrap(self, server: str, ca_pem: bytes, user: KubeconfigUser) -> None:
         """Write bootstrap-kubelet.conf, with which a kubelet requests its certificate, also after a crash of a join."""
         named = replace(user, name="tls-bootstrap-token-user")
         disk.write(self.bootstrap, format_kubeconfig(user_kubeconfig(server, ca_pem, named)).encode())

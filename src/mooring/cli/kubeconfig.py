@@ -41,7 +41,7 @@ from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT
 from mooring.pki.x509.usages import CLIENT_AUTH, DIGITAL_SIGNATURE
 from mooring.secret import Secret
 from mooring.settings.kinds import split_commas
-from mooring.trust.kubeconfig.model import Kubeconfig, Selected, User, flatten_cluster, user_kubeconfig
+from mooring.trust.kubeconfig.model import Kubeconfig, KubeconfigUser, Selected, flatten_cluster, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig
 
 MIN_EXPIRATION = timedelta(minutes=10)
@@ -104,7 +104,7 @@ def user(
     certificate_pem = cluster.run(chosen, clock, lambda client: request_certificate(client, wanted, clock, timeout))
     leaf = pem.certificates(certificate_pem)[0]
     check_matches_request(leaf, parse_request(request_pem), clock.now())
-    found = User(name, certificate_pem=certificate_pem, key=Secret(private_key_pem(key)))
+    found = KubeconfigUser(name, certificate_pem=certificate_pem, key=Secret(private_key_pem(key)))
     text = format_kubeconfig(_kubeconfig(chosen, found, cluster_name))
     if out:
         write_atomic(Path(out), text.encode())
@@ -156,7 +156,7 @@ async def request_certificate(client: ClusterClient, wanted: Obj, clock: Clock, 
         await clock.sleep(POLL_SECONDS)
 
 
-def _kubeconfig(chosen: Selected, found: User, cluster_name: str) -> Kubeconfig:
+def _kubeconfig(chosen: Selected, found: KubeconfigUser, cluster_name: str) -> Kubeconfig:
     """Return a kubeconfig for the administrator's cluster and the new user, without the administrator's credentials."""
     flat = flatten_cluster(chosen.cluster, lambda path: read_limited(Path(path)))
     made = user_kubeconfig(flat.server, flat.ca_pem, found, cluster_name)

@@ -60,7 +60,7 @@ from mooring.trust.discovery.errors import (
 )
 from mooring.trust.discovery.fetch import connection_error
 from mooring.trust.httpexchange import HttpRequest
-from mooring.trust.kubeconfig.model import Cluster, Selected, User, flatten_cluster
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected, flatten_cluster
 
 Target = str | ResourcePath
 """A resource, or the plural of one that Mooring knows (`"secrets"`)."""
@@ -129,7 +129,7 @@ class ClusterClient:
     def __init__(
         self,
         cluster: Cluster,
-        user: User,
+        user: KubeconfigUser,
         clock: Clock,
         namespace: str = "default",
         *,

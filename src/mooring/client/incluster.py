@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mooring.client.files import read_limited
 from mooring.errors import ConfigError
-from mooring.trust.kubeconfig.model import Cluster, Selected, User
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected
 
 DIRECTORY = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
@@ -29,4 +29,4 @@ def load(environ: Mapping[str, str] | None = None, directory: Path = DIRECTORY) 
         raise ConfigError(f"{PORT} is no port")
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     cluster = Cluster("in-cluster", server, ca_pem=read_limited(directory / "ca.crt"))
-    return Selected(cluster, User("the Pod's ServiceAccount", token_file=str(token)), "")
+    return Selected(cluster, KubeconfigUser("the Pod's ServiceAccount", token_file=str(token)), "")

@@ -9,7 +9,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock
 from mooring.errors import MooringError, PeerError
 from mooring.trust.gitversion import is_mooring
-from mooring.trust.kubeconfig.model import Cluster, User
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 
 
 class NotMooringError(PeerError):
@@ -48,7 +48,7 @@ async def check_is_mooring(client: ClusterClient, purpose: str) -> None:
 async def is_mooring_server(cluster: Cluster, clock: Clock) -> bool:
     """Return True when the server says so to a request without credentials, because those at hand were refused."""
     try:
-        async with ClusterClient(cluster, User(""), clock) as client:
+        async with ClusterClient(cluster, KubeconfigUser(""), clock) as client:
             return is_mooring(await read_version(client))
     except MooringError:
         return False
@@ -56,5 +56,5 @@ async def is_mooring_server(cluster: Cluster, clock: Clock) -> bool:
 
 async def check_anonymously(cluster: Cluster, clock: Clock, purpose: str) -> None:
     """Call `check_is_mooring` without credentials, because those at hand were refused."""
-    async with ClusterClient(cluster, User(""), clock) as client:
+    async with ClusterClient(cluster, KubeconfigUser(""), clock) as client:
         await check_is_mooring(client, purpose)

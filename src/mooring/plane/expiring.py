@@ -17,7 +17,7 @@ from mooring.pki.pem import certificates
 from mooring.pki.x509.clusterca import ClusterCa
 from mooring.pki.x509.crl import Crl
 from mooring.plane.authentication import Authentication
-from mooring.plane.background.expirywatch import Source
+from mooring.plane.background.expirywatch import ExpirySource
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.serving.pair import ServingPair
 from mooring.plane.signing.authorities import SignerAuthorities
@@ -33,23 +33,23 @@ def expiring(
     serving: ServingPair,
     authentication: Authentication,
     signing: SignerAuthorities,
-) -> dict[str, Source]:
+) -> dict[str, ExpirySource]:
     """Return the sources of a server, by their names."""
     of_files = bool(config[ServingSettings].tls_cert_file)
     found = {
-        "serving-certificate": Source(
+        "serving-certificate": ExpirySource(
             "the serving certificate of tls-cert-file" if of_files else "the serving certificate",
             "write its successor and the key to the same files; a running server takes them" if of_files else _OWN,
             lambda: serving.chain,
             is_renewed=not of_files,
         ),
-        "ca": Source(
+        "ca": ExpirySource(
             "the CA of the cluster",
             "replace it with mooring ca rollover start",
             lambda: (ca.authority.certificate,),
             is_ca=True,
         ),
-        "client-ca": Source(
+        "client-ca": ExpirySource(
             "the last CA that verifies clients",
             "write its successor to client-ca-file, or replace the CA of the cluster with mooring ca rollover start",
             lambda: authentication.client_cas.clients,
@@ -58,20 +58,20 @@ def expiring(
         ),
     }
     if config[ClientCertificateSettings].client_crl_file:
-        found["client-crl"] = Source(
+        found["client-crl"] = ExpirySource(
             "a CRL of client-crl-file",
             "write the one that its CA has published since to the same file; a running server takes it",
             lambda: tuple(map(_CrlEnd, authentication.client_cas.crls.crls.values())),
         )
     if signing.certificates:
-        found["signer-ca"] = Source(
+        found["signer-ca"] = ExpirySource(
             "a CA of a signer",
             "replace the files of the setting cluster-signing that names it; a running server takes them",
             lambda: signing.certificates,
             is_ca=True,
         )
     if file := config[StorageSettings].etcd_certfile:
-        found["etcd-client-certificate"] = Source(
+        found["etcd-client-certificate"] = ExpirySource(
             "the client certificate of etcd-certfile",
             "write its successor and the key to the same files, and start this server again",
             lambda: _read(file),

@@ -68,7 +68,7 @@ from mooring.plane.serving.trust import serving_cas
 from mooring.secret import Secret
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import ServingSettings
-from mooring.trust.kubeconfig.model import Cluster, User, other_addresses, user_kubeconfig
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, other_addresses, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
 
 RENEW_LEFT = timedelta(days=120)
@@ -370,12 +370,14 @@ class _Preparation:
     ) -> None:
         path = self.root / name
         first, *others = (endpoint.url for endpoint in self.config.endpoints)
-        reached = user_kubeconfig(first, serving_ca_pem, User(user_name), others=others)
+        reached = user_kubeconfig(first, serving_ca_pem, KubeconfigUser(user_name), others=others)
         if path.exists() and self._kubeconfig_is_current(path, authority, reached.clusters, user_name):
             return
         key = generate_key()
         certificate = authority.sign(profile(key.public_key(), self.now), self.now, serial_number(self.entropy))
-        user = User(user_name, certificate_pem=certificates_pem([certificate]), key=Secret(private_key_pem(key)))
+        user = KubeconfigUser(
+            user_name, certificate_pem=certificates_pem([certificate]), key=Secret(private_key_pem(key))
+        )
         self._write(path, format_kubeconfig(replace(reached, users=(user,))).encode())
 
     def _kubeconfig_is_current(

@@ -107,7 +107,7 @@ async def running(config: StandaloneConfig, clock: Clock, entropy: Callable[[int
         )
         work = elector.run(controllers.run) if settings.leader_elect else _run_always(controllers, clock)
         tasks = [asyncio.create_task(work, name="controllers"), asyncio.create_task(reloading.run(clock), name="files")]
-        probe = Probe(client, clock, _election(settings))
+        probe = ApiServerProbe(client, clock, _election(settings))
         if not settings.leader_elect:
             tasks.append(asyncio.create_task(probe.run(), name="probe"))
         health = HealthServer(
@@ -152,7 +152,7 @@ class LeaseApi(RemoteApi):
         )
 
 
-class Probe:
+class ApiServerProbe:
     """Requests to the API server in a process without a Lease. With one, the renewals show whether the server answers."""
 
     def __init__(self, client: ClusterClient, clock: Clock, election: Election) -> None:
@@ -235,7 +235,7 @@ def _end_of(task: asyncio.Task[None]) -> str:
     return "it has ended; the process has to be started again" if task.done() else ""
 
 
-def _readiness(elector: LeaderElector, probe: Probe, controllers: StandaloneControllers) -> Checks:
+def _readiness(elector: LeaderElector, probe: ApiServerProbe, controllers: StandaloneControllers) -> Checks:
     """Return the checks that need the API server."""
 
     def loop_failure() -> str:

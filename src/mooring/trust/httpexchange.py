@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import User
+from mooring.trust.kubeconfig.model import KubeconfigUser
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ class HttpRequest:
     timeout: float = REQUEST_TIMEOUT
     max_bytes: int = MAX_BODY
     authorization: Secret | None = None
-    credentials: User | None = None
+    credentials: KubeconfigUser | None = None
     secret_headers: tuple[tuple[str, Secret], ...] = ()
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 
 from mooring.errors import ConfigError
-from mooring.plane.background.expirywatch import ExpiryWatch, Source, is_near
+from mooring.plane.background.expirywatch import ExpirySource, ExpiryWatch, is_near
 from tests.support.manualclock import EPOCH, ManualClock
 from tests.support.serverroom import Server, in_server
 from tests.support.testca import ThrowawayCA
@@ -46,7 +46,7 @@ def test_from_when_on_a_person_is_told(life: float, left: float, is_ca: bool, ne
 
 
 def watch_of(server: Server, clock: ManualClock, found: list[x509.Certificate], **options: bool) -> ExpiryWatch:
-    source = Source("the serving certificate of tls-cert-file", ADVICE, lambda: found, **options)
+    source = ExpirySource("the serving certificate of tls-cert-file", ADVICE, lambda: found, **options)
     return ExpiryWatch({"serving-certificate": source}, server.plane.parts.registry, clock, "192-0-2-1")
 
 
@@ -140,7 +140,7 @@ async def test_a_file_that_cannot_be_read_is_reported_by_its_user(server: Server
     def read() -> Sequence[x509.Certificate]:
         raise ConfigError("etcd.crt: cannot be read")
 
-    watch = ExpiryWatch({"etcd": Source("a file", ADVICE, read)}, server.plane.parts.registry, ManualClock(), "a")
+    watch = ExpiryWatch({"etcd": ExpirySource("a file", ADVICE, read)}, server.plane.parts.registry, ManualClock(), "a")
     await watch.look()
     assert watch.passes
     assert watch.end_of("etcd") > EPOCH.timestamp()

@@ -39,7 +39,7 @@ from mooring.trust.bootstraptoken.tokensecret import TokenRecord, to_secret
 from mooring.trust.ends.mark import Mark, parse_mark
 from mooring.trust.lineage.chain import Checkpoint
 from mooring.trust.sharedkeys import envelope
-from mooring.trust.sharedkeys.keyset import KeySet
+from mooring.trust.sharedkeys.keyset import SharedKeySet
 from tests.support import etcd
 from tests.support.registryroom import counting_entropy
 from tests.support.storagedrivers import open_etcd
@@ -394,7 +394,7 @@ def test_a_former_server_token_is_noticed_although_the_generation_of_the_keys_go
     """Test with a start that stores newer keys of `pki` in the row of a restored store, which counts the generation up."""
     monkeypatch.setattr(envelope, "N", 16)
     ca = ThrowawayCA()
-    keys = KeySet.of({"ca.crt": Secret(ca.authority.certificate_pem), "ca.key": Secret(private_key_pem(ca.key))})
+    keys = SharedKeySet.of({"ca.crt": Secret(ca.authority.certificate_pem), "ca.key": Secret(private_key_pem(ca.key))})
 
     async def put(parts: RegistryParts, created: int, generation: int) -> None:
         term = envelope.TokenTerm(Secret(b"a" * 32), created)

@@ -17,9 +17,9 @@ from mooring.pki.pem import certificates_pem
 from mooring.pki.x509.authority import Authority, self_signed_ca
 from mooring.plane.cafiles import read_ca
 from mooring.plane.sharedkeys import files
-from mooring.plane.sharedkeys.files import RECORD, Record, SharedKeyFiles
+from mooring.plane.sharedkeys.files import RECORD, FilesRecord, SharedKeyFiles
 from mooring.secret import Secret
-from mooring.trust.sharedkeys.keyset import NAMES, KeySet
+from mooring.trust.sharedkeys.keyset import NAMES, SharedKeySet
 from mooring.trust.sharedkeys.reconciliation import Agreed
 from tests.support.manualclock import EPOCH
 
@@ -34,14 +34,14 @@ def ca(number: int) -> tuple[Authority, bytes]:
     return self_signed_ca(key, f"ca-{number}", EPOCH, number), private_key_pem(key)
 
 
-def key_set(issuing: int, *trusted: int, **more: int) -> KeySet:
+def key_set(issuing: int, *trusted: int, **more: int) -> SharedKeySet:
     """Return the keys of a cluster whose CA `issuing` issues; `more` are files of a rollover, by the CA that they are of."""
     bundle = certificates_pem([ca(number)[0].certificate for number in (issuing, *trusted)])
     content = {"ca.crt": bundle, "ca.key": ca(issuing)[1], "lineage.key": ca(9)[1]}
     for name, number in more.items():
         content[f"rollover/{name}.crt"] = ca(number)[0].certificate_pem
         content[f"rollover/{name}.key"] = ca(number)[1]
-    return KeySet.of({name: Secret(data) for name, data in content.items()})
+    return SharedKeySet.of({name: Secret(data) for name, data in content.items()})
 
 
 ALONE, BOTH, NEXT = key_set(1), key_set(1, 2, old=1, new=2), key_set(2, 1, old=1, new=2)
@@ -54,7 +54,7 @@ CHANGES = {
 }
 
 
-def agreed(generation: int, keys: KeySet) -> Agreed:
+def agreed(generation: int, keys: SharedKeySet) -> Agreed:
     return Agreed("c", generation, keys.fingerprint)
 
 
@@ -88,7 +88,7 @@ def kill_before(monkeypatch: pytest.MonkeyPatch, number: int) -> Callable[[], in
 
 @pytest.mark.parametrize(("before", "after"), CHANGES.values(), ids=CHANGES)
 def test_a_server_that_is_killed_between_two_writes_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: KeySet | None, after: KeySet
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: SharedKeySet | None, after: SharedKeySet
 ) -> None:
     start, number, killed = tmp_path / "start", 0, True
     SharedKeyFiles(start)
@@ -128,7 +128,7 @@ def test_a_record_that_cannot_be_read_agrees_with_nothing(tmp_path: Path, data: 
     (tmp_path / "server").mkdir()
     if data is not None:
         (tmp_path / "server" / RECORD).write_bytes(data)
-    assert SharedKeyFiles(tmp_path).record() == Record()
+    assert SharedKeyFiles(tmp_path).record() == FilesRecord()
 
 
 def test_files_that_are_not_whole_are_named(tmp_path: Path) -> None:

@@ -94,8 +94,8 @@ class Cluster:
 
         asyncio.run(work())
 
-    def row(self) -> envelope.Row | None:
-        async def work() -> envelope.Row | None:
+    def row(self) -> envelope.SharedKeysRow | None:
+        async def work() -> envelope.SharedKeysRow | None:
             storage = open_storage(self.url, CLOCK)
             await storage.open()
             entry = await storage.get(KEY)

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from mooring.secret import Secret
-from mooring.trust.encryption.configuration import Key, KmsPlugin, Provider
+from mooring.trust.encryption.configuration import EncryptionProvider, Key, KmsPlugin
 from mooring.trust.k3s.encryptionstatus import encryption_status
 
 
-def with_keys(kind: str, *names: str) -> Provider:
-    return Provider(kind, tuple(Key(name, Secret(b"0" * 32)) for name in names))
+def with_keys(kind: str, *names: str) -> EncryptionProvider:
+    return EncryptionProvider(kind, tuple(Key(name, Secret(b"0" * 32)) for name in names))
 
 
-IDENTITY = Provider("identity")
-KMS = Provider("kms", plugin=KmsPlugin("vault", "/run/kms"))
+IDENTITY = EncryptionProvider("identity")
+KMS = EncryptionProvider("kms", plugin=KmsPlugin("vault", "/run/kms"))
 
 
 @pytest.mark.parametrize(
@@ -71,5 +71,7 @@ KMS = Provider("kms", plugin=KmsPlugin("vault", "/run/kms"))
         ),
     ],
 )
-def test_status(providers: Sequence[Provider], stale: int, hashes: set[str], expected: dict[str, Any]) -> None:
+def test_status(
+    providers: Sequence[EncryptionProvider], stale: int, hashes: set[str], expected: dict[str, Any]
+) -> None:
     assert encryption_status(providers, stale, hashes) == expected

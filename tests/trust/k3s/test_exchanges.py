@@ -65,14 +65,14 @@ from mooring.trust.k3s.refusals import (
 )
 from mooring.trust.k3s.responses import KUBELET, WANTED, SupervisorConfiguration
 from mooring.trust.k3s.token import parse_token
-from mooring.trust.kubeconfig.model import User
+from mooring.trust.kubeconfig.model import KubeconfigUser
 from tests.support.discoverypeer import CA, OTHER_CA
 
 R = TypeVar("R")
 A, B = "https://a.test:6443", "https://b.test:6443"
 ONCE = Polling(attempts=1)
 PASSWORD, BOOTSTRAP = parse_token("secretpassword"), parse_token("abcdef.0123456789abcdef")
-CERTIFICATE_OF_NODE = User("node", certificate_pem=b"certificate", key=Secret(b"key"))
+CERTIFICATE_OF_NODE = KubeconfigUser("node", certificate_pem=b"certificate", key=Secret(b"key"))
 NODE = NodeIdentity("worker", Secret("nodepassword"), ("192.0.2.7", "2001:db8::7"), "/etc/rancher/node/password")
 OK = HttpResponse(200, b"ok")
 DOWN = HttpFailure(UNREACHABLE, "connection refused")
@@ -362,7 +362,7 @@ def test_a_request_carries_one_credential(more: dict[str, Any], credential: str)
 def test_a_password_is_that_of_the_user_node() -> None:
     script = Script([SERVED])
     script.run(supervisor(token=parse_token(f"K10{PINNED}::server:secretpassword")).fetch_client_ca())
-    assert script.requests[0].credentials == User("node", username="node", password=Secret("secretpassword"))
+    assert script.requests[0].credentials == KubeconfigUser("node", username="node", password=Secret("secretpassword"))
 
 
 @pytest.mark.parametrize(

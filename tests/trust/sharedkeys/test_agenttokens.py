@@ -25,7 +25,7 @@ from mooring.trust.sharedkeys.agenttokens import (
     public_part,
     rotated,
 )
-from mooring.trust.sharedkeys.keyset import KeySet
+from mooring.trust.sharedkeys.keyset import SharedKeySet
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SECONDS = int(NOW.timestamp())
@@ -110,7 +110,7 @@ def test_the_fingerprint_has_nothing_that_tests_a_guess_of_a_token() -> None:
 def test_a_rotation_changes_the_fingerprint_of_the_keys_and_another_token_alone_does_not() -> None:
     key = generate_key()
     ca = self_signed_ca(key, "k", NOW, 1).certificate_pem
-    keys = KeySet.of({"ca.crt": Secret(ca), "ca.key": Secret(private_key_pem(key))})
+    keys = SharedKeySet.of({"ca.crt": Secret(ca), "ca.key": Secret(private_key_pem(key))})
     first, second = (
         keys.with_file(NAME, encode_agent_tokens(AgentTokens(token, (term("new", token, 7),)))) for token in (NEW, OLD)
     )

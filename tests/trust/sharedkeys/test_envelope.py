@@ -18,8 +18,8 @@ from mooring.pki.pem import certificates_pem
 from mooring.pki.x509.authority import Authority, self_signed_ca
 from mooring.secret import Secret
 from mooring.trust.sharedkeys import envelope
-from mooring.trust.sharedkeys.envelope import DamagedKeysError, Row, TokenTerm, WrongTokenError
-from mooring.trust.sharedkeys.keyset import MAX_BYTES, KeySet, are_related, authorities_of
+from mooring.trust.sharedkeys.envelope import DamagedKeysError, SharedKeysRow, TokenTerm, WrongTokenError
+from mooring.trust.sharedkeys.keyset import MAX_BYTES, SharedKeySet, are_related, authorities_of
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 CLUSTER = "8f2b1c9e-0000-4000-8000-000000000001"
@@ -45,8 +45,8 @@ def files(number: int = 1, **more: bytes) -> dict[str, Secret]:
     return {"ca.crt": Secret(one.certificate_pem), "ca.key": Secret(key), **given}
 
 
-def keys(number: int = 1, **more: bytes) -> KeySet:
-    return KeySet.of(files(number, **more))
+def keys(number: int = 1, **more: bytes) -> SharedKeySet:
+    return SharedKeySet.of(files(number, **more))
 
 
 @pytest.fixture(autouse=True)
@@ -54,13 +54,13 @@ def _cheap_scrypt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(envelope, "N", 16)
 
 
-def sealed(*tokens: Secret) -> tuple[Row, Secret]:
+def sealed(*tokens: Secret) -> tuple[SharedKeysRow, Secret]:
     content = keys()
     terms = [TokenTerm(one, 100, 0 if number == 0 else 200) for number, one in enumerate(tokens or (TOKEN,))]
     return envelope.seal(envelope.claim(CLUSTER, content), content, terms, os.urandom)
 
 
-def first_version() -> tuple[Row, Secret]:
+def first_version() -> tuple[SharedKeysRow, Secret]:
     """Return a row as the first version of the program wrote it."""
     data_key, nonce, content = Secret(os.urandom(32)), os.urandom(12), keys()
     wrap = envelope._wrap(CLUSTER, data_key, TokenTerm(TOKEN), os.urandom)
@@ -74,14 +74,16 @@ def first_version() -> tuple[Row, Secret]:
 
 def test_a_set_names_the_ca_that_issues_first() -> None:
     bundle = certificates_pem([authority(2).certificate, authority(1).certificate])
-    found = KeySet.of({**files(1), "ca.crt": Secret(bundle), "retired-ca.crt": Secret(authority(3).certificate_pem)})
+    found = SharedKeySet.of(
+        {**files(1), "ca.crt": Secret(bundle), "retired-ca.crt": Secret(authority(3).certificate_pem)}
+    )
     by_number = {number: authorities_of(authority(number).certificate_pem)[0] for number in (1, 2, 3)}
     assert found.authorities == (by_number[1], by_number[2], by_number[3])
     assert authorities_of(bundle, authority(3).certificate_pem) == (by_number[2], by_number[1], by_number[3])
 
 
 def test_sets_with_a_ca_in_common_belong_to_one_cluster() -> None:
-    both = KeySet.of(
+    both = SharedKeySet.of(
         {**files(1), "ca.crt": Secret(certificates_pem([authority(1).certificate, authority(2).certificate]))}
     )
     assert are_related(both.authorities, keys(2).authorities)
@@ -98,7 +100,7 @@ def test_the_fingerprint_follows_every_file_and_not_the_form_of_a_key() -> None:
     }
     assert len(found) == 4
     reworded = {**files(), "ca.key": Secret(b"a comment\n" + files()["ca.key"].reveal())}
-    assert KeySet.of(reworded).fingerprint == keys().fingerprint
+    assert SharedKeySet.of(reworded).fingerprint == keys().fingerprint
 
 
 BAD_SETS: dict[str, tuple[Any, str]] = {
@@ -115,7 +117,7 @@ BAD_SETS: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize(("make", "reason"), BAD_SETS.values(), ids=BAD_SETS)
 def test_refused_sets(make: Any, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
-        KeySet.of(make())
+        SharedKeySet.of(make())
 
 
 # ── sealing ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,7 @@ from mooring.pki.x509.authority import self_signed_ca
 from mooring.secret import Secret
 from mooring.trust.k3s.bootstrapdata import NAMES, BootstrapFile
 from mooring.trust.sharedkeys.k3skeys import FILES, bootstrap_files, keys_of
-from mooring.trust.sharedkeys.keyset import KeySet
+from mooring.trust.sharedkeys.keyset import SharedKeySet
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 KEYS = [generate_key() for _ in range(4)]
@@ -80,7 +80,7 @@ def test_what_was_imported_comes_back() -> None:
 
 def test_the_ca_that_issues_comes_first() -> None:
     both = certificates_pem([CLIENT.certificate, SERVER.certificate])
-    keys = KeySet.of(
+    keys = SharedKeySet.of(
         {
             "ca.crt": Secret(both),
             "ca.key": Secret(private_key_pem(KEYS[0])),
@@ -93,7 +93,7 @@ def test_the_ca_that_issues_comes_first() -> None:
 
 
 def test_keys_without_that_of_service_accounts_are_refused() -> None:
-    keys = KeySet.of({"ca.crt": Secret(SERVER.certificate_pem), "ca.key": Secret(private_key_pem(KEYS[0]))})
+    keys = SharedKeySet.of({"ca.crt": Secret(SERVER.certificate_pem), "ca.key": Secret(private_key_pem(KEYS[0]))})
     with pytest.raises(ConfigError, match=r"sa\.key is missing"):
         bootstrap_files(keys, {})
 

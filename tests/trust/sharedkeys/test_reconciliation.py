@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.trust.sharedkeys.envelope import Row
+from mooring.trust.sharedkeys.envelope import SharedKeysRow
 from mooring.trust.sharedkeys.keyset import NAMES
 from mooring.trust.sharedkeys.reconciliation import (
     MADE_ONCE,
     Action,
     Agreed,
+    KeysOnDisk,
     MissingKeysError,
-    OnDisk,
     StoredCluster,
     check_adoptable,
     check_complete,
@@ -23,15 +23,15 @@ from mooring.trust.sharedkeys.reconciliation import (
 )
 
 OLD, NEW, FOREIGN = "sha256:old", "sha256:new", "sha256:foreign"
-EMPTY = OnDisk("/data/pki")
-HERE = OnDisk("/data/pki", (OLD,), "one", Agreed("c", 3, "one"))
-SEALED = Row("c", 3, "one", (OLD,), b"nonce", b"data")
-CLAIM = Row("c", 1, "one", (OLD,))
+EMPTY = KeysOnDisk("/data/pki")
+HERE = KeysOnDisk("/data/pki", (OLD,), "one", Agreed("c", 3, "one"))
+SEALED = SharedKeysRow("c", 3, "one", (OLD,), b"nonce", b"data")
+CLAIM = SharedKeysRow("c", 1, "one", (OLD,))
 ROLLED_OVER = replace(SEALED, generation=7, fingerprint="two", authorities=(NEW, OLD))
 COMPROMISED = replace(ROLLED_OVER, authorities=(NEW,))
 CHANGED = replace(HERE, fingerprint="two")
 
-ACTIONS: dict[str, tuple[OnDisk, Row | None, Action]] = {
+ACTIONS: dict[str, tuple[KeysOnDisk, SharedKeysRow | None, Action]] = {
     "the first server of a cluster seals its keys": (EMPTY, None, Action.SEAL),
     "a server with keys from before there was a row seals them": (replace(HERE, agreed=Agreed()), None, Action.SEAL),
     "a server whose store is new seals its keys": (HERE, None, Action.SEAL),
@@ -63,23 +63,23 @@ ACTIONS: dict[str, tuple[OnDisk, Row | None, Action]] = {
 
 
 @pytest.mark.parametrize(("disk", "row", "action"), ACTIONS.values(), ids=ACTIONS)
-def test_actions(disk: OnDisk, row: Row | None, action: Action) -> None:
+def test_actions(disk: KeysOnDisk, row: SharedKeysRow | None, action: Action) -> None:
     assert next_action(disk, row) is action
 
 
-REFUSED: dict[str, tuple[OnDisk, Row, str]] = {
+REFUSED: dict[str, tuple[KeysOnDisk, SharedKeysRow, str]] = {
     "a server with a CA of its own": (
-        OnDisk("/data/pki", (FOREIGN,), "x"),
+        KeysOnDisk("/data/pki", (FOREIGN,), "x"),
         SEALED,
         f"the CA in /data/pki is {FOREIGN}, and the CA of the cluster in this store is {OLD}: ",
     ),
     "a server of another cluster": (
-        OnDisk("/data/pki", (FOREIGN,), "x", Agreed("other", 9, "x")),
+        KeysOnDisk("/data/pki", (FOREIGN,), "x", Agreed("other", 9, "x")),
         CLAIM,
         f"the CA in /data/pki is {FOREIGN}, and the CA of the cluster in this store is {OLD}: ",
     ),
     "a server that has another CA beside the record of its cluster": (
-        OnDisk("/data/pki", (FOREIGN,), "x", Agreed("c", 3, "one", (OLD,))),
+        KeysOnDisk("/data/pki", (FOREIGN,), "x", Agreed("c", 3, "one", (OLD,))),
         CLAIM,
         f"the CA in /data/pki is {FOREIGN}, and the CA of the cluster in this store is {OLD}: ",
     ),
@@ -98,7 +98,7 @@ REFUSED: dict[str, tuple[OnDisk, Row, str]] = {
 
 
 @pytest.mark.parametrize(("disk", "row", "reason"), REFUSED.values(), ids=REFUSED)
-def test_refused(disk: OnDisk, row: Row, reason: str) -> None:
+def test_refused(disk: KeysOnDisk, row: SharedKeysRow, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason.replace("(", r"\(")):
         next_action(disk, row)
 
@@ -114,7 +114,7 @@ NAMED = replace(CLAIM, names=NAMES)
 KNOWN, UNKNOWN = StoredCluster((OLD,)), StoredCluster()
 ALL = replace(EMPTY, missing=MADE_ONCE)
 
-MISSING: dict[str, tuple[OnDisk, Row | None, StoredCluster | None, tuple[str, ...], tuple[str, ...]]] = {
+MISSING: dict[str, tuple[KeysOnDisk, SharedKeysRow | None, StoredCluster | None, tuple[str, ...], tuple[str, ...]]] = {
     "an empty store has no cluster: its keys are made": (ALL, None, None, (), ()),
     "the directory of another volume has no keys": (ALL, NAMED, None, (), MADE_ONCE),
     "a claim from before files were recorded is of all keys": (ALL, CLAIM, None, (), MADE_ONCE),
@@ -140,7 +140,11 @@ MISSING: dict[str, tuple[OnDisk, Row | None, StoredCluster | None, tuple[str, ..
 
 @pytest.mark.parametrize(("disk", "row", "stored", "unused", "names"), MISSING.values(), ids=MISSING)
 def test_missing_keys_of_a_cluster(
-    disk: OnDisk, row: Row | None, stored: StoredCluster | None, unused: tuple[str, ...], names: tuple[str, ...]
+    disk: KeysOnDisk,
+    row: SharedKeysRow | None,
+    stored: StoredCluster | None,
+    unused: tuple[str, ...],
+    names: tuple[str, ...],
 ) -> None:
     assert missing_keys(disk, row, stored, unused) == names
     if not names:

@@ -34,7 +34,7 @@ from mooring.trust.sharedkeys import envelope
 from mooring.trust.sharedkeys.agenttokens import NAME as AGENT_TOKENS
 from mooring.trust.sharedkeys.agenttokens import AgentTerm, AgentTokens, encode_agent_tokens
 from mooring.trust.sharedkeys.envelope import DamagedKeysError, TokenTerm
-from mooring.trust.sharedkeys.keyset import KeySet
+from mooring.trust.sharedkeys.keyset import SharedKeySet
 from mooring.trust.sharedkeys.serverjoin import (
     CRITICAL,
     ONCE,
@@ -59,8 +59,8 @@ CONFIG = {"ClusterDomain": "cluster.local", "ServiceIPRange": {"IP": "10.43.0.0"
 PLACE = {"etcdServers": ["https://192.0.2.1:2379"], "etcdPrefix": "/registry", "needsPassword": True}
 
 
-def sealed(**more: Secret) -> envelope.Row:
-    keys = KeySet.of({"ca.crt": Secret(CA), "ca.key": Secret(private_key_pem(_KEY)), **more})
+def sealed(**more: Secret) -> envelope.SharedKeysRow:
+    keys = SharedKeySet.of({"ca.crt": Secret(CA), "ca.key": Secret(private_key_pem(_KEY)), **more})
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(envelope, "N", 16)
         return envelope.seal(envelope.claim("c", keys), keys, [TokenTerm(Secret(PASSWORD), 5)], os.urandom)[0]

@@ -27,7 +27,7 @@ from mooring.client.files import exposure, make_directory, read_limited
 from mooring.errors import ConfigError, MooringError
 from mooring.secret import Secret
 from mooring.trust.k3s.responses import KUBELET, SERVING, WANTED, Wanted
-from mooring.trust.kubeconfig.model import Cluster, Context, Kubeconfig, User, select_context
+from mooring.trust.kubeconfig.model import Cluster, Kubeconfig, KubeconfigContext, KubeconfigUser, select_context
 from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
 
 DATA_DIR = "/var/lib/rancher/k3s"
@@ -119,8 +119,8 @@ class AgentFiles:
     def _kubeconfig(self, server: str, pair: KeyPairFiles) -> bytes:
         config = Kubeconfig(
             (Cluster("local", server, ca_file=str(self.server_ca)),),
-            (User("user", certificate_file=str(pair.current), key_file=str(pair.key)),),
-            (Context("Default", "local", "user", "default"),),
+            (KubeconfigUser("user", certificate_file=str(pair.current), key_file=str(pair.key)),),
+            (KubeconfigContext("Default", "local", "user", "default"),),
             "Default",
         )
         return format_kubeconfig(config).encode()

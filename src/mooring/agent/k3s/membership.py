@@ -53,7 +53,7 @@ from mooring.trust.k3s.exchanges import JOIN_POLLING, NodeIdentity, Supervisor, 
 from mooring.trust.k3s.refusals import CredentialRefusedError, UnusableResponseError
 from mooring.trust.k3s.responses import KUBELET, WANTED, Wanted, has_addresses, is_usable, read_certificate
 from mooring.trust.k3s.token import K3sToken
-from mooring.trust.kubeconfig.model import Cluster, User
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 
 R = TypeVar("R")
 
@@ -159,9 +159,9 @@ class SupervisedMember:
         return Supervisor(self.urls, self.trust, certificate=certificate_user(pair), is_kept=True, polling=polling)
 
 
-def certificate_user(pair: Pair | None) -> User | None:
+def certificate_user(pair: Pair | None) -> KubeconfigUser | None:
     """Return a client certificate as a credential; None when there is none."""
-    return None if pair is None else User("node", certificate_pem=pair.certificate_pem, key=pair.key_pem)
+    return None if pair is None else KubeconfigUser("node", certificate_pem=pair.certificate_pem, key=pair.key_pem)
 
 
 def api_url(url: str, port: int) -> str:

@@ -28,7 +28,7 @@ from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.clock import Clock
 from mooring.errors import ConfigError
 from mooring.settings.addresses import parse_endpoint
-from mooring.trust.k3s.serverlist import ALL_FAILED, Change, ServerList, new_list
+from mooring.trust.k3s.serverlist import ALL_FAILED, ServerList, ServerListChange, new_list
 
 log = logging.getLogger("mooring.agent")
 
@@ -211,7 +211,7 @@ class LoadBalancer:
 
         self._probes[address] = asyncio.create_task(probe())
 
-    def _apply(self, change: Change) -> None:
+    def _apply(self, change: ServerListChange) -> None:
         self._set(change.servers)
         for connection in [*self._connections]:
             if connection.server in change.closing:

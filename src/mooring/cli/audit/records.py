@@ -17,7 +17,7 @@ from mooring.errors import ConfigError, NotFoundError
 from mooring.pki.errors import PkiError
 from mooring.pki.pem import certificates
 from mooring.pki.x509.signers import SIGNERS
-from mooring.trust.lineage.verification import Verified
+from mooring.trust.lineage.verification import VerifiedLineage
 
 REQUESTS = "certificatesigningrequests"
 _SIGNER = "csrsigner"
@@ -81,7 +81,7 @@ async def _listed(client: ClusterClient, plural: str, clock: Clock, limit: timed
     return await cluster.retry(ask, clock, limit)
 
 
-def require_whole(verified: Verified) -> None:
+def require_whole(verified: VerifiedLineage) -> None:
     """Raise ConfigError for a chain with a fault."""
     for fault in verified.faults:
         raise ConfigError(f"record {fault.record}: {fault.message}; see mooring audit verify")

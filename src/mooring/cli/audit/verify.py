@@ -34,7 +34,7 @@ from mooring.plane.background.storemark import read_mark
 from mooring.settings.encryption import EncryptionSettings
 from mooring.settings.storage import StorageSettings
 from mooring.trust.lineage.chain import Checkpoint, parse_checkpoint
-from mooring.trust.lineage.verification import Fault, Verified, unrecorded
+from mooring.trust.lineage.verification import Fault, VerifiedLineage, unrecorded
 from mooring.trust.lineage.verification import verify as verify_records
 
 ENCRYPTION = "encryption_provider_config"
@@ -129,7 +129,7 @@ async def _fetch(client: ClusterClient, limit: timedelta) -> tuple[Sequence[Obj]
     return requests, records, await fetch_claims(client, clock, limit)
 
 
-def document(verified: Verified, notices: Sequence[Fault]) -> Obj:
+def document(verified: VerifiedLineage, notices: Sequence[Fault]) -> Obj:
     """Return the result as a document."""
     return {
         "kind": "LineageVerification",
@@ -143,7 +143,7 @@ def document(verified: Verified, notices: Sequence[Fault]) -> Obj:
     }
 
 
-def _print_text(verified: Verified, checkpoints: Sequence[Checkpoint], trusted: Sequence[str]) -> None:
+def _print_text(verified: VerifiedLineage, checkpoints: Sequence[Checkpoint], trusted: Sequence[str]) -> None:
     for fault in verified.faults:
         echo(f"Error: record {fault.record}: {fault.message}" if fault.record else f"Error: {fault.message}", err=True)
     if not verified.records:

@@ -45,7 +45,7 @@ from mooring.trust.discovery.pins import parse_pin
 from mooring.trust.joinconfiguration import parse_endpoint
 from mooring.trust.kubeconfig.model import Cluster, Selected, flatten_cluster
 from mooring.trust.login import loginrecord
-from mooring.trust.login.loginrecord import Login, Place, Source
+from mooring.trust.login.loginrecord import IdentitySource, Login, Place
 from mooring.trust.oidc.client import OPENID_SCOPE, REFRESH_SCOPE
 
 _FILE: dict[str, Any] = {"default": "", "metavar": "FILE"}
@@ -235,7 +235,7 @@ def _earlier_login(chosen: Selected, logins: Logins) -> Login | None:
 # ── source ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _source(flags: Mapping[str, object], server: str) -> Source:
+def _source(flags: Mapping[str, object], server: str) -> IdentitySource:
     """Return the source that the flags name. Raises UsageError."""
     username, token_file, issuer = (str(flags[key]) for key in ("username", "token_file", "oidc_issuer_url"))
     given = [
@@ -250,19 +250,19 @@ def _source(flags: Mapping[str, object], server: str) -> Source:
             if flags[key]:
                 raise click.UsageError(f"--{key.replace('_', '-')} needs --oidc-issuer-url")
     if username:
-        return Source(loginrecord.PASSWORD, {"username": username})
+        return IdentitySource(loginrecord.PASSWORD, {"username": username})
     if token_file == "-":  # noqa: S105 - standard input, not a token
-        return Source(loginrecord.TOKEN_GIVEN)
+        return IdentitySource(loginrecord.TOKEN_GIVEN)
     if token_file:
-        return Source(loginrecord.TOKEN_FILE, {"file": str(Path(token_file).absolute())})
+        return IdentitySource(loginrecord.TOKEN_FILE, {"file": str(Path(token_file).absolute())})
     if issuer:
         return _oidc_source(flags, issuer)
     if server:
         raise click.UsageError("with --server say how to log in: --username, --token-file, or --oidc-issuer-url")
-    return Source(loginrecord.KUBECONFIG)
+    return IdentitySource(loginrecord.KUBECONFIG)
 
 
-def _kubeconfig_source(kubeconfig: str, context_name: str) -> Source:
+def _kubeconfig_source(kubeconfig: str, context_name: str) -> IdentitySource:
     """Return the user of a context as a source, by absolute paths and the name of the context."""
     listed_files = kubeconfig or os.environ.get("KUBECONFIG", "")
     if listed_files:
@@ -271,10 +271,10 @@ def _kubeconfig_source(kubeconfig: str, context_name: str) -> Source:
         files = [str(next(path for path in cluster.default_kubeconfigs() if os.access(path, os.R_OK)))]
     config = kubeconfigfiles.load_config(environ={"KUBECONFIG": os.pathsep.join(files)})
     settings = {"files": os.pathsep.join(files), "context": context_name or config.current_context}
-    return Source(loginrecord.KUBECONFIG, settings)
+    return IdentitySource(loginrecord.KUBECONFIG, settings)
 
 
-def _oidc_source(flags: Mapping[str, object], issuer: str) -> Source:
+def _oidc_source(flags: Mapping[str, object], issuer: str) -> IdentitySource:
     client_id = str(flags["oidc_client_id"])
     if not client_id:
         raise click.UsageError("--oidc-issuer-url needs --oidc-client-id")
@@ -287,7 +287,7 @@ def _oidc_source(flags: Mapping[str, object], issuer: str) -> Source:
         key: str(Path(str(flags[flag])).absolute()) if flags[flag] else ""
         for key, flag in (("clientSecretFile", "oidc_client_secret_file"), ("caFile", "oidc_ca_file"))
     }
-    return Source(
+    return IdentitySource(
         loginrecord.OIDC,
         {
             "issuer": url,
@@ -300,7 +300,7 @@ def _oidc_source(flags: Mapping[str, object], issuer: str) -> Source:
     )
 
 
-def _read_stdin(source: Source, password_stdin: bool) -> Secret | None:
+def _read_stdin(source: IdentitySource, password_stdin: bool) -> Secret | None:
     """Return the password or token on standard input; None when the flags name neither."""
     if not password_stdin and source.kind != loginrecord.TOKEN_GIVEN:
         return None

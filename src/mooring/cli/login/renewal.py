@@ -30,7 +30,7 @@ from mooring.client.login.provider import provider_connection
 from mooring.clock import Clock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import User
+from mooring.trust.kubeconfig.model import KubeconfigUser
 from mooring.trust.login import loginrecord
 from mooring.trust.login.loginrecord import Login
 from mooring.trust.oidc.client import Client, GrantEndedError, Tokens, discover
@@ -67,25 +67,25 @@ def renew(login: Login, clock: Clock, save: Save, *, interactive: bool, secret: 
         login, before = login.with_refresh_token(tokens.refresh_token), login
         if login.source != before.source and before.credential is not None:
             save(login)
-        user = User("", token=tokens.id_token)
+        user = KubeconfigUser("", token=tokens.id_token)
     else:
         user = _user(login, interactive, secret)
     return login.with_credential(asyncio.run(request_credential(login.place, user, login.kind, clock)))
 
 
-def _user(login: Login, interactive: bool, secret: Secret | None) -> User:
+def _user(login: Login, interactive: bool, secret: Secret | None) -> KubeconfigUser:
     source, settings = login.source, login.source.settings
     if source.kind == loginrecord.PASSWORD:
         name = settings["username"]
-        return User("", username=name, password=secret or _prompt_password(login, name, interactive))
+        return KubeconfigUser("", username=name, password=secret or _prompt_password(login, name, interactive))
     if source.kind == loginrecord.TOKEN_FILE:
-        return User("", token_file=settings["file"])
+        return KubeconfigUser("", token_file=settings["file"])
     if source.kind == loginrecord.KUBECONFIG:
         environ = {"KUBECONFIG": settings["files"]}
         return kubeconfigfiles.load("", settings["context"], environ=environ).user
     if secret is None:
         raise LoginNeededError(login)
-    return User("", token=secret)
+    return KubeconfigUser("", token=secret)
 
 
 def _prompt_password(login: Login, name: str, interactive: bool) -> Secret:

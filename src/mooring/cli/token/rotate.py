@@ -40,7 +40,7 @@ from mooring.storage.formatlevel import refuse_unsupported
 from mooring.trust.k3s.agenttoken import parse_agent_token
 from mooring.trust.k3s.token import parse_token as parse_k3s_token
 from mooring.trust.sharedkeys.agenttokens import AgentTerm, AgentTokens
-from mooring.trust.sharedkeys.envelope import Row, Wrap
+from mooring.trust.sharedkeys.envelope import SharedKeysRow, Wrap
 from mooring.trust.sharedkeys.rotation import DEFAULT_GRACE, check_grace
 from mooring.trust.sharedkeys.serverjoin import (
     ONCE,
@@ -234,7 +234,7 @@ def _print_done(ends: datetime | None, output: str, place: str, *, agent: bool) 
     )
 
 
-def _print_status(row: Row | None, now: datetime, output: str) -> None:
+def _print_status(row: SharedKeysRow | None, now: datetime, output: str) -> None:
     if row is None:
         raise ConfigError("this store has no keys of a cluster yet: start its server first")
     if output != "text":

@@ -22,7 +22,7 @@ from mooring.client.files import read_limited
 from mooring.client.http import execplugin
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import Cluster, User
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 
 TOKEN_FILE_PERIOD = timedelta(minutes=1)
 """Time between two reads of a token file, as in client-go."""
@@ -43,7 +43,7 @@ class Presented:
 class Credentials:
     """Credentials of one user for one cluster, renewed when they expire."""
 
-    def __init__(self, user: User, cluster: Cluster, now: Callable[[], datetime]) -> None:
+    def __init__(self, user: KubeconfigUser, cluster: Cluster, now: Callable[[], datetime]) -> None:
         if user.auth_provider is not None:
             raise ConfigError(
                 f'user "{user.name}" uses auth-provider, which is no longer supported; use an exec plugin, a token or a certificate'
@@ -120,7 +120,7 @@ def _bearer(token: Secret, source: str) -> Secret:
     return Secret(b"Bearer " + token.reveal())
 
 
-def _impersonation(user: User) -> tuple[tuple[str, str], ...]:
+def _impersonation(user: KubeconfigUser) -> tuple[tuple[str, str], ...]:
     """Return the headers of docs/protocol/impersonation.md. Keys of extra are percent-encoded, because header names allow less."""
     if not user.impersonate:
         return ()

@@ -51,7 +51,7 @@ class Ending(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ExpirySource:
     """What is in force in one place."""
 
     text: str
@@ -83,7 +83,7 @@ class ExpiryWatch:
 
     def __init__(
         self,
-        sources: Mapping[str, Source],
+        sources: Mapping[str, ExpirySource],
         registry: Registry,
         clock: Clock,
         server: str,
@@ -165,7 +165,7 @@ class ExpiryWatch:
             log.warning("no Event about the end of %s: %s", self.sources[name].text, error)
 
 
-def _message(source: Source, certificate: Ending, now: datetime) -> str:
+def _message(source: ExpirySource, certificate: Ending, now: datetime) -> str:
     end = certificate.not_valid_after_utc
     when = f"expires in {human_duration(end - now)}" if end > now else f"expired {gap(now - end)} ago"
     return f"{source.text} {when}, at {rfc3339(end)}: {source.advice}"

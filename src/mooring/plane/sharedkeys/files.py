@@ -23,14 +23,14 @@ from pathlib import Path
 from mooring.client.files import make_directory, read_limited, sync_directory, write_atomic
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.sharedkeys.keyset import CA, CA_KEY, NAMES, RETIRED, KeySet, authorities_of
-from mooring.trust.sharedkeys.reconciliation import MADE_ONCE, NEVER, Agreed, OnDisk
+from mooring.trust.sharedkeys.keyset import CA, CA_KEY, NAMES, RETIRED, SharedKeySet, authorities_of
+from mooring.trust.sharedkeys.reconciliation import MADE_ONCE, NEVER, Agreed, KeysOnDisk
 
 FOLDER, RECORD, STAGING = "server", "shared-keys.json", "staging"
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class FilesRecord:
     """The row with which the files last agreed, and the names of its files."""
 
     agreed: Agreed = NEVER
@@ -44,13 +44,13 @@ class SharedKeyFiles:
         self.pki = data_dir / "pki"
         self._folder = data_dir / FOLDER
 
-    def on_disk(self) -> OnDisk:
+    def on_disk(self) -> KeysOnDisk:
         """Return the present state of the files. Raises ConfigError for files that cannot be used."""
         ca, record = self.pki / CA, self.record()
         missing = tuple(name for name in MADE_ONCE if not (self.pki / name).exists())
         lost = tuple(name for name in missing if name in record.names)
         if not ca.exists():
-            return OnDisk(str(self.pki), agreed=record.agreed, missing=missing, lost=lost)
+            return KeysOnDisk(str(self.pki), agreed=record.agreed, missing=missing, lost=lost)
         retired = self.pki / RETIRED
         bundles = read_limited(ca), read_limited(retired) if retired.exists() else b""
         try:
@@ -58,12 +58,12 @@ class SharedKeyFiles:
         except ConfigError as error:
             raise self._damaged(error) from None
         fingerprint = self.key_set().fingerprint if (self.pki / CA_KEY).exists() else ""
-        return OnDisk(str(self.pki), pins, fingerprint, record.agreed, missing, lost)
+        return KeysOnDisk(str(self.pki), pins, fingerprint, record.agreed, missing, lost)
 
-    def key_set(self) -> KeySet:
+    def key_set(self) -> SharedKeySet:
         """Return the keys. Raises ConfigError when they are not whole."""
         try:
-            return KeySet.of(self._contents())
+            return SharedKeySet.of(self._contents())
         except ConfigError as error:
             raise self._damaged(error) from None
 
@@ -73,18 +73,18 @@ class SharedKeyFiles:
             return ConfigError(f"{self.pki}/{error}; restore it from a backup")
         return ConfigError(f"{self.pki}: {error}")
 
-    def record(self) -> Record:
+    def record(self) -> FilesRecord:
         """Return the record; an empty one when there is none that can be read."""
         try:
             found = json.loads(read_limited(self._folder / RECORD))
             cluster, generation, fingerprint = found["cluster"], found["generation"], found["fingerprint"]
             authorities = tuple(map(str, found.get("authorities", ())))
             agreed = Agreed(str(cluster), int(generation), str(fingerprint), authorities)
-            return Record(agreed, tuple(name for name in found["names"] if name in NAMES))
+            return FilesRecord(agreed, tuple(name for name in found["names"] if name in NAMES))
         except (ConfigError, ValueError, LookupError, TypeError):
-            return Record()
+            return FilesRecord()
 
-    def write(self, keys: KeySet, agreed: Agreed) -> None:
+    def write(self, keys: SharedKeySet, agreed: Agreed) -> None:
         """Write the files of a row, remove those that the row before had and this one lacks, and write the record."""
         make_directory(self.pki)
         known = self.record().names
@@ -104,7 +104,7 @@ class SharedKeyFiles:
 
     def agree(self, agreed: Agreed, names: tuple[str, ...]) -> None:
         """Record that the files agree with a row."""
-        record = Record(agreed, names)
+        record = FilesRecord(agreed, names)
         if record == self.record():
             return
         make_directory(self._folder)

@@ -47,12 +47,12 @@ from mooring.trust.k3s.acceptedtokens import digest
 from mooring.trust.k3s.settings import K3sSettings
 from mooring.trust.sharedkeys import agenttokens, envelope
 from mooring.trust.sharedkeys.agenttokens import AgentRotationRefusedError, AgentTerm, AgentTokens, decode_agent_tokens
-from mooring.trust.sharedkeys.envelope import KEY, Row, TokenTerm, WrongTokenError
-from mooring.trust.sharedkeys.keyset import TOKEN_KEY, KeySet, are_related
+from mooring.trust.sharedkeys.envelope import KEY, SharedKeysRow, TokenTerm, WrongTokenError
+from mooring.trust.sharedkeys.keyset import TOKEN_KEY, SharedKeySet, are_related
 from mooring.trust.sharedkeys.reconciliation import (
     Action,
     Agreed,
-    OnDisk,
+    KeysOnDisk,
     StoredCluster,
     check_adoptable,
     check_cluster,
@@ -177,7 +177,7 @@ class SharedKeys:
             await asyncio.to_thread(make_missing, self._root)
         await self.claim()
 
-    def _has_keys_of(self, row: Row) -> bool:
+    def _has_keys_of(self, row: SharedKeysRow) -> bool:
         """Return whether the files are those of a row. Raises ConfigError for the CA of another cluster."""
         disk = self._files.on_disk()
         check_cluster(disk, row)
@@ -210,7 +210,7 @@ class SharedKeys:
             await asyncio.to_thread(self._make_new, make_missing, row)
             log.warning("new keys were made: %s in %s", ", ".join(missing), disk.place)
 
-    async def _followed_claim(self, disk: OnDisk, row: Row) -> Row:
+    async def _followed_claim(self, disk: KeysOnDisk, row: SharedKeysRow) -> SharedKeysRow:
         """Return the claim of the CA on disk. Raises ConfigError for the CA of another cluster.
 
         A version before wrote the claim at a start alone, so that a rollover has left one of a CA that no file names any more. The
@@ -230,7 +230,7 @@ class SharedKeys:
             self._files.agree(_agreed(row), tuple(keys.files))
         return row
 
-    def _make_new(self, make_missing: Edit, row: Row | None) -> None:
+    def _make_new(self, make_missing: Edit, row: SharedKeysRow | None) -> None:
         """Make missing keys of a cluster. That they are its keys is recorded first: a start that is killed in between goes on."""
         if row is None:
             make_missing(self._root)
@@ -241,7 +241,7 @@ class SharedKeys:
         self._files.write(keys, agreed)
 
     async def _carry_out(
-        self, action: Action, entry: Entry | None, row: Row | None, token: Secret | None, make_missing: Edit
+        self, action: Action, entry: Entry | None, row: SharedKeysRow | None, token: Secret | None, make_missing: Edit
     ) -> bool:
         """Take one step. Return False when another server was faster."""
         if action is Action.SEAL:
@@ -255,7 +255,9 @@ class SharedKeys:
             self._files.agree(_agreed(row), tuple(self._files.key_set().files))
         return True
 
-    async def _seal(self, entry: Entry | None, row: Row | None, token: Secret | None, make_missing: Edit) -> bool:
+    async def _seal(
+        self, entry: Entry | None, row: SharedKeysRow | None, token: Secret | None, make_missing: Edit
+    ) -> bool:
         made = token is None
         token = token or generate_token(self._entropy)
         self._token.keep(token)  # before the row: nothing else opens it
@@ -274,7 +276,7 @@ class SharedKeys:
         )
         return True
 
-    def _refuse_former(self, row: Row, given: Secret | None, kept: Secret | None) -> None:
+    def _refuse_former(self, row: SharedKeysRow, given: Secret | None, kept: Secret | None) -> None:
         """Raise WrongTokenError for a given token whose end has passed. The token of the data directory is not refused."""
         if given is None or given == kept:
             return
@@ -312,7 +314,7 @@ class SharedKeys:
             if await self._claimed(entry, row):
                 return
 
-    async def _claimed(self, entry: Entry | None, row: Row | None) -> bool:
+    async def _claimed(self, entry: Entry | None, row: SharedKeysRow | None) -> bool:
         """Write a claim for the present CA. Return False when another process was faster."""
         async with self._locked():
             keys = await asyncio.to_thread(self._files.key_set)
@@ -460,7 +462,7 @@ class SharedKeys:
         )
         return Rotated(present.id, datetime.fromtimestamp(ends, UTC) if ends else None, token if new is None else None)
 
-    def _agent_terms(self, keys: KeySet, server_terms: tuple[TokenTerm, ...]) -> tuple[AgentTerm, ...]:
+    def _agent_terms(self, keys: SharedKeySet, server_terms: tuple[TokenTerm, ...]) -> tuple[AgentTerm, ...]:
         """Return the tokens with which agents join now. Raises ConfigError."""
         if (tokens := _agent_tokens(keys)) is not None:
             return tokens.terms
@@ -491,11 +493,11 @@ class SharedKeys:
         log.info("the grace of a former server token has ended; it opens nothing any more")
         return True
 
-    async def row(self) -> Row | None:
+    async def row(self) -> SharedKeysRow | None:
         """Return the row as it stands in the store. Raises MooringError."""
         return await self._row()
 
-    async def _present(self) -> tuple[Entry, Row, KeySet, tuple[TokenTerm, ...]]:
+    async def _present(self) -> tuple[Entry, SharedKeysRow, SharedKeySet, tuple[TokenTerm, ...]]:
         """Return the row with its keys and tokens; those of the data directory for a claim. Raises MooringError."""
         entry = await self._storage.get(KEY)
         row = envelope.decode(entry.value) if entry is not None else None
@@ -514,8 +516,13 @@ class SharedKeys:
         return entry, row, envelope.open_keys(row, self._data_key), terms
 
     async def _reseal(
-        self, entry: Entry, row: Row, keys: KeySet, before: tuple[TokenTerm, ...], after: tuple[TokenTerm, ...]
-    ) -> Row:
+        self,
+        entry: Entry,
+        row: SharedKeysRow,
+        keys: SharedKeySet,
+        before: tuple[TokenTerm, ...],
+        after: tuple[TokenTerm, ...],
+    ) -> SharedKeysRow:
         """Seal the keys for other tokens: the row first, then the files. Raises MooringError."""
         sealed, data_key = await asyncio.to_thread(envelope.seal, row, keys, after, self._entropy)
         self._token.follow_with(after[0].token)
@@ -529,11 +536,11 @@ class SharedKeys:
 
     # ── parts ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _row(self) -> Row | None:
+    async def _row(self) -> SharedKeysRow | None:
         entry = await self._storage.get(KEY)
         return envelope.decode(entry.value) if entry is not None else None
 
-    async def _unlock(self, row: Row, token: Secret) -> Secret:
+    async def _unlock(self, row: SharedKeysRow, token: Secret) -> Secret:
         """Find the data key of a row, and return the token that opens it: `token`, or that of a rotation that was not finished.
 
         Raises WrongTokenError, DamagedKeysError.
@@ -558,7 +565,7 @@ class SharedKeys:
             "with the token of the time of the backup"
         )
 
-    def _accept(self, row: Row, token: Secret) -> None:
+    def _accept(self, row: SharedKeysRow, token: Secret) -> None:
         """Write the tokens of a row that `_unlock` opened into the data directory."""
         assert self._data_key is not None  # see above
         terms = envelope.open_terms(row, self._data_key) or (TokenTerm(token),)
@@ -567,18 +574,18 @@ class SharedKeys:
     def _seconds(self) -> int:
         return int(self._clock.now().timestamp())
 
-    async def _take(self, row: Row) -> None:
+    async def _take(self, row: SharedKeysRow) -> None:
         """Write the keys of a row that `_unlock` opened."""
         assert self._data_key is not None  # see above
         await asyncio.to_thread(self._files.write, envelope.open_keys(row, self._data_key), _agreed(row))
 
-    def _edited(self, edit: Edit) -> KeySet:
+    def _edited(self, edit: Edit) -> SharedKeySet:
         """Return the keys of the data directory after `edit` changed a copy of them."""
         with self._files.staged() as staging:
             edit(staging)
             return SharedKeyFiles(staging).key_set()
 
-    async def _store(self, entry: Entry | None, row: Row, keys: KeySet) -> bool:
+    async def _store(self, entry: Entry | None, row: SharedKeysRow, keys: SharedKeySet) -> bool:
         assert self._data_key is not None  # the caller opened the row
         generation = self._files.record().agreed.generation
         if generation <= row.generation or agenttokens.NAME not in keys.files:
@@ -593,7 +600,7 @@ class SharedKeys:
         await asyncio.to_thread(self._files.write, keys, _agreed(following))
         return True
 
-    async def _write_row(self, entry: Entry | None, row: Row) -> bool:
+    async def _write_row(self, entry: Entry | None, row: SharedKeysRow) -> bool:
         """Store the row in place of `entry`. Return False when the store has another one by now."""
         try:
             if entry is None:
@@ -621,11 +628,11 @@ class SharedKeys:
         self._reported = problem
 
 
-def _agreed(row: Row) -> Agreed:
+def _agreed(row: SharedKeysRow) -> Agreed:
     return Agreed(row.cluster, row.generation, row.fingerprint, row.authorities)
 
 
-def _agent_tokens(keys: KeySet) -> AgentTokens | None:
+def _agent_tokens(keys: SharedKeySet) -> AgentTokens | None:
     """Return the agent tokens in a set of keys; None before their first rotation."""
     content = keys.files.get(agenttokens.NAME)
     return decode_agent_tokens(content.reveal()) if content is not None else None

@@ -23,7 +23,7 @@ _SCHEDULED_NAME = re.compile(rf"{SCHEDULED}-(\d{{8}}T\d{{6}}Z){re.escape(SUFFIX)
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class SnapshotFile:
     """One file of the directory. `header` is None when it is no snapshot; `problem` says why."""
 
     path: Path
@@ -37,7 +37,7 @@ def snapshot_path(directory: Path, reason: str, now: datetime) -> Path:
     return directory / f"{reason}-{now.astimezone(UTC).strftime(_TIME)}{SUFFIX}"
 
 
-def list_snapshots(directory: Path) -> list[Listed]:
+def list_snapshots(directory: Path) -> list[SnapshotFile]:
     """Return the snapshots in a directory, in order of their names. Only heads of files are read. Raises ConfigError."""
     try:
         paths = sorted(path for path in directory.iterdir() if path.name.endswith(SUFFIX))
@@ -46,15 +46,15 @@ def list_snapshots(directory: Path) -> list[Listed]:
     return [_listed(path) for path in paths]
 
 
-def _listed(path: Path) -> Listed:
+def _listed(path: Path) -> SnapshotFile:
     size = 0
     try:
         size = path.stat().st_size
-        return Listed(path, size, read_header(path))
+        return SnapshotFile(path, size, read_header(path))
     except OSError as error:
-        return Listed(path, size, None, str(error.strerror))
+        return SnapshotFile(path, size, None, str(error.strerror))
     except (ConfigError, StorageError) as error:
-        return Listed(path, size, None, str(error))
+        return SnapshotFile(path, size, None, str(error))
 
 
 def newest_scheduled(directory: Path) -> datetime | None:

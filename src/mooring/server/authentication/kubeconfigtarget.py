@@ -24,7 +24,7 @@ from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.httpsurl import https_url_problem
-from mooring.trust.kubeconfig.model import Cluster, Selected, User
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected
 
 
 def inlined(selected: Selected, read: Callable[[str], bytes]) -> Selected:
@@ -150,7 +150,7 @@ def _check_cluster(cluster: Cluster) -> None:
         )
 
 
-def _tls_context(cluster: Cluster, user: User, certificate_pem: bytes, key: Secret | None) -> ssl.SSLContext:
+def _tls_context(cluster: Cluster, user: KubeconfigUser, certificate_pem: bytes, key: Secret | None) -> ssl.SSLContext:
     try:
         context = tls.trusting(cluster.ca_pem) if cluster.ca_pem else tls.trusting_system_roots()
     except ConfigError as error:

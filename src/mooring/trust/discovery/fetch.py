@@ -29,7 +29,7 @@ from mooring.trust.httpexchange import (
     Trust,
     send,
 )
-from mooring.trust.kubeconfig.model import Cluster, User
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 
 MAX_BODY = 4 << 20
 """Bytes: a ConfigMap holds at most 1 MiB; JSON escapes can double that, metadata and indentation need a little more."""
@@ -42,7 +42,7 @@ def cluster_info_url(server: str) -> str:
     return server.rstrip("/") + PATH
 
 
-def cluster_info_request(server: str, trust: Trust, credentials: User | None = None) -> HttpRequest:
+def cluster_info_request(server: str, trust: Trust, credentials: KubeconfigUser | None = None) -> HttpRequest:
     """Return the request for cluster-info on `server`."""
     url = cluster_info_url(server)
     return HttpRequest(trust, url=url, headers=ACCEPT_JSON, credentials=credentials, max_bytes=MAX_BODY)

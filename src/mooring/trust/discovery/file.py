@@ -26,8 +26,8 @@ from mooring.trust.kubeconfig.model import (
     Cluster,
     Kubeconfig,
     KubeconfigError,
+    KubeconfigUser,
     Read,
-    User,
     discovery_cluster,
     flatten_cluster,
     flatten_user,
@@ -86,7 +86,9 @@ def _refuse_files(path: str) -> bytes:
     raise OSError(0, "files named by this document are not read")
 
 
-def _read_document(step: str, config: Kubeconfig, allow_credentials: bool, read: Read) -> tuple[Cluster, User | None]:
+def _read_document(
+    step: str, config: Kubeconfig, allow_credentials: bool, read: Read
+) -> tuple[Cluster, KubeconfigUser | None]:
     if not config.clusters:
         raise KubeconfigError("the kubeconfig has no cluster")
     cluster = discovery_cluster(config)

@@ -19,7 +19,7 @@ from mooring.trust.kubeconfig.model import (
     Cluster,
     Kubeconfig,
     KubeconfigError,
-    User,
+    KubeconfigUser,
     address_of,
     client_cas,
     discovery_cluster,
@@ -37,7 +37,7 @@ class TrustedCluster:
     server: str
     ca_pem: bytes
     cluster_name: str
-    client_credentials: User | None
+    client_credentials: KubeconfigUser | None
     warnings: tuple[str, ...]
     via: str
     """`token+pins`, `token`, `file`, `url` or `member`."""
@@ -96,7 +96,7 @@ def trusted_cluster(
     config: Kubeconfig,
     cluster: Cluster,
     via: str,
-    user: User | None = None,
+    user: KubeconfigUser | None = None,
     warnings: tuple[str, ...] = (),
 ) -> TrustedCluster:
     """Return the addresses and CAs in a kubeconfig that the cluster published. Raises UnusableClusterInfoError."""

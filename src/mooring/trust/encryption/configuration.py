@@ -89,7 +89,7 @@ class KmsPlugin:
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
+class EncryptionProvider:
     """One provider: `keys` of aescbc, aesgcm and secretbox, or the `plugin` of kms."""
 
     kind: str
@@ -101,9 +101,9 @@ class Provider:
 class EncryptionConfiguration:
     """Providers by resource, each in order: the first one writes."""
 
-    providers: Mapping[GroupResource, tuple[Provider, ...]]
+    providers: Mapping[GroupResource, tuple[EncryptionProvider, ...]]
 
-    def providers_of(self, resource: GroupResource) -> tuple[Provider, ...]:
+    def providers_of(self, resource: GroupResource) -> tuple[EncryptionProvider, ...]:
         """Return the providers of a resource; none when it is not encrypted."""
         for known in (resource, GroupResource(resource.group, ANY), ANYTHING):
             if known in self.providers:
@@ -172,9 +172,9 @@ class _Parser:
         return ConfigError(f"{self._source}: {text}")
 
     def _merged(
-        self, entries: tuple[tuple[tuple[str, ...], tuple[Provider, ...]], ...]
-    ) -> Mapping[GroupResource, tuple[Provider, ...]]:
-        found: dict[GroupResource, tuple[Provider, ...]] = {}
+        self, entries: tuple[tuple[tuple[str, ...], tuple[EncryptionProvider, ...]], ...]
+    ) -> Mapping[GroupResource, tuple[EncryptionProvider, ...]]:
+        found: dict[GroupResource, tuple[EncryptionProvider, ...]] = {}
         for names, providers in entries:
             for one in map(parse_group_resource, names):
                 for masking in (GroupResource(one.group, ANY), ANYTHING):
@@ -185,7 +185,7 @@ class _Parser:
 
     # -- one entry -----------------------------------------------------------------------------------------------------
 
-    def _read_entry(self, reader: FieldReader, path: str) -> tuple[tuple[str, ...], tuple[Provider, ...]]:
+    def _read_entry(self, reader: FieldReader, path: str) -> tuple[tuple[str, ...], tuple[EncryptionProvider, ...]]:
         names = reader.texts("resources")
         self._check_names(names, f"{path}.resources")
         providers = reader.each("providers", lambda value, at: self._read_provider(reader.nested(value, at), at))
@@ -210,7 +210,7 @@ class _Parser:
 
     # -- one provider --------------------------------------------------------------------------------------------------
 
-    def _read_provider(self, reader: FieldReader, path: str) -> Provider:
+    def _read_provider(self, reader: FieldReader, path: str) -> EncryptionProvider:
         given = {kind: reader.value(kind) for kind in PROVIDERS}
         reader.refuse_unknown()
         present = [kind for kind in PROVIDERS if given[kind] is not None]
@@ -221,21 +221,21 @@ class _Parser:
                 else "provider does not contain any of the expected providers: KMS, AESGCM, AESCBC, Secretbox, Identity"
             )
             self._mistakes.append(invalid(path, present, problem))
-            return Provider(IDENTITY)
+            return EncryptionProvider(IDENTITY)
         kind = present[0]
         inner = reader.nested(given[kind], f"{path}.{kind}")
         if kind == IDENTITY:
             inner.refuse_unknown()
-            return Provider(kind)
+            return EncryptionProvider(kind)
         if kind == KMS:
-            return Provider(kind, plugin=self._read_plugin(inner, f"{path}.{kind}"))
+            return EncryptionProvider(kind, plugin=self._read_plugin(inner, f"{path}.{kind}"))
         keys = inner.each("keys", lambda value, at: self._read_key(inner.nested(value, at), at, KEY_SIZES[kind]))
         inner.refuse_unknown()
         if not keys:
             self._mistakes.append(required(f"{path}.{kind}.keys", "at least one keys is required"))
         if len(keys) > MAX_ITEMS:
             raise self._error(f"{path}.{kind}.keys has more than {MAX_ITEMS} keys")
-        return Provider(kind, keys=keys)
+        return EncryptionProvider(kind, keys=keys)
 
     def _read_key(self, reader: FieldReader, path: str, sizes: tuple[int, ...]) -> Key:
         name, text = reader.text("name"), reader.text("secret")

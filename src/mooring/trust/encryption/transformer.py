@@ -33,9 +33,9 @@ from mooring.trust.encryption.configuration import (
     KMS,
     SECRETBOX,
     EncryptionConfiguration,
+    EncryptionProvider,
     GroupResource,
     Key,
-    Provider,
 )
 from mooring.trust.encryption.encryptedobject import EncryptedDataKey, decode_encrypted_object
 from mooring.trust.encryption.envelope import DataKeyNeededError, Envelope
@@ -148,7 +148,7 @@ class Transformers:
             found = self._by_resource[resource] = Transformer(slots) if slots else PLAIN
         return found
 
-    def _slots(self, provider: Provider) -> list[_Slot]:
+    def _slots(self, provider: EncryptionProvider) -> list[_Slot]:
         if provider.plugin is not None:
             name = provider.plugin.name
             prefix = f"k8s:enc:kms:v2:{name}:".encode()

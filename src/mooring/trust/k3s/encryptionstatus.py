@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from mooring.apimachinery.schema import Obj
-from mooring.trust.encryption.configuration import AESCBC, AESGCM, IDENTITY, KMS, SECRETBOX, Provider
+from mooring.trust.encryption.configuration import AESCBC, AESGCM, IDENTITY, KMS, SECRETBOX, EncryptionProvider
 
 START, ROTATE = "start", "rotate"
 _NAMES: Mapping[str, str] = {AESCBC: "AES-CBC", AESGCM: "AES-GCM", SECRETBOX: "XSalsa20-POLY1305", KMS: "KMS"}
 
 
-def encryption_status(providers: Sequence[Provider], stale: int, hashes: Collection[str]) -> Obj:
+def encryption_status(providers: Sequence[EncryptionProvider], stale: int, hashes: Collection[str]) -> Obj:
     """Return the document.
 
     `providers` are those of Secrets, `stale` is the number of values that another key than the first has written, and `hashes` are
@@ -42,7 +42,7 @@ def encryption_status(providers: Sequence[Provider], stale: int, hashes: Collect
     return status
 
 
-def _keys(providers: Sequence[Provider]) -> Iterator[str]:
+def _keys(providers: Sequence[EncryptionProvider]) -> Iterator[str]:
     for provider in providers:
         if provider.plugin is not None:
             yield f"{_NAMES[provider.kind]} {provider.plugin.name}"

@@ -76,7 +76,7 @@ from mooring.trust.k3s.responses import (
     read_configuration,
 )
 from mooring.trust.k3s.token import NODE, K3sToken
-from mooring.trust.kubeconfig.model import User
+from mooring.trust.kubeconfig.model import KubeconfigUser
 
 JOIN_POLLING = Polling(interval=7.5, jitter=1 / 3)
 """k3s's pause of 5 seconds with a jitter factor of 1.0: 5 to 10 seconds. The total is that of kubeadm's discovery."""
@@ -195,7 +195,7 @@ class Supervisor:
         urls: Sequence[str],
         trust: Trust,
         *,
-        certificate: User | None = None,
+        certificate: KubeconfigUser | None = None,
         token: K3sToken | None = None,
         is_kept: bool = False,
         polling: Polling = JOIN_POLLING,
@@ -325,7 +325,7 @@ class Supervisor:
         return reply.status == 401
 
     def _send(
-        self, url: str, request: HttpRequest, credentials: User | None
+        self, url: str, request: HttpRequest, credentials: KubeconfigUser | None
     ) -> DiscoveryExchange[HttpResponse | HttpFailure]:
         return (
             yield from send(
@@ -341,17 +341,17 @@ class Supervisor:
             )
         )
 
-    def _bearer(self) -> User | None:
+    def _bearer(self) -> KubeconfigUser | None:
         """Return the token as a credential: a bearer token, or user `node` with a password."""
         token = self._token
         if token is None:
             return None
         if token.bootstrap is not None:
-            return User(NODE, token=Secret(token.bootstrap.reveal()))
-        return User(NODE, username=NODE, password=token.password)
+            return KubeconfigUser(NODE, token=Secret(token.bootstrap.reveal()))
+        return KubeconfigUser(NODE, username=NODE, password=token.password)
 
     def _refusal(
-        self, step: str, reply: HttpResponse, certificate: User | None, node: NodeIdentity | None
+        self, step: str, reply: HttpResponse, certificate: KubeconfigUser | None, node: NodeIdentity | None
     ) -> DiscoveryError:
         said = self._repeated(reply.body, node)
         audit_id = self._repeated(reply.headers.get("audit-id", "").encode(), node)

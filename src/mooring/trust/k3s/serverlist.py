@@ -69,7 +69,7 @@ class ServerList:
         """Return the list after a connection to `address` failed."""
         return replace(self, failed=self.failed | ({address} & {*self.known}))
 
-    def checked(self, healthy: Mapping[str, bool]) -> Change:
+    def checked(self, healthy: Mapping[str, bool]) -> ServerListChange:
         """Return the list after a check of the servers in `healthy`, and the servers whose connections are to be closed."""
         known = {*self.known}
         down = {one for one, is_healthy in healthy.items() if not is_healthy} & known
@@ -78,18 +78,20 @@ class ServerList:
         closing = set(down)
         if any(one not in after.failed for one in self.learned):
             closing |= {*self.fallback}
-        return Change(after, frozenset(closing))
+        return ServerListChange(after, frozenset(closing))
 
-    def with_learned(self, addresses: Iterable[str], own_address: str = "") -> Change:
+    def with_learned(self, addresses: Iterable[str], own_address: str = "") -> ServerListChange:
         """Return the list with `addresses` learned, and the servers whose connections are to be closed.
 
         Addresses that are none, and `own_address` of the load balancer, are passed over. When nothing is left, the list stays.
         """
         learned = _addresses(addresses, own_address)
         if not learned or learned == self.learned:
-            return Change(self, frozenset())
+            return ServerListChange(self, frozenset())
         after = replace(self, learned=learned)
-        return Change(replace(after, failed=self.failed & {*after.known}), frozenset({*self.learned} - {*learned}))
+        return ServerListChange(
+            replace(after, failed=self.failed & {*after.known}), frozenset({*self.learned} - {*learned})
+        )
 
     def encode(self) -> bytes:
         """Return the saved form."""
@@ -114,7 +116,7 @@ class ServerList:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ServerListChange:
     """A changed list, and the servers whose open connections are to be closed."""
 
     servers: ServerList

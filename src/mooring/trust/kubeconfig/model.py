@@ -76,7 +76,7 @@ class AuthProvider:
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class KubeconfigUser:
     """Credentials of one user."""
 
     name: str
@@ -111,7 +111,7 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class KubeconfigContext:
     """A named pair of cluster and user, with a default namespace."""
 
     name: str
@@ -138,8 +138,8 @@ class Kubeconfig:
     """A whole kubeconfig. Entries of one list have different names."""
 
     clusters: tuple[Cluster, ...] = ()
-    users: tuple[User, ...] = ()
-    contexts: tuple[Context, ...] = ()
+    users: tuple[KubeconfigUser, ...] = ()
+    contexts: tuple[KubeconfigContext, ...] = ()
     current_context: str = ""
     preferences: Obj = field(default_factory=dict)
     extensions: tuple[Obj, ...] = ()
@@ -147,10 +147,10 @@ class Kubeconfig:
     def cluster(self, name: str) -> Cluster | None:
         return _find(self.clusters, name)
 
-    def user(self, name: str) -> User | None:
+    def user(self, name: str) -> KubeconfigUser | None:
         return _find(self.users, name)
 
-    def context(self, name: str) -> Context | None:
+    def context(self, name: str) -> KubeconfigContext | None:
         return _find(self.contexts, name)
 
 
@@ -159,7 +159,7 @@ class Selected:
     """Cluster, user and default namespace of one context, and further addresses of the cluster."""
 
     cluster: Cluster
-    user: User
+    user: KubeconfigUser
     namespace: str
     others: tuple[Cluster, ...] = ()
 
@@ -198,10 +198,10 @@ CLUSTER_NAME = "kubernetes"
 
 
 def user_kubeconfig(
-    server: str, ca_pem: bytes, user: User, cluster_name: str = CLUSTER_NAME, *, others: Iterable[str] = ()
+    server: str, ca_pem: bytes, user: KubeconfigUser, cluster_name: str = CLUSTER_NAME, *, others: Iterable[str] = ()
 ) -> Kubeconfig:
     """Return one cluster, one user and the context `<user>@<cluster>`, as in admin.conf."""
-    context = Context(f"{user.name}@{cluster_name}", cluster_name, user.name)
+    context = KubeconfigContext(f"{user.name}@{cluster_name}", cluster_name, user.name)
     return Kubeconfig(address_entries(Cluster(cluster_name, server, ca_pem), others), (user,), (context,), context.name)
 
 
@@ -209,8 +209,8 @@ def kubelet_kubeconfig(server: str, pem_file: str, *, ca_pem: bytes = b"", ca_fi
     """Return kubelet.conf. Certificate and key are read from one file, so that rotation needs no new kubeconfig."""
     return Kubeconfig(
         (Cluster("default-cluster", server, ca_pem, ca_file),),
-        (User("default-auth", certificate_file=pem_file, key_file=pem_file),),
-        (Context("default-context", "default-cluster", "default-auth", "default"),),
+        (KubeconfigUser("default-auth", certificate_file=pem_file, key_file=pem_file),),
+        (KubeconfigContext("default-context", "default-cluster", "default-auth", "default"),),
         "default-context",
     )
 
@@ -335,7 +335,7 @@ def _token(content: bytes, path: str) -> Secret:
     return Secret(content)
 
 
-def flatten_user(user: User, read: Read) -> User:
+def flatten_user(user: KubeconfigUser, read: Read) -> KubeconfigUser:
     """Return the user with certificate, key and token inline. An inline value overrides its file."""
     if user.certificate_file:
         pem = user.certificate_pem or _content(read, "client-certificate", user.certificate_file)
@@ -400,7 +400,7 @@ def _refuse(found: list[str]) -> None:
         raise KubeconfigError(f"invalid configuration: {listed}")
 
 
-def _context_problems(context: Context, config: Kubeconfig) -> list[str]:
+def _context_problems(context: KubeconfigContext, config: Kubeconfig) -> list[str]:
     found = [] if context.name else ["a context has no name"]
     referred: Mapping[str, tuple[str, object]] = {
         "user": (context.user, config.user(context.user)),
@@ -426,7 +426,7 @@ def _cluster_problems(cluster: Cluster) -> list[str]:
     return found
 
 
-def _user_problems(user: User) -> list[str]:
+def _user_problems(user: KubeconfigUser) -> list[str]:
     label = f'user "{user.name}"'
     found = []
     if user.certificate_pem or user.certificate_file:

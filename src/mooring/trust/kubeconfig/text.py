@@ -24,7 +24,15 @@ from mooring.apimachinery.codec.fieldreader import FieldReader
 from mooring.apimachinery.codec.yaml import YamlError, read_yaml, resolve_scalar
 from mooring.apimachinery.schema import Obj
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import AuthProvider, Cluster, Context, ExecPlugin, Kubeconfig, KubeconfigError, User
+from mooring.trust.kubeconfig.model import (
+    AuthProvider,
+    Cluster,
+    ExecPlugin,
+    Kubeconfig,
+    KubeconfigContext,
+    KubeconfigError,
+    KubeconfigUser,
+)
 
 MAX_BYTES = 1 << 20
 """Bytes: a kubeconfig of a hundred clusters has a tenth of this, and a ConfigMap holds no more."""
@@ -97,7 +105,7 @@ def parse_kubeconfig(data: str | bytes) -> Kubeconfig:
         top.object("preferences"),
         top.extensions(),
     )
-    entries: Mapping[str, tuple[Cluster, ...] | tuple[User, ...] | tuple[Context, ...]] = {
+    entries: Mapping[str, tuple[Cluster, ...] | tuple[KubeconfigUser, ...] | tuple[KubeconfigContext, ...]] = {
         "clusters": config.clusters,
         "users": config.users,
         "contexts": config.contexts,
@@ -124,19 +132,19 @@ def _cluster(value: Any, path: str) -> Cluster:
     )
 
 
-def _context(value: Any, path: str) -> Context:
+def _context(value: Any, path: str) -> KubeconfigContext:
     named = _Fields(value, path)
     fields = _Fields(named.value("context"), named.path("context"))
-    return Context(
+    return KubeconfigContext(
         named.text("name"), fields.text("cluster"), fields.text("user"), fields.text("namespace"), fields.extensions()
     )
 
 
-def _user(value: Any, path: str) -> User:
+def _user(value: Any, path: str) -> KubeconfigUser:
     named = _Fields(value, path)
     fields = _Fields(named.value("user"), named.path("user"))
     key = fields.data("client-key-data")
-    return User(
+    return KubeconfigUser(
         named.text("name"),
         certificate_pem=fields.data("client-certificate-data"),
         certificate_file=fields.text("client-certificate"),
@@ -225,13 +233,13 @@ def _cluster_object(cluster: Cluster) -> Obj:
     )
 
 
-def _context_object(context: Context) -> Obj:
+def _context_object(context: KubeconfigContext) -> Obj:
     return {"cluster": context.cluster, "user": context.user} | _present(
         {"namespace": context.namespace, "extensions": list(context.extensions)}
     )
 
 
-def _user_object(user: User) -> Obj:
+def _user_object(user: KubeconfigUser) -> Obj:
     fields: Obj = {
         "client-certificate-data": _base64(user.certificate_pem),
         "client-certificate": user.certificate_file,

@@ -25,7 +25,7 @@ class Fault:
 
 
 @dataclass(slots=True)
-class Verified:
+class VerifiedLineage:
     """Result of a verification."""
 
     records: int = 0
@@ -38,9 +38,9 @@ class Verified:
 
 def verify(
     records: Iterable[Obj], checkpoints: Sequence[Checkpoint] = (), trusted_keys: Collection[str] = ()
-) -> Verified:
+) -> VerifiedLineage:
     """Verify a chain up to its first fault, and compare it with checkpoints. `trusted_keys`: fingerprints, sha256:<hex>."""
-    result = Verified()
+    result = VerifiedLineage()
     reached = {START.sequence: START.hash}
     for record in sorted(records, key=lambda one: str(one["metadata"]["name"])):
         fault = _fault(record, result.head, trusted_keys, result.signers)

@@ -53,7 +53,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class IdentitySource:
     """Source of the user's identity: one of `SOURCES` with its settings. Only `refresh_token` is a secret."""
 
     kind: str
@@ -87,7 +87,7 @@ class Login:
 
     name: str
     place: Place
-    source: Source
+    source: IdentitySource
     kind: str = CERTIFICATE
     credential: Credential | None = None
 
@@ -174,7 +174,9 @@ def _read_login(record: Any) -> Login:
     return Login(
         _read_text(record, "name"),
         place,
-        Source(source["kind"], {key: _read_text(settings, key) for key in settings}, _secret(source, "refreshToken")),
+        IdentitySource(
+            source["kind"], {key: _read_text(settings, key) for key in settings}, _secret(source, "refreshToken")
+        ),
         record["kind"],
         _read_credential(record["credential"]) if record.get("credential") is not None else None,
     )

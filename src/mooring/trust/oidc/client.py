@@ -54,7 +54,7 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
+class ProviderEndpoints:
     """Endpoints of the provider. An empty URL is an endpoint that it does not offer."""
 
     token: str
@@ -71,7 +71,7 @@ class Tokens:
     refresh_token: Secret | None = None
 
 
-def discover(client: Client) -> Exchange[Provider]:
+def discover(client: Client) -> Exchange[ProviderEndpoints]:
     """Return the endpoints of the client's issuer. Raises OAuthError."""
     try:
         metadata = yield from fetch_metadata(PROVIDER, client.issuer, document_url(client.issuer), REQUEST_TIMEOUT)
@@ -86,7 +86,7 @@ def discover(client: Client) -> Exchange[Provider]:
     token = _endpoint(metadata, "token_endpoint")
     if not token:
         raise OAuthError(f"{client.issuer} names no token endpoint")
-    return Provider(
+    return ProviderEndpoints(
         token,
         _endpoint(metadata, "device_authorization_endpoint"),
         _endpoint(metadata, "authorization_endpoint"),
@@ -94,7 +94,7 @@ def discover(client: Client) -> Exchange[Provider]:
     )
 
 
-def form_request(client: Client, provider: Provider, url: str, form: Sequence[tuple[str, str]]) -> HttpRequest:
+def form_request(client: Client, provider: ProviderEndpoints, url: str, form: Sequence[tuple[str, str]]) -> HttpRequest:
     """Return a POST of `form` to an endpoint, with the client's secret (rule 2)."""
     authorization = None
     if client.secret is not None:

@@ -17,7 +17,7 @@ from mooring.trust.httpexchange import Exchange
 from mooring.trust.oidc.client import (
     Client,
     OAuthError,
-    Provider,
+    ProviderEndpoints,
     Tokens,
     error_code,
     form_request,
@@ -45,7 +45,7 @@ def new_authorization_request(redirect_uri: str, entropy: bytes) -> Authorizatio
     return AuthorizationRequest(redirect_uri, state, Secret(verifier))
 
 
-def authorization_url(client: Client, provider: Provider, request: AuthorizationRequest) -> str:
+def authorization_url(client: Client, provider: ProviderEndpoints, request: AuthorizationRequest) -> str:
     """Return the URL that the browser opens. Raises OAuthError."""
     if not provider.authorization:
         raise OAuthError(f"{client.issuer} offers no log-in by browser")
@@ -81,7 +81,9 @@ def read_redirect(request: AuthorizationRequest, target: str) -> Secret | None:
     return Secret(code) if code and code.isascii() else None
 
 
-def code_grant(client: Client, provider: Provider, request: AuthorizationRequest, code: Secret) -> Exchange[Tokens]:
+def code_grant(
+    client: Client, provider: ProviderEndpoints, request: AuthorizationRequest, code: Secret
+) -> Exchange[Tokens]:
     """Return the tokens for `code`. Raises OAuthError."""
     form = (
         ("grant_type", "authorization_code"),

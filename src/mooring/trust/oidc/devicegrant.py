@@ -15,7 +15,7 @@ from mooring.trust.oidc.client import (
     MAX_WORD,
     Client,
     OAuthError,
-    Provider,
+    ProviderEndpoints,
     Tokens,
     error_code,
     form_request,
@@ -44,7 +44,9 @@ class DevicePrompt:
     verification_uri_complete: str = ""
 
 
-def device_grant(client: Client, provider: Provider) -> Generator[HttpRequest | Wait | DevicePrompt, Reply, Tokens]:
+def device_grant(
+    client: Client, provider: ProviderEndpoints
+) -> Generator[HttpRequest | Wait | DevicePrompt, Reply, Tokens]:
     """Return the tokens of a device grant. Raises OAuthError."""
     if not provider.device:
         raise OAuthError(f"{client.issuer} offers no device grant (RFC 8628)")

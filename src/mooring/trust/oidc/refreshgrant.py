@@ -8,7 +8,7 @@ from mooring.trust.oidc.client import (
     Client,
     GrantEndedError,
     OAuthError,
-    Provider,
+    ProviderEndpoints,
     Tokens,
     error_code,
     form_request,
@@ -20,7 +20,7 @@ LOGIN_NEEDED = ("invalid_grant", "interaction_required", "login_required", "cons
 """Error codes that only a new login of a person resolves."""
 
 
-def refresh_grant(client: Client, provider: Provider, token: Secret) -> Exchange[Tokens]:
+def refresh_grant(client: Client, provider: ProviderEndpoints, token: Secret) -> Exchange[Tokens]:
     """Return new tokens. Raises GrantEndedError when a person has to log in again, and OAuthError."""
     form = (
         ("grant_type", "refresh_token"),

@@ -34,7 +34,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.sharedkeys.keyset import NAMES, KeySet
+from mooring.trust.sharedkeys.keyset import NAMES, SharedKeySet
 
 KEY = "/mooring/bootstrap/keys"
 """Key of the row. It is outside of /registry, which the API serves."""
@@ -96,7 +96,7 @@ class TokenTerm:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SharedKeysRow:
     """The row. `data` is empty when the keys are not sealed in it."""
 
     cluster: str
@@ -116,13 +116,15 @@ class Row:
         return bool(self.data)
 
 
-def claim(cluster: str, keys: KeySet, generation: int = 1) -> Row:
+def claim(cluster: str, keys: SharedKeySet, generation: int = 1) -> SharedKeysRow:
     """Return a row that names the CA of a cluster and holds no keys."""
     names = tuple(name for name in NAMES if name in keys.files)
-    return Row(cluster, generation, keys.fingerprint, keys.authorities[:MAX_AUTHORITIES], names=names)
+    return SharedKeysRow(cluster, generation, keys.fingerprint, keys.authorities[:MAX_AUTHORITIES], names=names)
 
 
-def seal(claimed: Row, keys: KeySet, terms: Sequence[TokenTerm], entropy: Entropy) -> tuple[Row, Secret]:
+def seal(
+    claimed: SharedKeysRow, keys: SharedKeySet, terms: Sequence[TokenTerm], entropy: Entropy
+) -> tuple[SharedKeysRow, Secret]:
     """Return the next generation of a row with a new data key, wrapped for exactly these tokens, and the data key.
 
     The first token is the present one. Raises ConfigError for more tokens than a row may have.
@@ -134,7 +136,7 @@ def seal(claimed: Row, keys: KeySet, terms: Sequence[TokenTerm], entropy: Entrop
     return _sealed(replace(claimed, wraps=wraps, version=VERSION), keys, terms, data_key, entropy), data_key
 
 
-def reseal(row: Row, keys: KeySet, data_key: Secret, entropy: Entropy, after: int = 0) -> Row:
+def reseal(row: SharedKeysRow, keys: SharedKeySet, data_key: Secret, entropy: Entropy, after: int = 0) -> SharedKeysRow:
     """Return a row with other keys, for the same tokens. Its generation is beyond that of the row, and beyond `after`.
 
     Raises the errors of `open_terms`.
@@ -143,7 +145,9 @@ def reseal(row: Row, keys: KeySet, data_key: Secret, entropy: Entropy, after: in
     return _sealed(replace(row, generation=max(row.generation, after)), keys, terms, data_key, entropy)
 
 
-def _sealed(row: Row, keys: KeySet, terms: Sequence[TokenTerm], data_key: Secret, entropy: Entropy) -> Row:
+def _sealed(
+    row: SharedKeysRow, keys: SharedKeySet, terms: Sequence[TokenTerm], data_key: Secret, entropy: Entropy
+) -> SharedKeysRow:
     named = replace(claim(row.cluster, keys, row.generation + 1), wraps=row.wraps, version=row.version, names=())
     nonce = entropy(_NONCE_BYTES)
     files = {name: one.reveal() for name, one in keys.files.items()}
@@ -153,7 +157,7 @@ def _sealed(row: Row, keys: KeySet, terms: Sequence[TokenTerm], data_key: Secret
     return replace(named, nonce=nonce, data=data)
 
 
-def unlock(row: Row, token: Secret) -> Secret:
+def unlock(row: SharedKeysRow, token: Secret) -> Secret:
     """Return the data key. Takes scrypt for each wrap that does not fit. Raises WrongTokenError."""
     for one in row.wraps:
         try:
@@ -164,10 +168,10 @@ def unlock(row: Row, token: Secret) -> Secret:
     raise WrongTokenError("the keys of this cluster are sealed in the store, and this server token does not open them")
 
 
-def open_keys(row: Row, data_key: Secret) -> KeySet:
+def open_keys(row: SharedKeysRow, data_key: Secret) -> SharedKeySet:
     """Return the keys. Raises WrongTokenError for the data key of another row, DamagedKeysError for content that is no set."""
     try:
-        keys = KeySet.of({name: Secret(data) for name, data in _content(row, data_key).files.items()})
+        keys = SharedKeySet.of({name: Secret(data) for name, data in _content(row, data_key).files.items()})
     except ConfigError as error:
         if isinstance(error, WrongTokenError | DamagedKeysError):
             raise
@@ -177,7 +181,7 @@ def open_keys(row: Row, data_key: Secret) -> KeySet:
     return keys
 
 
-def open_terms(row: Row, data_key: Secret) -> tuple[TokenTerm, ...]:
+def open_terms(row: SharedKeysRow, data_key: Secret) -> tuple[TokenTerm, ...]:
     """Return the tokens, the present one first; none for a row of version 1. Raises as `open_keys` does."""
     tokens = _content(row, data_key).tokens
     if row.version == _WITHOUT_TOKENS:
@@ -190,7 +194,7 @@ def open_terms(row: Row, data_key: Secret) -> tuple[TokenTerm, ...]:
     )
 
 
-def _content(row: Row, data_key: Secret) -> _ContentMessage:
+def _content(row: SharedKeysRow, data_key: Secret) -> _ContentMessage:
     try:
         text = AESGCM(data_key.reveal()).decrypt(row.nonce, row.data, _header(row))
     except InvalidTag:
@@ -242,7 +246,7 @@ class _RowMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
     names: list[str] = []
 
 
-def encode(row: Row) -> bytes:
+def encode(row: SharedKeysRow) -> bytes:
     """Return the value in the store."""
     wraps = [
         _WrapMessage(one.id, one.n, one.r, one.p, one.salt, one.nonce, one.key, one.created, one.until)
@@ -255,7 +259,7 @@ def encode(row: Row) -> bytes:
     return msgspec.json.encode(message)
 
 
-def decode(value: bytes) -> Row:
+def decode(value: bytes) -> SharedKeysRow:
     """Return the row of a value, with every number within its bounds. Raises DamagedKeysError."""
     problem = f"{KEY} in the store holds no keys of a cluster; restore it from a backup"
     if len(value) > MAX_ROW:
@@ -273,7 +277,7 @@ def decode(value: bytes) -> Row:
         Wrap(one.id, one.n, one.r, one.p, one.salt, one.nonce, one.key, one.created, one.until) for one in message.wraps
     )
     sealed = message.sealed or _SealedMessage(b"", b"")
-    row = Row(
+    row = SharedKeysRow(
         message.cluster,
         message.generation,
         message.fingerprint,
@@ -293,7 +297,7 @@ class _Versioned(msgspec.Struct):
     version: int
 
 
-def _is_within_bounds(row: Row) -> bool:
+def _is_within_bounds(row: SharedKeysRow) -> bool:
     """Return whether reading the row costs no more than rows that are written here."""
     return (
         row.generation > 0
@@ -331,7 +335,7 @@ def _wrapping_key(token: Secret, wrap: Wrap) -> bytes:
     return Scrypt(salt=wrap.salt, length=_KEY_BYTES, n=wrap.n, r=wrap.r, p=wrap.p).derive(token.reveal())
 
 
-def _header(row: Row) -> bytes:
+def _header(row: SharedKeysRow) -> bytes:
     """Return the additional data of the sealed set: the times of the wraps are authenticated, too."""
     parts = (KEY, row.cluster, row.generation, row.fingerprint, row.authorities)
     if row.version == _WITHOUT_TOKENS:
@@ -339,7 +343,7 @@ def _header(row: Row) -> bytes:
     return _framed(*parts, row.version, [(one.id, one.created, one.until) for one in row.wraps])
 
 
-def _times(row: Row) -> list[tuple[int, int]]:
+def _times(row: SharedKeysRow) -> list[tuple[int, int]]:
     return [(one.created, one.until) for one in row.wraps]
 
 

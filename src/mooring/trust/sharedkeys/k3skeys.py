@@ -21,7 +21,7 @@ from mooring.pki.pem import certificates, certificates_pem
 from mooring.pki.x509.clusterca import CaState
 from mooring.secret import Secret
 from mooring.trust.k3s.bootstrapdata import BootstrapFile
-from mooring.trust.sharedkeys.keyset import CA, CA_KEY, KeySet
+from mooring.trust.sharedkeys.keyset import CA, CA_KEY, SharedKeySet
 
 FILES: Mapping[str, str] = MappingProxyType(
     {
@@ -47,7 +47,7 @@ AUTHORITIES = ("RequestHeaderCA", "ETCDServerCA", "ETCDPeerCA")
 """CAs of k3s that Mooring has no counterpart of."""
 
 
-def keys_of(files: Mapping[str, BootstrapFile]) -> KeySet:
+def keys_of(files: Mapping[str, BootstrapFile]) -> SharedKeySet:
     """Return the keys of a cluster from the files of a k3s row. Raises ConfigError that names the file."""
     for name in ("ServerCA", "ServerCAKey", "ClientCA", "ServiceKey"):
         if name not in files or not files[name].content:
@@ -64,7 +64,7 @@ def keys_of(files: Mapping[str, BootstrapFile]) -> KeySet:
         signing, verifying = load_private_key(tokens), load_public_keys(tokens)
     except MooringError as error:
         raise ConfigError(f"{name}: {error}") from None
-    return KeySet.of(
+    return SharedKeySet.of(
         {
             CA: Secret(certificates_pem(dict.fromkeys(bundle))),
             CA_KEY: Secret(private_key_pem(key)),
@@ -74,7 +74,7 @@ def keys_of(files: Mapping[str, BootstrapFile]) -> KeySet:
     )
 
 
-def bootstrap_files(keys: KeySet, kept: Mapping[str, BootstrapFile]) -> Mapping[str, BootstrapFile]:
+def bootstrap_files(keys: SharedKeySet, kept: Mapping[str, BootstrapFile]) -> Mapping[str, BootstrapFile]:
     """Return the files of a k3s row for the keys of a cluster. `kept` are those that an earlier import kept.
 
     Raises ConfigError for keys without a ServiceAccount key.

@@ -50,7 +50,7 @@ MAX_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class KeySet:
+class SharedKeySet:
     """One state of the set. `authorities` are the pins of its CAs, first the one that issues, then trusted, then retired ones."""
 
     files: Mapping[str, Secret]
@@ -58,7 +58,7 @@ class KeySet:
     fingerprint: str
 
     @classmethod
-    def of(cls, files: Mapping[str, Secret]) -> KeySet:
+    def of(cls, files: Mapping[str, Secret]) -> SharedKeySet:
         """Check the content of the files. Raises ConfigError that names the file."""
         if unknown := files.keys() - set(NAMES):
             raise ConfigError(f"the keys of a cluster have no file {min(unknown)[:100]!r}")
@@ -85,10 +85,10 @@ class KeySet:
         pins = _pins((ca.authority.certificate, *ca.trusted, *ca.retired))
         return cls(dict(files), pins, digest.hexdigest())
 
-    def with_file(self, name: str, content: Secret | None) -> KeySet:
+    def with_file(self, name: str, content: Secret | None) -> SharedKeySet:
         """Return the set with other content of one file; without it for None. Raises ConfigError that names the file."""
         others = {one: data for one, data in self.files.items() if one != name}
-        return KeySet.of(others if content is None else {**others, name: content})
+        return SharedKeySet.of(others if content is None else {**others, name: content})
 
 
 def authorities_of(ca_pem: bytes, retired_pem: bytes = b"") -> tuple[str, ...]:

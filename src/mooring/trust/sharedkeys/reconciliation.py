@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from mooring.errors import ConfigError
-from mooring.trust.sharedkeys.envelope import Row
+from mooring.trust.sharedkeys.envelope import SharedKeysRow
 from mooring.trust.sharedkeys.keyset import CA, CA_KEY, LINEAGE_KEY, TOKEN_KEY, are_related
 
 MADE_ONCE = (CA, CA_KEY, TOKEN_KEY, LINEAGE_KEY)
@@ -52,7 +52,7 @@ NEVER = Agreed()
 
 
 @dataclass(frozen=True, slots=True)
-class OnDisk:
+class KeysOnDisk:
     """Keys of a data directory. `authorities` are empty without a CA, `fingerprint` without the key of the CA."""
 
     place: str
@@ -78,7 +78,7 @@ class MissingKeysError(ConfigError):
     """Keys of the cluster in the store are not in the data directory."""
 
 
-def next_action(disk: OnDisk, row: Row | None) -> Action:
+def next_action(disk: KeysOnDisk, row: SharedKeysRow | None) -> Action:
     """Return the step of a server that shares its keys. Raises ConfigError for the CA of another cluster."""
     if row is None:
         return Action.SEAL
@@ -114,7 +114,7 @@ def next_action(disk: OnDisk, row: Row | None) -> Action:
     return Action.STORE
 
 
-def check_cluster(disk: OnDisk, row: Row) -> None:
+def check_cluster(disk: KeysOnDisk, row: SharedKeysRow) -> None:
     """Raise ConfigError when the CA of a data directory is of another cluster than the row."""
     if not disk.authorities or are_related(disk.authorities, row.authorities) or _has_agreed(disk, row.cluster):
         return
@@ -124,7 +124,7 @@ def check_cluster(disk: OnDisk, row: Row) -> None:
     )
 
 
-def _has_agreed(disk: OnDisk, cluster: str) -> bool:
+def _has_agreed(disk: KeysOnDisk, cluster: str) -> bool:
     """Return whether the files are those with which the data directory agreed with a row of the cluster."""
     agreed = disk.agreed
     return agreed.cluster == cluster and (
@@ -133,7 +133,7 @@ def _has_agreed(disk: OnDisk, cluster: str) -> bool:
 
 
 def missing_keys(
-    disk: OnDisk, row: Row | None, stored: StoredCluster | None, unused: Sequence[str] = ()
+    disk: KeysOnDisk, row: SharedKeysRow | None, stored: StoredCluster | None, unused: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """Return the files of MADE_ONCE that the cluster in the store has, and the data directory has not.
 
@@ -148,7 +148,9 @@ def missing_keys(
     return tuple(name for name in disk.missing if name in wanted and name not in unused)
 
 
-def check_complete(disk: OnDisk, row: Row | None, stored: StoredCluster | None, unused: Sequence[str] = ()) -> None:
+def check_complete(
+    disk: KeysOnDisk, row: SharedKeysRow | None, stored: StoredCluster | None, unused: Sequence[str] = ()
+) -> None:
     """Raise MissingKeysError when keys of the cluster in the store are missing, which no start makes again."""
     if missing := missing_keys(disk, row, stored, unused):
         known = row.authorities if row is not None else stored.authorities if stored is not None else ()
@@ -156,7 +158,7 @@ def check_complete(disk: OnDisk, row: Row | None, stored: StoredCluster | None, 
         raise MissingKeysError(_missing(disk.place, missing, whose))
 
 
-def check_adoptable(disk: OnDisk, stored: StoredCluster, client_cas: Sequence[str] = ()) -> None:
+def check_adoptable(disk: KeysOnDisk, stored: StoredCluster, client_cas: Sequence[str] = ()) -> None:
     """Raise ConfigError when the objects of a store without a row name CAs, and none of them is known here.
 
     `client_cas`: further CAs that verify clients of this server.

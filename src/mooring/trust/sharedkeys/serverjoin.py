@@ -37,11 +37,11 @@ from mooring.trust.k3s.exchanges import JOIN_POLLING, TrustedCa, establish_trust
 from mooring.trust.k3s.headers import CONFIG, SERVER_BOOTSTRAP, TOKEN
 from mooring.trust.k3s.refusals import NotASupervisorError
 from mooring.trust.k3s.token import NODE, SERVER, K3sToken, TokenFormatError, parse_token
-from mooring.trust.kubeconfig.model import User
+from mooring.trust.kubeconfig.model import KubeconfigUser
 from mooring.trust.sharedkeys import servertoken
 from mooring.trust.sharedkeys.agenttokens import NAME as AGENT_TOKENS
 from mooring.trust.sharedkeys.agenttokens import AgentTokens, decode_agent_tokens
-from mooring.trust.sharedkeys.envelope import Row, decode, open_keys, unlock
+from mooring.trust.sharedkeys.envelope import SharedKeysRow, decode, open_keys, unlock
 
 ONCE = Polling(attempts=1)
 """For commands of a person, who waits."""
@@ -92,7 +92,7 @@ class Datastore:
 class ServerBootstrap:
     """Sealed row, place of the store, and configuration of the server, as a joining server learns them."""
 
-    row: Row
+    row: SharedKeysRow
     datastore: Datastore
     configuration: Mapping[str, Any]
 
@@ -138,7 +138,7 @@ class ServerAccess:
         assert self.token.password is not None  # see parse_server_token
         return TrustedServer(ca, self.token.password, self.polling)
 
-    def fetch_sealed_row(self) -> DiscoveryExchange[Row]:
+    def fetch_sealed_row(self) -> DiscoveryExchange[SharedKeysRow]:
         """Return the sealed row. Raises DiscoveryError, DamagedKeysError."""
         server = yield from self.connect()
         return (yield from server.fetch_bootstrap()).row
@@ -272,7 +272,7 @@ class TrustedServer:
                     request.body,
                     request.timeout,
                     request.max_bytes,
-                    credentials=User(user, username=user, password=self.password),
+                    credentials=KubeconfigUser(user, username=user, password=self.password),
                 )
             )
         )
