@@ -17,7 +17,7 @@ from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Progress, retry
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import WatchEvent
-from mooring.client.cluster import ClusterClient, Listed, Target
+from mooring.client.cluster import ClusterClient, ListResult, Target
 from mooring.clock import SystemClock
 from mooring.errors import (
     ApiError,
@@ -99,7 +99,7 @@ class Refusing(ClusterClient):
         self._refuse(f"create {target}")
         return await super().create(target, obj, namespace, **rest)
 
-    async def list(self, target: Target, namespace: str = "", **rest: Any) -> Listed:
+    async def list(self, target: Target, namespace: str = "", **rest: Any) -> ListResult:
         self._refuse(f"list {target}")
         return await super().list(target, namespace, **rest)
 

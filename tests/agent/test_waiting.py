@@ -12,7 +12,7 @@ from mooring.agent import steps
 from mooring.agent.certificates import certificaterequest
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import MODIFIED, WatchEvent
-from mooring.client.cluster import ClusterClient, Listed
+from mooring.client.cluster import ClusterClient, ListResult
 from mooring.errors import MooringError, PeerError, UnauthorizedError
 from tests.support.manualclock import ManualClock, settle
 
@@ -32,11 +32,11 @@ class Cluster:
         self.failing: MooringError | None = None
         self.asked = 0
 
-    async def list(self, target: str, namespace: str, **rest: Any) -> Listed:
+    async def list(self, target: str, namespace: str, **rest: Any) -> ListResult:
         self.asked += 1
         if self.failing is not None:
             raise self.failing
-        return Listed((CSR,), "1")
+        return ListResult((CSR,), "1")
 
     async def watch(self, target: str, namespace: str, **rest: Any) -> AsyncGenerator[WatchEvent]:
         while True:

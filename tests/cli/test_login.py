@@ -13,7 +13,7 @@ import pytest
 
 from mooring.cli.login import credential, kubeconfigentries, renewal
 from mooring.cli.login.renewal import LoginNeededError
-from mooring.client.login.loginfiles import Logins
+from mooring.client.login.loginfiles import LoginFiles
 from mooring.clock import Clock
 from mooring.errors import ConfigError, PeerError
 from mooring.secret import Secret
@@ -135,7 +135,7 @@ def test_when_a_credential_is_renewed(
         return login.with_credential(NEW)
 
     monkeypatch.setattr(renewal, "renew", renew)
-    logins = Logins(tmp_path / "logins")
+    logins = LoginFiles(tmp_path / "logins")
     logins.write(LOGIN)
     clock = ManualClock(EPOCH + timedelta(minutes=minutes))
     if token is None:
@@ -192,7 +192,7 @@ def test_a_refresh_token_that_was_replaced_is_kept_though_the_cluster_cannot_be_
 
     monkeypatch.setattr(renewal, "_oidc_tokens", granted)
     monkeypatch.setattr(renewal, "request_credential", unreachable)
-    logins = Logins(tmp_path / "logins")
+    logins = LoginFiles(tmp_path / "logins")
     logins.write(replace(LOGIN, source=IdentitySource("oidc", {}, Secret("first"))))
     with pytest.raises(PeerError):
         credential.current_credential(logins, LOGIN.id, ExecInfo(), ManualClock(EPOCH + HOUR), False)
@@ -203,7 +203,7 @@ def test_a_refresh_token_that_was_replaced_is_kept_though_the_cluster_cannot_be_
 
 
 def test_a_login_that_was_forgotten_meanwhile_is_not_brought_back(tmp_path: Path) -> None:
-    logins = Logins(tmp_path / "logins")
+    logins = LoginFiles(tmp_path / "logins")
     with pytest.raises(ConfigError, match="no such login on this machine any more"):
         credential.current_credential(logins, LOGIN.id, ExecInfo(), ManualClock(), True)
 
@@ -213,7 +213,7 @@ def test_a_record_that_cannot_be_read_can_be_forgotten(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    logins = Logins(tmp_path / "cache/mooring/logins")
+    logins = LoginFiles(tmp_path / "cache/mooring/logins")
     logins.write(LOGIN)
     logins.path("0" * 16).write_text("{")
     done = mooring("logout", "--all")

@@ -15,7 +15,7 @@ import pytest
 
 from mooring.cli.printing import logs
 from mooring.client.http import tls
-from mooring.client.http.connection import Connection
+from mooring.client.http.connection import ConnectionPool
 from mooring.server.resources.websockethandshake import accept_headers, is_websocket
 from mooring.server.transport.http import Request, Response
 from mooring.server.transport.responsewriter import ResponseWriter
@@ -74,7 +74,7 @@ def drive(tmp_path: Path) -> None:
 
 async def ask(url: str, context: ssl.SSLContext) -> None:
     """Make one request as the commands do."""
-    connection = Connection(context)
+    connection = ConnectionPool(context)
     headers = (("Authorization", f"Bearer {ASKED}"), ("Content-Type", "application/json"))
     async with connection.stream(HttpRequest("", "POST", url, headers, SENT.encode(), timeout=PATIENCE)) as answer:
         assert SENT.encode() in await answer.read(1 << 20)

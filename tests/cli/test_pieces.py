@@ -21,7 +21,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn.anonymous.settings import AnonymousSettings
 from mooring.cli import cluster
 from mooring.cli.csr import decision, details
-from mooring.cli.csr.decision import Decision, decide, decided_request
+from mooring.cli.csr.decision import CsrDecision, decide, decided_request
 from mooring.cli.csr.show import lines
 from mooring.cli.join import progress
 from mooring.cli.options import machine
@@ -222,7 +222,7 @@ def test_facts_of_junk_never_fail(text: bytes) -> None:
     assert lines(facts, NOW)
 
 
-APPROVE = Decision(condition="Approved", message="m")
+APPROVE = CsrDecision(condition="Approved", message="m")
 
 
 def test_a_decision_is_appended_and_the_rest_kept() -> None:
@@ -245,11 +245,11 @@ def test_a_decision_is_appended_and_the_rest_kept() -> None:
 def test_the_same_decision_is_no_write_unless_forced() -> None:
     old = request("Approved")
     assert decided_request(old, APPROVE, "t") is None
-    assert decided_request(old, Decision(condition="Approved", message="m", force=True), "t") == old
+    assert decided_request(old, CsrDecision(condition="Approved", message="m", force=True), "t") == old
 
 
 def test_a_fingerprint_needs_a_readable_request() -> None:
-    decision = Decision(condition="Approved", message="m", fingerprint="sha256:00")
+    decision = CsrDecision(condition="Approved", message="m", fingerprint="sha256:00")
     with pytest.raises(ConfigError, match=r'^the certificate signing request "r" cannot be read: PEM block'):
         decided_request(request(), decision, "t")
 
@@ -278,7 +278,7 @@ def test_a_request_that_the_signer_would_fail_is_approved_with_force_only() -> N
     with pytest.raises(ConfigError, match="would fail after an approval: rule x: too long; it was not approved"):
         decided_request(old, APPROVE, "t")
     for condition, force in (("Approved", True), ("Denied", False)):
-        new = decided_request(old, Decision(condition=condition, message="m", force=force), "t")
+        new = decided_request(old, CsrDecision(condition=condition, message="m", force=force), "t")
         assert new is not None
         assert [one["type"] for one in new["status"]["conditions"]] == ["WouldFail", condition]
 
@@ -289,8 +289,8 @@ def test_a_request_that_breaks_a_rule_of_its_signer_is_approved_with_force_only(
     old["spec"] |= {"request": text, "signerName": KUBE_APISERVER_CLIENT_KUBELET, "usages": ["server auth"]}
     with pytest.raises(ConfigError, match="would fail after an approval: usages did not match"):
         decided_request(old, APPROVE, "t")
-    assert decided_request(old, Decision(condition="Approved", message="m", force=True), "t") is not None
-    assert decided_request(old, Decision(condition="Denied", message="m"), "t") is not None
+    assert decided_request(old, CsrDecision(condition="Approved", message="m", force=True), "t") is not None
+    assert decided_request(old, CsrDecision(condition="Denied", message="m"), "t") is not None
 
 
 @pytest.mark.parametrize("conflicts", [0, 1, 9])

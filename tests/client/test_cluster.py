@@ -13,7 +13,7 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import WatchEvent
-from mooring.client.cluster import JSON_PATCH, STRATEGIC, ClusterClient, Listed
+from mooring.client.cluster import JSON_PATCH, STRATEGIC, ClusterClient, ListResult
 from mooring.client.listwatch import follow
 from mooring.clock import Clock, SystemClock
 from mooring.errors import (
@@ -151,7 +151,7 @@ def test_following_goes_on_through_a_restart(live_server: LiveServer) -> None:
         troubles: list[MooringError] = []
         changes = follow(client, "configmaps", "default", on_failure=troubles.append)
         async with aclosing(changes):
-            assert isinstance(await anext(changes), Listed)
+            assert isinstance(await anext(changes), ListResult)
             await client.create("configmaps", config_map("one"))
             first = await anext(changes)
             assert isinstance(first, WatchEvent)
@@ -349,9 +349,9 @@ def test_following_lists_again_after_410_and_waits_between_tries() -> None:
     async def work(client: ClusterClient) -> None:
         changes = follow(client, "secrets")
         async with aclosing(changes):
-            assert isinstance(await anext(changes), Listed)
-            assert isinstance(await anext(changes), Listed)
-            assert isinstance(await anext(changes), Listed)
+            assert isinstance(await anext(changes), ListResult)
+            assert isinstance(await anext(changes), ListResult)
+            assert isinstance(await anext(changes), ListResult)
 
     asking(lambda asked: peer.Reply(200, expired if "watch=true" in asked.path else listed), work, clock=clock)
     assert clock.slept == [0.8, 1.6]

@@ -7,7 +7,7 @@ import ssl
 
 import pytest
 
-from mooring.client.http.connection import Connection
+from mooring.client.http.connection import ConnectionPool
 from mooring.trust.httpexchange import HttpRequest
 
 
@@ -28,7 +28,7 @@ def test_a_request_that_is_cancelled_during_the_handshake_closes_its_connection(
 
         async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
-            connection = Connection(ssl.create_default_context())
+            connection = ConnectionPool(ssl.create_default_context())
             asking = asyncio.create_task(ask())
             await asyncio.wait_for(reached.wait(), 60)
             asking.cancel()

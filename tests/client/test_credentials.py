@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.client.http.credentials import Credentials, Presented
+from mooring.client.http.credentials import ClientCredentials, Presented
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.kubeconfig.model import AuthProvider, Cluster, ExecPlugin, KubeconfigUser
@@ -23,7 +23,7 @@ V1 = "client.authentication.k8s.io/v1"
 
 
 def shown(user: KubeconfigUser) -> Presented:
-    return asyncio.run(Credentials(user, CLUSTER, ManualClock().now).present())
+    return asyncio.run(ClientCredentials(user, CLUSTER, ManualClock().now).present())
 
 
 def authorization(user: KubeconfigUser) -> bytes:
@@ -55,7 +55,7 @@ def test_a_token_file_is_read_again_after_a_minute_and_keeps_its_last_good_value
 
     async def run() -> None:
         clock = ManualClock()
-        credentials = Credentials(KubeconfigUser("u", token_file=str(path)), CLUSTER, clock.now)
+        credentials = ClientCredentials(KubeconfigUser("u", token_file=str(path)), CLUSTER, clock.now)
 
         async def now() -> bytes:
             secret = (await credentials.present()).authorization
@@ -146,7 +146,7 @@ def test_a_plugin_runs_once_until_its_credential_expires_or_is_refused(tmp_path:
 
     async def run() -> None:
         clock = ManualClock()
-        credentials = Credentials(user, CLUSTER, clock.now)
+        credentials = ClientCredentials(user, CLUSTER, clock.now)
         for _ in range(3):
             secret = (await credentials.present()).authorization
             assert secret is not None

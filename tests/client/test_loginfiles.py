@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.client.login.loginfiles import Logins, directory
+from mooring.client.login.loginfiles import LoginFiles, directory
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.login.loginrecord import Credential, IdentitySource, Login, Place
@@ -33,11 +33,11 @@ def test_where_logins_are(monkeypatch: pytest.MonkeyPatch, environ: dict[str, st
 
 
 @pytest.fixture
-def logins(tmp_path: Path) -> Logins:
-    return Logins(tmp_path / "cache/logins")
+def logins(tmp_path: Path) -> LoginFiles:
+    return LoginFiles(tmp_path / "cache/logins")
 
 
-def test_a_login_is_kept_for_its_user_alone(logins: Logins) -> None:
+def test_a_login_is_kept_for_its_user_alone(logins: LoginFiles) -> None:
     old = os.umask(0)
     try:
         logins.write(LOGIN)
@@ -49,13 +49,13 @@ def test_a_login_is_kept_for_its_user_alone(logins: Logins) -> None:
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
-def test_what_is_not_there_is_none(logins: Logins) -> None:
+def test_what_is_not_there_is_none(logins: LoginFiles) -> None:
     assert logins.read(LOGIN.id) is None
     assert logins.every() == []
     assert logins.remove(LOGIN.id) is False
 
 
-def test_what_is_removed_is_gone_with_its_lock(logins: Logins) -> None:
+def test_what_is_removed_is_gone_with_its_lock(logins: LoginFiles) -> None:
     with logins.locked(LOGIN.id):
         logins.write(LOGIN)
     assert logins.remove(LOGIN.id) is True
@@ -63,7 +63,7 @@ def test_what_is_removed_is_gone_with_its_lock(logins: Logins) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o702])
-def test_a_directory_that_others_may_write_to_is_refused(logins: Logins, mode: int) -> None:
+def test_a_directory_that_others_may_write_to_is_refused(logins: LoginFiles, mode: int) -> None:
     logins.write(LOGIN)
     logins.path(LOGIN.id).parent.chmod(mode)
     with pytest.raises(ConfigError, match="may have been written by another user"):
@@ -71,17 +71,17 @@ def test_a_directory_that_others_may_write_to_is_refused(logins: Logins, mode: i
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_a_record_of_somebody_else_is_refused(logins: Logins) -> None:
+def test_a_record_of_somebody_else_is_refused(logins: LoginFiles) -> None:
     logins.write(LOGIN)
     os.chown(logins.path(LOGIN.id), 65534, 65534)
     with pytest.raises(ConfigError, match="may have been written by another user"):
         logins.read(LOGIN.id)
 
 
-def test_what_cannot_be_read_or_locked_is_told(logins: Logins, tmp_path: Path) -> None:
+def test_what_cannot_be_read_or_locked_is_told(logins: LoginFiles, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="not a directory"):
-        Logins(tmp_path / "file").read(LOGIN.id)
+        LoginFiles(tmp_path / "file").read(LOGIN.id)
     logins.write(LOGIN)
     logins.path(LOGIN.id).with_suffix(".lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match="cannot be locked"), logins.locked(LOGIN.id):
@@ -94,7 +94,7 @@ def test_one_at_a_time_holds_a_login(tmp_path: Path) -> None:
     counter.write_text("0")
 
     def count(_: int) -> None:
-        logins = Logins(tmp_path)
+        logins = LoginFiles(tmp_path)
         for _ in range(50):
             with logins.locked(LOGIN.id):
                 counter.write_text(str(int(counter.read_text()) + 1))

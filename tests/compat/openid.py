@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from mooring.client.http.connection import Connection
+from mooring.client.http.connection import ConnectionPool
 from mooring.client.http.tls import trusting
 from mooring.trust.httpexchange import HttpRequest
 from tests.support.liveserver import LiveServer
@@ -32,7 +32,7 @@ def review_self(server: LiveServer, token: str, path: str = REVIEWS) -> tuple[in
     """Return status and body of a SelfSubjectReview with this bearer, or of a GET of another path."""
 
     async def ask() -> tuple[int, Any]:
-        connection = Connection(trusting(server.ca_pem))
+        connection = ConnectionPool(trusting(server.ca_pem))
         headers = (("authorization", f"Bearer {token}"), ("content-type", "application/json"))
         method, body = ("POST", json.dumps(WHOAMI).encode()) if path == REVIEWS else ("GET", None)
         try:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from mooring.client.cluster import ClusterClient
-from mooring.client.http.connection import Connection
+from mooring.client.http.connection import ConnectionPool
 from mooring.client.http.tls import trusting
 from mooring.trust.httpexchange import HttpRequest
 from tests.compat.kubectl import Kubectl, Program
@@ -34,7 +34,7 @@ def review_self(server: LiveServer, token: str) -> tuple[int, Any]:
     """Return status and body of a SelfSubjectReview with this bearer."""
 
     async def ask() -> tuple[int, Any]:
-        connection = Connection(trusting(server.ca_pem))
+        connection = ConnectionPool(trusting(server.ca_pem))
         headers = (("authorization", f"Bearer {token}"), ("content-type", "application/json"))
         try:
             async with connection.stream(

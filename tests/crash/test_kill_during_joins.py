@@ -23,7 +23,7 @@ from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Progress
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import BOOKMARK
-from mooring.client.cluster import ClusterClient, Listed
+from mooring.client.cluster import ClusterClient, ListResult
 from mooring.client.http.requests import drive_fetching
 from mooring.client.listwatch import follow
 from mooring.clock import SystemClock
@@ -158,7 +158,7 @@ class Observer:
 
     async def run(self) -> None:
         async for change in follow(self._client, certificaterequest.PLURAL):
-            if isinstance(change, Listed):
+            if isinstance(change, ListResult):
                 self._at(int(change.resource_version), "list")
                 for item in change.items:
                     self._saw(item)

@@ -17,7 +17,7 @@ from pathlib import Path
 from mooring.agent.certificates import certificaterequest
 from mooring.apimachinery.schema import Obj
 from mooring.cli.audit.records import certificates_in, fetch_records, fetch_requests
-from mooring.client.cluster import ClusterClient, Listed, Target
+from mooring.client.cluster import ClusterClient, ListResult, Target
 from mooring.client.listwatch import follow
 from mooring.clock import SystemClock, parse_rfc3339
 from mooring.plane.background.storemark import read_mark
@@ -54,7 +54,7 @@ class Leadership:
     ) -> None:
         async with open_client() as client:
             async for change in follow(client, target, namespace):
-                for obj in change.items if isinstance(change, Listed) else [change.object]:
+                for obj in change.items if isinstance(change, ListResult) else [change.object]:
                     add(obj)
 
     def _add_lease(self, lease: Obj) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import WatchEvent
-from mooring.client.cluster import ClusterClient, Listed
+from mooring.client.cluster import ClusterClient, ListResult
 from mooring.clock import SystemClock
 from mooring.controllers.actions import Delete
 from mooring.controllers.bootstrap.tokencleaner import TokenCleaner
@@ -95,12 +95,12 @@ class Scripted:
         self.steps = list(steps)
         self.listed: list[tuple[str, str, str]] = []
 
-    async def list(self, plural: str, namespace: str, *, label_selector: str, field_selector: str) -> Listed:
+    async def list(self, plural: str, namespace: str, *, label_selector: str, field_selector: str) -> ListResult:
         self.listed.append((plural, namespace, field_selector))
         step = self.steps.pop(0)
         if isinstance(step, Exception):
             raise step
-        return Listed(tuple(step), "1")
+        return ListResult(tuple(step), "1")
 
     async def watch(self, *arguments: object, **options: object) -> AsyncIterator[WatchEvent]:
         step = self.steps.pop(0)
@@ -113,8 +113,8 @@ class Scripted:
 class Lost(Scripted):
     """A client that lists and can never watch."""
 
-    async def list(self, plural: str, namespace: str, *, label_selector: str, field_selector: str) -> Listed:
-        return Listed((), "1")
+    async def list(self, plural: str, namespace: str, *, label_selector: str, field_selector: str) -> ListResult:
+        return ListResult((), "1")
 
     async def watch(self, *arguments: object, **options: object) -> AsyncIterator[WatchEvent]:
         for error in (PeerError("nothing answers"),):

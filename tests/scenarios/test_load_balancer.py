@@ -14,7 +14,7 @@ import pytest
 from mooring.agent.join import JoinOptions, join
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import WatchEvent
-from mooring.client.cluster import ClusterClient, Listed, connect
+from mooring.client.cluster import ClusterClient, ListResult, connect
 from mooring.client.http.requests import fetch
 from mooring.client.kubeconfigfiles import load
 from mooring.client.listwatch import follow
@@ -135,7 +135,7 @@ def test_a_watch_goes_on_at_another_server_when_its_own_is_killed(balanced: Bala
 
     async def run() -> None:
         async with balanced.client() as client, aclosing(follow(client, "configmaps", "default")) as changes:
-            assert isinstance(await anext(changes), Listed)
+            assert isinstance(await anext(changes), ListResult)
             watched = balanced.balancer.given[-1]
             seen: list[WatchEvent] = []
 

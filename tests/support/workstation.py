@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from mooring.client.login.loginfiles import Logins
+from mooring.client.login.loginfiles import LoginFiles
 from mooring.trust.login.loginrecord import Login
 from tests.compat.kubectl import Program, programs
 from tests.support import forkserver
@@ -55,8 +55,8 @@ class Workstation:
         return self.home / ".kube" / "config"
 
     @property
-    def logins(self) -> Logins:
-        return Logins(self.home / ".cache/mooring/logins")
+    def logins(self) -> LoginFiles:
+        return LoginFiles(self.home / ".cache/mooring/logins")
 
     def run(self, *command: str, stdin: str = "", **environment: str) -> Outcome:
         finished = subprocess.run(

@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommandEntry:
     """Location of a command (`module:function`) and its line of help."""
 
     target: str
@@ -33,109 +33,125 @@ class Entry:
         return command
 
 
-COMMANDS: Mapping[str, Entry] = MappingProxyType(
+COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
     {
-        "init": Entry(
+        "init": CommandEntry(
             "mooring.cli.server.init:init", "Create a control plane: keys, certificates, first objects and a token."
         ),
-        "up": Entry("mooring.cli.server.serve:up", "Serve a control plane, which the first start creates."),
-        "server": Entry("mooring.cli.server.serve:server", "Serve a control plane."),
-        "join": Entry("mooring.cli.join.join:join", "Make this machine a member of a cluster."),
-        "agent": Entry(
+        "up": CommandEntry("mooring.cli.server.serve:up", "Serve a control plane, which the first start creates."),
+        "server": CommandEntry("mooring.cli.server.serve:server", "Serve a control plane."),
+        "join": CommandEntry("mooring.cli.join.join:join", "Make this machine a member of a cluster."),
+        "agent": CommandEntry(
             "mooring.cli.join.agent:agent", "Join if needed, then keep this machine's certificate and Node fresh."
         ),
-        "agent unit": Entry("mooring.cli.join.unit:unit", "Print a systemd unit for the agent."),
-        "token create": Entry("mooring.cli.token.create:create", "Create a bootstrap token."),
-        "token list": Entry("mooring.cli.token.list:list_tokens", "List bootstrap tokens."),
-        "token delete": Entry("mooring.cli.token.delete:delete", "Delete bootstrap tokens."),
-        "token impact": Entry("mooring.cli.token.impact:impact", "List what a token obtained, and withdraw it."),
-        "token rotate": Entry("mooring.cli.token.rotate:rotate", "Replace the server token, with which servers join."),
-        "token generate": Entry("mooring.cli.token.generate:generate", "Print a new token, without a server."),
-        "machine authorize": Entry("mooring.cli.machine.authorize:authorize", "Authorize a machine to join, once."),
-        "machine list": Entry("mooring.cli.machine.list:list_machines", "List authorized machines."),
-        "machine remove": Entry("mooring.cli.machine.remove:remove", "Withdraw the authorization of machines."),
-        "csr list": Entry("mooring.cli.csr.list:list_requests", "List certificate signing requests."),
-        "csr show": Entry("mooring.cli.csr.show:show", "Show the details of certificate signing requests."),
-        "csr review": Entry("mooring.cli.csr.review:review", "Decide waiting requests one after the other."),
-        "csr approve": Entry("mooring.cli.csr.approve:approve", "Approve certificate signing requests."),
-        "csr deny": Entry("mooring.cli.csr.deny:deny", "Deny certificate signing requests."),
-        "kubeconfig user": Entry("mooring.cli.kubeconfig:user", "Issue a client certificate, as a kubeconfig."),
-        "serviceaccount token": Entry(
+        "agent unit": CommandEntry("mooring.cli.join.unit:unit", "Print a systemd unit for the agent."),
+        "token create": CommandEntry("mooring.cli.token.create:create", "Create a bootstrap token."),
+        "token list": CommandEntry("mooring.cli.token.list:list_tokens", "List bootstrap tokens."),
+        "token delete": CommandEntry("mooring.cli.token.delete:delete", "Delete bootstrap tokens."),
+        "token impact": CommandEntry("mooring.cli.token.impact:impact", "List what a token obtained, and withdraw it."),
+        "token rotate": CommandEntry(
+            "mooring.cli.token.rotate:rotate", "Replace the server token, with which servers join."
+        ),
+        "token generate": CommandEntry("mooring.cli.token.generate:generate", "Print a new token, without a server."),
+        "machine authorize": CommandEntry(
+            "mooring.cli.machine.authorize:authorize", "Authorize a machine to join, once."
+        ),
+        "machine list": CommandEntry("mooring.cli.machine.list:list_machines", "List authorized machines."),
+        "machine remove": CommandEntry("mooring.cli.machine.remove:remove", "Withdraw the authorization of machines."),
+        "csr list": CommandEntry("mooring.cli.csr.list:list_requests", "List certificate signing requests."),
+        "csr show": CommandEntry("mooring.cli.csr.show:show", "Show the details of certificate signing requests."),
+        "csr review": CommandEntry("mooring.cli.csr.review:review", "Decide waiting requests one after the other."),
+        "csr approve": CommandEntry("mooring.cli.csr.approve:approve", "Approve certificate signing requests."),
+        "csr deny": CommandEntry("mooring.cli.csr.deny:deny", "Deny certificate signing requests."),
+        "kubeconfig user": CommandEntry("mooring.cli.kubeconfig:user", "Issue a client certificate, as a kubeconfig."),
+        "serviceaccount token": CommandEntry(
             "mooring.cli.serviceaccount:token", "Issue a token for a ServiceAccount, as kubectl create token does."
         ),
-        "login": Entry(
+        "login": CommandEntry(
             "mooring.cli.login.login:login", "Log in with a password or a token of an identity provider, for kubectl."
         ),
-        "logout": Entry("mooring.cli.login.logout:logout", "Remove a login."),
-        "credential": Entry("mooring.cli.login.credential:credential", "Print the credential of a login for kubectl."),
-        "auth explain": Entry(
+        "logout": CommandEntry("mooring.cli.login.logout:logout", "Remove a login."),
+        "credential": CommandEntry(
+            "mooring.cli.login.credential:credential", "Print the credential of a login for kubectl."
+        ),
+        "auth explain": CommandEntry(
             "mooring.cli.auth.explain:explain", "Explain a refused request, or judge a credential in a dry run."
         ),
-        "auth whoami": Entry("mooring.cli.auth.whoami:whoami", "Print your identity as the server sees it."),
-        "auth hash-password": Entry(
+        "auth whoami": CommandEntry("mooring.cli.auth.whoami:whoami", "Print your identity as the server sees it."),
+        "auth hash-password": CommandEntry(
             "mooring.cli.auth.hashpassword:hash_password_command",
             "Print the hash of a password for --basic-auth-file.",
         ),
-        "certs ca": Entry("mooring.cli.certs.ca:ca", "Create a root CA or an intermediate CA, without a server."),
-        "certs server": Entry("mooring.cli.certs.server:server", "Create a serving certificate."),
-        "certs client": Entry("mooring.cli.certs.client:client", "Create a client certificate."),
-        "ca show": Entry("mooring.cli.ca.show:show", "Show the CAs in the data directory of a server."),
-        "ca rollover start": Entry(
+        "certs ca": CommandEntry(
+            "mooring.cli.certs.ca:ca", "Create a root CA or an intermediate CA, without a server."
+        ),
+        "certs server": CommandEntry("mooring.cli.certs.server:server", "Create a serving certificate."),
+        "certs client": CommandEntry("mooring.cli.certs.client:client", "Create a client certificate."),
+        "ca show": CommandEntry("mooring.cli.ca.show:show", "Show the CAs in the data directory of a server."),
+        "ca rollover start": CommandEntry(
             "mooring.cli.ca.rollover.start:start", "Make a new CA, and trust it beside the old one."
         ),
-        "ca rollover status": Entry(
+        "ca rollover status": CommandEntry(
             "mooring.cli.ca.rollover.status:status",
             "Show the phase that was reached, and the machines that are behind.",
         ),
-        "ca rollover advance": Entry("mooring.cli.ca.rollover.advance:advance", "Go on to the next phase."),
-        "ca rollover abort": Entry("mooring.cli.ca.rollover.abort:abort", "Go back to the old CA."),
-        "secrets-encryption status": Entry(
+        "ca rollover advance": CommandEntry("mooring.cli.ca.rollover.advance:advance", "Go on to the next phase."),
+        "ca rollover abort": CommandEntry("mooring.cli.ca.rollover.abort:abort", "Go back to the old CA."),
+        "secrets-encryption status": CommandEntry(
             "mooring.cli.secretsencryption.status:status", "Show which keys have encrypted the stored objects."
         ),
-        "secrets-encryption rotate": Entry(
+        "secrets-encryption rotate": CommandEntry(
             "mooring.cli.secretsencryption.rotate:rotate", "Replace the keys that encrypt the stored objects."
         ),
-        "certs revoke": Entry("mooring.cli.certs.revoke:revoke", "Revoke client certificates of a cluster."),
-        "certs list": Entry(
+        "certs revoke": CommandEntry("mooring.cli.certs.revoke:revoke", "Revoke client certificates of a cluster."),
+        "certs list": CommandEntry(
             "mooring.cli.certs.list:list_certificates", "List the client certificates that a cluster knows."
         ),
-        "certs show": Entry("mooring.cli.certs.show:show", "Show a client certificate and its revocation."),
-        "config check": Entry(
+        "certs show": CommandEntry("mooring.cli.certs.show:show", "Show a client certificate and its revocation."),
+        "config check": CommandEntry(
             "mooring.cli.server.configcheck:check", "Check a configuration file as a server does at its start."
         ),
-        "controllers": Entry(
+        "controllers": CommandEntry(
             "mooring.cli.controllers.run:controllers", "Run controllers against any Kubernetes API server."
         ),
-        "controllers manifests": Entry(
+        "controllers manifests": CommandEntry(
             "mooring.cli.controllers.manifests:manifests",
             "Print the Kubernetes objects that mooring controllers needs.",
         ),
-        "snapshot save": Entry("mooring.cli.snapshot.save:save", "Save every object of a store to a file."),
-        "snapshot list": Entry("mooring.cli.snapshot.list:list_files", "List snapshots."),
-        "snapshot verify": Entry("mooring.cli.snapshot.verify:verify", "Verify that a snapshot is whole."),
-        "snapshot restore": Entry("mooring.cli.snapshot.restore:restore", "Restore a snapshot into an empty store."),
-        "store verify": Entry("mooring.cli.store.verify:verify", "Verify a database, and the snapshots beside it."),
-        "datastore migrate": Entry(
+        "snapshot save": CommandEntry("mooring.cli.snapshot.save:save", "Save every object of a store to a file."),
+        "snapshot list": CommandEntry("mooring.cli.snapshot.list:list_files", "List snapshots."),
+        "snapshot verify": CommandEntry("mooring.cli.snapshot.verify:verify", "Verify that a snapshot is whole."),
+        "snapshot restore": CommandEntry(
+            "mooring.cli.snapshot.restore:restore", "Restore a snapshot into an empty store."
+        ),
+        "store verify": CommandEntry(
+            "mooring.cli.store.verify:verify", "Verify a database, and the snapshots beside it."
+        ),
+        "datastore migrate": CommandEntry(
             "mooring.cli.datastore.migrate:migrate", "Copy a cluster to another store, and compare both."
         ),
-        "datastore k3s-bootstrap show": Entry(
+        "datastore k3s-bootstrap show": CommandEntry(
             "mooring.cli.datastore.k3sbootstrap:show", "List the keys in a datastore of k3s, without their content."
         ),
-        "datastore k3s-bootstrap import": Entry(
+        "datastore k3s-bootstrap import": CommandEntry(
             "mooring.cli.datastore.k3sbootstrap:import_", "Take the keys of a k3s cluster into a data directory."
         ),
-        "datastore k3s-bootstrap export": Entry(
+        "datastore k3s-bootstrap export": CommandEntry(
             "mooring.cli.datastore.k3sbootstrap:export", "Write the keys of a data directory into a datastore of k3s."
         ),
-        "ends list": Entry("mooring.cli.ends.list:list_ends", "List what a restored store would bring back."),
-        "ends apply": Entry("mooring.cli.ends.apply:apply", "End again what a restored store brought back."),
-        "ends waive": Entry("mooring.cli.ends.waive:waive", "Let what a restored store brought back count again."),
-        "audit verify": Entry("mooring.cli.audit.verify:verify", "Verify the records of issued certificates."),
-        "audit list": Entry("mooring.cli.audit.list:list_entries", "List the certificates that were issued."),
-        "audit checkpoint": Entry(
+        "ends list": CommandEntry("mooring.cli.ends.list:list_ends", "List what a restored store would bring back."),
+        "ends apply": CommandEntry("mooring.cli.ends.apply:apply", "End again what a restored store brought back."),
+        "ends waive": CommandEntry(
+            "mooring.cli.ends.waive:waive", "Let what a restored store brought back count again."
+        ),
+        "audit verify": CommandEntry("mooring.cli.audit.verify:verify", "Verify the records of issued certificates."),
+        "audit list": CommandEntry("mooring.cli.audit.list:list_entries", "List the certificates that were issued."),
+        "audit checkpoint": CommandEntry(
             "mooring.cli.audit.checkpoint:checkpoint", "Print the end of the records, to be kept elsewhere."
         ),
-        "completion": Entry("mooring.cli.completion:completion", "Print a completion script for bash, zsh or fish."),
+        "completion": CommandEntry(
+            "mooring.cli.completion:completion", "Print a completion script for bash, zsh or fish."
+        ),
     }
 )
 """Every command by its full name."""

@@ -23,7 +23,7 @@ import click
 from mooring.apimachinery.codec.json import base64_field
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
-from mooring.cli.csr.decision import Decision, decide
+from mooring.cli.csr.decision import CsrDecision, decide
 from mooring.cli.csr.details import PLURAL
 from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.options.flags import DURATION
@@ -134,7 +134,7 @@ async def request_certificate(client: ClusterClient, wanted: Obj, clock: Clock, 
     """Create a request, approve it and wait for the certificate, which is returned. Raises ApiError, PeerError, ConfigError."""
     created = await cluster.retry(lambda: client.create(PLURAL, wanted), clock, limit)
     name = created["metadata"]["name"]
-    decision = Decision(condition="Approved", message="Approved by mooring kubeconfig user.")
+    decision = CsrDecision(condition="Approved", message="Approved by mooring kubeconfig user.")
     await cluster.retry(lambda: decide(client, name, decision, clock), clock, limit)
     deadline = clock.monotonic() + limit.total_seconds()
     while True:

@@ -39,8 +39,8 @@ from mooring.apimachinery.status import error_of
 from mooring.apimachinery.watchevent import ERROR, FrameReader, WatchEvent
 from mooring.client.files import read_limited
 from mooring.client.http import tls
-from mooring.client.http.connection import Connection, Stream, environment_proxy, not_sent, transport_errors
-from mooring.client.http.credentials import Credentials, Presented
+from mooring.client.http.connection import ConnectionPool, ResponseStream, environment_proxy, not_sent, transport_errors
+from mooring.client.http.credentials import ClientCredentials, Presented
 from mooring.clock import Clock, SystemClock
 from mooring.errors import (
     ApiError,
@@ -95,7 +95,7 @@ MAX_RETRY_AFTER = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListResult:
     """A whole collection at `resource_version`."""
 
     items: tuple[Obj, ...]
@@ -157,8 +157,8 @@ class ClusterClient:
         self.server_time: tuple[datetime, datetime] | None = None
         """Date header of the last response, and the time of this machine when it arrived; None before, and without the header."""
         self._headers = tuple(headers)
-        self._credentials = Credentials(user, cluster, clock.now)
-        self._connection: Connection | None = None
+        self._credentials = ClientCredentials(user, cluster, clock.now)
+        self._connection: ConnectionPool | None = None
         self._connected_with: bytes = b""
 
     @property
@@ -206,7 +206,7 @@ class ClusterClient:
 
     async def list(
         self, target: Target, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
-    ) -> Listed:
+    ) -> ListResult:
         """Return every object that matches, read in pages."""
         resource = resource_of(target)
         query = _selectors(label_selector, field_selector) | {"limit": str(PAGE)}
@@ -222,7 +222,7 @@ class ClusterClient:
                 items.append(item)
             query["continue"] = metadata.get("continue") or ""
             if not query["continue"]:
-                return Listed(tuple(items), metadata.get("resourceVersion", ""))
+                return ListResult(tuple(items), metadata.get("resourceVersion", ""))
 
     async def create(
         self,
@@ -408,7 +408,7 @@ class ClusterClient:
             raise PeerError(f"{self._step}: the answer is longer than {MAX_BODY} bytes; ask for less, with a selector")
         return body
 
-    def _note_date(self, answer: Stream) -> None:
+    def _note_date(self, answer: ResponseStream) -> None:
         try:
             date = parsedate_to_datetime(answer.headers.get("date", ""))
         except (ValueError, OverflowError):
@@ -423,7 +423,7 @@ class ClusterClient:
 
     async def _request(
         self, method: str, path: str, query: Mapping[str, str], content: bytes | None, content_type: str
-    ) -> tuple[HttpRequest, Connection]:
+    ) -> tuple[HttpRequest, ConnectionPool]:
         presented = await self._credentials.present()
         connection = await self._connected(presented)
         url = self.server + path + (f"?{urlencode(query)}" if query else "")
@@ -441,7 +441,7 @@ class ClusterClient:
         )
         return request, connection
 
-    async def _connected(self, presented: Presented) -> Connection:
+    async def _connected(self, presented: Presented) -> ConnectionPool:
         """Return the connection with this client certificate. A rotated certificate closes the old connection."""
         if self._connection is not None and self._connected_with == presented.certificate_pem:
             return self._connection
@@ -449,7 +449,7 @@ class ClusterClient:
         cluster = self.clusters[0]
         context = _context(cluster, presented.certificate_pem, presented.key)
         proxy = cluster.proxy_url or environment_proxy(self.server)
-        self._connection = Connection(context, proxy, cluster.tls_server_name)
+        self._connection = ConnectionPool(context, proxy, cluster.tls_server_name)
         self._connected_with = presented.certificate_pem
         return self._connection
 
@@ -462,7 +462,7 @@ class ClusterClient:
             f"asking {address.server.rstrip('/')}", tls.explain(error, self.clock.now(), self._read_timeout)
         )
 
-    def _refusal(self, path: str, answer: Stream, body: bytes) -> ApiError | PeerError:
+    def _refusal(self, path: str, answer: ResponseStream, body: bytes) -> ApiError | PeerError:
         if answer.status == 404 and path.startswith(_GROUPS) and body.strip() == _PAGE_NOT_FOUND:
             return NotFoundError("the server could not find the requested resource")
         obj = _json_object(body)

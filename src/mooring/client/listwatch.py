@@ -1,8 +1,8 @@
 """List and watch without end: the client resumes a watch, and lists again when it cannot.
 
 Rules kept here (docs/protocol/watch.md; client-go's reflector):
-* `Listed`, the whole state, comes first, and events follow in order. After 410, when events may have been missed, another `Listed`
-  replaces everything.
+* `ListResult`, the whole state, comes first, and events follow in order. After 410, when events may have been missed, another
+  `ListResult` replaces everything.
 * A watch that ends is resumed after the last resource version, that of bookmarks included. So no event is missed or comes twice.
 * A failure that can pass (no connection, 429, 5xx) is reported and retried after 0.8 s, doubled up to 30 s. A refusal (401, 403,
   404) is raised.
@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from mooring.apimachinery.watchevent import BOOKMARK, WatchEvent
-from mooring.client.cluster import ClusterClient, Listed, Target
+from mooring.client.cluster import ClusterClient, ListResult, Target
 from mooring.errors import (
     ExpiredError,
     InternalServerError,
@@ -42,7 +42,7 @@ async def follow(
     field_selector: str = "",
     on_failure: Callable[[MooringError], None] = lambda error: None,
     on_open: Callable[[], None] = lambda: None,
-) -> AsyncGenerator[Listed | WatchEvent]:
+) -> AsyncGenerator[ListResult | WatchEvent]:
     """Yield the state and every change of it, without end. Raises ApiError for an error that waiting does not resolve.
 
     `on_failure` is called when a list or a watch fails, and `on_open` when a watch is open, so that changes arrive again.

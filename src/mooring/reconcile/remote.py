@@ -30,7 +30,7 @@ from mooring.api.mooring.group import GROUP
 from mooring.api.view import AllReadable, NamespacedName, View, Views, namespaced_name
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import DELETED
-from mooring.client.cluster import ClusterClient, Listed, resource_of
+from mooring.client.cluster import ClusterClient, ListResult, resource_of
 from mooring.client.listwatch import follow
 from mooring.client.serverversion import read_version
 from mooring.controllers.actions import Delete, Still
@@ -196,7 +196,7 @@ class RemoteApi:
             )
             async with aclosing(changes):
                 async for change in changes:
-                    if isinstance(change, Listed):
+                    if isinstance(change, ListResult):
                         for obj, deleted in view.replace(change.items):
                             report(plural, obj, deleted)
                         if not first.done():

@@ -19,7 +19,7 @@ from mooring.agent.certificates.renewal import ClientCertificateExpiredError, Re
 from mooring.agent.certificates.template import CertificateTemplate, serving_template
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import MODIFIED, WatchEvent
-from mooring.client.cluster import ClusterClient, Listed
+from mooring.client.cluster import ClusterClient, ListResult
 from mooring.clock import rfc3339
 from mooring.errors import PeerError
 from mooring.pki import pem
@@ -73,9 +73,9 @@ class Cluster:
         if deliver:
             self.events.put_nowait(WatchEvent(MODIFIED, obj))
 
-    async def list(self, target: str, namespace: str, *, field_selector: str, **rest: Any) -> Listed:
+    async def list(self, target: str, namespace: str, *, field_selector: str, **rest: Any) -> ListResult:
         name = field_selector.removeprefix("metadata.name=")
-        return Listed(tuple(one for one in self.requests if one["metadata"]["name"] == name), "1")
+        return ListResult(tuple(one for one in self.requests if one["metadata"]["name"] == name), "1")
 
     async def watch(self, target: str, namespace: str, **rest: Any) -> AsyncGenerator[WatchEvent]:
         while True:

@@ -24,7 +24,7 @@ from mooring.agent.k3s.giventoken import GivenToken
 from mooring.agent.k3s.keypair import KeyPairFiles
 from mooring.agent.k3s.membership import AgentPlan, join
 from mooring.client.files import TEMPORARY
-from mooring.client.http.credentials import Credentials
+from mooring.client.http.credentials import ClientCredentials
 from mooring.clock import Clock
 from mooring.pki.keys import public_key_der
 from mooring.trust.discovery.polling import Polling
@@ -86,7 +86,7 @@ def answering(peer: SupervisorPeer) -> Callable[[HttpRequest, Clock], Awaitable[
             return HttpFailure(CERTIFICATE, "unable to get local issuer certificate")
         user, token = "", ""
         if request.credentials is not None:
-            presented = await Credentials(request.credentials, Cluster(""), clock.now).present()
+            presented = await ClientCredentials(request.credentials, Cluster(""), clock.now).present()
             user = "system:node:worker" if presented.key is not None else ""
             token = presented.authorization.reveal().decode() if presented.authorization is not None else ""
         headers = dict(request.headers) | {name: value.reveal().decode() for name, value in request.secret_headers}

@@ -27,7 +27,7 @@ from mooring.agent.k3s.process import SupervisedAgent
 from mooring.agent.k3s.renewals import SupervisorRenewal
 from mooring.agent.loadbalancer.proxy import LoadBalancer
 from mooring.agent.steps import JoinError
-from mooring.client.http.connection import Connection, Stream
+from mooring.client.http.connection import ConnectionPool, ResponseStream
 from mooring.pki.keys import public_key_fingerprint
 from mooring.secret import Secret
 from mooring.trust.discovery.polling import Polling
@@ -68,10 +68,10 @@ class Traffic:
 
     def __init__(self, patched: pytest.MonkeyPatch) -> None:
         self.requests = 0
-        opened = Connection.stream
+        opened = ConnectionPool.stream
 
         @asynccontextmanager
-        async def stream(*arguments: Any) -> AsyncIterator[Stream]:
+        async def stream(*arguments: Any) -> AsyncIterator[ResponseStream]:
             self.requests += 1
             try:
                 async with opened(*arguments) as found:
@@ -79,7 +79,7 @@ class Traffic:
             finally:
                 self.requests -= 1
 
-        patched.setattr(Connection, "stream", stream)
+        patched.setattr(ConnectionPool, "stream", stream)
 
     async def quiet(self) -> None:
         """Return when no request is under way and none follows at once."""

@@ -29,7 +29,7 @@ from mooring.agent.steps import REFUSALS, Backoff, run_beside, with_deadline
 from mooring.apimachinery.codec.json import base64_field
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import DELETED
-from mooring.client.cluster import ClusterClient, Listed
+from mooring.client.cluster import ClusterClient, ListResult
 from mooring.client.listwatch import follow
 from mooring.duration import format_duration
 from mooring.errors import AlreadyExistsError, MooringError, NotFoundError, PeerError
@@ -231,7 +231,7 @@ class _Waiting:
                     self._failure = None
                     self._changed.set()
                 self._backoff.reset()
-                if isinstance(change, Listed):
+                if isinstance(change, ListResult):
                     objects = change.items or ({},)
                 else:
                     objects = (change.object if change.type != DELETED else {},)

@@ -41,7 +41,7 @@ from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
-from mooring.client.http.credentials import Credentials
+from mooring.client.http.credentials import ClientCredentials
 from mooring.clock import Clock, SystemClock, rfc3339
 from mooring.errors import AlreadyExistsError, ConfigError, ConflictError, NotFoundError
 from mooring.identity import NODE_PREFIX
@@ -215,7 +215,7 @@ async def _refuse_unenforced(client: ClusterClient) -> None:
 
 async def _refuse_own(chosen: Selected, subject: dict[str, str], clock: Clock) -> None:
     """Raise ConfigError when the entry would revoke the certificate that this command presents."""
-    presented = await Credentials(chosen.user, chosen.cluster, clock.now).present()
+    presented = await ClientCredentials(chosen.user, chosen.cluster, clock.now).present()
     if not presented.certificate_pem:
         return
     own = certificates(presented.certificate_pem)[0]

@@ -8,8 +8,8 @@ from datetime import timedelta
 import click
 
 from mooring.cli import cluster
-from mooring.cli.csr.decision import Decision, checked_reason, decide_all, reason_option
-from mooring.cli.csr.selection import Selection, selection_options
+from mooring.cli.csr.decision import CsrDecision, checked_reason, decide_all, reason_option
+from mooring.cli.csr.selection import RequestSelection, selection_options
 from mooring.cli.options.client import kubeconfig_option, output_option
 from mooring.trust.discovery.pins import PinError, parse_pin
 
@@ -67,7 +67,7 @@ def approve(
         raise click.UsageError(
             "--fingerprint must be sha256: and 64 hexadecimal digits, as `mooring csr show` prints it"
         ) from None
-    decision = Decision(
+    decision = CsrDecision(
         condition="Approved",
         message=message,
         reason=checked_reason(reason),
@@ -75,7 +75,7 @@ def approve(
         dry_run=dry_run,
         fingerprint=wanted,
     )
-    selection = Selection(
+    selection = RequestSelection(
         names=name,
         label_selector=selector,
         field_selector=field_selector,

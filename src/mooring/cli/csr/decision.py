@@ -23,7 +23,7 @@ from mooring.apimachinery.codec.json import base64_field, deep_copy
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
 from mooring.cli.csr.details import PLURAL, QUALIFIED, fingerprint, refusals_by_signer
-from mooring.cli.csr.selection import Selection, confirm
+from mooring.cli.csr.selection import RequestSelection, confirm
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
@@ -42,7 +42,7 @@ _OPPOSITE = {"Approved": "Denied", "Denied": "Approved"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class CsrDecision:
     """A decision to write."""
 
     condition: str
@@ -82,7 +82,7 @@ def checked_reason(text: str) -> str:
 
 
 def decide_all(
-    selection: Selection, decision: Decision, form: str, kubeconfig: str, context_name: str, limit: timedelta
+    selection: RequestSelection, decision: CsrDecision, form: str, kubeconfig: str, context_name: str, limit: timedelta
 ) -> None:
     clock = SystemClock()
     decided: list[Obj] = []
@@ -115,7 +115,7 @@ def decide_all(
         output.print_document(document, form)
 
 
-async def decide(client: ClusterClient, name: str, decision: Decision, clock: Clock) -> Obj:
+async def decide(client: ClusterClient, name: str, decision: CsrDecision, clock: Clock) -> Obj:
     """Write the decision and return the resulting request. Raises ConfigError, ApiError, PeerError."""
     for left in reversed(range(MAX_CONFLICTS)):
         request = await client.get(PLURAL, name)
@@ -130,7 +130,7 @@ async def decide(client: ClusterClient, name: str, decision: Decision, clock: Cl
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def decided_request(request: Obj, decision: Decision, now: str) -> Obj | None:
+def decided_request(request: Obj, decision: CsrDecision, now: str) -> Obj | None:
     """Return the request with the decision; None when it has it already. Raises ConfigError for the opposite decision."""
     name = request["metadata"]["name"]
     conditions = (request.get("status") or {}).get("conditions") or []
@@ -155,7 +155,7 @@ def decided_request(request: Obj, decision: Decision, now: str) -> Obj | None:
     return changed
 
 
-def _check_foretold(request: Obj, decision: Decision) -> None:
+def _check_foretold(request: Obj, decision: CsrDecision) -> None:
     """Raise ConfigError for an approval of a request that the signer would fail."""
     if decision.condition != APPROVED or decision.force:
         return
@@ -170,7 +170,7 @@ def _check_foretold(request: Obj, decision: Decision) -> None:
         )
 
 
-def _check_key(request: Obj, decision: Decision) -> None:
+def _check_key(request: Obj, decision: CsrDecision) -> None:
     if not decision.fingerprint:
         return
     name = request["metadata"]["name"]

@@ -8,8 +8,8 @@ from datetime import timedelta
 import click
 
 from mooring.cli import cluster
-from mooring.cli.csr.decision import Decision, checked_reason, decide_all, reason_option
-from mooring.cli.csr.selection import Selection, selection_options
+from mooring.cli.csr.decision import CsrDecision, checked_reason, decide_all, reason_option
+from mooring.cli.csr.selection import RequestSelection, selection_options
 from mooring.cli.options.client import kubeconfig_option, output_option
 
 
@@ -44,10 +44,10 @@ def deny(
     timeout: timedelta,
 ) -> None:
     """Deny certificate signing requests, for good."""
-    decision = Decision(
+    decision = CsrDecision(
         condition="Denied", message=message, reason=checked_reason(reason), force=force, dry_run=dry_run
     )
-    selection = Selection(
+    selection = RequestSelection(
         names=name,
         label_selector=selector,
         field_selector=field_selector,

@@ -15,9 +15,9 @@ from functools import partial
 import click
 
 from mooring.cli import cluster
-from mooring.cli.csr.decision import Decision, decide
+from mooring.cli.csr.decision import CsrDecision, decide
 from mooring.cli.csr.details import PLURAL, QUALIFIED
-from mooring.cli.csr.selection import Selection, selector_options
+from mooring.cli.csr.selection import RequestSelection, selector_options
 from mooring.cli.csr.show import print_request, shown
 from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.printing.output import ask, echo
@@ -56,7 +56,7 @@ def review(
     Answers are read from standard input, one a line; the first letter is enough.
     """
     clock = SystemClock()
-    selection = Selection(label_selector=selector, field_selector=field_selector, signer=signer)
+    selection = RequestSelection(label_selector=selector, field_selector=field_selector, signer=signer)
     counts = dict.fromkeys(ANSWERS, 0)
 
     async def work(client: ClusterClient) -> None:
@@ -76,7 +76,7 @@ def review(
             if answer == QUIT:
                 break
             if answer in _CONDITIONS:
-                decision = Decision(condition=_CONDITIONS[answer], message=message)
+                decision = CsrDecision(condition=_CONDITIONS[answer], message=message)
                 try:
                     await cluster.retry(partial(decide, client, name, decision, clock), clock, timeout)
                 except ConfigError as error:

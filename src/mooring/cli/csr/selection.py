@@ -53,7 +53,7 @@ def selection_options(function: Callable[P, R]) -> Callable[P, R]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class RequestSelection:
     """Requests that the command line selects."""
 
     names: Sequence[str] = ()

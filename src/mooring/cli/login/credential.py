@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli.printing.output import echo
-from mooring.client.login.loginfiles import Logins, directory
+from mooring.client.login.loginfiles import LoginFiles, directory
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError, MooringError
 from mooring.trust.login.execcredential import ExecInfo, check_cluster, exec_credential, read_exec_info
@@ -34,11 +34,13 @@ def credential(login_id: str) -> None:
     """
     info = read_exec_info(os.environ.get("KUBERNETES_EXEC_INFO", ""))
     interactive = sys.stdin.isatty() if info.interactive is None else info.interactive
-    found = current_credential(Logins(directory()), login_id, info, SystemClock(), interactive)
+    found = current_credential(LoginFiles(directory()), login_id, info, SystemClock(), interactive)
     echo(exec_credential(found, info.api_version).decode())
 
 
-def current_credential(logins: Logins, login_id: str, info: ExecInfo, clock: Clock, interactive: bool) -> Credential:
+def current_credential(
+    logins: LoginFiles, login_id: str, info: ExecInfo, clock: Clock, interactive: bool
+) -> Credential:
     login = _read_login(logins, login_id)
     check_cluster(info, login.place)
     if login.credential is not None and login.credential.fresh(clock.now()):
@@ -63,7 +65,7 @@ def current_credential(logins: Logins, login_id: str, info: ExecInfo, clock: Clo
     return login.credential
 
 
-def _read_login(logins: Logins, login_id: str) -> Login:
+def _read_login(logins: LoginFiles, login_id: str) -> Login:
     login = logins.read(login_id)
     if login is None:
         raise ConfigError("there is no such login on this machine any more; run mooring login")

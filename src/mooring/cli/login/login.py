@@ -30,7 +30,7 @@ from mooring.cli.printing.output import echo
 from mooring.client import kubeconfigfiles
 from mooring.client.files import read_limited
 from mooring.client.http.requests import drive_fetching
-from mooring.client.login.loginfiles import Logins, directory
+from mooring.client.login.loginfiles import LoginFiles, directory
 from mooring.client.serverversion import check_anonymously
 from mooring.clock import Clock, SystemClock, rfc3339
 from mooring.errors import ApiError, ConfigError, PeerError
@@ -134,7 +134,7 @@ def login(
     if password_stdin and source.kind not in (loginrecord.PASSWORD, loginrecord.KUBECONFIG):
         raise click.UsageError("--password-stdin needs --username")
     secret = _read_stdin(source, password_stdin)
-    logins = Logins(directory())
+    logins = LoginFiles(directory())
     if server:
         if kubeconfig or context_name:
             raise click.UsageError("--server cannot be combined with --kubeconfig and --context")
@@ -219,7 +219,7 @@ def _default_name(place: Place) -> str:
     return f"mooring-{host}-{parts.port or 443}"
 
 
-def _earlier_login(chosen: Selected, logins: Logins) -> Login | None:
+def _earlier_login(chosen: Selected, logins: LoginFiles) -> Login | None:
     """Return the login of the chosen context, whose source is used again; None when it is not a login."""
     plugin = chosen.user.exec
     if plugin is None or plugin.args[:2] != ("credential", "--login") or len(plugin.args) != 3:

@@ -13,7 +13,7 @@ import click
 from mooring.cli.login.kubeconfigentries import kubeconfig_target, locked
 from mooring.cli.printing.output import echo
 from mooring.client.files import write_atomic
-from mooring.client.login.loginfiles import Logins, directory
+from mooring.client.login.loginfiles import LoginFiles, directory
 from mooring.clock import rfc3339
 from mooring.errors import ConfigError
 from mooring.trust.kubeconfig.edit import remove_entries
@@ -33,7 +33,7 @@ def logout(name: str, every: bool, kubeconfig: str) -> None:
     """Remove the credential of a login, and its kubeconfig entries."""
     if name and every:
         raise click.UsageError("--name and --all exclude each other")
-    logins = Logins(directory())
+    logins = LoginFiles(directory())
     labels: dict[str, str] = {}
     until = {}
     for login_id in logins.every():

@@ -16,7 +16,7 @@ NAMESPACE = "kube-system"
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class EncryptionOverview:
     """Servers that are running, and the resources that one of them reports."""
 
     servers: Sequence[Obj]
@@ -39,16 +39,16 @@ async def fetch_servers(client: ClusterClient, now: datetime) -> tuple[Obj, ...]
     return keychange.live_servers(listed.items, now)
 
 
-async def fetch(client: ClusterClient, now: datetime) -> Report:
+async def fetch(client: ClusterClient, now: datetime) -> EncryptionOverview:
     """Return the report. Raises ConfigError for a server that has none."""
     try:
         found = await client.get_path(PATH)
     except NotFoundError:
         raise ConfigError("this server does not report its encryption at rest; is it an older Mooring?") from None
-    return Report(await fetch_servers(client, now), found["resources"])
+    return EncryptionOverview(await fetch_servers(client, now), found["resources"])
 
 
-def server_rows(report: Report) -> list[tuple[str, str, str]]:
+def server_rows(report: EncryptionOverview) -> list[tuple[str, str, str]]:
     """Return a row for each server: its identity, the hash of its file, and whether it follows changes."""
     rows = []
     for lease in report.servers:
@@ -63,7 +63,7 @@ def server_rows(report: Report) -> list[tuple[str, str, str]]:
     return sorted(rows)
 
 
-def resource_rows(report: Report) -> list[tuple[str, ...]]:
+def resource_rows(report: EncryptionOverview) -> list[tuple[str, ...]]:
     """Return a row for each key of each resource: how many values it has written, and whether it writes now."""
     rows: list[tuple[str, ...]] = []
     for one in report.resources:

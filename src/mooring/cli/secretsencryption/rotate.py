@@ -196,7 +196,7 @@ async def _encrypt_again(rotation: _Rotation) -> None:
     )
 
 
-async def _write_stale(client: ClusterClient, found: report.Report) -> list[str]:
+async def _write_stale(client: ClusterClient, found: report.EncryptionOverview) -> list[str]:
     """Write the objects of resources that have stale values; return the failures."""
     failures: list[str] = []
     resources = {GroupResource(one.group, one.plural): one for one in RESOURCES}

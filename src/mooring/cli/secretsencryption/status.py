@@ -26,7 +26,7 @@ def status(output: str, kubeconfig: str, context_name: str, timeout: timedelta) 
     """
     clock = SystemClock()
 
-    async def work(client: ClusterClient) -> report.Report:
+    async def work(client: ClusterClient) -> report.EncryptionOverview:
         return await cluster.retry(lambda: report.fetch(client, clock.now()), clock, timeout)
 
     found = cluster.run(cluster.selected(kubeconfig, context_name), clock, work)

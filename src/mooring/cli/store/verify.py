@@ -29,7 +29,7 @@ DAMAGED_EXIT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedFile:
     """Result for one file."""
 
     path: Path
@@ -94,21 +94,21 @@ def _snapshots(directory: Path) -> list[Path]:
     return sorted(directory.glob(f"*{SUFFIX}"))
 
 
-def _verified(path: Path) -> Verified:
+def _verified(path: Path) -> VerifiedFile:
     with open_file(path) as file:
         start = file.read(len(HEADER))
     if not MAGIC.startswith(start):
         # an SQLite database, also one whose beginning is damaged: SQLite says so
         report = verify_file(path)
-        return Verified(path, DATABASE, report.records, report.unverified, report.damage)
+        return VerifiedFile(path, DATABASE, report.records, report.unverified, report.damage)
     try:
         summary = verify_snapshot(path)
     except StorageError as error:
-        return Verified(path, SNAPSHOT, 0, 0, (Damage("", 0, str(error)),))
-    return Verified(path, SNAPSHOT, summary.entries, 0, ())
+        return VerifiedFile(path, SNAPSHOT, 0, 0, (Damage("", 0, str(error)),))
+    return VerifiedFile(path, SNAPSHOT, summary.entries, 0, ())
 
 
-def _document(one: Verified) -> dict[str, Any]:
+def _document(one: VerifiedFile) -> dict[str, Any]:
     return {
         "file": str(one.path),
         "type": one.type,

@@ -47,7 +47,7 @@ class _Opening:
             await self._stream.aclose()
 
 
-class Stream:
+class ResponseStream:
     """A response whose body is still being received."""
 
     def __init__(self, response: httpx2.Response) -> None:
@@ -70,7 +70,7 @@ class Stream:
         return bytes(body[: limit + 1])
 
 
-class Connection:
+class ConnectionPool:
     """Connections to one server with one TLS context."""
 
     def __init__(self, context: ssl.SSLContext, proxy_url: str = "", tls_server_name: str = "") -> None:
@@ -96,7 +96,7 @@ class Connection:
             raise ConfigError("a socks5 proxy needs the package socksio: install httpx2[socks]") from None
 
     @asynccontextmanager
-    async def stream(self, request: HttpRequest, read_timeout: float | None = None) -> AsyncIterator[Stream]:
+    async def stream(self, request: HttpRequest, read_timeout: float | None = None) -> AsyncIterator[ResponseStream]:
         """Send a request and open its response. Raises one of `transport_errors`, which `tls.explain` reads.
 
         The request's timeout bounds connecting, and each wait for bytes unless `read_timeout` does. Both are in seconds.
@@ -119,7 +119,7 @@ class Connection:
                 timeout=timeout,
                 extensions={**self._extensions, "trace": _Opening().trace},
             ) as response:
-                yield Stream(response)
+                yield ResponseStream(response)
         finally:
             self._open -= 1
             if not self._open:
@@ -136,7 +136,7 @@ class Connection:
 
 
 def transport_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions that `Connection.stream` raises when there is no whole response."""
+    """Return the exceptions that `ConnectionPool.stream` raises when there is no whole response."""
     import httpx2
 
     return (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ExceptionGroup)

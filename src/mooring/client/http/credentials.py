@@ -40,7 +40,7 @@ class Presented:
     impersonation: tuple[tuple[str, str], ...] = ()
 
 
-class Credentials:
+class ClientCredentials:
     """Credentials of one user for one cluster, renewed when they expire."""
 
     def __init__(self, user: KubeconfigUser, cluster: Cluster, now: Callable[[], datetime]) -> None:

@@ -18,8 +18,8 @@ from functools import partial
 from typing import TypeVar
 
 from mooring.client.http import tls
-from mooring.client.http.connection import Connection, transport_errors
-from mooring.client.http.credentials import Credentials, Presented
+from mooring.client.http.connection import ConnectionPool, transport_errors
+from mooring.client.http.credentials import ClientCredentials, Presented
 from mooring.client.http.driver import drive_notifying, ignore
 from mooring.clock import Clock
 from mooring.trust.httpexchange import TOO_LONG, HttpFailure, HttpRequest, HttpResponse, Reply, Trust, Wait
@@ -38,7 +38,7 @@ async def drive_fetching(
     return await drive_notifying(exchange, partial(fetch, clock=clock), clock.sleep, notify)
 
 
-async def send_over(connection: Connection, request: HttpRequest, clock: Clock) -> HttpResponse | HttpFailure:
+async def send_over(connection: ConnectionPool, request: HttpRequest, clock: Clock) -> HttpResponse | HttpFailure:
     """Send one request over a connection, whose trust applies."""
     started = clock.monotonic()
     try:
@@ -61,7 +61,7 @@ async def fetch(request: HttpRequest, clock: Clock) -> HttpResponse | HttpFailur
     if not isinstance(trust, Trust):
         raise ValueError(f"the trust of the target {trust} is not known here")
     presented = await _presented(request, trust, clock)
-    connection = Connection(_context(trust, presented), trust.proxy_url, trust.tls_server_name)
+    connection = ConnectionPool(_context(trust, presented), trust.proxy_url, trust.tls_server_name)
     request = replace(
         request,
         headers=(*request.headers, *presented.impersonation),
@@ -77,7 +77,7 @@ async def _presented(request: HttpRequest, trust: Trust, clock: Clock) -> Presen
     if request.credentials is None or not trust.verify:
         return Presented()
     cluster = Cluster("", request.url, trust.ca_pem, tls_server_name=trust.tls_server_name)
-    return await Credentials(request.credentials, cluster, clock.now).present()
+    return await ClientCredentials(request.credentials, cluster, clock.now).present()
 
 
 def _context(trust: Trust, presented: Presented) -> ssl.SSLContext:

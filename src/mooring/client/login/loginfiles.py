@@ -34,7 +34,7 @@ def directory(environ: Mapping[str, str] | None = None) -> Path:
     return root / "mooring" / "logins"
 
 
-class Logins:
+class LoginFiles:
     """Logins of one user. Raises ConfigError for a file that cannot be read or written."""
 
     def __init__(self, place: Path) -> None:

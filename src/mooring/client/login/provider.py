@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from mooring.client.http import tls
-from mooring.client.http.connection import Connection, environment_proxy
+from mooring.client.http.connection import ConnectionPool, environment_proxy
 
 
 @asynccontextmanager
-async def provider_connection(issuer: str, ca_pem: bytes) -> AsyncIterator[Connection]:
+async def provider_connection(issuer: str, ca_pem: bytes) -> AsyncIterator[ConnectionPool]:
     """Yield a connection to `issuer`, verified by the CAs in `ca_pem`, or by the system's roots when it is empty."""
     context = tls.trusting(ca_pem) if ca_pem else tls.trusting_system_roots()
-    connection = Connection(context, environment_proxy(issuer))
+    connection = ConnectionPool(context, environment_proxy(issuer))
     try:
         yield connection
     finally:

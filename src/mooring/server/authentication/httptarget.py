@@ -9,7 +9,7 @@ from __future__ import annotations
 import ssl
 from dataclasses import replace
 
-from mooring.client.http.connection import Connection
+from mooring.client.http.connection import ConnectionPool
 from mooring.client.http.requests import send_over
 from mooring.clock import Clock
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse
@@ -21,7 +21,7 @@ class HttpTarget:
     def __init__(self, url: str, context: ssl.SSLContext, clock: Clock, proxy_url: str = "") -> None:
         self._url = url
         self._context = context  # kept alive for other targets under the same CA
-        self._connection = Connection(context, proxy_url)
+        self._connection = ConnectionPool(context, proxy_url)
         self._clock = clock
 
     async def send(self, request: HttpRequest) -> HttpResponse | HttpFailure:

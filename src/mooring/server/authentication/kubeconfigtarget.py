@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from mooring.client.http import tls
-from mooring.client.http.connection import Connection
-from mooring.client.http.credentials import Credentials, Presented
+from mooring.client.http.connection import ConnectionPool
+from mooring.client.http.credentials import ClientCredentials, Presented
 from mooring.client.http.requests import send_over
 from mooring.clock import Clock
 from mooring.errors import ConfigError
@@ -63,7 +63,7 @@ def inlined(selected: Selected, read: Callable[[str], bytes]) -> Selected:
 class _Link:
     """Connections that present one certificate, and the number of requests under way on them."""
 
-    connection: Connection
+    connection: ConnectionPool
     certificate_pem: bytes
     waiting: int = 0
     retired: bool = False
@@ -81,7 +81,7 @@ class KubeconfigTarget:
         self._cluster = cluster
         self._user = user
         self._clock = clock
-        self._credentials = Credentials(user, cluster, clock.now)
+        self._credentials = ClientCredentials(user, cluster, clock.now)
         self._asking = asyncio.Lock()  # a plugin runs once for all who wait for what it gives
         self._link = self._connect(user.certificate_pem, user.key)
         self._closing: set[asyncio.Task[None]] = set()
@@ -119,7 +119,7 @@ class KubeconfigTarget:
     def _connect(self, certificate_pem: bytes, key: Secret | None) -> _Link:
         cluster = self._cluster
         context = _tls_context(cluster, self._user, certificate_pem, key)
-        return _Link(Connection(context, cluster.proxy_url, cluster.tls_server_name), certificate_pem)
+        return _Link(ConnectionPool(context, cluster.proxy_url, cluster.tls_server_name), certificate_pem)
 
     def _close_if_unused(self, link: _Link) -> None:
         if link.retired and not link.waiting:
