@@ -28,9 +28,9 @@ Load = Callable[..., dict[str, float]]
 
 
 def processes(running: Server) -> list[int]:
-    supervisor = running.process.pid
-    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
-    return [supervisor, *map(int, children)]
+    parent = running.process.pid
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [parent, *map(int, children)]
 
 
 def pss_mib(running: Server) -> float:

@@ -93,7 +93,7 @@ def test_the_end_of_the_process_frees_it_even_by_sigkill(holder: Holder, tmp_pat
     assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
 
 
-def test_the_workers_of_a_killed_supervisor_hold_it_until_they_have_drained(
+def test_the_workers_of_a_killed_parent_hold_it_until_they_have_drained(
     with_worker: Holder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pauses: list[float] = []

@@ -20,14 +20,14 @@ import pytest
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
-from mooring.plane import supervise
+from mooring.plane import serverprocess
 from mooring.plane.assemble import Process
 from mooring.plane.background.compaction import INTERVAL_SECONDS, compact_forever
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.keystore import KeyStore, prepare
 from mooring.plane.lifecycle import RunningServer, running
 from mooring.plane.processidentity import is_gone, process_identity
-from mooring.plane.supervise import serve_until_signal
+from mooring.plane.serverprocess import serve_until_signal
 from mooring.storage.contract import CompactedError
 from mooring.storage.memory import MemoryStorage
 from tests.support.liveserver import start_server
@@ -145,7 +145,7 @@ def test_sighup(
 ) -> None:
     terminal = [closed, False]
     inherited = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored, and a server keeps to that
-    monkeypatch.setattr(supervise, "is_terminal", lambda: terminal.pop(0))
+    monkeypatch.setattr(serverprocess, "is_terminal", lambda: terminal.pop(0))
 
     async def body() -> None:
         loop = asyncio.get_running_loop()
@@ -156,7 +156,7 @@ def test_sighup(
                 loop.call_soon(wait_for_the_word)
 
         def wait_for_the_word() -> None:
-            if supervise.HANGUP_IGNORED in caplog.messages:
+            if serverprocess.HANGUP_IGNORED in caplog.messages:
                 os.kill(os.getpid(), signal.SIGTERM)
             else:
                 loop.call_later(0.001, wait_for_the_word)
@@ -169,7 +169,7 @@ def test_sighup(
         asyncio.run(body())
     finally:
         signal.signal(signal.SIGHUP, inherited)
-    assert (supervise.HANGUP_IGNORED in caplog.messages) is not closed
+    assert (serverprocess.HANGUP_IGNORED in caplog.messages) is not closed
 
 
 def test_the_past_is_forgotten_after_a_while_and_trouble_does_not_end_it() -> None:

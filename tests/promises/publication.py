@@ -6,7 +6,7 @@ from tests.promises.columns import Cell, Door, Moment, Never, Promise, Proof, mo
 
 _LOCK = "tests/plane/test_directorylock.py::"
 _REFUSED = Proof(_LOCK + "test_a_directory_in_use_is_refused_at_once_with_the_process_and_what_to_do")
-_DRAINING = Proof(_LOCK + "test_the_workers_of_a_killed_supervisor_hold_it_until_they_have_drained")
+_DRAINING = Proof(_LOCK + "test_the_workers_of_a_killed_parent_hold_it_until_they_have_drained")
 _ENDPOINTS = "tests/plane/test_endpoints.py::"
 _STAYS = Proof(_ENDPOINTS + "test_an_address_that_is_left_out_beside_one_that_stays_is_removed_and_a_default_is_not")
 _NO_REQUEST = Never("No request takes part: a start publishes.")

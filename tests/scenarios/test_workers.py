@@ -259,7 +259,7 @@ def test_up_prints_one_join_line_and_one_warning_and_keeps_the_port_that_it_chos
     assert [file.name for file in data.glob("audit*")] == ["audit.log"]
 
 
-def test_workers_end_with_their_supervisor_and_the_port_is_free_again(server: LiveServer) -> None:
+def test_workers_end_with_their_parent_and_the_port_is_free_again(server: LiveServer) -> None:
     orphans = worker_pids(server)
     server.kill()
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in orphans), server)

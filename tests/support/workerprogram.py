@@ -1,4 +1,4 @@
-"""A program that runs a supervisor over workers that serve nothing: `workerprogram.py DIRECTORY COUNT`.
+"""A program that runs a parent process over workers that serve nothing: `workerprogram.py DIRECTORY COUNT`.
 
 The file `behaviour` of the directory says what a new worker does: `serves`, `fails`, `faults`, `crashes`, `hangs`, or `lingers` (it
 serves and ignores the drain). SIGHUP reads it again; `broken` there is a configuration that cannot be read. Each event is one line
@@ -20,7 +20,7 @@ from mooring.errors import ConfigError
 from mooring.plane.workers import line as words
 from mooring.plane.workers.heartbeat import Looks
 from mooring.plane.workers.line import Line
-from mooring.plane.workers.supervisor import Body, Limits, Supervisor
+from mooring.plane.workers.parent import Body, Limits, WorkersParent
 
 LIMITS = Limits(start=1.0, drain=1.0, stable=60.0, first_pause=0.01, last_pause=0.04)
 LOOK_SECONDS, HUNG_LOOKS = 0.05, 3
@@ -67,7 +67,7 @@ def body_of(generation: int, behaviour: str) -> Body:
 
 
 def main(directory: Path, count: int) -> int:
-    """Run the supervisor. Returns the exit code."""
+    """Run the parent. Returns the exit code."""
     logging.basicConfig(stream=sys.stdout, format="log %(message)s", level=logging.INFO)
     generation = 1
     behaviour, hung = directory / "behaviour", directory / "hung"
@@ -87,7 +87,7 @@ def main(directory: Path, count: int) -> int:
         hung.unlink(missing_ok=True)
         say(f"ended {seat}")
 
-    supervisor = Supervisor(
+    parent = WorkersParent(
         count,
         body_of(1, behaviour.read_text()),
         read,
@@ -98,7 +98,7 @@ def main(directory: Path, count: int) -> int:
         limits=LIMITS,
     )
     try:
-        supervisor.run()
+        parent.run()
     except ConfigError as error:
         say(f"error {error}")
         return 1

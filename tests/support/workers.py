@@ -17,9 +17,9 @@ WORKERS = 2
 
 def worker_pids(server: LiveServer) -> list[int]:
     """Return the processes of the workers, oldest first."""
-    supervisor = server.process.pid
+    parent = server.process.pid
     try:
-        return sorted(map(int, Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()))
+        return sorted(map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split()))
     except FileNotFoundError:
         return []
 

@@ -1,9 +1,9 @@
 """Lock of a data directory: one server, or one command that changes what a server has open.
 
 Rules kept here:
-* It is another lock than that of single writes (`keystore.exclusive`): it is held for the life of a server, by the supervisor and
+* It is another lock than that of single writes (`keystore.exclusive`): it is held for the life of a server, by the parent and
   each worker, and nobody waits for it. A second server would publish its own address and rewrite the kubeconfigs.
-* After `kill -9` of a supervisor its workers drain and hold the lock until they have ended. The process that the file names is then
+* After `kill -9` of a parent its workers drain and hold the lock until they have ended. The process that the file names is then
   gone, and a start waits for the workers; a service manager starts a server again within a second.
 """
 
@@ -25,7 +25,7 @@ log = logging.getLogger("mooring.plane")
 
 FILE = "server.lock"
 DRAIN_SECONDS = 90.0
-"""Time that the workers of an ended supervisor may take: longer than they drain."""
+"""Time that the workers of an ended parent may take: longer than they drain."""
 LOOK_SECONDS = 0.1
 
 

@@ -22,7 +22,7 @@ class Seat:
 
 
 class Seats:
-    """Everything that the workers share, made by the supervisor before its first fork."""
+    """Everything that the workers share, made by the parent before its first fork."""
 
     def __init__(self, number: int, workers: int, sockets: tuple[socket.socket, ...]) -> None:
         """`workers`: how many serve, except during a restart."""

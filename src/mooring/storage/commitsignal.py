@@ -4,7 +4,7 @@ Rules kept here:
 * A signal says only that something was committed. One that is lost or late costs time and no change: the receiver reads the store,
   and polls it besides.
 * Signals that were not taken yet become one.
-* The supervisor makes the descriptors before it forks. Those of a seat are inherited by each worker that takes the seat.
+* The parent makes the descriptors before it forks. Those of a seat are inherited by each worker that takes the seat.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Heartbeats of the workers (`mooring.plane.workers.heartbeat`): what counts as hanging, and what the supervisor reads."""
+"""Heartbeats of the workers (`mooring.plane.workers.heartbeat`): what counts as hanging, and what the parent reads."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_worker_hangs_after_a_minute_in_which_a_loop_that_runs_beats_many_time
     assert BEAT_SECONDS < LOOK_SECONDS
 
 
-def test_the_supervisor_reads_what_the_event_loop_of_a_worker_counts() -> None:
+def test_the_parent_reads_what_the_event_loop_of_a_worker_counts() -> None:
     seats = Seats(2, 2, ())
     loop = Mock(asyncio.AbstractEventLoop)
     beat(loop, seats.of(1).share.count(Counted.BEATS))

@@ -46,7 +46,7 @@ from mooring.trust.k3s.exchanges import (
     JOIN_POLLING,
     REFUSED_ROUNDS,
     NodeIdentity,
-    Supervisor,
+    SupervisorClient,
     TrustedCa,
     establish_trust,
 )
@@ -124,9 +124,9 @@ class Script:
         return [",".join(one.credentials.credentials) if one.credentials else "" for one in self.requests]
 
 
-def supervisor(*urls: str, **more: Any) -> Supervisor:
+def supervisor(*urls: str, **more: Any) -> SupervisorClient:
     given: dict[str, Any] = {"token": PASSWORD, "polling": ONCE} | more
-    return Supervisor(urls or (A,), Trust(CA), **given)
+    return SupervisorClient(urls or (A,), Trust(CA), **given)
 
 
 # ── trust ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -309,7 +309,7 @@ def test_a_bundle_that_drops_a_trusted_ca_must_verify_the_server(
 
 
 def test_with_the_roots_of_the_machine_any_bundle_of_servers_is_read() -> None:
-    ask = Supervisor((A,), SYSTEM_ROOTS, token=PASSWORD, polling=ONCE)
+    ask = SupervisorClient((A,), SYSTEM_ROOTS, token=PASSWORD, polling=ONCE)
     assert Script([HttpResponse(200, OTHER_CA)]).run(ask.fetch_server_ca()) == OTHER_CA
 
 

@@ -49,7 +49,7 @@ from mooring.trust.discovery.notices import Notice
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.httpexchange import SYSTEM_ROOTS, HttpRequest, Reply, Trust, Wait
 from mooring.trust.k3s.cahash import CaHashError, check_ca_hash
-from mooring.trust.k3s.exchanges import JOIN_POLLING, NodeIdentity, Supervisor, TrustedCa, establish_trust
+from mooring.trust.k3s.exchanges import JOIN_POLLING, NodeIdentity, SupervisorClient, TrustedCa, establish_trust
 from mooring.trust.k3s.refusals import CredentialRefusedError, UnusableResponseError
 from mooring.trust.k3s.responses import KUBELET, WANTED, Wanted, has_addresses, is_usable, read_certificate
 from mooring.trust.k3s.token import K3sToken
@@ -153,10 +153,12 @@ class SupervisedMember:
         )
         return Member(self.node_name, self.clusters, self.files, options)
 
-    def supervisor(self, *, polling: Polling) -> Supervisor:
+    def supervisor(self, *, polling: Polling) -> SupervisorClient:
         """Return requests to the supervisors with the node's certificate."""
         pair = self.files.client.read_pair()
-        return Supervisor(self.urls, self.trust, certificate=certificate_user(pair), is_kept=True, polling=polling)
+        return SupervisorClient(
+            self.urls, self.trust, certificate=certificate_user(pair), is_kept=True, polling=polling
+        )
 
 
 def certificate_user(pair: Pair | None) -> KubeconfigUser | None:
@@ -204,7 +206,7 @@ async def converse(
 
 
 async def obtain(
-    supervisor: Supervisor,
+    supervisor: SupervisorClient,
     files: AgentFiles,
     wanted: Wanted,
     identity: NodeIdentity,
@@ -282,7 +284,7 @@ class _Join:
             polling = replace(self.plan.polling, total=inf) if is_member else self.plan.polling
             if pair is not None and await self._has_ended(urls, trusted, name, pair, token):
                 pair = None
-            supervisor = Supervisor(
+            supervisor = SupervisorClient(
                 urls,
                 trusted.trust,
                 certificate=certificate_user(pair),
@@ -404,7 +406,7 @@ class _Join:
         password, file = self.files.ensure_node_password(), str(self.files.node_password)
         return NodeIdentity(name, password, addresses, file, self.plan.external_addresses)
 
-    async def _certificates(self, supervisor: Supervisor, identity: NodeIdentity) -> None:
+    async def _certificates(self, supervisor: SupervisorClient, identity: NodeIdentity) -> None:
         for wanted in WANTED:
             place = self.files.pair(wanted)
             pair, now = place.read_pair(), self.clock.now()

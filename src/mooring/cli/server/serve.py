@@ -33,8 +33,8 @@ from mooring.plane.configuration import ServerConfig
 from mooring.plane.firsttoken import create_first_token
 from mooring.plane.lifecycle import RunningServer
 from mooring.plane.registry import check_names
+from mooring.plane.serverprocess import serve
 from mooring.plane.sharedkeys.joining import joined_configuration
-from mooring.plane.supervise import serve
 from mooring.server.audit.policyfile import read_policy
 from mooring.settings.audit import AuditSettings
 from mooring.settings.network import NetworkSettings

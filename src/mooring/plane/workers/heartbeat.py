@@ -1,9 +1,9 @@
-"""Heartbeats of the workers: each counts turns of its event loop, and the supervisor looks whether the counts change.
+"""Heartbeats of the workers: each counts turns of its event loop, and the parent looks whether the counts change.
 
 Rules kept here:
 * A count is one word of shared memory, written by its worker only (`mooring.server.hostshare.counts`). It is written by the event
-  loop and by no thread: a loop that does not turn any more is what the supervisor looks for.
-* The supervisor counts its own looks, and not the time. When the machine was suspended or all processes were stopped, at most one
+  loop and by no thread: a loop that does not turn any more is what the parent looks for.
+* The parent counts its own looks, and not the time. When the machine was suspended or all processes were stopped, at most one
   look passes before the workers run again.
 """
 
@@ -16,7 +16,7 @@ from mooring.server.hostshare.counts import Count
 
 BEAT_SECONDS = 1.0
 LOOK_SECONDS = 5.0
-"""Time between two looks of the supervisor, which sleeps otherwise."""
+"""Time between two looks of the parent, which sleeps otherwise."""
 HUNG_LOOKS = 12
 """Looks in a row at an unchanged count after which a worker hangs: a minute.
 
@@ -32,7 +32,7 @@ def beat(loop: asyncio.AbstractEventLoop, count: Count, number: int = 1) -> None
 
 
 class Looks:
-    """Looks of the supervisor at the counts of all workers."""
+    """Looks of the parent at the counts of all workers."""
 
     def __init__(self, seconds: float = LOOK_SECONDS, hung_after: int = HUNG_LOOKS) -> None:
         self._seconds = seconds

@@ -1,4 +1,4 @@
-"""Line between the supervisor and one worker: short messages over a socket pair, one JSON array a line.
+"""Line between the parent and one worker: short messages over a socket pair, one JSON array a line.
 
 Rules kept here: neither side waits for the other. A side that reads nothing any more has ended, which the other sees as the end of
 the stream.

@@ -1,4 +1,4 @@
-"""Listening sockets of a server with workers, bound once by the supervisor and inherited by every worker.
+"""Listening sockets of a server with workers, bound once by the parent and inherited by every worker.
 
 Rules kept here:
 * A connection waits in a queue that belongs to all workers. One that a worker did not accept is accepted by another, so that

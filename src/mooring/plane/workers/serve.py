@@ -1,8 +1,8 @@
 """A server with several workers, from its key store to the signal that stops it.
 
 Rules kept here:
-* The supervisor makes the keys and binds the port. It opens no store: a child takes part in the keys that servers share.
-* SIGHUP reads the configuration again for new workers. What all workers share cannot change without a new supervisor: the address,
+* The parent makes the keys and binds the port. It opens no store: a child takes part in the keys that servers share.
+* SIGHUP reads the configuration again for new workers. What all workers share cannot change without a new parent: the address,
   the store and the number of workers.
 """
 
@@ -21,7 +21,7 @@ from mooring.plane.seat import Seats
 from mooring.plane.sharedkeys.start import in_child, prepare_keys
 from mooring.plane.workers.line import Line
 from mooring.plane.workers.listening import bound_port, cannot_listen, listen
-from mooring.plane.workers.supervisor import Body, Limits, Supervisor, seats_for
+from mooring.plane.workers.parent import Body, Limits, WorkersParent, seats_for
 from mooring.plane.workers.worker import run_worker
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import ServingSettings
@@ -77,7 +77,7 @@ def serve_with_workers(
     for provider in PROVIDERS:
         provider.load()  # modules that are imported here take memory once, and not in each worker
     delay = config[ServingSettings].shutdown_delay_duration.total_seconds()
-    Supervisor(
+    WorkersParent(
         count,
         body_of(config),
         read,

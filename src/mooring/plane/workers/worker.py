@@ -1,8 +1,8 @@
 """One worker process: a whole server on an event loop of its own, over the sockets that all workers share.
 
 Rules kept here:
-* It drains when the supervisor says so, when the supervisor has ended, after SIGTERM to itself, and when its store has failed.
-  Signals of a terminal go to the supervisor alone.
+* It drains when the parent says so, when the parent has ended, after SIGTERM to itself, and when its store has failed.
+  Signals of a terminal go to the parent alone.
 * Its log lines, and its name in the list of processes, carry its number.
 """
 
@@ -30,7 +30,7 @@ from mooring.plane.seat import Seat
 from mooring.plane.workers import line as words
 from mooring.plane.workers.heartbeat import beat
 from mooring.plane.workers.line import Line
-from mooring.plane.workers.supervisor import EXIT_FAILED
+from mooring.plane.workers.parent import EXIT_FAILED
 from mooring.server.hostshare.share import Counted
 
 log = logging.getLogger("mooring")
@@ -44,7 +44,7 @@ OWN_NAME = Path("/proc/self/comm")
 def run_worker(
     config: ServerConfig, key_store: KeyStore, on_ready: Callable[[RunningServer], None], seat: Seat, line: Line
 ) -> int:
-    """Serve until the supervisor ends or says so. Return the exit code."""
+    """Serve until the parent ends or says so. Return the exit code."""
     _name(seat.number + FIRST)
     try:
         uvloop.run(_serve(config, key_store, on_ready, seat, line))

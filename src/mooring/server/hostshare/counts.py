@@ -5,7 +5,7 @@ Rules kept here:
   before or after a write.
 * A sum of several workers may be old by the time in which one word is written. A limit that is compared with it may be exceeded by
   one for each other worker.
-* The supervisor clears the words of a worker that ended, before its replacement starts.
+* The parent clears the words of a worker that ended, before its replacement starts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Files to which all workers of a host append, such as the audit log.
 
 Rules kept here:
-* The workers of one supervisor write one file, and no other server does. The first worker that opens it proves that no other server
+* The workers of one parent write one file, and no other server does. The first worker that opens it proves that no other server
   has it, and decides the name for all. The others, and replacements, follow that decision.
 * Anyone who writes or renames the file holds its lock. A wait for a worker that was stopped is bounded.
 """

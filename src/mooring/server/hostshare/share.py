@@ -1,7 +1,7 @@
-"""Memory that the workers of one server share: made by the supervisor before its first fork, and inherited by every worker.
+"""Memory that the workers of one server share: made by the parent before its first fork, and inherited by every worker.
 
 Rules kept here:
-* The supervisor calls `HostMemory(seats)` once, `share_of(index)` in each worker after the fork, and `clear(index)` after worker
+* The parent calls `HostMemory(seats)` once, `share_of(index)` in each worker after the fork, and `clear(index)` after worker
   `index` has ended and before its replacement is forked. So a worker that was killed leaves no counts behind.
 * A server of one process calls nothing of this: `HostShare()` is the share of a process that is alone, and takes no shared memory.
 * The kernel gives memory for the pages that were written only: tables for floods cost nothing before one.
@@ -27,7 +27,7 @@ from mooring.server.hostshare.published import Publication
 from mooring.server.hostshare.sources import SharedSources
 
 MAX_SEATS = 64
-"""Workers of one supervisor that may live at the same time: twice as many as may be configured (`mooring.settings.workers`)."""
+"""Workers of one parent that may live at the same time: twice as many as may be configured (`mooring.settings.workers`)."""
 SOURCE_CELLS = 65_536
 """Cells for sources with connections: three for each of the connections that a host accepts."""
 _WORD = 8
@@ -51,7 +51,7 @@ class Counted(IntEnum):
     PRESENT = 6
     """1 while the worker answers questions of the others."""
     BEATS = 7
-    """Heartbeats of the worker. The supervisor reads them, and nobody adds them up."""
+    """Heartbeats of the worker. The parent reads them, and nobody adds them up."""
     ACCEPTING = 8
     """0 while the worker accepts no connections, else 1 and the connections that it has accepted and not admitted yet."""
     SUPERVISOR_READING = 9
@@ -112,7 +112,7 @@ ALONE = HostShare()
 
 
 class HostMemory:
-    """Shared memory of a supervisor and its workers.
+    """Shared memory of a parent process and its workers.
 
     `seats`: workers that may live at the same time; a restart has one more than serve otherwise. `workers`: those that serve
     otherwise, by default all. Raises ValueError for numbers outside of 1 to MAX_SEATS.

@@ -1,7 +1,7 @@
 """Connections and held bytes of each source, of all workers of a host.
 
 Rules kept here:
-* A cell belongs to a source while any worker has a connection of it. Each worker has its own numbers in it, so the supervisor can
+* A cell belongs to a source while any worker has a connection of it. Each worker has its own numbers in it, so the parent can
   clear those of a worker that ended.
 * A cell is taken under a lock, when the first connection of a source arrives at a worker. After that a worker only writes its own
   numbers, without a lock: its own connection keeps the cell.

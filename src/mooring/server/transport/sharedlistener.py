@@ -83,7 +83,7 @@ class SharedListener:
             os.close(self._reserve)
         for one in self.sockets:
             self._loop.remove_reader(one.fileno())
-            one.close()  # the descriptor of this process; the supervisor and the other workers have theirs
+            one.close()  # the descriptor of this process; the parent and the other workers have theirs
 
     @property
     def connecting(self) -> bool:

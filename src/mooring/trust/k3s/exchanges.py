@@ -187,7 +187,7 @@ def _refusal_without_credential(step: str, status: int, text: str) -> DiscoveryE
     return RefusedAnswerError(step, status, text) if status >= 500 else NotASupervisorError(step, status)
 
 
-class Supervisor:
+class SupervisorClient:
     """Requests to the supervisors of one trusted cluster, the one that answered last first."""
 
     def __init__(

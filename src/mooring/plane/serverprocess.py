@@ -31,8 +31,8 @@ from mooring.plane.processidentity import is_gone, process_identity
 from mooring.plane.sharedkeys.start import prepare_keys
 from mooring.plane.workers.available import worker_count
 from mooring.plane.workers.listening import cannot_listen
+from mooring.plane.workers.parent import is_terminal
 from mooring.plane.workers.serve import ReadConfig, serve_with_workers
-from mooring.plane.workers.supervisor import is_terminal
 from mooring.settings.network import NetworkSettings
 
 log = logging.getLogger("mooring")

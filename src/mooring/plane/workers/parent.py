@@ -1,14 +1,14 @@
-"""Supervisor of the worker processes of one server: starts, replaces, restarts and ends them.
+"""Parent of the worker processes of one server: starts, replaces, restarts and ends them.
 
 Rules kept here:
-* The supervisor has one thread and no event loop, so that it may fork at any time. It serves nothing and opens no store.
+* The parent has one thread and no event loop, so that it may fork at any time. It serves nothing and opens no store.
 * The first worker starts alone: it creates the first objects, and an error of the operator is reported once. The others follow.
 * A worker that ends unasked is replaced: at once after a long life, else after a pause that doubles. One that does not serve in
   time is killed, and so is one whose event loop hangs later. Objects are durable before they are acknowledged, so that a worker
   holds nothing that its end loses.
 * A restart starts one new worker, waits until it serves, and then drains an old one, until all are new. When a new worker cannot
   start, the old ones stay.
-* A worker sees the end of the supervisor as the end of its line, and drains. No other process has an end of that line.
+* A worker sees the end of the parent as the end of its line, and drains. No other process has an end of that line.
 * The first signal to stop drains all workers; the second kills them and ends the process at once. SIGHUP from a terminal that was
   closed is a signal to stop: nobody could restart the workers from there.
 """
@@ -47,7 +47,7 @@ EXIT_FAULT = 70
 EXIT_AT_ONCE = 130
 WORKER_SIGNALS = {
     signal.SIGTERM: signal.SIG_DFL,
-    signal.SIGINT: signal.SIG_IGN,  # a terminal sends these two to every process of the group; the supervisor decides
+    signal.SIGINT: signal.SIG_IGN,  # a terminal sends these two to every process of the group; the parent decides
     signal.SIGHUP: signal.SIG_IGN,
     signal.SIGCHLD: signal.SIG_DFL,
 }
@@ -118,7 +118,7 @@ class Restart:
     """Workers that are still to be replaced."""
 
 
-class Supervisor:
+class WorkersParent:
     """Keeps `count` workers serving. `seats` is one more: a restart starts a new worker before an old one ends."""
 
     def __init__(
@@ -367,9 +367,7 @@ class Supervisor:
         _flush()
         gc.collect()
         gc.freeze()  # collections in the workers leave these pages alone, so that they stay shared
-        signal.pthread_sigmask(
-            signal.SIG_BLOCK, SIGNALS
-        )  # the child must not report a signal of its own to the supervisor
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the child must not report a signal of its own to the parent
         try:
             pid = os.fork()
         except OSError as error:
@@ -396,7 +394,7 @@ def seats_for(count: int) -> int:
 
 
 def _become_worker(body: Body, seat: int, line: Line) -> None:
-    """Run the body in a process that was just forked, and end the process. Nothing of the supervisor's runs after it."""
+    """Run the body in a process that was just forked, and end the process. Nothing of the parent's runs after it."""
     code = EXIT_FAULT
     try:
         signal.set_wakeup_fd(-1)

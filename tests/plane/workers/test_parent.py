@@ -1,4 +1,4 @@
-"""Supervisor of worker processes (`mooring.plane.workers.supervisor`), over real processes that serve nothing."""
+"""Parent of worker processes (`mooring.plane.workers.parent`), over real processes that serve nothing."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.support import forkserver
 SECONDS = 30.0
 
 
-class Supervised:
-    """A running supervisor, whose events are read in order."""
+class RunningParent:
+    """A running parent process, whose events are read in order."""
 
     def __init__(self, directory: Path, behaviour: str, count: int, stdin: int = subprocess.DEVNULL) -> None:
         self._directory = directory
@@ -46,7 +46,7 @@ class Supervised:
         wanted, seen = list(beginnings), []
         while wanted:
             event = self._next()
-            assert event is not None, f"the supervisor ended; wanted {wanted}, seen {self.events}"
+            assert event is not None, f"the parent ended; wanted {wanted}, seen {self.events}"
             seen.append(event)
             wanted.remove(found) if (found := next((one for one in wanted if event.startswith(one)), "")) else None
         return seen
@@ -74,15 +74,15 @@ class Supervised:
         return [int(pid) for _, _, _, pid in sorted(served, key=lambda words: words[2])]
 
 
-Start = Callable[..., Supervised]
+Start = Callable[..., RunningParent]
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    started: list[Supervised] = []
+    started: list[RunningParent] = []
 
-    def begin(behaviour: str = "serves", count: int = 2, stdin: int = subprocess.DEVNULL) -> Supervised:
-        started.append(Supervised(tmp_path, behaviour, count, stdin))
+    def begin(behaviour: str = "serves", count: int = 2, stdin: int = subprocess.DEVNULL) -> RunningParent:
+        started.append(RunningParent(tmp_path, behaviour, count, stdin))
         return started[-1]
 
     yield begin
@@ -195,7 +195,7 @@ def test_a_worker_that_does_not_end_is_killed(start: Start) -> None:
     assert sum("still drains after 1 seconds; killing it" in event for event in events) == 2
 
 
-def test_workers_end_with_their_supervisor(start: Start) -> None:
+def test_workers_end_with_their_parent(start: Start) -> None:
     server = start()
     server.until("announce")
     server.process.kill()
