@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,13 @@ VAGUE = {"utils", "util", "helpers", "helper", "manager", "common", "misc", "lib
 
 _OPENING = re.compile(r'(?:#.*\n|\s)*r?"""(.*)')
 _CLASS = re.compile(r"^ *class (\w+)", re.MULTILINE)
+_PUBLIC_CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
+SAME_CONCEPT = {
+    # The result that an operator's code returns, by a name that is stable, and the checked verdict of every authenticator.
+    "NotMine": ["src/mooring/authn/own.py", "src/mooring/authn/verdict.py"],
+    "Rejected": ["src/mooring/authn/own.py", "src/mooring/authn/verdict.py"],
+}
+"""Public class names that two files define by design, with their files."""
 
 
 def named(path: Path) -> str:
@@ -43,6 +52,33 @@ def test_no_class_is_a_manager_or_a_helper() -> None:
         for name in _CLASS.findall(path.read_text())
         if name.endswith(named_so)
     ] == []
+
+
+def defined_twice(texts: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the public classes that several files define, with their files. `texts` are the files by name."""
+    files = defaultdict(list)
+    for file, text in texts.items():
+        for name in dict.fromkeys(_PUBLIC_CLASS.findall(text)):
+            files[name].append(file)
+    return {name: places for name, places in files.items() if len(places) > 1}
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    assert defined_twice({named(path): path.read_text() for path in SOURCES}) == SAME_CONCEPT
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "twice"),
+    [
+        pytest.param("class Reader:", "class Reader(Protocol):", ["Reader"], id="a class and a protocol"),
+        pytest.param("x = 1\nclass Kind(Generic[T]):", "class Kind:", ["Kind"], id="below other code"),
+        pytest.param("class _Row:", "class _Row:", [], id="private names"),
+        pytest.param("class A:\n    class Row:", "class Row:", [], id="a class of a class"),
+        pytest.param("class Log:", "class LogReader:", [], id="the beginning of another name"),
+    ],
+)
+def test_a_class_name_with_two_meanings_is_found(one: str, other: str, twice: list[str]) -> None:
+    assert list(defined_twice({"one.py": one, "other.py": other})) == twice
 
 
 def exceptions_without_a_reason(text: str) -> list[int]:
