@@ -131,7 +131,7 @@ TICKET = Credentials(other=SchemeCredential("negotiate", Secret("x")))
 def test_one_reason_heads_the_record(
     credentials: Credentials, authenticators: tuple[Authenticator, ...], why: str
 ) -> None:
-    assert authenticate(credentials, authenticators, {}, NOW, ()).why == why
+    assert authenticate(credentials, authenticators, {}, NOW, ()).rejected_reason == why
 
 
 def test_what_an_acceptance_says_beside_the_name_comes_with_the_outcome() -> None:

@@ -183,7 +183,7 @@ async def decided(stage: SecondStage, code: CustomCalls, name: str, seconds: flo
     def chain() -> Generator[Pending, Found, Found]:
         return (yield Pending(name, Deferred(coroutine=foreign, deadline=seconds)))
 
-    return (await stage.run(chain())).verdict
+    return (await stage.settle(chain())).verdict
 
 
 def staged(test: Callable[[SecondStage], Awaitable[None]]) -> None:

@@ -50,7 +50,7 @@ class House:
     async def user(self, token: str) -> str:
         """The name of whose token it is; empty when it is nobody's."""
         chain = judge(Credentials(bearer=bearer(token)), [self.authenticator], NO_VIEWS, self.clock.now(), (API,))
-        outcome = await self.stage.run(chain)
+        outcome = await self.stage.settle(chain)
         return outcome.user.username if outcome.user else ""
 
     async def changed(self) -> None:

@@ -74,7 +74,7 @@ def staged(test: Test) -> None:
 
 
 async def verdict(stage: SecondStage, later: Deferred) -> Verdict | None:
-    return (await stage.run(pending(later))).verdict
+    return (await stage.settle(pending(later))).verdict
 
 
 async def answered() -> Verdict | None:
@@ -183,7 +183,7 @@ def test_nothing_is_found_out_for_who_guesses() -> None:
         later = Deferred(
             exchange=lambda now: asking(), on_verdict=lambda verdict, now: pytest.fail("nothing was found")
         )
-        assert (await stage.run(pending(later), lambda: True)).verdict == Rejected(GUESSING)
+        assert (await stage.settle(pending(later), lambda: True)).verdict == Rejected(GUESSING)
         assert peer.calls == []
 
     staged(test)

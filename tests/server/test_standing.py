@@ -607,10 +607,10 @@ def test_who_may_not_ask_any_more_gets_no_answer_to_a_review_that_waited(end: st
         async with scene(tmp_path, by_serial_number) as (server, offer):
             begun, goes_on = asyncio.Event(), asyncio.Event()
             stage = server.plane.authentication.second_stage
-            run = stage.run
+            settled = stage.settle
 
             async def slowly(*how: Any) -> Any:
-                answer = await run(*how)
+                answer = await settled(*how)
                 begun.set()
                 await goes_on.wait()
                 return answer
@@ -618,7 +618,7 @@ def test_who_may_not_ask_any_more_gets_no_answer_to_a_review_that_waited(end: st
             request = Unfinished(server, path, ASKING[path], offer)
             await settle()
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(stage, "run", slowly)
+                patch.setattr(stage, "settle", slowly)
                 finished = asyncio.ensure_future(request.finish())
                 await begun.wait()
             if end == "the credential":

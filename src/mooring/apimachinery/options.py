@@ -104,9 +104,9 @@ def _optional_truth(query: Query, key: str) -> bool | None:
 def parse_resource_version(text: str, path: str = "resourceVersion") -> str:
     """Return `text` when it is "" or a decimal revision without leading zero. Raises BadRequestError."""
     if text and (not _revision(text) or int(text) > _LARGEST):
-        why = "value out of range" if text.isdecimal() and text.isascii() and text[0] != "0" else "invalid syntax"
-        why = f"strconv.ParseUint: parsing {quoted(text[:64])}: {why}"
-        raise BadRequestError(f"invalid resource version: {invalid(path, text[:64], why)}")
+        reason = "value out of range" if text.isdecimal() and text.isascii() and text[0] != "0" else "invalid syntax"
+        reason = f"strconv.ParseUint: parsing {quoted(text[:64])}: {reason}"
+        raise BadRequestError(f"invalid resource version: {invalid(path, text[:64], reason)}")
     return text
 
 
@@ -249,8 +249,8 @@ def parse_write_options(query: Query, kind: str = "CreateOptions", *, apply: boo
         errors.append(too_long("fieldManager", MAX_FIELD_MANAGER))
     for place, char in enumerate(manager[: MAX_FIELD_MANAGER + 1]):
         if not char.isprintable():
-            why = f"invalid character U+{ord(char):04X} (at position {len(manager[:place].encode())})"
-            errors.append(invalid("fieldManager", manager, why))
+            reason = f"invalid character U+{ord(char):04X} (at position {len(manager[:place].encode())})"
+            errors.append(invalid("fieldManager", manager, reason))
     dry_run = query.get("dryRun", [])
     errors += _dry_run_errors(dry_run)
     if validation not in ("", IGNORE, WARN, STRICT):

@@ -232,12 +232,12 @@ def forbidden_error(
     reason: str = "",
 ) -> ForbiddenError:
     """Return the 403 error of one refused request; the `reason` of the authorizer is appended when it is not empty."""
-    why = forbidden_message(
+    message = forbidden_message(
         user=user, verb=verb, group=group, resource=resource, subresource=subresource, namespace=namespace, path=path
     )
     if reason:
-        why = f"{why}: {reason}"
-    return ForbiddenError.of(group, resource, name, why) if resource else ForbiddenError(f"forbidden: {why}")
+        message = f"{message}: {reason}"
+    return ForbiddenError.of(group, resource, name, message) if resource else ForbiddenError(f"forbidden: {message}")
 
 
 def resource_version_too_large(requested: int, current: int) -> RequestTimeoutError:

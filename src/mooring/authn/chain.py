@@ -82,7 +82,7 @@ class RejectedBy:
 class Outcome:
     """The user that `authenticator` accepted, or None (401). `refusals` may accompany an acceptance (rule 1).
 
-    `why`: the reason under which the record of a rejection stands (rule 8).
+    `rejected_reason`: the reason under which the record of a rejection stands (rule 8).
     `verdicts`: the verdict of each authenticator that was called, in order. `steps` shows them; it is computed on demand, because
     every request has an outcome. `warnings` and `annotations` are those of the acceptance.
     """
@@ -94,7 +94,7 @@ class Outcome:
     verdicts: tuple[NamedVerdict, ...] = ()
     warnings: tuple[str, ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
-    why: str = ""
+    rejected_reason: str = ""
     certificate: CheckedPeer | None = field(default=None, repr=False, compare=False)
     """Client certificate that decided, if one did."""
     basis: bytes = field(default=b"", repr=False, compare=False)
@@ -298,7 +298,7 @@ def _reject(
     audiences: Sequence[str],
 ) -> Outcome:
     judges = {one.name: one.judges for one in authenticators}
-    why = ""
+    reason = ""
     if credentials.refused:
         verdicts.append((WEBSOCKET, Rejected(credentials.refused)))
     refusals = _refusals(verdicts)
@@ -310,10 +310,10 @@ def _reject(
         reason = _last_reason(verdicts, judges, SECRET) or UNKNOWN_CREDENTIAL
         refusals = (RejectedBy(credentials.other.scheme, reason),)
     if refusals:
-        why = refusals[-1].reason
-        if why == UNKNOWN_CA:
-            why = _last_reason(verdicts, judges, CONNECTION) or why
-        return Outcome(None, refusals=refusals, verdicts=tuple(verdicts), why=why)
+        reason = refusals[-1].reason
+        if reason == UNKNOWN_CA:
+            reason = _last_reason(verdicts, judges, CONNECTION) or reason
+        return Outcome(None, refusals=refusals, verdicts=tuple(verdicts), rejected_reason=reason)
     for authenticator in authenticators:
         if authenticator.judges != NOTHING:
             continue
@@ -323,8 +323,8 @@ def _reject(
             return _accepted(credentials, authenticator, verdict, verdicts)
         if isinstance(verdict, NotMine):
             verdicts.append((authenticator.name, verdict))
-            why = verdict.reason
-    return Outcome(None, verdicts=tuple(verdicts), why=why or NOTHING_OFFERED)
+            reason = verdict.reason
+    return Outcome(None, verdicts=tuple(verdicts), rejected_reason=reason or NOTHING_OFFERED)
 
 
 def _last_reason(verdicts: Iterable[NamedVerdict], judges: Mapping[str, str], kind: str) -> str:

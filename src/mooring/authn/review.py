@@ -77,7 +77,7 @@ def _restrict_audiences(outcome: Outcome, requested: tuple[str, ...], own: tuple
         return replace(outcome, audiences=valid_for)
     detail = f"good for {', '.join(named)}, wants audience {' or '.join(requested)}"
     refusals = (RejectedBy(outcome.authenticator, WRONG_AUDIENCE, detail),)
-    return replace(outcome, user=None, refusals=refusals, why=WRONG_AUDIENCE)
+    return replace(outcome, user=None, refusals=refusals, rejected_reason=WRONG_AUDIENCE)
 
 
 def _review_status(outcome: Outcome) -> Obj:

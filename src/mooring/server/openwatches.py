@@ -118,15 +118,15 @@ def _may_end(change: Transition) -> bool:
 
 def _judge(context: RequestContext, writer: ResponseWriter, judge: Judge) -> None:
     try:
-        why = judge()
+        reason = judge()
     except Exception:  # what cannot be judged ends, and the watches of others are judged
         log.exception("%s: the watch cannot be judged, and ends", context.audit_id)
         writer.end()
         return
-    if why:
+    if reason:
         user = context.impersonator or context.user
-        log.info("%s: the watch of %s ends: %s", context.audit_id, user.username, why)
-        context.annotations["authentication.mooring.dev/ended"] = why
+        log.info("%s: the watch of %s ends: %s", context.audit_id, user.username, reason)
+        context.annotations["authentication.mooring.dev/ended"] = reason
         writer.end()
 
 

@@ -39,7 +39,7 @@ from mooring.apimachinery.status import forbidden_error
 from mooring.apimachinery.uid import uuid4
 from mooring.authn.authenticator import Authenticator
 from mooring.authn.chain import BASIC, Outcome, RejectedBy
-from mooring.authn.credentials import Credentials, PeerMemo, read_credentials
+from mooring.authn.credentials import Credentials, read_credentials
 from mooring.authn.guesses import GuessLimiter
 from mooring.authn.impersonation import NeededGrant, read_impersonation
 from mooring.authn.reasons import GUESSING
@@ -119,7 +119,7 @@ _NO_QUERY: Mapping[str, list[str]] = MappingProxyType({})
 
 
 _NO_USER = UserInfo("")
-_TOO_MANY_GUESSES = Outcome(None, refusals=(RejectedBy(BASIC, GUESSING),), why=GUESSING)
+_TOO_MANY_GUESSES = Outcome(None, refusals=(RejectedBy(BASIC, GUESSING),), rejected_reason=GUESSING)
 _UNPARSED = RequestInfo("", False, "")
 """Request info of a request whose path or query cannot be parsed."""
 
@@ -183,8 +183,8 @@ class Pipeline:
             reason = error.reason
             response = error_response(error, request)
             if response.status in _EXPLAINED:
-                context.why = context.why or refused.message
-            if context.why:
+                context.rejected_reason = context.rejected_reason or refused.message
+            if context.rejected_reason:
                 self.refusals.keep(_refusal_record(context, response.status, reason))
         except MooringError as error:
             log.error("%s: %s", context.audit_id, error)
@@ -359,7 +359,7 @@ class Pipeline:
         context.annotations["authorization.k8s.io/decision"] = "forbid" if reason else "allow"
         context.annotations["authorization.k8s.io/reason"] = reason or f"supervisor: {route.access.value} level"
         if reason:
-            context.why = reason
+            context.rejected_reason = reason
             source = request.connection.network
             log.info("%s: supervisor: %s is forbidden for %s: %s", context.audit_id, route.path, source, reason)
             raise SupervisorForbiddenError("forbidden")
@@ -468,7 +468,7 @@ class Pipeline:
                 path=attributes.path,
                 reason=decision.reason,
             )
-            context.why = error.message
+            context.rejected_reason = error.message
             raise error
 
     async def _refresh_views(self) -> bool:
@@ -487,13 +487,15 @@ class Pipeline:
             f"{refusal.authenticator}: {refusal.reason}" + (f" ({refusal.detail})" if refusal.detail else "")
             for refusal in outcome.refusals
         )
-        context.annotations["authentication.mooring.dev/refused"] = reasons or outcome.why
-        context.why = outcome.why
+        context.annotations["authentication.mooring.dev/refused"] = reasons or outcome.rejected_reason
+        context.rejected_reason = outcome.rejected_reason
         source = context.request.connection.network
         is_failure = any(not refusal.is_undecided for refusal in outcome.refusals)
         seconds = self._guesses.failed(source, self._clock.monotonic()) if is_failure else 0.0
         if not seconds:
-            log.info("%s: authentication refused for %s: %s", context.audit_id, source, reasons or outcome.why)
+            log.info(
+                "%s: authentication refused for %s: %s", context.audit_id, source, reasons or outcome.rejected_reason
+            )
             return _UNDECIDED if outcome.is_undecided else unauthorized
         self._metrics.refused_guesses.inc()
         if self._delayed < TARPIT_PLACES:
@@ -529,7 +531,7 @@ class Pipeline:
             except ForbiddenError as error:
                 refusal = refusal or error
                 continue
-            context.why = ""
+            context.rejected_reason = ""
             context.impersonator, context.user, context.constraint = context.user, attempt.user, attempt.constraint
             return
         if refusal is not None:
@@ -580,15 +582,11 @@ class Pipeline:
 
 def _credentials(request: Request, schemes: Mapping[str, str]) -> Credentials:
     """Return the credentials of a request. `schemes`: those beside Bearer that an authenticator judges."""
-    cache = request.connection.cache
-    memo = cache.get("peer")
-    if memo is None:
-        memo = cache["peer"] = PeerMemo()
     sent = request.headers  # those of now: the standing of the credential outlives what stripping removes
     return read_credentials(
         request.header_reader(),
         request.connection.chain,
-        memo,
+        request.connection.peer_memo,
         path=request.path,
         schemes=schemes,
         header_names=lambda: (name.decode("latin-1") for name, _ in sent),
@@ -609,14 +607,17 @@ def _info_before_authentication(request: Request) -> RequestInfo:
 
 
 def _end_reasons(outcome: Outcome) -> str:
-    return "; ".join(f"{one.authenticator}: {one.reason} ({one.detail})" for one in outcome.refusals) or outcome.why
+    return (
+        "; ".join(f"{one.authenticator}: {one.reason} ({one.detail})" for one in outcome.refusals)
+        or outcome.rejected_reason
+    )
 
 
 def _note_end(context: RequestContext, outcome: Outcome) -> None:
     """Note for the operator why the credential ended before the request took effect."""
     reasons = _end_reasons(outcome)
     context.outcome = outcome
-    context.why = outcome.why
+    context.rejected_reason = outcome.rejected_reason
     context.annotations["authentication.mooring.dev/ended"] = reasons
     user = context.impersonator or context.user
     log.info(
@@ -635,7 +636,7 @@ def _refusal_record(context: RequestContext, code: int, reason: str) -> RefusedR
         path=context.request.path,
         source=context.request.connection.source,
         steps=context.outcome.steps,
-        why=context.why,
+        rejected_reason=context.rejected_reason,
         user=user.username,
         groups=user.groups,
     )

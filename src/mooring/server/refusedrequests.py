@@ -46,7 +46,7 @@ class RefusedRequest:
     path: str
     source: str
     steps: tuple[ChainStep, ...]
-    why: str
+    rejected_reason: str
     """Reason of the decision: `unknown-token` when no authenticator recognised the token, or the authorizer's reason."""
     user: str = ""
     groups: tuple[str, ...] = ()
@@ -67,8 +67,8 @@ class RefusedRequest:
         }
         if self.user:
             shown["user"] = {"username": self.user, "groups": list(self.groups)}
-        if self.why:
-            shown["why"] = self.why
+        if self.rejected_reason:
+            shown["why"] = self.rejected_reason
         return shown
 
 
@@ -95,7 +95,7 @@ def _bounded(refusal: RefusedRequest) -> RefusedRequest:
         refusal,
         method=_cut(refusal.method),
         path=_cut(refusal.path),
-        why=_cut(refusal.why),
+        rejected_reason=_cut(refusal.rejected_reason),
         user=_cut(refusal.user),
         groups=tuple(map(_cut, refusal.groups[:MAX_GROUPS])),
         steps=tuple(ChainStep(step.authenticator, _bounded_verdict(step.verdict)) for step in refusal.steps),

@@ -44,7 +44,7 @@ class RequestContext:
     """Verdicts of the authenticators."""
     standing: CredentialStanding | None = None
     """Judges the credential again when the request takes effect; None for a request without authentication."""
-    why: str = ""
+    rejected_reason: str = ""
     """Reason for which the request is refused, for the operator."""
     created: str = ""
     """Name of the object that a create request makes: the path does not contain it."""

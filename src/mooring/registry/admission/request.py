@@ -48,9 +48,9 @@ class AdmissionRequest:
         plural = self.kind.resource.plural
         return f"{plural}/{self.subresource}" if self.subresource else plural
 
-    def forbidden(self, why: str) -> ForbiddenError:
+    def forbidden(self, reason: str) -> ForbiddenError:
         """Return 403 for the object of this request."""
-        return ForbiddenError.of(self.kind.resource.group, self.kind.resource.plural, self.name, why)
+        return ForbiddenError.of(self.kind.resource.group, self.kind.resource.plural, self.name, reason)
 
 
 class Admission(Protocol):

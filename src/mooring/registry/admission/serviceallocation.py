@@ -91,16 +91,16 @@ class ServiceClusterIP:
         if address is None or text in _own_addresses(request):
             return
         if address not in self._range:
-            why = f"the provided IP ({text}) is not in the valid range. The range of valid IPs is {self._range}"
+            reason = f"the provided IP ({text}) is not in the valid range. The range of valid IPs is {self._range}"
         elif address in (self._range.network_address, self._range.broadcast_address):
-            why = f"the provided IP ({text}) is not one that an endpoint can have"
+            reason = f"the provided IP ({text}) is not one that an endpoint can have"
         elif str(address) in _taken_addresses(request):
             raise _invalid(request, address_allocated(given, text))
         elif (request.namespace, request.name) != _API_SERVER and _is_of_node(str(address), self._holders, request):
-            why = f"a node has a certificate for the provided IP ({text}); choose another one"
+            reason = f"a node has a certificate for the provided IP ({text}); choose another one"
         else:
             return
-        raise _invalid(request, invalid("spec.clusterIPs", given, f"failed to allocate IP {text}: {why}"))
+        raise _invalid(request, invalid("spec.clusterIPs", given, f"failed to allocate IP {text}: {reason}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +182,8 @@ def _taken_ports(request: AdmissionRequest) -> set[int]:
 
 def _port_error(path: str, port: int, used: set[int]) -> FieldError | None:
     if port not in NODE_PORT_RANGE:
-        why = f"The range of valid ports is {NODE_PORT_RANGE.start}-{NODE_PORT_RANGE.stop - 1}"
-        return invalid(path, port, f"provided port is not in the valid range. {why}")
+        reason = f"The range of valid ports is {NODE_PORT_RANGE.start}-{NODE_PORT_RANGE.stop - 1}"
+        return invalid(path, port, f"provided port is not in the valid range. {reason}")
     return port_allocated(path, port) if port in used else None
 
 

@@ -202,17 +202,17 @@ class Stored(Struct, eq=False, gc=False):
         spliced = b'%b"resourceVersion":"%d",%b' % (self.raw[:start], revision, self.raw[cut:])
         return Stored(self.kind, self.key, revision, spliced)
 
-    def unreadable(self, why: str) -> StorageError:
+    def unreadable(self, reason: str) -> StorageError:
         """Return the error of an object that cannot be read."""
-        return _unreadable(self.kind.resource, why)
+        return _unreadable(self.kind.resource, reason)
 
     def __repr__(self) -> str:
         return f"Stored({self.key!r}, revision={self.revision})"
 
 
-def _unreadable(resource: Resource, why: str = "it is not valid JSON") -> StorageError:
+def _unreadable(resource: Resource, reason: str = "it is not valid JSON") -> StorageError:
     return StorageError(
-        f"a stored object of {resource.plural} cannot be read: {why}; restore it from a backup, delete its key, or leave it to "
+        f"a stored object of {resource.plural} cannot be read: {reason}; restore it from a backup, delete its key, or leave it to "
         "the server that wrote it"
     )
 

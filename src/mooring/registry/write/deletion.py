@@ -91,15 +91,15 @@ def check_uid(kind: Kind, name: str, wanted: str, stored: Stored | None) -> None
         actual = stored.obj["metadata"].get("uid", "") if stored is not None else ""
         if wanted != actual:
             if stored is None:
-                why = f"uid mismatch: the provided object specified uid {wanted}, and no existing object was found"
+                reason = f"uid mismatch: the provided object specified uid {wanted}, and no existing object was found"
             else:
                 namespace = stored.obj["metadata"].get("namespace", "")
                 key = "/".join(filter(None, (kind.storage, namespace, name)))
-                why = (
+                reason = (
                     f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
                     f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {actual}"
                 )
-            raise ConflictError.of(kind.resource.group, kind.resource.plural, name, why)
+            raise ConflictError.of(kind.resource.group, kind.resource.plural, name, reason)
 
 
 def check_preconditions(kind: Kind, stored: Stored, options: DeleteOptions) -> None:
@@ -109,9 +109,9 @@ def check_preconditions(kind: Kind, stored: Stored, options: DeleteOptions) -> N
         ("ResourceVersion", options.resource_version, str(stored.revision), "modified"),
     ):
         if wanted is not None and wanted != actual:
-            why = f"the {label} in the precondition ({wanted}) does not match the {label} in record ({actual})."
-            why = f"{why} The object might have been {otherwise}"
-            raise ConflictError.of(kind.storage_kind.resource.group, kind.resource.kind, stored.name, why)
+            reason = f"the {label} in the precondition ({wanted}) does not match the {label} in record ({actual})."
+            reason = f"{reason} The object might have been {otherwise}"
+            raise ConflictError.of(kind.storage_kind.resource.group, kind.resource.kind, stored.name, reason)
 
 
 def check_foreign_content(kind: Kind, name: str, foreign: ForeignKeys) -> None:

@@ -82,8 +82,8 @@ def not_found(kind: Kind, name: str) -> NotFoundError:
 
 def may_not_create(kind: Kind, name: str) -> ForbiddenError:
     """Return 403 for an update that would create an object which the user may not create."""
-    why = "it is not there yet, and this user may not create it"
-    return ForbiddenError.of(kind.resource.group, kind.resource.plural, name, why)
+    reason = "it is not there yet, and this user may not create it"
+    return ForbiddenError.of(kind.resource.group, kind.resource.plural, name, reason)
 
 
 def no_unique_name(error: AlreadyExistsError) -> AlreadyExistsError:
@@ -101,8 +101,8 @@ def invalid_value(kind: Kind, name: str, error: FieldError) -> InvalidError:
 
 def not_corrupt(kind: Kind, name: str) -> InvalidError:
     """Return 422 for an unsafe delete of an object that can be read, or does not exist."""
-    why = "is exclusively used to delete corrupt object(s), try again by removing this option"
-    error = invalid(IGNORE_STORE_READ_ERROR, True, why)
+    reason = "is exclusively used to delete corrupt object(s), try again by removing this option"
+    error = invalid(IGNORE_STORE_READ_ERROR, True, reason)
     return InvalidError.of(kind.resource.group, kind.resource.plural, name, [error])
 
 

@@ -78,12 +78,15 @@ class SecondStage:
         self._remote = 0
         self._tasks: set[asyncio.Task[Verdict | None]] = set()
 
-    async def run(self, chain: Generator[Pending, Found, R], guesses: Callable[[], bool] = _never) -> R:
-        """Drive `chain` to its end. While `guesses` returns true, deferred verdicts are rejected without work."""
+    async def settle(self, chain: Generator[Pending, Found, R], guesses: Callable[[], bool] = _never) -> R:
+        """Drive `chain` to its end and return its outcome; most chains have no deferred verdict.
+
+        While `guesses` returns true, deferred verdicts are rejected without work.
+        """
         try:
             pending = next(chain)
             while True:
-                verdict = Rejected(GUESSING) if guesses() else await self._settle(pending)
+                verdict = Rejected(GUESSING) if guesses() else await self._verdict_of(pending)
                 pending = chain.send(Found(verdict, self._clock.now()))
         except StopIteration as done:
             result: R = done.value
@@ -101,7 +104,7 @@ class SecondStage:
         for threads in self._threads.values():
             threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _settle(self, pending: Pending) -> Verdict | None:
+    async def _verdict_of(self, pending: Pending) -> Verdict | None:
         deferred, name = pending.deferred, pending.authenticator
         flight = None if deferred.key is None else self._flights.get((name, deferred.key))
         if flight is None:

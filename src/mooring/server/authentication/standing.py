@@ -77,8 +77,8 @@ class CredentialGate:
         """Run the chain of authenticators. Waits only for deferred verdicts. `source`: network of the client."""
         chain = judge(credentials, authenticators, self.registry.views, now, self.audiences)
         if credentials.basic is None:
-            return await self._second_stage.run(chain)
-        return await self._second_stage.run(chain, lambda: self._guesses.exhausted(source, self.clock.monotonic()))
+            return await self._second_stage.settle(chain)
+        return await self._second_stage.settle(chain, lambda: self._guesses.exhausted(source, self.clock.monotonic()))
 
     async def renew_views(self) -> None:
         """Return once the views are young enough to judge by.
@@ -165,7 +165,7 @@ class Standing:
         if not isinstance(found, Pending):
             self._settle(found, now)
         elif not self._is_settled(found, now):
-            raise CredentialEndedError(Outcome(None, why=UNDECIDED), self._unauthorized)
+            raise CredentialEndedError(Outcome(None, rejected_reason=UNDECIDED), self._unauthorized)
         if self._right is not None:
             self._right()
 
@@ -179,7 +179,7 @@ class Standing:
         if not isinstance(found, Pending):
             self._settle(found, now)
         elif not _NOTHING <= now - self._since < WATCHED_FOR:
-            raise CredentialEndedError(Outcome(None, why=TOO_OLD), self._unauthorized)
+            raise CredentialEndedError(Outcome(None, rejected_reason=TOO_OLD), self._unauthorized)
 
     async def prepare(self) -> None:
         """Renew views, and a verdict from outside, that may be too old for `check`.
@@ -226,7 +226,7 @@ class Standing:
             self._credentials, self._authenticators, gate.registry.views, now, gate.audiences, accepter
         )
         if isinstance(found, Pending) and found.deferred.basis != self._accepted.basis:
-            return Outcome(None, why=OTHER_BASIS)
+            return Outcome(None, rejected_reason=OTHER_BASIS)
         return found
 
     def _is_settled(self, pending: Pending, now: datetime) -> bool:
@@ -239,6 +239,6 @@ class Standing:
             raise CredentialEndedError(outcome, self._unauthorized)
         before = self._accepted.user
         if outcome.user is not before and outcome.user != before:
-            raise CredentialEndedError(replace(outcome, user=None, why=OTHER_USER), self._unauthorized)
+            raise CredentialEndedError(replace(outcome, user=None, rejected_reason=OTHER_USER), self._unauthorized)
         self._accepted = outcome
         self._since = now

@@ -107,7 +107,7 @@ async def explain(context: RequestContext, parts: Explanations) -> Response:
     credentials.source = context.request.connection.address
     registry = parts.registry
     await registry.fresh()
-    outcome = await parts.second_stage.run(
+    outcome = await parts.second_stage.settle(
         judge(credentials, parts.authenticators, registry.views, context.received, parts.audiences)
     )
     explanation: Obj = {
@@ -119,7 +119,7 @@ async def explain(context: RequestContext, parts: Explanations) -> Response:
     if outcome.user is not None:
         explanation["user"] = user_info(outcome.user)
     elif outcome.refusals:
-        explanation["why"] = outcome.why
+        explanation["why"] = outcome.rejected_reason
     return _json(explanation)
 
 

@@ -102,7 +102,7 @@ def _exchanged_user(context: RequestContext, logins: LoginParts) -> UserInfo:
 
 def _raise_refusal(context: RequestContext, refusal: rules.LoginRefusal | None) -> None:
     if refusal is not None:
-        context.why = refusal.code
+        context.rejected_reason = refusal.code
         raise ForbiddenError(f"no login: {refusal.message}")
 
 

@@ -53,7 +53,7 @@ Answer = Callable[[RequestContext, Reviewers, Obj], Awaitable[Obj]]
 
 async def _review_token(context: RequestContext, reviewers: Reviewers, review: Obj) -> Obj:
     now = reviewers.second_stage.now()  # the body, and with it the token, may have come long after the headers
-    reviewed = await reviewers.second_stage.run(
+    reviewed = await reviewers.second_stage.settle(
         review_token(review, reviewers.authenticators, reviewers.registry.views, now, reviewers.audiences)
     )
     if reviewed.outcome.refusals and reviewed.outcome.user is None:
@@ -113,8 +113,8 @@ def _prepare(context: RequestContext, kind: Kind, obj: Obj) -> None:
     if kind.resource.namespaced:
         namespace = context.info.namespace
         if obj.setdefault("metadata", {}).setdefault("namespace", namespace) != namespace:
-            why = "the namespace of the provided object does not match the namespace sent on the request"
-            raise BadRequestError(why)
+            reason = "the namespace of the provided object does not match the namespace sent on the request"
+            raise BadRequestError(reason)
     kind.default(obj)
     kind.prepare_for_create(obj, Change(context.user, context.received))
     if errors := kind.validate(obj):

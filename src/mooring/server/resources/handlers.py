@@ -200,11 +200,11 @@ class Resources:
         options = _with_field_manager(context, parse_write_options(request.query, "PatchOptions"))
         before = tuple(context.warnings)
 
-        def invalid_result(patch: Any, why: str) -> InvalidError:
+        def invalid_result(patch: Any, reason: str) -> InvalidError:
             # The patch could be applied; its result is invalid.
             is_shown = media == STRATEGIC_PATCH and kind.resource.plural != "secrets"
             value = go_value(patch) if is_shown else "(not shown)"
-            return InvalidError.of("", "", "", [invalid("patch", value, why)])
+            return InvalidError.of("", "", "", [invalid("patch", value, reason)])
 
         def apply(current: Obj) -> Obj:
             if isinstance(decoded, BadRequestError):
@@ -223,7 +223,9 @@ class Resources:
             context.warnings[:] = [
                 *before,
                 *warn_or_refuse(
-                    options.field_validation, found, lambda why: invalid_result(patch, f"strict decoding error: {why}")
+                    options.field_validation,
+                    found,
+                    lambda reason: invalid_result(patch, f"strict decoding error: {reason}"),
                 ),
             ]
             if unversioned:
@@ -300,9 +302,9 @@ class Resources:
             )
         )
         if not decision.allowed:
-            why = f'not permitted to do "{UNSAFE_DELETE}", reason: {decision.reason}'
-            refusal = ForbiddenError.of(info.group, info.resource, info.name, why)
-            context.why = refusal.message
+            reason = f'not permitted to do "{UNSAFE_DELETE}", reason: {decision.reason}'
+            refusal = ForbiddenError.of(info.group, info.resource, info.name, reason)
+            context.rejected_reason = refusal.message
             raise refusal
         await self._registry.delete_unreadable(kind, info.namespace, info.name, self._change(context))
         status = success_status(Details(name=info.name, kind=kind.resource.kind))
@@ -313,8 +315,8 @@ class Resources:
         listing = parse_list_options(request.query)
         options = await self._delete_options(context)
         if options.ignore_store_read_error:
-            why = "is not allowed with DELETECOLLECTION, try again after removing the option"
-            error = invalid(IGNORE_STORE_READ_ERROR, True, why)
+            reason = "is not allowed with DELETECOLLECTION, try again after removing the option"
+            error = invalid(IGNORE_STORE_READ_ERROR, True, reason)
             raise InvalidError.of(OPTIONS_GROUP, "DeleteOptions", "", [error])
         listed = await self._registry.delete_collection(
             kind, context.info.namespace, listing, options, self._change(context)
@@ -383,8 +385,8 @@ def _restrict_to_name(options: ListOptions, name: str) -> ListOptions:
     return options
 
 
-def _strict_decoding_error(why: str) -> BadRequestError:
-    return BadRequestError(f"error strict decoding YAML: error converting YAML to JSON: {why}")
+def _strict_decoding_error(reason: str) -> BadRequestError:
+    return BadRequestError(f"error strict decoding YAML: error converting YAML to JSON: {reason}")
 
 
 async def read_object(
@@ -402,7 +404,7 @@ async def read_object(
     context.warnings += warn_or_refuse(
         options.field_validation,
         found,
-        lambda why: BadRequestError(cannot_be_handled(api_version, kind, kind, f"strict decoding error: {why}")),
+        lambda reason: BadRequestError(cannot_be_handled(api_version, kind, kind, f"strict decoding error: {reason}")),
     )
     return decoded.obj
 

@@ -24,6 +24,7 @@ from typing import Any, Protocol, cast
 
 from OpenSSL import SSL
 
+from mooring.authn.credentials import PeerMemo
 from mooring.server.transport.heldbytes import HeldBytes
 from mooring.server.transport.progress import ReaderProgress
 from mooring.server.transport.sourcenetwork import address_of, network_of
@@ -63,8 +64,8 @@ class TlsConnection:
     """Source network under which limits count the client: its IPv4 address or IPv6 /64."""
     chain: tuple[bytes, ...] = ()
     """Certificates that the peer presented in the handshake, in DER, leaf first. No CA has verified them."""
-    cache: dict[str, Any] = field(default_factory=dict)
-    """Results of authentication about `chain`, kept for the life of the connection."""
+    peer_memo: PeerMemo = field(default_factory=PeerMemo)
+    """Verdicts of authentication about `chain`, kept for the life of the connection."""
 
     def __post_init__(self) -> None:
         self.address = address_of(self.source)

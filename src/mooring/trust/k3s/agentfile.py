@@ -271,8 +271,8 @@ def ignored_keys(keys: Sequence[str]) -> str:
         ("flags of k3s server", OF_SERVER),
         ("flags of k3s's log and program", OF_LOG | OTHERS_OF_AGENT),
     )
-    found = [(why, [key for key in keys if key in group]) for why, group in groups]
-    texts = [f"{', '.join(names)} ({why})" for why, names in found if names]
+    found = [(reason, [key for key in keys if key in group]) for reason, group in groups]
+    texts = [f"{', '.join(names)} ({reason})" for reason, names in found if names]
     return f"ignored keys that do not concern joining: {'; '.join(texts)}" if texts else ""
 
 

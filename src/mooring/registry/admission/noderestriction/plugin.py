@@ -188,8 +188,8 @@ def _token(request: AdmissionRequest, node: str) -> None:
     if audiences[0] in _projected_audiences(pod):
         return
     if missing := list(dict.fromkeys(_missing_for_csi(pod))):
-        why = missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]"
-        raise request.forbidden(f'error validating audience "{audiences[0]}": {why}')
+        reason = missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]"
+        raise request.forbidden(f'error validating audience "{audiences[0]}": {reason}')
     if not _audience_allowed(request, audiences[0]):
         raise request.forbidden(
             f'audience "{audiences[0]}" not found in pod spec volume, {request.user.username} is not authorized to request tokens '

@@ -75,8 +75,8 @@ def _node_of(obj: Obj) -> str:
 def _check_mirror_pod(request: AdmissionRequest, new: Obj, node: str) -> None:
     metadata = new.get("metadata") or {}
     if MIRROR not in (metadata.get("annotations") or {}):
-        why = f'pod does not have "{MIRROR}" annotation, node "{node}" can only create mirror pods'
-        raise request.forbidden(why)
+        reason = f'pod does not have "{MIRROR}" annotation, node "{node}" can only create mirror pods'
+        raise request.forbidden(reason)
     if _node_of(new) != node:
         raise request.forbidden(f'node "{node}" can only create pods with {_BOUND}')
     _check_owner(request, metadata.get("ownerReferences") or [], node)

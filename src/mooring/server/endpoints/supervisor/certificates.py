@@ -155,7 +155,7 @@ async def certificate(context: RequestContext, issuing: NodeCertificates) -> Res
     try:
         return Response(200, await _issued_chain(context, issuing), (_PEM,))
     except ApiError as error:
-        context.why = context.why or error.message  # the operator finds it under the Audit-Id
+        context.rejected_reason = context.rejected_reason or error.message  # the operator finds it under the Audit-Id
         raise
 
 
@@ -267,7 +267,7 @@ async def _verified_password(
     """
     present = issuing.registry.views["nodes"].get(node.name) if node.is_own else None
     if node.is_own and (present is None or is_terminating(present)):
-        context.why = "the Node of this certificate does not exist"
+        context.rejected_reason = "the Node of this certificate does not exist"
         raise UnauthorizedError(message="unable to verify node identity: join with a valid token")
 
     def may_store() -> bool:

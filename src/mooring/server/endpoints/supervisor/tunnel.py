@@ -73,7 +73,7 @@ class Tunnels:
 async def connect(context: RequestContext, tunnels: Tunnels) -> Response:
     """Upgrade to a WebSocket and keep the session. Raises UnauthorizedError, BadRequestError."""
     if not context.user.username.startswith(NODE_PREFIX):
-        context.why = NO_NODE
+        context.rejected_reason = NO_NODE
         raise UnauthorizedError(message="failed authentication")
     request = context.request
     if not is_websocket(request):

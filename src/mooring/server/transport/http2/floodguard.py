@@ -46,8 +46,8 @@ END_STREAM, END_HEADERS = 0x1, 0x4
 class ClientProtocolError(Exception):
     """The client broke the protocol or a limit. The connection ends with `code`."""
 
-    def __init__(self, code: ErrorCodes, why: str) -> None:
-        super().__init__(why)
+    def __init__(self, code: ErrorCodes, reason: str) -> None:
+        super().__init__(reason)
         self.code = code
 
 
