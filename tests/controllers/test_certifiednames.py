@@ -343,7 +343,11 @@ def test_an_entry_without_a_proof_grants_names_in_requests_from_its_networks(
     entry = machine("n1", "192.0.2.9", allowedCIDRs=["10.1.0.0/16"])
     annotated = {**obj, "metadata": {**obj["metadata"], "annotations": {"mooring.dev/source-address": source}}}
     nodes = [node("n1", "192.0.2.9")]
-    assert reason(found(annotated, authorizedmachines=[entry], nodes=nodes)) == expected
+    here = CertifiedNames(signing_duration=SIGNING_DURATION, trusts_source_address=True)
+    assert reason(found(annotated, check=here, authorizedmachines=[entry], nodes=nodes)) == expected
+    elsewhere = CertifiedNames(signing_duration=SIGNING_DURATION)
+    found_there = found(annotated, check=elsewhere, authorizedmachines=[entry], nodes=nodes)
+    assert reason(found_there) == "AddressOfControlPlane", "another API server lets its clients write the address"
 
 
 def test_a_password_that_is_verified_later_proves_no_machine_to_which_names_were_granted() -> None:

@@ -31,7 +31,7 @@ KEY, OTHER_KEY = generate_key(), generate_key()
 PIN, OTHER_PIN = (f"sha256:{public_key_fingerprint(key)}" for key in (KEY, OTHER_KEY))
 CODE = generate_code(lambda size: bytes(size))
 PROOF = proof(CODE, "n1", public_key_der(KEY))
-REQUIRED = MachineInventory(required=True)
+REQUIRED = MachineInventory(required=True, trusts_source_address=True)
 
 
 def csr(name: str = "n1", source: str = "192.0.2.7", challenge: str = "", **spec: Any) -> Obj:
@@ -108,7 +108,7 @@ def reason(finding: Finding | None) -> str:
     ],
 )
 def test_a_required_entry_is_claimed(obj: Obj, machines: Sequence[Obj], expected: str) -> None:
-    assert claimed(checked(MachineInventory(required=True), obj, *machines)) == expected
+    assert claimed(checked(REQUIRED, obj, *machines)) == expected
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,19 @@ def test_a_required_entry_is_claimed(obj: Obj, machines: Sequence[Obj], expected
     ],
 )  # fmt: skip
 def test_without_a_fitting_entry_a_person_decides(obj: Obj, machines: Sequence[Obj], expected: str) -> None:
-    assert reason(checked(MachineInventory(required=True), obj, *machines)) == expected
-    assert checked(MachineInventory(required=True), obj, *machines, automatic=False) is None
+    assert reason(checked(REQUIRED, obj, *machines)) == expected
+    assert checked(REQUIRED, obj, *machines, automatic=False) is None
     assert checked(MachineInventory(), obj, *machines) is None
+
+
+@pytest.mark.parametrize("proof", [{}, {"keyFingerprint": PIN}])
+def test_where_clients_write_the_address_no_request_comes_from_a_network_of_an_entry(proof: dict[str, str]) -> None:
+    """kube-apiserver stores the annotation that the client sends."""
+    entry = machine(allowedCIDRs=["192.0.2.0/24"], **proof)
+    assert reason(checked(MachineInventory(required=True), csr(), entry)) == "MachineNotListed"
+    assert claimed(checked(MachineInventory(required=True), csr(), machine(**proof))) == "m1"
+    elsewhere = InventoryApprover((MachineInventory(),), MachineInventory())
+    assert planned(elsewhere, csr(), entry) == []
 
 
 @pytest.mark.parametrize(
@@ -232,7 +242,7 @@ def test_an_entry_that_cannot_be_read_authorizes_nobody_and_stops_no_other() -> 
 def test_an_entry_that_was_deleted_authorizes_nobody_while_finalizers_hold_it() -> None:
     entry = machine(keyFingerprint=PIN)
     entry["metadata"] |= {"finalizers": ["a.b/c"], "deletionTimestamp": rfc3339(NOW)}
-    finding = checked(MachineInventory(required=True), csr(), entry)
+    finding = checked(REQUIRED, csr(), entry)
     assert isinstance(finding, Objection)
     assert finding.reason == "MachineNotListed"
 

@@ -433,7 +433,8 @@ def test_whether_a_token_lets_another_machine_join(username: str, name: str, sec
 
 def listed(request_: Issuance, *machines: Obj, required: bool = True, joined: bool = False) -> Finding | None:
     identities = [thing("n1", spec=JOINED)] if joined else []
-    return MachineInventory(required).check(request_, views(authorizedmachines=machines, nodeidentities=identities))
+    inventory = MachineInventory(required, trusts_source_address=True)
+    return inventory.check(request_, views(authorizedmachines=machines, nodeidentities=identities))
 
 
 ENTRY_OF_N1 = thing("m1", spec={"nodeName": "n1", "allowedCIDRs": ["192.0.2.0/24"]})

@@ -98,7 +98,9 @@ ISSUANCE_CHECKS: Mapping[str, Callable[[ControllerSettings], IssuanceCheck]] = M
             signing_duration=settings.signing_duration,
             trusts_source_address=settings.trusts_source_address,
         ),
-        "machine-inventory": lambda settings: MachineInventory(settings.machine_inventory_required),
+        "machine-inventory": lambda settings: MachineInventory(
+            settings.machine_inventory_required, settings.trusts_source_address
+        ),
         "bootstrap-token-limits": lambda settings: BootstrapTokenCheck(settings.trusts_source_address),
         "name-ownership": lambda settings: NameOwnership(settings.authority_for, settings.signing_duration),
     }
@@ -136,7 +138,9 @@ CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingP
         ),
         "certificatesigningrequest-cleaner-controller": lambda settings: CsrCleaner(),
         "kubelet-serving-approver": lambda settings: ServingApprover(issuance_checks(settings)),
-        "machine-inventory-approver": lambda settings: InventoryApprover(issuance_checks(settings)),
+        "machine-inventory-approver": lambda settings: InventoryApprover(
+            issuance_checks(settings), MachineInventory(trusts_source_address=settings.trusts_source_address)
+        ),
         "k3s-supervisor-approver": lambda settings: SupervisorApprover(issuance_checks(settings)),
         "root-ca-certificate-publisher-controller": lambda settings: RootCaCertPublisher(settings.root_ca),
         "kube-apiserver-serving-clustertrustbundle-publisher-controller": lambda settings: TrustBundlePublisher(

@@ -138,7 +138,8 @@ class CertifiedNames:
         return frozenset(
             canonical(text)
             for entry in self._machines.candidates(node, views[MACHINES])
-            if spec_of(entry).get("nodeName") == node and counts_for_holder(entry, identity, issuance)
+            if spec_of(entry).get("nodeName") == node
+            and counts_for_holder(entry, identity, issuance, trusts_source_address=self.trusts_source_address)
             for text in serving_names_of(entry)
         )
 

@@ -14,6 +14,7 @@ Rules kept here:
   with another key, and claims the name by the node password. Where entries are required, it therefore needs an unused entry of the
   name and the network that names neither key nor code: the request proves neither. A machine that has joined proves its node
   password. The certificates that k3s shares among machines are for machines that have joined (`name-ownership`).
+* Another API server lets its clients write the address of a request. There no request comes from a network of an entry.
 * The signer repeats the check: an entry that was removed between approval and signature stops an automatic approval.
 """
 
@@ -119,6 +120,8 @@ class MachineInventory:
     """The issuance check. `required`: every joining machine needs an entry."""
 
     required: bool = False
+    trusts_source_address: bool = False
+    """True when the API server itself records the address of each requester, as Mooring does."""
     name: str = "machine-inventory"
     watches: tuple[str, ...] = (PLURAL, IDENTITIES)
     _index: MachineIndex = field(default_factory=MachineIndex, repr=False, compare=False)
@@ -144,7 +147,7 @@ class MachineInventory:
         if _has_joined(issuance, views):
             return None
         entries = tuple(self._index.candidates(issuance.node_name, views[PLURAL]))
-        if any(_is_free_by_name(entry) and _is_within(entry, issuance) for entry in entries):
+        if any(_is_free_by_name(entry) and self._is_within(entry, issuance) for entry in entries):
             return None
         return _missing(issuance, Match(None, next((entry for entry in entries if used_by(entry) is not None), None)))
 
@@ -153,7 +156,7 @@ class MachineInventory:
         key, name = _key(issuance), node_name_of(issuance)
         mine = free = listed = taken = None
         for entry in self._index.candidates(name, views[PLURAL]):
-            if not _fits(entry, issuance, key, name):
+            if not (self._is_within(entry, issuance) and _fits(entry, issuance, key, name)):
                 continue
             use = used_by(entry)
             if use is not None and use.get("publicKey") != key:
@@ -166,6 +169,9 @@ class MachineInventory:
                 listed = listed or entry
         return Match(mine or free or listed, taken)
 
+    def _is_within(self, entry: Obj, issuance: Issuance) -> bool:
+        return is_within(entry, issuance, trusts_source_address=self.trusts_source_address)
+
 
 def concerns(issuance: Issuance) -> bool:
     """Return true for a request of a machine that joins."""
@@ -176,10 +182,12 @@ def concerns(issuance: Issuance) -> bool:
     )
 
 
-def counts_for_holder(entry: Obj, identity: Obj | None, issuance: Issuance) -> bool:
+def counts_for_holder(entry: Obj, identity: Obj | None, issuance: Issuance, *, trusts_source_address: bool) -> bool:
     """Return true for an entry that is for the machine that has the name now. One without a proof counts in requests from its
     networks."""
-    return is_for_holder(entry, identity) and (Match(entry).authorizes or _is_within(entry, issuance))
+    if not is_for_holder(entry, identity):
+        return False
+    return Match(entry).authorizes or is_within(entry, issuance, trusts_source_address=trusts_source_address)
 
 
 def is_for_holder(entry: Obj, identity: Obj | None) -> bool:
@@ -212,8 +220,6 @@ def _fits(entry: Obj, issuance: Issuance, key: str, node_name: str) -> bool:
     fingerprint, verifier = spec.get("keyFingerprint"), spec.get("codeVerifier")
     if fingerprint and fingerprint != key:
         return False
-    if not _is_within(entry, issuance):
-        return False
     if not verifier:
         return True
     request = issuance.request
@@ -234,12 +240,12 @@ def _has_joined(issuance: Issuance, views: Views) -> bool:
     return bool(spec_of(identity).get("nodePasswordUID") == issuance.password)
 
 
-def _is_within(entry: Obj, issuance: Issuance) -> bool:
-    """Return true when the request comes from a network of the entry."""
+def is_within(entry: Obj, issuance: Issuance, *, trusts_source_address: bool) -> bool:
+    """Return true when the request comes from a network of the entry, or the entry has none."""
     networks = [network for text in spec_of(entry).get("allowedCIDRs") or () for network in parse_networks(text)]
     if not networks:
         return True
-    address = parse_address(source_address_of(issuance.csr))
+    address = parse_address(source_address_of(issuance.csr)) if trusts_source_address else None
     address = getattr(address, "ipv4_mapped", None) or address
     return address is not None and any(address in network for network in networks)
 
