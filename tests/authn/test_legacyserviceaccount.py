@@ -203,6 +203,13 @@ def test_refused_by_what_is_stored_unless_lookup_is_off(views: dict[str, View], 
     assert judged(views=views, by=authenticator(lookup=False)) == Accepted(USER, ("api", "api2"))
 
 
+@pytest.mark.parametrize(("plural", "name"), [("secrets", "robot-token"), ("serviceaccounts", "robot")])
+def test_about_an_object_that_cannot_be_read_there_is_no_verdict(plural: str, name: str) -> None:
+    unreadable = FixedView(unreadable={("ns", name): "no key decrypts it"})
+    problem = f"{NAME}: {plural} ns/{name} cannot be read: no key decrypts it"
+    assert judged(views={**cluster(), plural: unreadable}) == Rejected("object-unreadable", problem, is_undecided=True)
+
+
 def test_a_token_that_was_generated_by_itself_brings_a_warning() -> None:
     views = cluster(account(secrets=("other", "robot-token")))
     assert judged(views=views) == Accepted(USER, ("api", "api2"), (WARNING,), (ANNOTATION, GENERATED))

@@ -413,3 +413,25 @@ def test_a_token_of_a_node_that_came_back_with_a_restored_store(waiting: dict[st
     token = SIGNER.sign(claims(**{"kubernetes.io": private(**BOUND["node"][0])}))
     verdict = judged(token, cluster(configmaps=FixedView([config_map])))
     assert (verdict.reason if isinstance(verdict, Rejected) else "") == expected
+    is_undecided = isinstance(verdict, Rejected) and verdict.is_undecided
+    assert is_undecided == (expected == "object-unreadable"), "503, and not 401 after which a client gives up"
+
+
+@pytest.mark.parametrize(
+    ("plural", "key", "bound"),
+    [
+        pytest.param("serviceaccounts", ("ns", "sa"), None, id="the account"),
+        pytest.param("secrets", ("ns", "s"), "secret", id="its Secret"),
+        pytest.param("pods", ("ns", "p"), "pod", id="its Pod"),
+        pytest.param("nodes", ("", "n"), "node", id="its Node"),
+    ],
+)
+def test_about_an_object_that_cannot_be_read_there_is_no_verdict(
+    plural: str, key: tuple[str, str], bound: str | None
+) -> None:
+    made = claims(**{"kubernetes.io": private(**BOUND[bound][0])}) if bound else claims()
+    assert isinstance(judged(SIGNER.sign(made)), Accepted)
+    unreadable = FixedView(unreadable={key: "no key decrypts it"})
+    verdict = judged(SIGNER.sign(made), cluster(**{plural: unreadable}))
+    assert isinstance(verdict, Rejected)
+    assert (verdict.reason, verdict.is_undecided, verdict.form_only) == ("object-unreadable", True, False)

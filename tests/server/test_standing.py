@@ -501,6 +501,121 @@ def test_a_right_that_ends_before_the_commit_takes_no_effect(case: str, tmp_path
     asyncio.run(body())
 
 
+RBAC = "rbac.authorization.k8s.io"
+CONFIG_MAP = "/api/v1/namespaces/default/configmaps/owned"
+WORK_OF_JANE = [
+    {
+        "apiGroups": ["certificates.k8s.io"],
+        "resources": ["certificatesigningrequests/approval", "certificatesigningrequests/status"],
+        "verbs": ["update"],
+    },
+    {"apiGroups": ["certificates.k8s.io"], "resources": ["clustertrustbundles"], "verbs": ["create"]},
+    {"apiGroups": [RBAC], "resources": ["clusterrolebindings"], "verbs": ["create"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["update"]},
+]
+"""Rights of requests whose admission asks for a further one."""
+
+
+@dataclass(frozen=True)
+class AdmittedWrite:
+    """A write, and the right that admission asks for. `change` makes the new object of the stored one."""
+
+    group: str
+    resource: str
+    verb: str
+    method: str
+    path: str
+    change: Callable[[Any], Any]
+
+    @property
+    def rule(self) -> Any:
+        return {"apiGroups": [self.group], "resources": [self.resource], "verbs": [self.verb]}
+
+
+def with_condition(kind: str) -> Callable[[Any], Any]:
+    condition = {"type": kind, "status": "True", "reason": "ByHand", "message": "ok"}
+    return lambda obj: {**obj, "status": {"conditions": [condition]}}
+
+
+def with_owner(obj: Any) -> Any:
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "1"}
+    return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [owner]}}
+
+
+def bundle(_: Any) -> Any:
+    spec = {"signerName": "example.com/one", "trustBundle": PROXIES.certificate_pem.decode()}
+    return {"metadata": {"name": "example.com:one:a"}, "spec": spec}
+
+
+def versions(found: Any) -> set[str]:
+    """Return the resource versions of an object, or of the objects of a list."""
+    return {one["metadata"]["resourceVersion"] for one in found.get("items", [found])}
+
+
+CERTIFICATES = "certificates.k8s.io"
+ADMITTED: dict[str, AdmittedWrite] = {
+    "an approval": AdmittedWrite(
+        CERTIFICATES, "signers", "approve", "PUT", f"{CSRS}/fresh/approval", with_condition("Approved")
+    ),
+    "a denial": AdmittedWrite(
+        CERTIFICATES, "signers", "approve", "PUT", f"{CSRS}/fresh/approval", with_condition("Denied")
+    ),
+    "a failure": AdmittedWrite(
+        CERTIFICATES, "signers", "sign", "PUT", f"{CSRS}/fresh/status", with_condition("Failed")
+    ),
+    "a bundle": AdmittedWrite(
+        CERTIFICATES, "signers", "attest", "POST", "/apis/certificates.k8s.io/v1beta1/clustertrustbundles", bundle
+    ),
+    "a binding": AdmittedWrite(RBAC, "clusterroles", "bind", "POST", BINDINGS, lambda _: GRANT),
+    "an owner": AdmittedWrite("", "configmaps", "delete", "PUT", CONFIG_MAP, with_owner),
+}
+
+
+@pytest.mark.parametrize("is_taken", [True, False], ids=["taken away", "kept"])
+@pytest.mark.parametrize("case", ADMITTED)
+def test_a_right_that_admission_asked_for_is_judged_at_the_commit(case: str, is_taken: bool, tmp_path: Path) -> None:
+    write = ADMITTED[case]
+
+    async def body() -> None:
+        async with open_server() as server:
+            for name, rules in (("work", WORK_OF_JANE), ("further", [write.rule])):
+                subject = {"apiGroup": RBAC, "kind": "User", "name": "jane"}
+                role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
+                await server.create("clusterroles", {"metadata": {"name": name}, "rules": rules})
+                binding = {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]}
+                await server.create("clusterrolebindings", binding)
+            assert (await server.post(CSRS, csr())).status == 201
+            for name in ("owned", "other"):
+                await server.create("configmaps", {"metadata": {"name": name}})
+            target = write.path.removesuffix("/approval").removesuffix("/status")
+            before = (await server.get(target)).obj
+            offer = Offer(nothing, server.user("jane"))
+            goes_on, begun, prepare = asyncio.Event(), asyncio.Event(), Standing.prepare
+
+            async def wait(self: Standing) -> None:
+                begun.set()
+                await goes_on.wait()
+                await prepare(self)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Standing, "prepare", wait)
+                request = Unfinished(server, write.path, write.change(before), offer, write.method)
+                finished = asyncio.ensure_future(request.finish())
+                for _ in range(5):
+                    await settle()
+                assert begun.is_set(), (await finished).text
+            await server.delete("clusterrolebindings" if is_taken else "configmaps", "further" if is_taken else "other")
+            await settle()
+            goes_on.set()
+            if is_taken:
+                assert (await finished).status == 403
+                assert versions((await server.get(target)).obj) <= versions(before), "nothing was written"
+            else:
+                assert (await finished).status in (200, 201)
+
+    asyncio.run(body())
+
+
 @pytest.mark.parametrize("scenario", ENDS)
 def test_a_credential_that_goes_on_counts_after_every_wait(scenario: Scenario, tmp_path: Path) -> None:
     async def body() -> None:
@@ -549,6 +664,12 @@ OTHER_DOORS: dict[str, tuple[str, str, Any]] = {
     ),
     "a login": ("POST", "/mooring/v1/login", {}),
     "a review of a token": ("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": "tok-1"}}),
+    "an approval": ("PUT", f"{CSRS}/fresh/approval", {"metadata": {"name": "fresh"}}),
+    "a review of a right": (
+        "POST",
+        "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+        {"spec": {"user": "joe", "nonResourceAttributes": {"path": "/", "verb": "get"}}},
+    ),
     "a change": ("PUT", f"{BINDINGS}/everybody", {**EVERYBODY, "subjects": GRANT["subjects"]}),
     "a deletion": ("DELETE", f"{BINDINGS}/everybody", {}),
     "a deletion of many": ("DELETE", BINDINGS, {}),

@@ -63,7 +63,7 @@ from mooring.identity import ANONYMOUS, BOOTSTRAPPERS, MASTERS, NODES, RECOVERIN
 from mooring.registry.store import Registry
 from mooring.server.audit.auditor import HEALTH_PATHS, Auditor
 from mooring.server.authentication.secondstage import SecondStage
-from mooring.server.authentication.standing import CredentialEndedError, CredentialGate, Standing
+from mooring.server.authentication.standing import UNDECIDED_SECONDS, CredentialEndedError, CredentialGate, Standing
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.metrics import Metrics
 from mooring.server.openwatches import OpenWatches
@@ -80,8 +80,6 @@ log = logging.getLogger("mooring.server")
 
 TARPIT_SECONDS = 1.0
 """Delay of a failed authentication beyond the budget: a sequential scan of 10 000 tokens then takes hours."""
-UNDECIDED_SECONDS = 5
-"""Seconds after which a client tries again whose credential cannot be judged: a KMS plugin is asked every 3 seconds."""
 _UNDECIDED = ServiceUnavailableError(
     "the server cannot decide about this credential now; please try again later", Details(retry_after=UNDECIDED_SECONDS)
 )

@@ -58,6 +58,11 @@ class RequestContext:
     routed: bool = False
     """True once the path is known to be served: verb and resource then come from closed sets and may become metric labels."""
 
+    async def prepare(self) -> None:
+        """Return when the views are young enough to judge by, after a wait. Raises ApiError."""
+        if self.standing is not None:
+            await self.standing.prepare()
+
     async def confirm(self) -> None:
         """Return when the credential counts by views as fresh as a linearizable read. The effect follows with no `await`.
 

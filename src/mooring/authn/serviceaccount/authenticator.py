@@ -14,7 +14,7 @@ Rules kept here (docs/protocol/service-account-tokens.md#bound-tokens; KEP-1205,
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
@@ -82,7 +82,7 @@ class ServiceAccountAuthenticator:
         for one in token.live:
             refused = problem(views, one, now)
             if refused is not None:
-                return Rejected(refused.reason, f"{username}: {refused.detail}")
+                return replace(refused, detail=f"{username}: {refused.detail}")
         if token.warn_after is None or now <= token.warn_after:
             return Accepted(token.user, valid_for)
         late = (now - token.warn_after).total_seconds()

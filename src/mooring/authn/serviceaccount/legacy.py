@@ -14,6 +14,7 @@ Rules kept here (docs/protocol/service-account-tokens.md#legacy-tokens; KEP-2799
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from mooring.api.view import Views
@@ -115,7 +116,7 @@ class LegacyServiceAccountAuthenticator:
             refused = Rejected(REPLACED, f"{secret} holds another token now")
         refused = refused or problem(views, account, now, NO_GRACE)
         if refused is not None:
-            return Rejected(refused.reason, f"{token.username}: {refused.detail}")
+            return replace(refused, detail=f"{token.username}: {refused.detail}")
         assert kept is not None  # it was looked at
         if uses is not None:
             uses.note(kept, now)

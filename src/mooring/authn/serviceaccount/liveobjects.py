@@ -1,8 +1,8 @@
 """Check that the object which a credential is bound to still exists (docs/protocol/service-account-tokens.md#bound-tokens).
 
 Rules kept here: the object exists, has the uid that the credential names, and was not deleted longer than a grace period ago: a
-Pod that shuts down may still call for a minute. A Node that came back with a restored store is as good as gone. The detail of a
-rejection names the object.
+Pod that shuts down may still call for a minute. A Node that came back with a restored store is as good as gone. Where an object
+cannot be read, the credential is undecided. The detail of a rejection names the object.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ def problem(views: Views, live: Live, now: datetime, grace: timedelta = GRACE) -
     if view is None:
         return Rejected(UNKNOWN_KIND, f"{live}: this server keeps no {live.plural}")
     obj = view.get(live.name, live.namespace)
+    if obj is None and (trouble := view.problem(live.name, live.namespace)):
+        return Rejected(UNREADABLE, f"{live} cannot be read: {trouble}", is_undecided=True)
     if obj is None:
         return Rejected(GONE, f"{live} is not there any more")
     uid = obj["metadata"].get("uid")

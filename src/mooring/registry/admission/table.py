@@ -85,6 +85,18 @@ The setting `--node-deletion` decides on membership.
 The lineage of certificates proves nothing if its plugin can be turned off.
 OwnerReferencesPermissionEnforcement keeps a right to update from being a right to delete."""
 
+JUDGES_OF_RIGHTS = frozenset(
+    {
+        "NodeMembership",
+        "OwnerReferencesPermissionEnforcement",
+        "CertificateApproval",
+        "CertificateSigning",
+        "ClusterTrustBundleAttest",
+        "RBACEscalation",
+    }
+)
+"""Plugins that ask whether the user may do more than the request says, and change nothing. They are called again at the commit."""
+
 
 def build(disabled: Collection[str] = (), services: Network = DEFAULT_RANGE) -> tuple[Admission, ...]:
     """Return all plugins but the disabled ones, in order. Raises ConfigError for names that cannot be disabled.

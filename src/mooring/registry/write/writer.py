@@ -15,7 +15,8 @@ Rules kept here (docs/protocol/objects.md, docs/protocol/patches.md):
 * `mooring.registry.write.deletion` decides whether finalizers or a grace period hold an object. The update that removes the last of
   them deletes it. `mooring.registry.write.deletionrecords` says which deletions are recorded first.
 * An object that cannot be read is deleted by a method of its own, at the revision at which it could not be read.
-* A write of a client is judged again at the commit (`mooring.registry.write.commit`), or before its answer when it stores nothing.
+* A write of a client is judged again at the commit (`mooring.registry.write.commit`), or before its answer when it stores nothing:
+  its credential, its right, and the further rights that admission asked for.
 * Writes of the server itself are passed to the audit log at their commit (`mooring.registry.write.serverwrites`).
 * Large objects are computed beside the event loop, in steps between which admission runs on the loop, because plugins read views.
 * Stored objects stay below etcd's request limit with every driver, so that data can move between drivers.
@@ -55,6 +56,7 @@ from mooring.errors import (
 )
 from mooring.identity import API_SERVER, MASTERS, UserInfo
 from mooring.registry.admission.request import Admission, AdmissionRequest, Operation
+from mooring.registry.admission.table import JUDGES_OF_RIGHTS
 from mooring.registry.cache.stored import Stored, encoded
 from mooring.registry.cache.watchcache import WatchCache
 from mooring.registry.longwork import LongWork
@@ -120,6 +122,7 @@ class RegistryWriter:
         self._views = views
         self._entropy = entropy
         self._admission = tuple(admission)
+        self._judges_of_rights = tuple(plugin for plugin in admission if plugin.name in JUDGES_OF_RIGHTS)
         self._authorize = authorize
         self._claims = Claims(storage, reader, entropy)
         self._long_work = long_work
@@ -141,22 +144,24 @@ class RegistryWriter:
         change: Change,
         dry_run: bool,
         subresource: str = "",
-    ) -> None:
-        self.admit(
-            AdmissionRequest(
-                operation=operation,
-                kind=kind,
-                subresource=subresource,
-                namespace=place[0],
-                name=place[1],
-                new=new,
-                old=old,
-                change=change,
-                views=self._views,
-                authorize=self._authorize,
-                dry_run=dry_run,
-            )
+    ) -> commit.Admitted:
+        """Call every admission plugin. Return what the commit judges again. Raises ApiError."""
+        request = AdmissionRequest(
+            operation=operation,
+            kind=kind,
+            subresource=subresource,
+            namespace=place[0],
+            name=place[1],
+            new=new,
+            old=old,
+            change=change,
+            views=self._views,
+            authorize=self._authorize,
+            dry_run=dry_run,
         )
+        revision = self._cache.revision
+        self.admit(request)
+        return commit.Admitted(request, self._judges_of_rights, self._cache, revision)
 
     def _commit(
         self,
@@ -184,10 +189,10 @@ class RegistryWriter:
         )
         return observed(write, make, self._observe)
 
-    async def _confirm(self, kind: Kind, change: Change) -> None:
+    async def _confirm(self, kind: Kind, change: Change, admitted: commit.Admitted) -> None:
         """Return when a write that stores nothing may be answered: the answer has the stored object. Raises ApiError."""
         await commit.prepare(kind, change, self._reader.fresh)
-        commit.check(change)
+        commit.check(change, admitted)
 
     # -- create --------------------------------------------------------------------------------------------------
 
@@ -249,7 +254,7 @@ class RegistryWriter:
 
         obj = await self._long_work.run(size, user, prepare)
         name = obj["metadata"].get("name", "")
-        self._admit_write("CREATE", kind, (namespace, name), obj, None, change, dry_run)
+        admitted = self._admit_write("CREATE", kind, (namespace, name), obj, None, change, dry_run)
 
         def validate_and_encode() -> bytes:
             found = validate_meta(obj, kind) + kind.validate(obj) + kind.validate_create(obj)
@@ -267,12 +272,12 @@ class RegistryWriter:
             present = self._cache.kinds[resource.plural].get(key)
             if present is not None:
                 raise errors.already_exists(kind, present)
-            await self._confirm(kind, change)
+            await self._confirm(kind, change, admitted)
             return Stored.of(storage_kind, namespace, name, 0, value, is_whole=True)
         await commit.prepare(kind, change, self._reader.fresh)
         taken = await self._claims.take(kind, obj, None, change)
         try:
-            commit.check(change)
+            commit.check(change, admitted)
             with self._cache.expecting(key, value):
                 write = self._storage.create(key, value, ttl=storage_kind.life_seconds)
                 entry = await self._commit(write, "create", kind, (namespace, name), change, value)
@@ -443,7 +448,7 @@ class RegistryWriter:
 
         new, before, requested, sent, kept = await self._long_work.run(size, user, prepare)
         place = (before["metadata"].get("namespace", ""), name)
-        self._admit_write("UPDATE", kind, place, new, before, change, dry_run, subresource)
+        admitted = self._admit_write("UPDATE", kind, place, new, before, change, dry_run, subresource)
         gone = False
 
         def validate_and_encode() -> bytes | None:
@@ -467,15 +472,15 @@ class RegistryWriter:
         value = await self._long_work.run(size, user, validate_and_encode)
         if value is None:
             if dry_run or not await self._is_stale(old.key):
-                await self._confirm(kind, change)
+                await self._confirm(kind, change, admitted)
                 return old
             value = encoded(old.kind.resource, new)
         if dry_run:
-            await self._confirm(kind, change)
+            await self._confirm(kind, change, admitted)
             return Stored.of(old.kind, namespace, name, old.revision, value, is_whole=True)
         await commit.prepare(kind, change, self._reader.fresh)
         if gone:
-            commit.check(change)
+            commit.check(change, admitted)
             deletion.check_foreign_content(kind, name, self._cache.foreign)
         if gone and not await self._record_deletion(kind, old, change):
             return None
@@ -486,7 +491,7 @@ class RegistryWriter:
                 raise errors.invalid_value(kind, name, failure.claim.error) from None
             return None
         try:
-            commit.check(change)
+            commit.check(change, admitted)
             at = (namespace, name)
             if gone:
                 delete = self._storage.delete(old.key, expected=old.revision)
@@ -515,36 +520,38 @@ class RegistryWriter:
             if old is None:
                 raise errors.not_found(kind, name)
             deletion.check_preconditions(kind, old, options)
-            self._admit_write("DELETE", kind, (namespace, name), None, old.obj, change, options.dry_run)
-            done = await self._delete(kind, old, options, change)
+            admitted = self._admit_write("DELETE", kind, (namespace, name), None, old.obj, change, options.dry_run)
+            done = await self._delete(kind, old, options, change, admitted)
             if done is not None:
                 return done
         raise errors.stale(kind, name)
 
-    async def _delete(self, kind: Kind, old: Stored, options: DeleteOptions, change: Change) -> Deleted | None:
+    async def _delete(
+        self, kind: Kind, old: Stored, options: DeleteOptions, change: Change, admitted: commit.Admitted
+    ) -> Deleted | None:
         """Delete or mark `old`. Return None when it is no longer the stored state."""
         new = deletion.mark_deleted(kind, old.obj, options.propagation, change.now, options.grace_period_seconds)
         gone = not deletion.is_held(kind, new)
         if not gone and new == old.obj:
-            await self._confirm(kind, change)
+            await self._confirm(kind, change, admitted)
             return Deleted(old, False)
         value = encoded(old.kind.resource, new)
         last = (
             Stored.of(old.kind, old.namespace, old.name, old.revision, value, is_whole=True) if kind.graceful else old
         )
         if options.dry_run:
-            await self._confirm(kind, change)
+            await self._confirm(kind, change, admitted)
             if gone:
                 return Deleted(last, True)
             return Deleted(Stored.of(old.kind, old.namespace, old.name, old.revision, value, is_whole=True), False)
         await commit.prepare(kind, change, self._reader.fresh)
         if gone:
-            commit.check(change)  # before the deletion is recorded, too
+            commit.check(change, admitted)  # before the deletion is recorded, too
             deletion.check_foreign_content(kind, old.name, self._cache.foreign)
         is_marked_now = not old.obj["metadata"].get("deletionTimestamp")
         if (gone or is_marked_now) and not await self._record_deletion(kind, old, change):
             return None
-        commit.check(change)
+        commit.check(change, admitted)
         try:
             if gone:
                 delete = self._storage.delete(old.key, expected=old.revision)

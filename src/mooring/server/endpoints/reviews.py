@@ -4,6 +4,8 @@ Rules kept here:
 * The posted object is defaulted and validated by its kind, as the registry does with objects that it stores.
 * What is about a large body is computed beside the event loop, the reply too. Rights are judged on the loop.
 * The table `REVIEWS` names the function that answers each kind. It calls a pure room.
+* What a review says of a credential or a right is judged by views that are young (docs/adr/0079), also after a wait for a thread.
+* A token about which nothing can be said now is 503, as for a request with it: a webhook would remember that it is invalid.
 """
 
 from __future__ import annotations
@@ -24,15 +26,17 @@ from mooring.authz import review as access
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Authorize
 from mooring.authz.rbac.authorizer import Rbac
-from mooring.errors import BadRequestError, InvalidError, MethodNotAllowedError
+from mooring.errors import BadRequestError, Details, InvalidError, MethodNotAllowedError, ServiceUnavailableError
 from mooring.registry.store import Registry
 from mooring.server.authentication.secondstage import SecondStage
+from mooring.server.authentication.standing import UNDECIDED_SECONDS
 from mooring.server.requestcontext import RequestContext
 from mooring.server.resources.handlers import read_object
 from mooring.server.response.render import object_response
 from mooring.server.transport.http import Response
 
 ACCESS = "authorization.k8s.io"
+UNDECIDED_TOKEN = "the server cannot decide about this token now; please try again later"  # noqa: S105 - a message, not a token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,6 +56,7 @@ Answer = Callable[[RequestContext, Reviewers, Obj], Awaitable[Obj]]
 
 
 async def _review_token(context: RequestContext, reviewers: Reviewers, review: Obj) -> Obj:
+    await context.prepare()
     now = reviewers.second_stage.now()  # the body, and with it the token, may have come long after the headers
     reviewed = await reviewers.second_stage.settle(
         review_token(review, reviewers.authenticators, reviewers.registry.views, now, reviewers.audiences)
@@ -60,6 +65,8 @@ async def _review_token(context: RequestContext, reviewers: Reviewers, review: O
         context.annotations["authentication.mooring.dev/reviewed"] = "; ".join(
             f"{refusal.authenticator}: {refusal.reason}" for refusal in reviewed.outcome.refusals
         )
+    if reviewed.outcome.is_undecided:
+        raise ServiceUnavailableError(UNDECIDED_TOKEN, Details(retry_after=UNDECIDED_SECONDS))
     context.annotations.update(reviewed.outcome.annotations)
     context.warnings.extend(reviewed.outcome.warnings)
     return reviewed.review
@@ -88,10 +95,12 @@ async def _review_access(
         return attributes_of(review), tuple(access.ignored_selectors(review))
 
     attributes, ignored = await _run(context, reviewers, read)
+    await context.prepare()
     return access.with_status(review, reviewers.authorize(attributes), ignored)
 
 
 async def _review_self_rules(context: RequestContext, reviewers: Reviewers, review: Obj) -> Obj:
+    await context.prepare()
     return access.rules_review(review, context.user, reviewers.rbac, reviewers.registry.views)
 
 
