@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
 
 from mooring.authn.table import REASONS
 from mooring.cli.commands import COMMANDS, GROUPS
+from mooring.cli.join.flags import SETTINGS
+from mooring.cli.join.flags import SUBJECTS as AGENT_SUBJECTS
 from mooring.cli.options.configfile import DEFAULT_PATH
-from mooring.cli.options.declared import environment_variable, shown_default
+from mooring.cli.options.declared import shown_default
 from mooring.plane.configuration import SUBJECTS
 from mooring.settings.declaration import Setting
 from tests.compat.matrix import AREAS, CLIENTS, KOPF, KUBECTL, LIGHTKUBE, PYTHON, ROWS, Row, shown
@@ -32,6 +34,7 @@ def pages() -> dict[Path, str]:
     return {
         reference / "cli.md": cli_page(),
         reference / "configuration.md": configuration_page(),
+        reference / "agent-configuration.md": agent_configuration_page(),
         reference / "refusals.md": refusals_page(),
         reference / "compatibility.md": compatibility_page(),
         ROOT / "docs" / "promises.md": promises_page(),
@@ -79,19 +82,41 @@ def configuration_page() -> str:
         f"`{DEFAULT_PATH}`, if it is there.",
     ]
     for subject in SUBJECTS:
-        lines += [
-            "",
-            f"## {subject.heading}",
-            "",
-            "| Flag | Key | Environment | Type | Default | Meaning |",
-            "|---|---|---|---|---|---|",
-            *map(_setting_row, subject.declared()),
-        ]
+        lines += _setting_table(subject.heading, subject.declared())
     return "\n".join([*lines, ""])
 
 
+def agent_configuration_page() -> str:
+    secrets = [f"`{one.variable}`" for one in SETTINGS if one.secret]
+    lines = [
+        "# Configuration of a machine that joins",
+        "",
+        NOTE.replace("the command table", "the declarations of settings"),
+        "",
+        "Flags of `mooring join` and `mooring agent`. Each can also be given as an environment variable, and as a key of the",
+        "[configuration file](../join-a-machine.md#variables-and-a-file), which serves both commands. The command line wins over",
+        "the environment, the environment over the file. In a join the k3s way the file wins over the environment, as in k3s.",
+        "`join` takes the flags of every way and of kubeadm's way.",
+        "",
+        "The file itself is named by `--config` or `MOORING_AGENT_CONFIG`, in a join the k3s way by `K3S_CONFIG_FILE`, too. There",
+        "`K3S_TOKEN` and `K3S_NODE_NAME` count before the variables of the table.",
+        "",
+        f"{', '.join(secrets)} and `K3S_TOKEN` hold secrets.",
+    ]
+    for subject, settings in AGENT_SUBJECTS.items():
+        lines += _setting_table(subject.heading, settings)
+    return "\n".join([*lines, ""])
+
+
+def _setting_table(heading: str, settings: Iterable[Setting]) -> list[str]:
+    columns = "| Flag | Key | Environment | Type | Default | Meaning |"
+    return ["", f"## {heading}", "", columns, "|---|---|---|---|---|---|", *map(_setting_row, settings)]
+
+
 def _setting_row(one: Setting) -> str:
-    flag, variable = (f"`--{one.name}`", f"`{environment_variable(one.name)}`") if one.flag else ("none", "none")
+    flag, variable = (f"`--{one.name}`", f"`{one.variable}`") if one.flag else ("none", "none")
+    if one.positional:
+        flag = f"`{one.name.upper()}`"
     default = _cell(one.default_note) or _default(shown_default(one))
     return f"| {flag} | `{one.name}` | {variable} | {one.kind.name} | {default} | {_cell(one.meaning)} |"
 

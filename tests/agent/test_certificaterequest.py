@@ -21,8 +21,9 @@ from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery.polling import Polling
-from mooring.trust.joinconfiguration import JoinInput, JoinPlan, validate_join_input
+from mooring.trust.joinconfiguration import JoinPlan
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from tests.support.joinplans import join_plan
 from tests.support.liveserver import LiveServer
 
 
@@ -51,9 +52,7 @@ def test_rsa_keys_ask_for_key_encipherment_too() -> None:
 def plan(server: LiveServer, name: str) -> JoinPlan:
     """Return a join with a token whose group may send requests, but is not approved automatically."""
     token = server.create_token(groups=("system:bootstrappers:manual",))
-    return validate_join_input(
-        JoinInput(name, (server.endpoint,), Secret(token.reveal()), ca_cert_hashes=(server.pin,))
-    )
+    return join_plan(name, (server.endpoint,), Secret(token.reveal()), pins=(server.pin,))
 
 
 def options(root: Path, timeout: float = 30.0) -> JoinOptions:

@@ -14,13 +14,14 @@ from mooring.agent.join import Joined, JoinOptions
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.discovery.polling import Polling
-from mooring.trust.joinconfiguration import JoinInput, JoinPlan, validate_join_input
+from mooring.trust.joinconfiguration import JoinPlan
+from tests.support.joinplans import join_plan
 from tests.support.liveserver import LiveServer
 from tests.support.ports import free_port
 
 
 def plan(endpoint: str, token: str, pin: str, name: str) -> JoinPlan:
-    return validate_join_input(JoinInput(name, (endpoint,), Secret(token), ca_cert_hashes=(pin,)))
+    return join_plan(name, (endpoint,), Secret(token), pins=(pin,))
 
 
 def terminate() -> None:

@@ -386,12 +386,10 @@ import asyncio, sys
 from pathlib import Path
 from mooring.agent.daemon import run
 from mooring.agent.join import JoinOptions
-from mooring.secret import Secret
-from mooring.trust.joinconfiguration import JoinInput, validate_join_input
+from mooring.trust.joinconfiguration import JoinSettings
 root, endpoint, pin, name = sys.argv[1:]
-token = Secret(sys.stdin.read())
-plan = validate_join_input(JoinInput(name, (endpoint,), token, ca_cert_hashes=(pin,)))
-asyncio.run(run(plan, JoinOptions(root=Path(root))))
+settings = JoinSettings.read({"address": (endpoint,), "token": sys.stdin.read(), "discovery_token_ca_cert_hash": (pin,)})
+asyncio.run(run(settings.plan(name), JoinOptions(root=Path(root))))
 """
 
 

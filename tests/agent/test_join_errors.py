@@ -25,8 +25,9 @@ from mooring.trust.bootstraptoken.token import USAGE_AUTHENTICATION, USAGE_SIGNI
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.pins import pin_of
 from mooring.trust.discovery.polling import Polling
-from mooring.trust.joinconfiguration import JoinInput, JoinPlan, validate_join_input
+from mooring.trust.joinconfiguration import JoinPlan
 from tests.support import peer
+from tests.support.joinplans import join_plan
 from tests.support.liveserver import LiveServer
 from tests.support.manualclock import HurriedClock
 from tests.support.ports import free_port
@@ -39,7 +40,7 @@ PIN = str(pin_of(CA.certificate))
 
 
 def plan(endpoint: str, token: BootstrapToken = TOKEN, pin: str = PIN, name: str = "m1") -> JoinPlan:
-    return validate_join_input(JoinInput(name, (endpoint,), Secret(token.reveal()), ca_cert_hashes=(pin,)))
+    return join_plan(name, (endpoint,), Secret(token.reveal()), pins=(pin,))
 
 
 def why(wanted: JoinPlan, root: Path, timeout: float = 30.0) -> str:
@@ -57,7 +58,7 @@ EXPLAINED = "; an administrator of a Mooring server learns the reason with: moor
 
 def test_a_malformed_token_is_refused_before_anything_is_sent() -> None:
     with pytest.raises(ConfigError) as caught:
-        validate_join_input(JoinInput("m1", ("127.0.0.1:1",), Secret("abcdef.TOOSHORT"), ca_cert_hashes=(PIN,)))
+        join_plan("m1", ("127.0.0.1:1",), Secret("abcdef.TOOSHORT"), pins=(PIN,))
     assert str(caught.value) == (
         "--token: the bootstrap token is not of the form abcdef.0123456789abcdef: "
         "6 characters, one dot, 16 characters, only a-z and 0-9, nothing before or after"

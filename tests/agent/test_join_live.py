@@ -26,12 +26,13 @@ from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery.polling import Polling
-from mooring.trust.joinconfiguration import JoinInput, JoinPlan, validate_join_input
+from mooring.trust.joinconfiguration import JoinPlan
 from mooring.trust.k3s.cahash import ca_hash
 from mooring.trust.k3s.token import DEFAULT_GROUPS as K3S_GROUPS
 from mooring.trust.k3s.token import format_token
 from mooring.trust.kubeconfig.model import KubeconfigUser, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig
+from tests.support.joinplans import join_plan
 from tests.support.liveserver import LiveServer
 from tests.support.testca import ThrowawayCA
 
@@ -39,9 +40,7 @@ ONCE = Polling(attempts=1)
 
 
 def plan_for(server: LiveServer, token: BootstrapToken, name: str, pin: str = "") -> JoinPlan:
-    return validate_join_input(
-        JoinInput(name, (server.endpoint,), Secret(token.reveal()), ca_cert_hashes=(pin or server.pin,))
-    )
+    return join_plan(name, (server.endpoint,), Secret(token.reveal()), pins=(pin or server.pin,))
 
 
 def joined(plan: JoinPlan, root: Path, told: list[Progress] | None = None, **changes: object) -> Joined:
@@ -92,7 +91,7 @@ def test_a_token_of_k3s_format_joins_kubeadms_way(live_server: LiveServer, tmp_p
     """Its group has the rights that kubeadm's has, and its hash is the pin."""
     token = live_server.create_token(groups=K3S_GROUPS)
     whole = format_token(ca_hash(live_server.ca_pem), token)
-    plan = validate_join_input(JoinInput("k3s-1", (live_server.endpoint,), whole))
+    plan = join_plan("k3s-1", (live_server.endpoint,), whole)
     assert not joined(plan, tmp_path).already_member
     assert joined(plan, tmp_path).already_member
     assert get(live_server, "nodes", "k3s-1")["metadata"]["name"] == "k3s-1"
@@ -101,7 +100,7 @@ def test_a_token_of_k3s_format_joins_kubeadms_way(live_server: LiveServer, tmp_p
     with pytest.raises(
         JoinError, match=f"token CA hash does not match .*: {'ab' * 32} != {ca_hash(live_server.ca_pem)}; "
     ):
-        joined(validate_join_input(JoinInput("k3s-2", (live_server.endpoint,), other)), tmp_path / "other")
+        joined(join_plan("k3s-2", (live_server.endpoint,), other), tmp_path / "other")
 
 
 def test_a_lifetime_that_was_chosen_is_asked_for_and_remembered(live_server: LiveServer, tmp_path: Path) -> None:
@@ -163,9 +162,9 @@ def test_a_document_and_a_token_join_too(live_server: LiveServer, tmp_path: Path
     path = tmp_path / "discovery.conf"
     path.write_bytes(document(live_server))
     token = Secret(live_server.create_token().reveal())
-    result = joined(validate_join_input(JoinInput("f1", token=token, discovery_file=str(path))), tmp_path / "root")
+    result = joined(join_plan("f1", token=token, discovery_file=str(path)), tmp_path / "root")
     assert result.request_name
-    again = validate_join_input(JoinInput("f1", token=token, discovery_file="-"))
+    again = join_plan("f1", token=token, discovery_file="-")
     second = joined(again, tmp_path / "root", read_stdin=lambda: document(live_server))
     assert second.already_member
 
@@ -174,9 +173,7 @@ def test_files_that_a_document_names_are_looked_for_beside_it(live_server: LiveS
     path = tmp_path / "discovery.conf"
     config = user_kubeconfig(live_server.url, b"", KubeconfigUser("bootstrap"))
     path.write_text(format_kubeconfig(replace(config, clusters=(replace(config.clusters[0], ca_file="ca.crt"),))))
-    plan = validate_join_input(
-        JoinInput("f0", token=Secret(live_server.create_token().reveal()), discovery_file=str(path))
-    )
+    plan = join_plan("f0", token=Secret(live_server.create_token().reveal()), discovery_file=str(path))
     with pytest.raises(JoinError) as caught:
         joined(plan, tmp_path / "root")
     assert str(caught.value) == (
@@ -189,18 +186,18 @@ def test_files_that_a_document_names_are_looked_for_beside_it(live_server: LiveS
 
 def test_credentials_of_a_document_ask_only_when_they_were_allowed(live_server: LiveServer, tmp_path: Path) -> None:
     token = live_server.create_token()
-    given = JoinInput("f2", discovery_file="-", allow_discovery_credentials=True)
-    result = joined(validate_join_input(given), tmp_path, read_stdin=lambda: document(live_server, token))
+    given = join_plan("f2", discovery_file="-", allow_discovery_credentials=True)
+    result = joined(given, tmp_path, read_stdin=lambda: document(live_server, token))
     assert result.request_name
-    refused = JoinInput("f3", discovery_file="-", token=Secret(token.reveal()))
+    refused = join_plan("f3", discovery_file="-", token=Secret(token.reveal()))
     with pytest.raises(JoinError) as caught:
-        joined(validate_join_input(refused), tmp_path / "other", read_stdin=lambda: document(live_server, token))
+        joined(refused, tmp_path / "other", read_stdin=lambda: document(live_server, token))
     assert str(caught.value) == (
         "join failed at step discovery: reading the discovery document (step 1): the discovery document carries client "
         'credentials (user "bootstrap"); remove them from it, or accept them with --allow-discovery-credentials'
     )
     with pytest.raises(JoinError, match=r"the discovery document carries no credentials to ask for a certificate with"):
-        joined(validate_join_input(given), tmp_path / "third", read_stdin=lambda: document(live_server))
+        joined(given, tmp_path / "third", read_stdin=lambda: document(live_server))
 
 
 @pytest.mark.parametrize("step", [steps.KEY, steps.REQUEST, steps.WAIT, steps.CERTIFICATE, steps.FILES])

@@ -26,8 +26,9 @@ from mooring.clock import SystemClock
 from mooring.errors import ConfigError, ConflictError, NotFoundError
 from mooring.pki.keys import public_key_der, public_key_fingerprint
 from mooring.secret import Secret
-from mooring.trust.joinconfiguration import JoinInput, JoinPlan, validate_join_input
+from mooring.trust.joinconfiguration import JoinPlan
 from tests.support import reissue
+from tests.support.joinplans import join_plan
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.manualclock import HurriedClock
 from tests.support.polling import eventually
@@ -38,7 +39,7 @@ EXPIRED = (timedelta(minutes=-2), timedelta(seconds=-1))
 
 def plan_for(server: LiveServer, name: str) -> JoinPlan:
     token = Secret(server.create_token().reveal())
-    return validate_join_input(JoinInput(name, (server.endpoint,), token, ca_cert_hashes=(server.pin,)))
+    return join_plan(name, (server.endpoint,), token, pins=(server.pin,))
 
 
 def options(root: Path) -> JoinOptions:

@@ -30,8 +30,9 @@ from mooring.errors import (
 from mooring.secret import Secret
 from mooring.trust.discovery.errors import EndpointDownError, NotKubernetesError
 from mooring.trust.discovery.polling import Polling
-from mooring.trust.joinconfiguration import JoinInput, JoinPlan, validate_join_input
+from mooring.trust.joinconfiguration import JoinPlan
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from tests.support.joinplans import join_plan
 from tests.support.liveserver import LiveServer
 from tests.support.manualclock import HurriedClock, ManualClock
 
@@ -142,7 +143,7 @@ def join_refused(live_server: LiveServer, tmp_path: Path, monkeypatch: pytest.Mo
 
 def plan(server: LiveServer, name: str, **token: Any) -> JoinPlan:
     secret = Secret(server.create_token(**token).reveal())
-    return validate_join_input(JoinInput(name, (server.endpoint,), secret, ca_cert_hashes=(server.pin,)))
+    return join_plan(name, (server.endpoint,), secret, pins=(server.pin,))
 
 
 @pytest.mark.parametrize("error", [UnauthorizedError(), ForbiddenError("no informer yet")], ids=["401", "403"])

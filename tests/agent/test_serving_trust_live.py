@@ -36,9 +36,10 @@ from mooring.trust.discovery.fetch import cluster_info_url, read_cluster_info
 from mooring.trust.discovery.pins import pins_of
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.httpexchange import UNVERIFIED, HttpRequest, HttpResponse, Trust
-from mooring.trust.joinconfiguration import JoinInput, JoinPlan, validate_join_input
+from mooring.trust.joinconfiguration import JoinPlan
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, select_context, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
+from tests.support.joinplans import join_plan
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually
 from tests.support.ports import free_port
@@ -77,7 +78,7 @@ def serving(issuer: Pair) -> Pair:
 
 def plan(token: BootstrapToken, name: str, *endpoints: str, ca: bytes) -> JoinPlan:
     pins = tuple(str(pin) for pin in pins_of(ca))
-    return validate_join_input(JoinInput(name, endpoints, Secret(token.reveal()), ca_cert_hashes=pins))
+    return join_plan(name, endpoints, Secret(token.reveal()), pins=pins)
 
 
 def joined(
@@ -159,11 +160,11 @@ def test_the_pin_of_the_signing_ca_is_none_of_the_server(company: Company, tmp_p
 
 
 def test_a_token_alone_joins_too(company: Company, tmp_path: Path) -> None:
-    given = JoinInput(
+    given = join_plan(
         "unpinned", (company.server.endpoint,), Secret(company.server.create_token().reveal()),
-        unsafe_skip_ca_verification=True,
+        discovery_token_unsafe_skip_ca_verification=True,
     )  # fmt: skip
-    assert joined(validate_join_input(given), tmp_path).request_name
+    assert joined(given, tmp_path).request_name
     assert NodeState(tmp_path).read_ca() == company.server.ca_pem
 
 
@@ -174,7 +175,7 @@ def test_a_document_joins_too(company: Company, tmp_path: Path, monkeypatch: pyt
     document.write_text(format_kubeconfig(user_kubeconfig(company.server.url, ca, KubeconfigUser("nobody"))))
     token = Secret(company.server.create_token().reveal())
     name = f"document-{len(ca)}"
-    given = validate_join_input(JoinInput(name, token=token, discovery_file=str(document)))
+    given = join_plan(name, token=token, discovery_file=str(document))
     assert joined(given, tmp_path / "root").request_name
     state = NodeState(tmp_path / "root")
     assert state.read_ca() == company.server.ca_pem
@@ -445,9 +446,11 @@ def test_a_ca_that_the_old_one_does_not_vouch_for_needs_a_pin(tmp_path: Path) ->
         pair = state.client.read_pair()
         assert pair is not None
         before = state.kubeconfig.read_bytes()
-        unpinned = JoinInput("late", (server.endpoint,), Secret(token.reveal()), unsafe_skip_ca_verification=True)
+        unpinned = join_plan(
+            "late", (server.endpoint,), Secret(token.reveal()), discovery_token_unsafe_skip_ca_verification=True
+        )
         with pytest.raises(JoinError, match="a token alone does not vouch for another"):
-            joined(validate_join_input(unpinned), root)
+            joined(unpinned, root)
         assert state.kubeconfig.read_bytes() == before
 
         assert joined(plan(token, "late", server.endpoint, ca=new.certificate_pem), root).already_member

@@ -20,6 +20,7 @@ from mooring.cli.options import configfile
 from mooring.cli.options.configfile import read
 from mooring.cli.server import serve
 from mooring.cli.server.serve import server
+from mooring.client import files
 from mooring.errors import ConfigError
 from mooring.plane.configuration import ServerConfig, declared_settings
 from mooring.settings.audit import AuditSettings
@@ -230,7 +231,7 @@ def test_a_file_that_everybody_may_write_is_refused(write: Write, mode: int, cod
 def test_the_default_file_of_another_user_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write("secure-port: 1001")
     monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
-    monkeypatch.setattr(configfile, "ROOT", -1)
+    monkeypatch.setattr(files, "ROOT", -1)
     with pytest.raises(ConfigError, match="belongs to another user"):
         read(str(file), declared_settings(), named=False)
     assert read(str(file), declared_settings()).values == {"secure_port": 1001}

@@ -19,12 +19,16 @@ from mooring.settings.kinds import (
     COUNT,
     DURATION,
     INTEGER,
+    LINES,
     NUMBER,
     OPTIONAL_BOOLEAN,
+    OPTIONAL_DURATION,
     OPTIONAL_TEXT,
     PORT,
+    SWITCH,
     TEXT,
     TEXTS,
+    one_of,
 )
 
 
@@ -43,6 +47,14 @@ class ExampleSettings(Settings):
     life: timedelta = setting(DURATION, default=timedelta(minutes=2), meaning="Life.")
     whole: tuple[str, ...] = setting(TEXTS, default=(), meaning="Values.")
     items: tuple[str, ...] = setting(COMMA_SEPARATED, default=("a", "b"), meaning="Items.", metavar="ITEM,...")
+    plain: bool = setting(SWITCH, default=False, meaning="Plain.", short="p", own_variable="OTHER_PLAIN")
+    maybe_life: timedelta | None = setting(
+        OPTIONAL_DURATION, default=None, meaning="Life.", default_note="the signer's"
+    )
+    commands: tuple[str, ...] = setting(LINES, default=(), meaning="Commands.")
+    color: str = setting(one_of("red", "green"), default="", meaning="Color.")
+    shade: str = setting(one_of("dark", "light"), default="light", meaning="Shade.")
+    places: tuple[str, ...] = setting(COMMA_SEPARATED, default=(), meaning="Places.", positional=True)
     of_the_file: str = setting(TEXT, default="", meaning="No flag.", flag=False)
 
 
@@ -79,6 +91,12 @@ def test_without_flags_every_setting_has_its_default() -> None:
         (("--life", "1h30m"), "life", timedelta(minutes=90)),
         (("--whole", "a,b", "--whole", "c"), "whole", ("a,b", "c")),
         (("--items", "c, d", "--items", "e"), "items", ("c", "d", "e")),
+        (("--plain", "here"), "plain", True),
+        (("-p", "here"), "places", ("here",)),
+        (("--maybe-life", "90s"), "maybe_life", timedelta(seconds=90)),
+        (("--commands", "a b", "--commands", "c,d"), "commands", ("a b", "c,d")),
+        (("--color", "green"), "color", "green"),
+        (("here", "there,yonder"), "places", ("here", "there", "yonder")),
     ],
     ids=str,
 )
@@ -95,6 +113,8 @@ def test_a_flag_is_read_by_its_kind(arguments: tuple[str, ...], name: str, value
         (("--port", "70000"), "70000 is not in the range 0<=x<=65535"),
         (("--switch=perhaps",), "'perhaps' is not a valid boolean"),
         (("--life", "5"), '"5" is not a duration; write it like 24h, 1h30m or 90s'),
+        (("--color", "blue"), "'blue' is not one of 'red', 'green'"),
+        (("--number", "x"), "Invalid value for '--number': "),
         (("--of-the-file", "x"), "No such option"),
     ],
     ids=str,
@@ -112,6 +132,11 @@ def test_a_value_of_another_type_is_a_usage_error(arguments: tuple[str, ...], me
         ((), {"MOORING_SWITCH": "true"}, "switch", True),
         ((), {"MOORING_WHOLE": "a b"}, "whole", ("a", "b")),
         ((), {"MOORING_ITEMS": "a,b c"}, "items", ("a", "b", "c")),
+        ((), {"OTHER_PLAIN": "1"}, "plain", True),
+        ((), {"MOORING_PLAIN": "1"}, "plain", False),
+        ((), {"MOORING_COMMANDS": "a b\n\nc"}, "commands", ("a b", "c")),
+        ((), {"MOORING_PLACES": "here there"}, "places", ("here", "there")),
+        ((), {"MOORING_COLOR": ""}, "color", ""),
         (("--some-text", "flag"), {"MOORING_SOME_TEXT": "variable"}, "some_text", "flag"),
     ],
     ids=str,
@@ -122,6 +147,22 @@ def test_an_environment_variable_counts_unless_the_flag_is_given(
     found, output = run(*arguments, **environment)
     assert found is not None, output
     assert getattr(found, name) == value
+
+
+def test_an_error_names_the_variable_that_gave_the_value() -> None:
+    assert "Invalid value for 'MOORING_NUMBER': 'x' is not" in run(MOORING_NUMBER="x")[1]
+    assert "Invalid value for '--number': 'x' is not" in run("--number", "x", MOORING_NUMBER="1")[1]
+
+
+def test_a_command_may_take_flags_without_variables() -> None:
+    found: list[Any] = []
+
+    def command(**values: Any) -> None:
+        found.append(values["number"])
+
+    decorated = click.command()(settings_options(ExampleSettings.declared(), variables=False)(command))
+    CliRunner().invoke(decorated, [], env={"MOORING_NUMBER": "5"}, catch_exceptions=False)
+    assert found == [1]
 
 
 def test_help_shows_each_default_and_variable_and_no_former_name() -> None:
@@ -139,4 +180,4 @@ def test_help_shows_each_default_and_variable_and_no_former_name() -> None:
 
 
 def test_every_kind_of_flag_is_tried_here() -> None:
-    assert {one.kind for one in ExampleSettings.declared()} == set(OPTION_ARGUMENTS)
+    assert {one.kind for one in ExampleSettings.declared() if not one.kind.choices} == set(OPTION_ARGUMENTS)

@@ -51,16 +51,20 @@ def test_a_server_chooses_the_k3s_way(planned: Callable[..., AgentPlan], tmp_pat
         "192.0.2.7,2001:db8::7", "--with-node-id", "--root", str(tmp_path), "--data-dir", "/data", "--discovery-timeout", "1m",
         "--register-node", "none", "--lb-server-port", "7444", "--keep-token-file",
     )  # fmt: skip
-    assert plan.servers == (URL, "https://192.0.2.11:6443")
-    assert (plan.node_name, plan.node_addresses, plan.adds_node_id) == ("worker", ("192.0.2.7", "2001:db8::7"), True)
-    assert (plan.root, plan.data_dir, plan.polling.total) == (tmp_path, "/data", 60.0)
-    assert (plan.register_node, plan.load_balancer_port, plan.token.keeps_files) == ("none", 7444, True)
+    assert plan.settings.server == (URL, "https://192.0.2.11:6443")
+    assert (plan.settings.node_name, plan.settings.node_ip, plan.settings.with_node_id) == (
+        "worker",
+        ("192.0.2.7", "2001:db8::7"),
+        True,
+    )
+    assert (plan.settings.root, plan.settings.data_dir, plan.polling.total) == (str(tmp_path), "/data", 60.0)
+    assert (plan.settings.register_node, plan.settings.lb_server_port, plan.token.keeps_files) == ("none", 7444, True)
     assert plan.token.environment_files == (tmp_path / "etc/systemd/system/k3s-agent.service.env",)
     assert token_of(plan) == "node:not-so-secret"
 
 
 def test_without_the_load_balancer(planned: Callable[..., AgentPlan]) -> None:
-    assert planned("--server", URL, "--disable-apiserver-lb").load_balancer_port is None
+    assert planned("--server", URL, "--disable-apiserver-lb").settings.disable_apiserver_lb
 
 
 def test_the_environment_of_a_k3s_user_is_enough(
@@ -69,7 +73,7 @@ def test_the_environment_of_a_k3s_user_is_enough(
     for name, value in {"K3S_URL": URL, "K3S_TOKEN": TOKEN, "K3S_NODE_NAME": "worker"}.items():
         monkeypatch.setenv(name, value)
     plan = planned()
-    assert (plan.servers, plan.node_name, token_of(plan)) == ((URL,), "worker", "node:not-so-secret")
+    assert (plan.settings.server, plan.settings.node_name, token_of(plan)) == ((URL,), "worker", "node:not-so-secret")
     assert "K3S_TOKEN" not in os.environ, "children of the agent do not get it"
 
 

@@ -11,7 +11,7 @@ import pytest
 from mooring.agent.k3s import process
 from mooring.agent.k3s.membership import AgentPlan
 from mooring.cli.join import k3sconfig
-from mooring.client.files import ROOT
+from mooring.client import files
 from tests.support.commandline import CommandLine, Outcome, mooring
 
 __all__ = ["mooring"]
@@ -78,11 +78,16 @@ def test_the_default_file_below_the_root_is_enough(agent: Agent) -> None:
         "node-label: [rack=seven]\nnode-taint: ['dedicated=gpu:NoSchedule']\ndata-dir: /data\n"
     )
     plan = agent.plan()
-    assert (plan.servers, plan.node_name, plan.adds_node_id, plan.data_dir) == ((URL,), "worker", True, "/data")
-    assert (plan.node_addresses, plan.external_addresses) == (("192.0.2.7",), ("203.0.113.7", "2001:db8::7"))
-    assert (plan.internal_names, plan.external_names) == (("a.internal",), ("a.example.com",))
-    assert (plan.node_labels, plan.load_balancer_port) == ({"rack": "seven"}, 7444)
-    assert plan.node_taints == ({"key": "dedicated", "value": "gpu", "effect": "NoSchedule"},)
+    assert (plan.settings.server, plan.settings.node_name, plan.settings.with_node_id, plan.settings.data_dir) == (
+        (URL,),
+        "worker",
+        True,
+        "/data",
+    )
+    assert (plan.settings.node_ip, plan.settings.node_external_ip) == (("192.0.2.7",), ("203.0.113.7", "2001:db8::7"))
+    assert (plan.settings.node_internal_dns, plan.settings.node_external_dns) == (("a.internal",), ("a.example.com",))
+    assert (dict(plan.settings.node_label), plan.settings.lb_server_port) == ({"rack": "seven"}, 7444)
+    assert plan.settings.node_taint == ({"key": "dedicated", "value": "gpu", "effect": "NoSchedule"},)
     assert token_of(plan) == "node:not-so-secret"
     assert plan.token.environment_files[-1] == file, "the token is removed from it after the join"
 
@@ -94,14 +99,14 @@ def test_drop_ins_are_read_by_name(agent: Agent) -> None:
     agent.file("node-name: three\n", f"{DEFAULT}.d/30-three.yaml.bak")
     (agent.root / f"{DEFAULT}.d/40-directory.yaml").mkdir()
     plan = agent.plan()
-    assert (plan.node_name, plan.node_labels) == ("two", {"a": "b", "c": "d"})
+    assert (plan.settings.node_name, dict(plan.settings.node_label)) == ("two", {"a": "b", "c": "d"})
 
 
 def test_a_drop_in_alone_is_enough(agent: Agent) -> None:
     agent.file(f"server: {URL}\n", f"{DEFAULT}.d/10.yaml")
     agent.file(f"server: {OTHER_URL}\n", "other.yaml.d/10.yaml")
-    assert agent.plan().servers == (URL,)
-    assert agent.plan("--config", str(agent.root / "other.yaml")).servers == (OTHER_URL,)
+    assert agent.plan().settings.server == (URL,)
+    assert agent.plan("--config", str(agent.root / "other.yaml")).settings.server == (OTHER_URL,)
 
 
 @pytest.mark.parametrize("by", ["--config", "-c", "K3S_CONFIG_FILE"])
@@ -115,8 +120,8 @@ def test_a_named_file_takes_the_place_of_the_default_one(
     else:
         monkeypatch.setenv(by, str(file))
         plan = agent.plan()
-    assert plan.servers == (OTHER_URL,)
-    assert plan.node_name != "default"
+    assert plan.settings.server == (OTHER_URL,)
+    assert plan.settings.node_name != "default"
 
 
 def test_flags_win_over_the_file_and_the_file_over_the_environment(
@@ -130,18 +135,33 @@ def test_flags_win_over_the_file_and_the_file_over_the_environment(
     }.items():  # fmt: skip
         monkeypatch.setenv(f"K3S_{name}", value)
     plan = agent.plan()
-    assert (plan.servers, plan.node_name, plan.data_dir, plan.load_balancer_port) == ((URL,), "file", "/file", 1)
-    assert (token_of(plan), plan.node_labels) == ("node:file", {"a": "b"})
+    assert (plan.settings.server, plan.settings.node_name, plan.settings.data_dir, plan.settings.lb_server_port) == (
+        (URL,),
+        "file",
+        "/file",
+        1,
+    )
+    assert (token_of(plan), dict(plan.settings.node_label)) == ("node:file", {"a": "b"})
     plan = agent.plan(
         "-s", OTHER_URL, "-t", "K10::node:flag", "-d", "/flag", "-i", "192.0.2.8", "--node-name", "flag", "--lb-server-port", "3",
         "--node-label", "c=d",
     )  # fmt: skip
-    assert (plan.servers, plan.node_name, plan.data_dir, plan.load_balancer_port) == ((OTHER_URL,), "flag", "/flag", 3)
-    assert (token_of(plan), plan.node_labels) == ("node:flag", {"c": "d"})
+    assert (plan.settings.server, plan.settings.node_name, plan.settings.data_dir, plan.settings.lb_server_port) == (
+        (OTHER_URL,),
+        "flag",
+        "/flag",
+        3,
+    )
+    assert (token_of(plan), dict(plan.settings.node_label)) == ("node:flag", {"c": "d"})
     agent.file("")
     monkeypatch.setenv("K3S_TOKEN", "K10::node:env")
     plan = agent.plan()
-    assert (plan.servers, plan.node_name, plan.data_dir, plan.load_balancer_port) == ((OTHER_URL,), "env", "/env", 2)
+    assert (plan.settings.server, plan.settings.node_name, plan.settings.data_dir, plan.settings.lb_server_port) == (
+        (OTHER_URL,),
+        "env",
+        "/env",
+        2,
+    )
     assert token_of(plan) == "node:env"
 
 
@@ -174,14 +194,16 @@ def test_keys_that_do_not_concern_joining_are_one_warning(agent: Agent) -> None:
     [
         pytest.param(
             "node-lable: not-so-secret",
-            'line 1: "node-lable": k3s has no such key, did you mean "node-label"?',
+            'line 1: "node-lable": unknown key, did you mean "node-label"?',
             id="key",
         ),
         pytest.param("token: [not-so-secret]", 'line 1: "token": give a text', id="type"),
         pytest.param("token: not-so-secret: x: [", "config.yaml: yaml: ", id="no YAML"),
         pytest.param("not-so-secret", "a configuration is keys with values", id="no keys"),
-        pytest.param("token: K10not-so-secret", "config.yaml: token: invalid token format", id="no token"),
-        pytest.param("server: http://192.0.2.10", "--server: the scheme must be https", id="no https"),
+        pytest.param("token: K10not-so-secret", "config.yaml: line 1: --token: invalid token format", id="no token"),
+        pytest.param(
+            "server: http://192.0.2.10", "config.yaml: line 1: --server: the scheme must be https", id="no https"
+        ),
         pytest.param(
             "server: https://u:not-so-secret@192.0.2.10", "user name or a password", id="a password in the URL"
         ),
@@ -236,16 +258,15 @@ def test_the_mode_of_a_file(agent: Agent, text: str, mode: int, said: str) -> No
     if said:
         assert said.format(path=path) in agent.refused()
     else:
-        assert agent.plan().servers == (URL,)
+        assert agent.plan().settings.server == (URL,)
 
 
 def test_a_default_file_of_another_user_is_refused(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     path = agent.file(f"server: {URL}\n")
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
-    monkeypatch.setattr(k3sconfig, "ROOT", 4712)
-    assert ROOT == 0
+    monkeypatch.setattr(files, "ROOT", 4712)
     assert f"{path} belongs to another user; give it to root" in agent.refused()
-    assert agent.plan("--config", str(path)).servers == (URL,)
+    assert agent.plan("--config", str(path)).settings.server == (URL,)
 
 
 def test_kubeadms_way_does_not_depend_on_the_file(agent: Agent) -> None:
@@ -259,8 +280,10 @@ def test_a_file_without_a_server_does_not_choose_the_way(agent: Agent, monkeypat
     path = agent.file("token: abcdef.0123456789abcdef\n")
     assert "--config: the file names no server" in agent.refused("--config", str(path))
     monkeypatch.setenv("K3S_URL", URL)
-    assert agent.plan("--config", str(path)).servers == (URL,)
-    assert "--config needs --server" in agent.refused("--config", str(path), "192.0.2.10")
+    assert agent.plan("--config", str(path)).settings.server == (URL,)
+    assert "discovery by token without --discovery-token-ca-cert-hash" in agent.refused(
+        "--config", str(path), "192.0.2.10"
+    ), "it may be of the other way"
 
 
 @pytest.mark.parametrize(
@@ -312,4 +335,4 @@ def test_a_wrong_flag_is_one_line(agent: Agent, arguments: tuple[str, ...], said
 def test_labels_that_a_node_may_set(agent: Agent) -> None:
     labels = ("rack=seven", "node.kubernetes.io/role=worker", "topology.kubernetes.io/zone=a", "example.com/a=b")
     plan = agent.plan("--server", URL, *(part for label in labels for part in ("--node-label", label)))
-    assert [f"{key}={value}" for key, value in plan.node_labels.items()] == list(labels)
+    assert [f"{key}={value}" for key, value in plan.settings.node_label] == list(labels)

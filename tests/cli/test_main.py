@@ -428,7 +428,10 @@ def typed_parameters() -> list[tuple[str, str]]:
         (path, one.opts[0])
         for path, entry in COMMANDS.items()
         for one in entry.load().params
-        if isinstance(one, click.Option) and not one.is_flag and not one.count and one.type is not click.STRING
+        if isinstance(one, click.Option)
+        and not one.is_flag
+        and not one.count
+        and not isinstance(one.type, click.types.StringParamType)
     ]
 
 

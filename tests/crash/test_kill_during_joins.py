@@ -36,8 +36,8 @@ from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
 from mooring.trust.discovery.pins import Pin, pins_of
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.discovery.token import discover_by_token
-from mooring.trust.joinconfiguration import JoinInput, validate_join_input
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from tests.support.joinplans import join_plan
 from tests.support.killable import KillableServer, check_takeover, controllers_lease, history, lease_held_by, seeded
 
 JOINS = 300
@@ -119,7 +119,7 @@ class Joiner:
     async def by_agent(self, name: str, root: Path) -> None:
         """Join by `mooring join`, repeated until it succeeds."""
         token = Secret(self.token.reveal())
-        given = JoinInput(name, (self.endpoint,), token, ca_cert_hashes=tuple(map(str, self.pins)))
+        given = join_plan(name, (self.endpoint,), token, pins=tuple(map(str, self.pins)))
         options = JoinOptions(root=root, polling=POLLING, certificate_timeout=PATIENCE)
 
         def report(progress: Progress) -> None:
@@ -128,7 +128,7 @@ class Joiner:
 
         while True:
             try:
-                joined = await join(validate_join_input(given), options, report=report)
+                joined = await join(given, options, report=report)
                 break
             except JoinError as error:
                 if not isinstance(error.__cause__, PeerError):

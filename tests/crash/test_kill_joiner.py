@@ -31,8 +31,8 @@ from mooring.pki.x509 import names
 from mooring.pki.x509.requests import parse_request
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken
-from mooring.trust.joinconfiguration import JoinInput, validate_join_input
 from tests.support import forkserver
+from tests.support.joinplans import join_plan
 from tests.support.killable import DYING, seeded
 from tests.support.liveserver import LiveServer, live_server
 
@@ -112,8 +112,8 @@ def check_running_it_again(server: LiveServer, token: BootstrapToken, name: str,
     asked = len(requests_of(server, name))
     assert asked <= (1 if left else 0), "a request is made only with a key that is on disk"
 
-    given = JoinInput(name, (server.endpoint,), Secret(token.reveal()), ca_cert_hashes=(server.pin,))
-    asyncio.run(join(validate_join_input(given), JoinOptions(root=root, certificate_timeout=PATIENCE)))
+    given = join_plan(name, (server.endpoint,), Secret(token.reveal()), pins=(server.pin,))
+    asyncio.run(join(given, JoinOptions(root=root, certificate_timeout=PATIENCE)))
 
     state = NodeState(root)
     pair = state.client.read_pair()

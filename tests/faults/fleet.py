@@ -20,8 +20,9 @@ from pathlib import Path
 
 from mooring.agent.certificates import certificaterequest
 from mooring.agent.certificates.certificaterequest import RequestEndedError
-from mooring.agent.daemon import Agent, AgentOptions
+from mooring.agent.daemon import Agent
 from mooring.agent.join import Joined, JoinOptions
+from mooring.agent.settings import AgentSettings
 from mooring.agent.state import NodeState
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient, connect
@@ -33,7 +34,7 @@ from mooring.trust.bootstraptoken.restrictions import Restrictions, joined_keys
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, new_record, secret_name, to_secret
 from mooring.trust.discovery.polling import Polling
-from mooring.trust.joinconfiguration import JoinInput, validate_join_input
+from tests.support.joinplans import join_plan
 
 LIFETIME_SECONDS = 600
 AHEAD = timedelta(seconds=400)
@@ -95,7 +96,7 @@ class Fleet:
             await asyncio.sleep(RESTART_SECONDS)
 
     def _agent(self, name: str, token: BootstrapToken) -> Agent:
-        given = JoinInput(name, self.endpoints, Secret(token.reveal()), ca_cert_hashes=self.pins)
+        given = join_plan(name, self.endpoints, Secret(token.reveal()), pins=self.pins)
         options = JoinOptions(
             root=self.root / name, polling=POLLING, certificate_timeout=PATIENCE, expiration_seconds=LIFETIME_SECONDS
         )
@@ -103,9 +104,7 @@ class Fleet:
         def on_member(joined: Joined) -> None:
             self.members[name] = joined
 
-        return Agent(
-            validate_join_input(given), options, AgentOptions(), AheadClock(), lambda progress: None, on_member
-        )
+        return Agent(given, options, AgentSettings(), AheadClock(), lambda progress: None, on_member)
 
     # ── what must hold ───────────────────────────────────────────────────────────────────────────────────────────
 

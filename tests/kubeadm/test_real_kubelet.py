@@ -23,8 +23,8 @@ from mooring.client.cluster import connect
 from mooring.client.kubeconfigfiles import load
 from mooring.pki.keys import public_key_der
 from mooring.secret import Secret
-from mooring.trust.joinconfiguration import JoinInput, validate_join_input
 from tests.support import reissue
+from tests.support.joinplans import join_plan
 from tests.support.liveserver import LiveServer, live_server
 from tests.support.polling import eventually
 
@@ -74,7 +74,7 @@ def kubelet(directory: Path, state: NodeState, name: str, *, rotate: bool) -> It
 def test_a_kubelet_takes_over_after_discovery_and_renews(live_server: LiveServer, tmp_path: Path) -> None:
     name = "real-kubelet"
     token = Secret(live_server.create_token().reveal())
-    plan = validate_join_input(JoinInput(name, (live_server.endpoint,), token, ca_cert_hashes=(live_server.pin,)))
+    plan = join_plan(name, (live_server.endpoint,), token, pins=(live_server.pin,))
     state = asyncio.run(join(plan, JoinOptions(root=tmp_path / "root", discover_only=True))).state
     assert not state.kubeconfig.exists()
 

@@ -14,8 +14,8 @@ from mooring.agent.join import Joined, JoinOptions, join
 from mooring.client.cluster import ClusterClient
 from mooring.pki.keys import public_key_der
 from mooring.secret import Secret
-from mooring.trust.joinconfiguration import JoinInput, validate_join_input
 from tests.support import etcd, forkserver, reissue
+from tests.support.joinplans import join_plan
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually
 from tests.support.ports import free_port
@@ -69,8 +69,8 @@ def agent(root: Path) -> Iterator[forkserver.Process]:
 def joined(server: LiveServer, root: Path) -> Joined:
     """Join by the address of one server. cluster-info names the other."""
     token = Secret(server.create_token().reveal())
-    wanted = JoinInput(NAME, (server.endpoint,), token, ca_cert_hashes=(server.pin,))
-    return asyncio.run(join(validate_join_input(wanted), JoinOptions(root=root, certificate_timeout=60.0)))
+    wanted = join_plan(NAME, (server.endpoint,), token, pins=(server.pin,))
+    return asyncio.run(join(wanted, JoinOptions(root=root, certificate_timeout=60.0)))
 
 
 def renewed_at(server: LiveServer) -> str:

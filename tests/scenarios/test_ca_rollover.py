@@ -27,9 +27,9 @@ from mooring.errors import MooringError, UnauthorizedError
 from mooring.pki.pem import certificates, certificates_pem
 from mooring.secret import Secret
 from mooring.trust.discovery.pins import pin_of
-from mooring.trust.joinconfiguration import JoinInput, validate_join_input
 from mooring.trust.k3s.cahash import ca_hash
 from tests.support import forkserver
+from tests.support.joinplans import join_plan
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually
 
@@ -39,7 +39,7 @@ PLURAL = "certificateauthorityrollovers"
 def joined(server: LiveServer, name: str, root: Path, pin: str, token: str) -> NodeState:
     """Join with one pin, or with the hash in the token, as long ago printed."""
     pins = (pin,) if pin else ()
-    plan = validate_join_input(JoinInput(name, (server.endpoint,), Secret(token), ca_cert_hashes=pins))
+    plan = join_plan(name, (server.endpoint,), Secret(token), pins=pins)
     return asyncio.run(join(plan, JoinOptions(root=root, certificate_timeout=60.0, expiration_seconds=600))).state
 
 

@@ -21,9 +21,9 @@ from mooring.client.listwatch import follow
 from mooring.clock import SystemClock
 from mooring.secret import Secret
 from mooring.trust.httpexchange import UNVERIFIED, HttpRequest, HttpResponse
-from mooring.trust.joinconfiguration import JoinInput, validate_join_input
 from tests.support import etcd
 from tests.support.balancer import SOURCE, Balancer, balancer
+from tests.support.joinplans import join_plan
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually
 from tests.support.ports import free_port
@@ -101,8 +101,8 @@ async def status(url: str) -> int:
 def test_a_machine_that_knows_the_balancer_alone_joins(balanced: Balanced, tmp_path: Path) -> None:
     server, before = next(iter(balanced.servers.values())), len(balanced.balancer.given)
     token = Secret(server.create_token().reveal())
-    wanted = JoinInput("balanced", (balanced.balancer.endpoint,), token, ca_cert_hashes=(server.pin,))
-    member = asyncio.run(join(validate_join_input(wanted), JoinOptions(root=tmp_path, certificate_timeout=60.0)))
+    wanted = join_plan("balanced", (balanced.balancer.endpoint,), token, pins=(server.pin,))
+    member = asyncio.run(join(wanted, JoinOptions(root=tmp_path, certificate_timeout=60.0)))
     assert [one.server for one in member.clusters] == [balanced.balancer.url]
     assert set(balanced.balancer.given[before:]) == balanced.servers.keys(), "its connections go to both servers"
 

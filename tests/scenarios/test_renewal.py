@@ -26,8 +26,8 @@ from mooring.clock import SystemClock
 from mooring.pki.keys import public_key_der, public_key_fingerprint
 from mooring.pki.x509 import names
 from mooring.secret import Secret
-from mooring.trust.joinconfiguration import JoinInput, validate_join_input
 from tests.support import forkserver, reissue
+from tests.support.joinplans import join_plan
 from tests.support.killable import DYING
 from tests.support.liveserver import LiveServer, live_server
 from tests.support.polling import eventually
@@ -39,7 +39,7 @@ DUE = (timedelta(minutes=-4), timedelta(seconds=25))
 
 def joined(server: LiveServer, name: str, root: Path) -> NodeState:
     token = Secret(server.create_token().reveal())
-    plan = validate_join_input(JoinInput(name, (server.endpoint,), token, ca_cert_hashes=(server.pin,)))
+    plan = join_plan(name, (server.endpoint,), token, pins=(server.pin,))
     return asyncio.run(join(plan, JoinOptions(root=root, certificate_timeout=60.0, expiration_seconds=3600))).state
 
 

@@ -23,9 +23,9 @@ from mooring.secret import Secret
 from mooring.settings.storage import StorageSettings
 from mooring.storage.keyspace import FORMAT_LEVEL, FORMAT_SERVERS
 from mooring.storage.table import open_storage
-from mooring.trust.joinconfiguration import JoinInput, validate_join_input
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 from tests.support import etcd, forkserver
+from tests.support.joinplans import join_plan
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually
 from tests.support.ports import free_port
@@ -80,7 +80,7 @@ def pod_addresses(server: LiveServer) -> list[str]:
 
 
 def joined(cluster: Cluster3, server: LiveServer, name: str, token: str) -> Joined:
-    plan = validate_join_input(JoinInput(name, cluster.addresses, Secret(token), ca_cert_hashes=(server.pin,)))
+    plan = join_plan(name, cluster.addresses, Secret(token), pins=(server.pin,))
     return asyncio.run(join(plan, JoinOptions(root=cluster.root / name, certificate_timeout=60.0)))
 
 

@@ -29,9 +29,9 @@ from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import generate_token
 from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
 from mooring.trust.discovery.pins import pins_of
-from mooring.trust.joinconfiguration import JoinInput, validate_join_input
 from mooring.trust.kubeconfig.model import KubeconfigUser
 from tests.support import forkserver
+from tests.support.joinplans import join_plan
 from tests.support.killable import KillableServer, client_of, seeded
 from tests.support.polling import eventually
 
@@ -57,9 +57,7 @@ async def member(server: KillableServer, admin: ClusterClient, name: str, root: 
     token = generate_token(seeded().randbytes)
     await admin.create("secrets", to_secret(new_record(token, clock.now(), ttl=DAY)))
     pin = str(pins_of((server.data_dir / "pki/ca.crt").read_bytes())[0])
-    plan = validate_join_input(
-        JoinInput(name, (server.endpoint,), Secret(token.reveal()), None, None, (pin,), False, "", False)
-    )
+    plan = join_plan(name, (server.endpoint,), Secret(token.reveal()), (pin,))
     return (await join(plan, JoinOptions(root=root), clock)).state
 
 

@@ -16,8 +16,8 @@ from mooring.client.cluster import ClusterClient
 from mooring.plane.processidentity import process_identity
 from mooring.reconcile.leaderelection import LEASE_SECONDS
 from mooring.secret import Secret
-from mooring.trust.joinconfiguration import JoinInput, validate_join_input
 from tests.support import etcd
+from tests.support.joinplans import join_plan
 from tests.support.killable import controllers_lease
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually
@@ -53,7 +53,7 @@ def test_machines_join_side_by_side(server: LiveServer, tmp_path: Path) -> None:
     token = server.create_token().reveal()
 
     async def one(name: str) -> bytes:
-        plan = validate_join_input(JoinInput(name, (server.endpoint,), Secret(token), ca_cert_hashes=(server.pin,)))
+        plan = join_plan(name, (server.endpoint,), Secret(token), pins=(server.pin,))
         joined = await join(plan, JoinOptions(root=tmp_path / name, certificate_timeout=SECONDS))
         assert joined.pair is not None
         return joined.pair.certificate_pem

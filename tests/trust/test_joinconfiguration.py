@@ -6,24 +6,24 @@ Source: docs/protocol/discovery-and-join.md#inputs; docs/differences.md#super-si
 from __future__ import annotations
 
 from contextlib import nullcontext
+from datetime import timedelta
 from hashlib import sha256
 from typing import Any
 
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.discovery.errors import PinMismatchError
 from mooring.trust.discovery.pins import Pin, parse_pin, pins_of
 from mooring.trust.joinconfiguration import (
+    LONGEST_LIFETIME,
     ByFile,
     ByToken,
     ByUrl,
-    JoinInput,
     JoinPlan,
+    JoinSettings,
     parse_endpoint,
-    validate_join_input,
 )
 from mooring.trust.k3s.cahash import CaHashError
 from tests.support.discoverypeer import CA, OTHER_CA
@@ -37,9 +37,8 @@ K10_T1 = f"K10{CA_HASH}::{T1}"
 DIGEST = sha256(CA).hexdigest()
 
 
-def given(**fields: Any) -> JoinInput:
-    secrets = {name for name in fields if name.endswith("token")}
-    return JoinInput(**({"node_name": "node-1"} | fields | {name: Secret(fields[name]) for name in secrets}))
+def given(**fields: Any) -> dict[str, Any]:
+    return {"node_name": "node-1"} | fields
 
 
 BY_T1 = ByToken((HOST,), parse_token(T1), (parse_pin(PIN),))
@@ -49,57 +48,72 @@ BY_T1 = ByToken((HOST,), parse_token(T1), (parse_pin(PIN),))
     ("typed", "plan"),
     [
         pytest.param(
-            given(endpoints=(HOST,), token=T1, ca_cert_hashes=(PIN,)),
+            given(address=(HOST,), token=T1, discovery_token_ca_cert_hash=(PIN,)),
             JoinPlan(BY_T1, parse_token(T1), "node-1", False),
             id="--token is both tokens",
         ),
         pytest.param(
-            given(endpoints=(HOST,), token=T2, discovery_token=T1, ca_cert_hashes=(PIN,)),
+            given(address=(HOST,), token=T2, discovery_token=T1, discovery_token_ca_cert_hash=(PIN,)),
             JoinPlan(BY_T1, parse_token(T2), "node-1", False),
             id="--token fills the empty TLS token",
         ),
         pytest.param(
-            given(endpoints=(HOST,), token=T1, tls_bootstrap_token=T2, ca_cert_hashes=(PIN,)),
+            given(address=(HOST,), token=T1, tls_bootstrap_token=T2, discovery_token_ca_cert_hash=(PIN,)),
             JoinPlan(BY_T1, parse_token(T2), "node-1", False),
             id="--token fills the empty discovery token",
         ),
         pytest.param(
-            given(endpoints=(HOST,), token="", discovery_token=T1, tls_bootstrap_token=T2, ca_cert_hashes=(PIN,)),
+            given(
+                address=(HOST,),
+                token="",
+                discovery_token=T1,
+                tls_bootstrap_token=T2,
+                discovery_token_ca_cert_hash=(PIN,),
+            ),
             JoinPlan(BY_T1, parse_token(T2), "node-1", False),
             id="both tokens on their own, an empty --token counts as none",
         ),
         pytest.param(
-            given(endpoints=(HOST,), token=T1, unsafe_skip_ca_verification=True),
+            given(address=(HOST,), token=T1, discovery_token_unsafe_skip_ca_verification=True),
             JoinPlan(ByToken((HOST,), parse_token(T1), ()), parse_token(T1), "node-1", False),
             id="no pins with the flag named unsafe",
         ),
         pytest.param(
-            given(endpoints=(HOST,), token=T1, unsafe_skip_ca_verification=True, ca_cert_hashes=(PIN,)),
+            given(
+                address=(HOST,),
+                token=T1,
+                discovery_token_unsafe_skip_ca_verification=True,
+                discovery_token_ca_cert_hash=(PIN,),
+            ),
             JoinPlan(BY_T1, parse_token(T1), "node-1", False),
             id="pins are kept in spite of the unsafe flag",
         ),
         pytest.param(
-            given(endpoints=(HOST, f"https://{HOST}/", "b.test:1"), token=T1, ca_cert_hashes=(PIN, PIN.upper())),
+            given(
+                address=(HOST, f"https://{HOST}/", "b.test:1"),
+                token=T1,
+                discovery_token_ca_cert_hash=(PIN, PIN.upper()),
+            ),
             JoinPlan(ByToken((HOST, "b.test:1"), parse_token(T1), (parse_pin(PIN),)), parse_token(T1), "node-1", False),
             id="several addresses and pins, none twice",
         ),
         pytest.param(
-            given(endpoints=(HOST,), token=K10_T1),
+            given(address=(HOST,), token=K10_T1),
             JoinPlan(ByToken((HOST,), parse_token(T1), (), CA_HASH), parse_token(T1), "node-1", False),
             id="a token of k3s's form: its hash takes the place of a pin",
         ),
         pytest.param(
-            given(endpoints=(HOST,), token=K10_T1, ca_cert_hashes=(PIN,)),
+            given(address=(HOST,), token=K10_T1, discovery_token_ca_cert_hash=(PIN,)),
             JoinPlan(ByToken((HOST,), parse_token(T1), (parse_pin(PIN),), CA_HASH), parse_token(T1), "node-1", False),
             id="a hash in the token and a pin",
         ),
         pytest.param(
-            given(endpoints=(HOST,), discovery_token=T1, tls_bootstrap_token=f"K10{CA_HASH}::{T2}"),
+            given(address=(HOST,), discovery_token=T1, tls_bootstrap_token=f"K10{CA_HASH}::{T2}"),
             JoinPlan(ByToken((HOST,), parse_token(T1), (), CA_HASH), parse_token(T2), "node-1", False),
             id="the hash in the TLS token",
         ),
         pytest.param(
-            given(endpoints=(HOST,), token=f"K10::{T1}", ca_cert_hashes=(PIN,)),
+            given(address=(HOST,), token=f"K10::{T1}", discovery_token_ca_cert_hash=(PIN,)),
             JoinPlan(BY_T1, parse_token(T1), "node-1", False),
             id="k3s's form without a hash",
         ),
@@ -135,8 +149,8 @@ BY_T1 = ByToken((HOST,), parse_token(T1), (parse_pin(PIN),))
         ),
     ],
 )
-def test_a_join_may_be(typed: JoinInput, plan: JoinPlan) -> None:
-    assert validate_join_input(typed) == plan
+def test_a_join_may_be(typed: dict[str, Any], plan: JoinPlan) -> None:
+    assert JoinSettings.read(typed).plan("") == plan
 
 
 @pytest.mark.parametrize(
@@ -147,7 +161,7 @@ def test_a_join_may_be(typed: JoinInput, plan: JoinPlan) -> None:
             "no way of discovery: give an API server address with --discovery-token (or --token), or --discovery-file",
             id="nothing",
         ),
-        pytest.param(given(endpoints=(HOST,)), "no way of discovery", id="an address without a token"),
+        pytest.param(given(address=(HOST,)), "no way of discovery", id="an address without a token"),
         pytest.param(
             given(token=T1),
             "--token: discovery by token needs the address of an API server, host or host:port",
@@ -159,7 +173,7 @@ def test_a_join_may_be(typed: JoinInput, plan: JoinPlan) -> None:
             id="a discovery token without an address",
         ),
         pytest.param(
-            given(endpoints=(HOST,), token=T1, discovery_file="f"),
+            given(address=(HOST,), token=T1, discovery_file="f"),
             "an API server address and --discovery-file cannot both be given",
             id="an address and a file",
         ),
@@ -169,48 +183,48 @@ def test_a_join_may_be(typed: JoinInput, plan: JoinPlan) -> None:
             id="a discovery token and a file",
         ),
         pytest.param(
-            given(endpoints=(HOST,), token=T1),
+            given(address=(HOST,), token=T1),
             "discovery by token without --discovery-token-ca-cert-hash can be unsafe: give the hash, "
             "or pass --discovery-token-unsafe-skip-ca-verification to continue without it",
             id="no pins",
         ),
         pytest.param(
-            given(endpoints=(HOST,), token=T1, ca_cert_hashes=("sha256:ab",)),
+            given(address=(HOST,), token=T1, discovery_token_ca_cert_hash=("sha256:ab",)),
             '--discovery-token-ca-cert-hash: invalid CA hash "sha256:ab"',
             id="a bad pin",
         ),
         pytest.param(
-            given(endpoints=(HOST,), token=T1 + "0", ca_cert_hashes=(PIN,)),
+            given(address=(HOST,), token=T1 + "0", discovery_token_ca_cert_hash=(PIN,)),
             "--token: the bootstrap token is not of the form",
             id="a bad token",
         ),
         pytest.param(
-            given(endpoints=(HOST,), discovery_token="x", token=T1, ca_cert_hashes=(PIN,)),
+            given(address=(HOST,), discovery_token="x", token=T1, discovery_token_ca_cert_hash=(PIN,)),
             "--discovery-token: the bootstrap token is not of the form",
             id="a bad discovery token",
         ),
         pytest.param(
-            given(endpoints=(HOST,), tls_bootstrap_token="x", token=T1, ca_cert_hashes=(PIN,)),
+            given(address=(HOST,), tls_bootstrap_token="x", token=T1, discovery_token_ca_cert_hash=(PIN,)),
             "--tls-bootstrap-token: the bootstrap token is not of the form",
             id="a bad TLS token",
         ),
         pytest.param(
-            given(endpoints=(HOST,), token=f"K10{CA_HASH}::node:1111111111111111"),
+            given(address=(HOST,), token=f"K10{CA_HASH}::node:1111111111111111"),
             "--token: this token holds a password, with which machines join k3s's way only (mooring agent --server)",
             id="a password in k3s's form",
         ),
         pytest.param(
-            given(endpoints=(HOST,), token="K10abc::1111111111111111"),
+            given(address=(HOST,), token="K10abc::1111111111111111"),
             "--token: invalid token CA hash length",
             id="a bad hash in the token",
         ),
         pytest.param(
-            given(endpoints=(HOST,), token=f"K10::{T1}"),
+            given(address=(HOST,), token=f"K10::{T1}"),
             "discovery by token without --discovery-token-ca-cert-hash can be unsafe",
             id="k3s's form without a hash, and no pins",
         ),
         pytest.param(
-            given(endpoints=(HOST,), discovery_token=K10_T1, tls_bootstrap_token=f"K10{'cd' * 32}::{T2}"),
+            given(address=(HOST,), discovery_token=K10_T1, tls_bootstrap_token=f"K10{'cd' * 32}::{T2}"),
             "--discovery-token and --tls-bootstrap-token hold the hashes of two CAs",
             id="two hashes",
         ),
@@ -225,7 +239,7 @@ def test_a_join_may_be(typed: JoinInput, plan: JoinPlan) -> None:
             id="a bad TLS token beside a file",
         ),
         pytest.param(
-            given(endpoints=(HOST,), discovery_token=T1, ca_cert_hashes=(PIN,)),
+            given(address=(HOST,), discovery_token=T1, discovery_token_ca_cert_hash=(PIN,)),
             "--tls-bootstrap-token or --token is needed to ask for a certificate",
             id="no TLS token",
         ),
@@ -235,7 +249,7 @@ def test_a_join_may_be(typed: JoinInput, plan: JoinPlan) -> None:
             id="a file and nothing to ask with",
         ),
         pytest.param(
-            given(endpoints=(HOST,) * 65, token=T1, ca_cert_hashes=(PIN,)),
+            given(address=(HOST,) * 65, token=T1, discovery_token_ca_cert_hash=(PIN,)),
             "at most 64 API server addresses",
             id="too many addresses",
         ),
@@ -258,12 +272,54 @@ def test_a_join_may_be(typed: JoinInput, plan: JoinPlan) -> None:
         pytest.param(given(node_name="Node_1", token=T1), '--node-name "Node_1" is invalid: ', id="a bad node name"),
     ],
 )
-def test_a_join_may_not_be(typed: JoinInput, message: str) -> None:
+def test_a_join_may_not_be(typed: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        validate_join_input(typed)
+        JoinSettings.read(typed).plan("")
     assert message in str(caught.value)
     assert "1111111111111111" not in str(caught.value)
-    assert "1111111111111111" not in repr(typed)
+
+
+def test_no_token_is_shown() -> None:
+    settings = JoinSettings.read(given(token=T1, discovery_token=T1, tls_bootstrap_token=T1))
+    assert "1111111111111111" not in repr(settings)
+    assert settings.token is not None
+
+
+def test_the_name_of_the_machine_is_the_default_of_the_name() -> None:
+    settings = JoinSettings.read({"address": (HOST,), "token": T1, "discovery_token_ca_cert_hash": (PIN,)})
+    assert settings.plan("host").node_name == "host"
+
+
+@pytest.mark.parametrize(
+    ("fields", "has_discovery"),
+    [
+        ({}, False),
+        ({"tls_bootstrap_token": T1}, False),
+        ({"address": (HOST,)}, True),
+        ({"token": T1}, True),
+        ({"discovery_token": T1}, True),
+        ({"discovery_file": "f"}, True),
+    ],
+    ids=str,
+)
+def test_a_way_of_discovery_is_named_by(fields: dict[str, Any], has_discovery: bool) -> None:
+    assert JoinSettings.read(fields).has_discovery is has_discovery
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"discovery_timeout": timedelta(0)}, "--discovery-timeout must be longer than 0"),
+        ({"tls_bootstrap_timeout": -timedelta(1)}, "--tls-bootstrap-timeout must be longer than 0"),
+        ({"certificate_lifetime": timedelta(seconds=599)}, "--certificate-lifetime must be between 10m0s and "),
+        ({"certificate_lifetime": LONGEST_LIFETIME + timedelta(seconds=1)}, "--certificate-lifetime must be between"),
+    ],
+    ids=str,
+)
+def test_a_duration_may_not_be(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        JoinSettings.read(fields)
+    assert JoinSettings.read({"certificate_lifetime": LONGEST_LIFETIME}).certificate_lifetime == LONGEST_LIFETIME
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
 
 from mooring.agent.acceptance import check_issued, check_membership
@@ -31,6 +30,7 @@ from mooring.agent.member import heartbeat
 from mooring.agent.recovery import read_member, rejoin
 from mooring.agent.registration import CertificateRefusedError, MembershipEndedError
 from mooring.agent.servingcertificate import follow_addresses
+from mooring.agent.settings import AgentSettings
 from mooring.agent.steps import JoinError, Report, described
 from mooring.agent.trustreport import report_trust
 from mooring.client.cluster import ClusterClient
@@ -47,14 +47,6 @@ ASK_SECONDS = 60.0
 """Seconds between two questions whether a rejected certificate is accepted again: a revocation may have been withdrawn."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentOptions:
-    """Options of the agent beyond those of a join."""
-
-    serving_certificates: bool = False
-    on_renew: tuple[str, ...] = ()
-
-
 class Agent:
     """The agent of one machine. `report` gets the progress of a join, `on_member` each membership."""
 
@@ -62,7 +54,7 @@ class Agent:
         self,
         plan: JoinPlan | None,
         options: JoinOptions,
-        more: AgentOptions,
+        more: AgentSettings,
         clock: Clock,
         report: Report,
         on_member: Callable[[Joined], None],
@@ -228,7 +220,7 @@ async def run(
     clock: Clock | None = None,
     report: Report = lambda progress: None,
     on_member: Callable[[Joined], None] = lambda joined: None,
-    more: AgentOptions = AgentOptions(),
+    more: AgentSettings = AgentSettings(),
 ) -> None:
     """Run until SIGTERM or SIGINT. Raises JoinError, or ConfigError when there is neither a certificate nor a plan."""
     await until_stopped(Agent(plan, options, more, clock or SystemClock(), report, on_member).run())

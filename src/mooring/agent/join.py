@@ -57,6 +57,7 @@ from mooring.pki import pem
 from mooring.pki.errors import PeerCertificateError, PkiError
 from mooring.pki.x509 import names
 from mooring.secret import Secret
+from mooring.settings.nodes import ENDS_MEMBERSHIP
 from mooring.trust.auditid import explained_by
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery.errors import ClockSkewError, DiscoveryError
@@ -67,12 +68,10 @@ from mooring.trust.discovery.polling import Polling
 from mooring.trust.discovery.token import SIGNATURE_ALONE, discover_by_token
 from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse
-from mooring.trust.joinconfiguration import STDIN, ByFile, ByToken, JoinPlan
+from mooring.trust.joinconfiguration import CERTIFICATE_TIMEOUT, STDIN, ByFile, ByToken, JoinPlan
 from mooring.trust.k3s.cahash import check_ca_hash
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Read
 
-CERTIFICATE_TIMEOUT = 300.0
-"""Seconds: kubeadm's `timeouts.tlsBootstrap`."""
 NAME_REFUSED_SECONDS = 2.0
 """Seconds for which a 403 in the step `name` is retried. Discovery has just shown that the server responds."""
 _NAME_TRANSIENT = tuple(error for error in steps.TRANSIENT if error is not ForbiddenError)
@@ -99,10 +98,10 @@ class JoinOptions:
     """Lifetime of client certificates that is asked for; 0 for the one chosen before, else the signer's."""
     machine_code: Secret | None = None
     """One-time code of an authorized machine, which the request proves that it knows."""
-    node_deletion: str = registration.ENDS_MEMBERSHIP
-    """One of `registration.DELETIONS`."""
+    node_deletion: str = ENDS_MEMBERSHIP
+    """One of DELETIONS."""
     register_node: str = ""
-    """One of `registration.CHOICES`; empty for the default of the server."""
+    """One of REGISTRATIONS; empty for the default of the server."""
     read_stdin: Callable[[], bytes] = lambda: sys.stdin.buffer.read(MAX_READ)
 
     @property

@@ -24,6 +24,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock
 from mooring.errors import ForbiddenError, MooringError, PeerError, UnauthorizedError
 from mooring.identity import NODE_PREFIX
+from mooring.settings.nodes import ENDS_MEMBERSHIP
 from mooring.trust.auditid import explained_by
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 
@@ -41,9 +42,9 @@ class NodeOptions:
     """What was chosen for the Node of a machine."""
 
     register_node: str = ""
-    """One of `registration.CHOICES`; empty for the default of the server."""
-    node_deletion: str = registration.ENDS_MEMBERSHIP
-    """One of `registration.DELETIONS`."""
+    """One of REGISTRATIONS; empty for the default of the server."""
+    node_deletion: str = ENDS_MEMBERSHIP
+    """One of DELETIONS."""
     address: str = ""
     """InternalIP of the Node; empty for the address towards the server."""
     more_addresses: tuple[tuple[str, str], ...] = ()
@@ -102,7 +103,7 @@ class Member:
 
     def known_uid(self) -> str:
         """Return the uid of the Node whose deletion ends the membership; empty when none does."""
-        ends = self.options.node_deletion == registration.ENDS_MEMBERSHIP
+        ends = self.options.node_deletion == ENDS_MEMBERSHIP
         return self.files.record.read().node_uid if ends else ""
 
     def remember_node(self, uid: str) -> None:

@@ -20,23 +20,15 @@ from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import read_version
 from mooring.clock import parse_rfc3339
 from mooring.errors import MooringError
+from mooring.settings.nodes import REGISTRATIONS
 from mooring.trust.auditid import explained_by
 from mooring.trust.gitversion import is_mooring
 
-NONE = "none"
-TAINTED = "tainted"
-READY = "ready"
-CHOICES = (NONE, TAINTED, READY)
+NONE, TAINTED, READY = REGISTRATIONS
 AGENT = "mooring agent"
 """Prefix of the message in every Ready condition that this program writes."""
 FRESH = timedelta(minutes=5, seconds=40)
 """kubelet's `nodeStatusReportFrequency` of 5 minutes, and the 40 seconds after which Kubernetes takes a node for lost."""
-
-
-ENDS_MEMBERSHIP = "ends-membership"
-REREGISTERS = "reregisters"
-DELETIONS = (ENDS_MEMBERSHIP, REREGISTERS)
-"""Meanings of the deletion of a Node: the machine is no member any more, or it registers again, as kubelet does."""
 
 
 class NodeKeptError(MooringError):

@@ -158,6 +158,20 @@ def _refuse_open_directory(directory: Path) -> None:
         )
 
 
+def refuse_other_writers(path: Path, consequence: str, *, named: bool) -> None:
+    """Raise ConfigError for a file that other users may write, which has this consequence, or own without being named."""
+    try:
+        found = path.stat()
+    except OSError:
+        return  # reading the file reports the reason
+    if not stat.S_ISREG(found.st_mode):
+        return
+    if found.st_mode & stat.S_IWOTH:
+        raise ConfigError(f"{path} can be written by every user, who {consequence}; run chmod go-w on it")
+    if not named and found.st_uid not in (os.geteuid(), ROOT):
+        raise ConfigError(f"{path} belongs to another user; give it to root with chown, or name it with --config")
+
+
 def exposure(path: Path, readers: int = stat.S_IRGRP | stat.S_IROTH) -> str:
     """Return how other users can change or read `path`, with the command that corrects it; "" when they cannot.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Self, TypeVar, overload
+from typing import Any, ClassVar, Self, TypedDict, TypeVar, Unpack, overload
 
 from mooring.errors import ConfigError
 from mooring.settings.kinds import ValueType
@@ -39,9 +39,15 @@ class Setting:
     former_name: str = ""
     """Flag that kube-apiserver once had for this; it is accepted on the command line, and not documented."""
     secret: bool = False
-    """The value appears in no `repr`."""
+    """The value appears in no `repr`. It may be any bytes: `parse` makes a Secret of it."""
     flag: bool = True
     """False for a setting that only the configuration file can hold."""
+    short: str = ""
+    """The flag of one letter, without its dash."""
+    positional: bool = False
+    """True for the arguments of the command, which have no flag."""
+    own_variable: str = ""
+    """Environment variable, where `MOORING_<FLAG>` means something else, or another program has one."""
     parse: Callable[[Any, str], Any] | None = None
 
     @property
@@ -49,10 +55,15 @@ class Setting:
         """Name of the field of the dataclass, and of the command's parameter."""
         return self.name.replace("-", "_")
 
+    @property
+    def variable(self) -> str:
+        """Environment variable of the setting."""
+        return self.own_variable or f"MOORING_{self.field.upper()}"
+
     def checked(self, value: Any) -> Any:
         """Return the value to keep for the one that was given. Raises ConfigError naming the key."""
         normalised = self.kind.normalise(value)
-        if not _is_encodable(normalised):
+        if not self.secret and not _is_encodable(normalised):
             raise ConfigError(f"{self.name}: the value is not valid UTF-8; choose a name of UTF-8 characters")
         return normalised if self.parse is None else self.parse(normalised, self.name)
 
@@ -64,32 +75,26 @@ def _is_encodable(value: Any) -> bool:
     return not isinstance(value, str) or not any("\ud800" <= character <= "\udfff" for character in value)
 
 
+class _More(TypedDict, total=False):
+    """Fields of a declaration that most leave out."""
+
+    metavar: str
+    default_note: str
+    former_name: str
+    secret: bool
+    flag: bool
+    short: str
+    positional: bool
+    own_variable: str
+
+
 @overload
-def setting(
-    kind: ValueType[T],
-    *,
-    default: T,
-    meaning: str,
-    metavar: str = "",
-    default_note: str = "",
-    former_name: str = "",
-    secret: bool = False,
-    flag: bool = True,
-) -> T: ...
+def setting(kind: ValueType[T], *, default: T, meaning: str, **more: Unpack[_More]) -> T: ...
 
 
 @overload
 def setting(
-    kind: ValueType[T],
-    *,
-    default: T,
-    parse: Callable[[T, str], U],
-    meaning: str,
-    metavar: str = "",
-    default_note: str = "",
-    former_name: str = "",
-    secret: bool = False,
-    flag: bool = True,
+    kind: ValueType[T], *, default: T, meaning: str, parse: Callable[[T, str], U], **more: Unpack[_More]
 ) -> U: ...
 
 

@@ -29,6 +29,8 @@ class ValueType(Generic[T]):
     """Return the value for one of the configuration file. Raises ValueError that says what to give."""
     normalise: Callable[[Any], T] = lambda value: value
     """Return the value for one of the command line, after it was parsed."""
+    choices: tuple[str, ...] = ()
+    """The only values, where they are listed."""
 
 
 def split_commas(values: Sequence[str]) -> tuple[str, ...]:
@@ -96,10 +98,23 @@ def _texts_from_file(value: Any) -> Any:
     return tuple(listed)
 
 
+def one_of(*choices: str) -> ValueType[str]:
+    """Return the kind of a text that is one of `choices`, or empty where none is given."""
+
+    def from_file(value: Any) -> str:
+        if value not in choices:
+            raise ValueError(f"give {', '.join(choices[:-1])} or {choices[-1]}")
+        return str(value)
+
+    return ValueType("text", from_file, lambda value: value or "", choices)
+
+
 TEXT: ValueType[str] = ValueType("text", _text_from_file)
 OPTIONAL_TEXT: ValueType[str | None] = ValueType("text", _text_from_file)
 """A text whose absence differs from an empty one."""
 BOOLEAN: ValueType[bool] = ValueType("boolean", _boolean_from_file)
+SWITCH: ValueType[bool] = ValueType("boolean", _boolean_from_file)
+"""A boolean whose flag takes no value, for commands with arguments."""
 OPTIONAL_BOOLEAN: ValueType[bool | None] = ValueType("boolean", _boolean_from_file)
 """A boolean whose absence differs from its default."""
 INTEGER: ValueType[int] = ValueType("integer", _integer_from_file)
@@ -110,7 +125,10 @@ PORT: ValueType[int] = ValueType("integer", _port_from_file)
 NUMBER: ValueType[float] = ValueType("number", _number_from_file)
 DURATION: ValueType[timedelta] = ValueType("duration", duration_from_file)
 """A duration as Go writes it: `24h0m0s`, `90s`."""
+OPTIONAL_DURATION: ValueType[timedelta | None] = ValueType("duration", duration_from_file)
 TEXTS: ValueType[tuple[str, ...]] = ValueType("list of texts", _texts_from_file, tuple)
 """A flag that may be repeated; each value is one item, which may hold a comma."""
+LINES: ValueType[tuple[str, ...]] = ValueType("list of texts", _texts_from_file, tuple)
+"""A flag that may be repeated; an item may hold blanks, and a variable has one on each line."""
 COMMA_SEPARATED: ValueType[tuple[str, ...]] = ValueType("list of texts", _texts_from_file, split_commas)
 """A flag that may be repeated, and whose values may hold several items with commas between."""

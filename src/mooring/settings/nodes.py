@@ -11,10 +11,14 @@ from mooring.settings.kinds import TEXT
 
 ENDS_MEMBERSHIP = "ends-membership"
 REREGISTERS = "reregisters"
+DELETIONS = (ENDS_MEMBERSHIP, REREGISTERS)
+"""Effects of the deletion of a Node: its machine is not a member any more, or registers again, as kubelet does."""
+REGISTRATIONS = ("none", "tainted", "ready")
+"""Nodes that a member registers: none, one that no Pods are placed on, or a Ready one."""
 
 
 def _parse_node_deletion(text: str, key: str) -> str:
-    if text not in (ENDS_MEMBERSHIP, REREGISTERS):
+    if text not in DELETIONS:
         raise ConfigError(f'{key}: "{text[:64]}" is neither {ENDS_MEMBERSHIP} nor {REREGISTERS}')
     return text
 

@@ -1,4 +1,4 @@
-"""Join configuration: the inputs of `kubeadm join`, and which of them exclude or need each other.
+"""Settings of a join: those of every way, and those of `kubeadm join`, some of which exclude or need each other.
 
 Rules kept here (docs/protocol/discovery-and-join.md#inputs, docs/differences.md#super-simple-discovery-api):
 * `--token` fills whichever of `--discovery-token` and `--tls-bootstrap-token` is empty. Without an address, token discovery is
@@ -14,15 +14,22 @@ Rules kept here (docs/protocol/discovery-and-join.md#inputs, docs/differences.md
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import ClassVar
 from urllib.parse import unquote, urlsplit
 
 from mooring.apimachinery.names import dns1123_subdomain_errors
+from mooring.duration import format_duration
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.settings import addresses
 from mooring.settings.addresses import DEFAULT_PORT
+from mooring.settings.declaration import Settings, setting
+from mooring.settings.kinds import COMMA_SEPARATED, DURATION, OPTIONAL_DURATION, SWITCH, TEXT, one_of
+from mooring.settings.nodes import DELETIONS, ENDS_MEMBERSHIP, REGISTRATIONS
 from mooring.trust.bootstraptoken.token import BootstrapToken, TokenError, looks_like_token, parse_token
 from mooring.trust.discovery.pins import Pin, PinError, check_pins, parse_pin
+from mooring.trust.discovery.polling import Polling
 from mooring.trust.k3s import token as k3s
 from mooring.trust.k3s.cahash import check_ca_hash
 
@@ -30,23 +37,15 @@ STDIN = "-"
 MAX_ENDPOINTS = 64
 """More control-plane addresses than any cluster has. Each is tried in every polling round."""
 
+SHORTEST_LIFETIME = timedelta(seconds=600)
+"""Shortest `expirationSeconds` that a server accepts."""
+LONGEST_LIFETIME = timedelta(seconds=2**31 - 1)
+"""`expirationSeconds` is an int32."""
+CERTIFICATE_TIMEOUT = 300.0
+"""Seconds: kubeadm's `timeouts.tlsBootstrap`."""
+
 HTTPS_PORT = 443
 """RFC 9110 section 4.2.2."""
-
-
-@dataclass(frozen=True, slots=True)
-class JoinInput:
-    """Values of the flags. Empty means not given."""
-
-    node_name: str
-    endpoints: tuple[str, ...] = ()
-    token: Secret | None = None
-    discovery_token: Secret | None = None
-    tls_bootstrap_token: Secret | None = None
-    ca_cert_hashes: tuple[str, ...] = ()
-    unsafe_skip_ca_verification: bool = False
-    discovery_file: str = ""
-    allow_discovery_credentials: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,34 +114,6 @@ def parse_endpoint(text: str) -> str:
         ) from None
 
 
-def validate_join_input(given: JoinInput) -> JoinPlan:
-    """Return the join that the flags mean. Raises ConfigError that names the flag to change."""
-    check_node_name(given.node_name)
-    discovery_token, discovery_flag = _token_or_shared(given.discovery_token, "--discovery-token", given.token)
-    tls_token, tls_flag = _token_or_shared(given.tls_bootstrap_token, "--tls-bootstrap-token", given.token)
-    if given.discovery_file and (given.discovery_token or given.endpoints):
-        what = "--discovery-token" if given.discovery_token else "an API server address"
-        raise ConfigError(f"{what} and --discovery-file cannot both be given: choose one way of discovery")
-    discovery: ByToken | ByFile | ByUrl
-    token, tls_hash = _parse_token(tls_flag, tls_token) if tls_token is not None else (None, "")
-    if given.discovery_file:
-        if tls_hash:
-            raise ConfigError(
-                f"{tls_flag}: the hash in the token is compared in discovery by token only: give id.secret, the part after ::"
-            )
-        discovery = _by_document(given.discovery_file)
-        if tls_token is None and not given.allow_discovery_credentials:
-            raise ConfigError(
-                "nothing to ask for a certificate with: give --tls-bootstrap-token, or --token, "
-                "or a --discovery-file with credentials and --allow-discovery-credentials"
-            )
-    else:
-        discovery = _by_token(given, discovery_token, discovery_flag, tls_hash)
-        if tls_token is None:
-            raise ConfigError("--tls-bootstrap-token or --token is needed to ask for a certificate")
-    return JoinPlan(discovery, token, given.node_name, given.allow_discovery_credentials)
-
-
 def _token_or_shared(specific: Secret | None, flag: str, shared: Secret | None) -> tuple[Secret | None, str]:
     return (specific, flag) if specific else (shared or None, "--token")
 
@@ -173,32 +144,29 @@ def _parse_token(flag: str, token: Secret) -> tuple[BootstrapToken, str]:
     return whole.bootstrap, whole.ca_hash
 
 
-def _by_token(given: JoinInput, token: Secret | None, flag: str, tls_hash: str) -> ByToken:
+def _by_token(given: JoinSettings, token: Secret | None, flag: str, tls_hash: str) -> ByToken:
     if token is None:
         raise ConfigError(
             "no way of discovery: give an API server address with --discovery-token (or --token), or --discovery-file"
         )
-    if not given.endpoints:
+    if not given.address:
         raise ConfigError(f"{flag}: discovery by token needs the address of an API server, host or host:port")
-    if len(given.endpoints) > MAX_ENDPOINTS:
-        raise ConfigError(f"at most {MAX_ENDPOINTS} API server addresses can be given")
-    endpoints = tuple(dict.fromkeys(parse_endpoint(text) for text in given.endpoints))
     parsed, ca_hash = _parse_token(flag, token)
     if ca_hash and tls_hash and ca_hash != tls_hash:
         raise ConfigError(
             "--discovery-token and --tls-bootstrap-token hold the hashes of two CAs: both must be of one cluster"
         )
     ca_hash = ca_hash or tls_hash
-    if not given.ca_cert_hashes and not ca_hash and not given.unsafe_skip_ca_verification:
+    if not given.discovery_token_ca_cert_hash and not ca_hash and not given.discovery_token_unsafe_skip_ca_verification:
         raise ConfigError(
             "discovery by token without --discovery-token-ca-cert-hash can be unsafe: give the hash, "
             "or pass --discovery-token-unsafe-skip-ca-verification to continue without it"
         )
     try:
-        pins = tuple(dict.fromkeys(parse_pin(text) for text in given.ca_cert_hashes))
+        pins = tuple(dict.fromkeys(parse_pin(text) for text in given.discovery_token_ca_cert_hash))
     except PinError as error:
         raise ConfigError(f"--discovery-token-ca-cert-hash: {error}") from None
-    return ByToken(endpoints, parsed, pins, ca_hash)
+    return ByToken(given.address, parsed, pins, ca_hash)
 
 
 def _by_document(where: str) -> ByFile | ByUrl:
@@ -215,3 +183,172 @@ def _by_document(where: str) -> ByFile | ByUrl:
     if parts.scheme != "https" or not parts.hostname:
         raise ConfigError("--discovery-file: if a URL is used, it must be https://host/path")
     return ByUrl(where)
+
+
+def _secret(text: str, key: str) -> Secret | None:
+    return Secret(text.encode("utf-8", "surrogateescape")) if text else None
+
+
+def _longer_than_zero(value: timedelta, key: str) -> timedelta:
+    if value <= timedelta(0):
+        raise ConfigError(f"--{key} must be longer than 0")
+    return value
+
+
+def _lifetime(value: timedelta | None, key: str) -> timedelta | None:
+    if value is not None and not SHORTEST_LIFETIME <= value <= LONGEST_LIFETIME:
+        raise ConfigError(
+            f"--{key} must be between {format_duration(SHORTEST_LIFETIME)} and {format_duration(LONGEST_LIFETIME)}"
+        )
+    return value
+
+
+def _endpoints(texts: tuple[str, ...], key: str) -> tuple[str, ...]:
+    if len(texts) > MAX_ENDPOINTS:
+        raise ConfigError(f"at most {MAX_ENDPOINTS} API server addresses can be given")
+    return tuple(dict.fromkeys(parse_endpoint(text) for text in texts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSettings(Settings):
+    """Settings of every way of joining."""
+
+    heading: ClassVar[str] = "Every way of joining"
+
+    token: Secret | None = setting(
+        TEXT,
+        default="",
+        short="t",
+        meaning="Token for discovery and for the certificate request, where none of their own is given; k3s's form pins the CA.",
+        metavar="TOKEN",
+        secret=True,
+        parse=_secret,
+    )
+    node_name: str = setting(
+        TEXT, default="", meaning="Name of the node.", default_note="the host name", metavar="NAME"
+    )
+    root: str = setting(
+        TEXT,
+        default="/",
+        meaning="Directory under which etc/kubernetes and var/lib/kubelet are written.",
+        metavar="DIR",
+    )
+    register_node: str = setting(
+        one_of(*REGISTRATIONS),
+        default="",
+        meaning="Node to register: none, tainted (no Pods are placed here), or ready.",
+        default_note="ready with a Mooring server, tainted with another",
+    )
+    node_deletion: str = setting(
+        one_of(*DELETIONS),
+        default=ENDS_MEMBERSHIP,
+        own_variable="MOORING_AGENT_NODE_DELETION",
+        meaning="Meaning of the deletion of this machine's Node: the machine is no member any more, or it registers again, as "
+        "kubelet does.",
+    )
+    discovery_timeout: timedelta = setting(
+        DURATION,
+        default=timedelta(seconds=Polling().total),
+        meaning="Time limit of discovery.",
+        parse=_longer_than_zero,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinSettings(MemberSettings):
+    """Settings of a join as `kubeadm join` does it."""
+
+    heading: ClassVar[str] = "A join kubeadm's way"
+
+    address: tuple[str, ...] = setting(
+        COMMA_SEPARATED,
+        default=(),
+        positional=True,
+        meaning="Addresses of API servers of one cluster, each host or host:port; each is tried until one passes.",
+        parse=_endpoints,
+    )
+    discovery_token: Secret | None = setting(
+        TEXT,
+        default="",
+        meaning="Token for discovery: its signature proves the cluster.",
+        metavar="TOKEN",
+        secret=True,
+        parse=_secret,
+    )
+    tls_bootstrap_token: Secret | None = setting(
+        TEXT, default="", meaning="Token for the certificate request.", metavar="TOKEN", secret=True, parse=_secret
+    )
+    discovery_token_ca_cert_hash: tuple[str, ...] = setting(
+        COMMA_SEPARATED,
+        default=(),
+        meaning="Pin: hash of the public key of a CA of the cluster; repeatable, one match is enough.",
+        metavar="sha256:HEX",
+    )
+    discovery_token_unsafe_skip_ca_verification: bool = setting(
+        SWITCH,
+        default=False,
+        meaning="Trust the token alone, without a pin: anyone who knows the token could pose as the cluster.",
+    )
+    discovery_file: str = setting(
+        TEXT,
+        default="",
+        meaning="Discovery document, a kubeconfig: a file, an https URL, or - for standard input.",
+        metavar="FILE|URL|-",
+    )
+    allow_discovery_credentials: bool = setting(
+        SWITCH,
+        default=False,
+        meaning="Accept credentials in the discovery document, and use them for the certificate request.",
+    )
+    tls_bootstrap_timeout: timedelta = setting(
+        DURATION,
+        default=timedelta(seconds=CERTIFICATE_TIMEOUT),
+        meaning="Time limit of the wait for the certificate.",
+        parse=_longer_than_zero,
+    )
+    machine_code_file: str = setting(
+        TEXT,
+        default="",
+        meaning="File with the one-time code that mooring machine authorize printed; - for standard input.",
+        metavar="FILE",
+    )
+    certificate_lifetime: timedelta | None = setting(
+        OPTIONAL_DURATION,
+        default=None,
+        meaning="Lifetime of the client certificate to ask for, at least 10m; renewals repeat it. The signer may shorten it.",
+        default_note="the signer's",
+        parse=_lifetime,
+    )
+
+    @property
+    def has_discovery(self) -> bool:
+        """True when a way of discovery is named."""
+        return bool(self.address or self.token or self.discovery_token or self.discovery_file)
+
+    def plan(self, host_name: str) -> JoinPlan:
+        """Return the join that the settings mean, on a machine of this name. Raises ConfigError that names the flag to change."""
+        node_name = self.node_name or host_name
+        check_node_name(node_name)
+        discovery_token, discovery_flag = _token_or_shared(self.discovery_token, "--discovery-token", self.token)
+        tls_token, tls_flag = _token_or_shared(self.tls_bootstrap_token, "--tls-bootstrap-token", self.token)
+        if self.discovery_file and (self.discovery_token or self.address):
+            what = "--discovery-token" if self.discovery_token else "an API server address"
+            raise ConfigError(f"{what} and --discovery-file cannot both be given: choose one way of discovery")
+        discovery: ByToken | ByFile | ByUrl
+        token, tls_hash = _parse_token(tls_flag, tls_token) if tls_token is not None else (None, "")
+        if self.discovery_file:
+            if tls_hash:
+                raise ConfigError(
+                    f"{tls_flag}: the hash in the token is compared in discovery by token only: give id.secret, the part after ::"
+                )
+            discovery = _by_document(self.discovery_file)
+            if tls_token is None and not self.allow_discovery_credentials:
+                raise ConfigError(
+                    "nothing to ask for a certificate with: give --tls-bootstrap-token, or --token, "
+                    "or a --discovery-file with credentials and --allow-discovery-credentials"
+                )
+        else:
+            discovery = _by_token(self, discovery_token, discovery_flag, tls_hash)
+            if tls_token is None:
+                raise ConfigError("--tls-bootstrap-token or --token is needed to ask for a certificate")
+        return JoinPlan(discovery, token, node_name, self.allow_discovery_credentials)

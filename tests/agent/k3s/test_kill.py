@@ -23,6 +23,7 @@ from mooring.agent.k3s.files import AgentFiles
 from mooring.agent.k3s.giventoken import GivenToken
 from mooring.agent.k3s.keypair import KeyPairFiles
 from mooring.agent.k3s.membership import AgentPlan, join
+from mooring.agent.k3s.settings import K3sJoinSettings
 from mooring.client.files import TEMPORARY
 from mooring.client.http.credentials import ClientCredentials
 from mooring.clock import Clock
@@ -66,16 +67,15 @@ def dying(monkeypatch: pytest.MonkeyPatch, left: int) -> Iterator[Callable[[], i
 
 
 def plan(peer: SupervisorPeer, root: Path) -> AgentPlan:
-    return AgentPlan(
-        servers=(peer.url,),
+    settings = K3sJoinSettings(
+        server=(peer.url,),
         node_name="worker",
-        token=GivenToken(None, root / "token"),
-        root=root,
-        node_addresses=("192.0.2.7",),
-        adds_node_id=True,
+        root=str(root),
+        node_ip=("192.0.2.7",),
+        with_node_id=True,
         register_node=registration.NONE,
-        polling=Polling(attempts=1),
     )
+    return AgentPlan(settings=settings, token=GivenToken(None, root / "token"), polling=Polling(attempts=1))
 
 
 def answering(peer: SupervisorPeer) -> Callable[[HttpRequest, Clock], Awaitable[HttpResponse | HttpFailure]]:

@@ -19,6 +19,7 @@ from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.k3s.files import AgentFiles
 from mooring.agent.k3s.giventoken import GivenToken
 from mooring.agent.k3s.membership import AgentPlan, SupervisedMember, join, obtain
+from mooring.agent.k3s.settings import K3sJoinSettings
 from mooring.agent.steps import JoinError
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import STRATEGIC, ClusterClient, connect
@@ -62,9 +63,8 @@ def bootstrap_token(server: LiveServer) -> tuple[str, str]:
 
 def plan(server: LiveServer, root: Path, name: str, text: str = "") -> AgentPlan:
     token = GivenToken(Secret(text) if text else None)
-    return AgentPlan(
-        servers=(server.url,), node_name=name, token=token, root=root, polling=Polling(interval=0.5, total=20.0)
-    )
+    settings = K3sJoinSettings(server=(server.url,), node_name=name, root=str(root))
+    return AgentPlan(settings=settings, token=token, polling=Polling(interval=0.5, total=20.0))
 
 
 def joined(plan: AgentPlan) -> SupervisedMember:
@@ -297,8 +297,9 @@ def lease_of(server: LiveServer, name: str) -> Obj | None:
 def test_a_seed_that_is_down_is_passed_over(server: LiveServer, tmp_path: Path) -> None:
     given = plan(server, tmp_path, "seeds", server_token(server))
     down = f"https://127.0.0.1:{free_port()}"
-    joined(replace(given, servers=(down, server.url)))
-    joined(replace(given, servers=(down, server.url), token=GivenToken()))
+    given = replace(given, settings=replace(given.settings, server=(down, server.url)))
+    joined(given)
+    joined(replace(given, token=GivenToken()))
 
 
 def expire(server: LiveServer, files: AgentFiles) -> Pair:

@@ -15,6 +15,7 @@ import pytest
 from mooring.agent import registration
 from mooring.agent.k3s.giventoken import GivenToken
 from mooring.agent.k3s.membership import AgentPlan, SupervisedMember, join
+from mooring.agent.k3s.settings import K3sJoinSettings
 from mooring.agent.steps import JoinError, Progress
 from mooring.client.kubeconfigfiles import load
 from mooring.errors import ConfigError
@@ -43,16 +44,12 @@ def peer() -> Iterator[SupervisorPeer]:
 
 
 def plan(peer: SupervisorPeer, root: Path, text: str | None = None, **more: object) -> AgentPlan:
-    given = AgentPlan(
-        servers=(peer.url,),
-        node_name="worker",
-        token=GivenToken(Secret(text) if text else None),
-        root=root,
-        node_addresses=("192.0.2.7",),
-        register_node=registration.NONE,
-        polling=ONCE,
+    settings = K3sJoinSettings(
+        server=(peer.url,), node_name="worker", root=str(root), node_ip=("192.0.2.7",), register_node=registration.NONE
     )
-    return replace(given, **more)  # type: ignore[arg-type]  # fields by name
+    given = AgentPlan(settings=settings, token=GivenToken(Secret(text) if text else None), polling=ONCE)
+    own = {name: more.pop(name) for name in ("token", "polling") if name in more}
+    return replace(given, settings=replace(settings, **more), **own)  # type: ignore[arg-type]  # fields by name
 
 
 def joined(plan: AgentPlan, report: list[Progress] | None = None) -> SupervisedMember:
@@ -93,7 +90,7 @@ def test_the_node_is_named_with_its_password_and_addresses_where_k3s_does_so(
 
 
 def test_the_files_are_those_of_a_k3s_agent_and_only_for_their_owner(peer: SupervisorPeer, tmp_path: Path) -> None:
-    member = joined(plan(peer, tmp_path, peer.token, adds_node_id=True), [])
+    member = joined(plan(peer, tmp_path, peer.token, with_node_id=True), [])
     agent = tmp_path / "var/lib/rancher/k3s/agent"
     found = {str(path.relative_to(tmp_path)): path for path in tmp_path.rglob("*") if path.is_file()}
     names = ["serving-kubelet", "client-kubelet", "client-kube-proxy", "client-k3s-controller"]
@@ -294,7 +291,7 @@ def test_where_the_roots_of_the_machine_verified_the_server_they_must_do_so_agai
 
 def test_seeds_are_tried_in_order(peer: SupervisorPeer, tmp_path: Path) -> None:
     down = f"https://127.0.0.1:{free_port()}"
-    member = joined(plan(peer, tmp_path, peer.token, servers=(down, peer.url)))
+    member = joined(plan(peer, tmp_path, peer.token, server=(down, peer.url)))
     assert member.urls[0] == peer.url
 
 

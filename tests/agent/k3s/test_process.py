@@ -25,6 +25,7 @@ from mooring.agent.k3s.giventoken import GivenToken
 from mooring.agent.k3s.membership import AgentPlan, SupervisedMember
 from mooring.agent.k3s.process import SupervisedAgent
 from mooring.agent.k3s.renewals import SupervisorRenewal
+from mooring.agent.k3s.settings import K3sJoinSettings
 from mooring.agent.loadbalancer.proxy import LoadBalancer
 from mooring.agent.steps import JoinError
 from mooring.client.http.connection import ConnectionPool, ResponseStream
@@ -52,15 +53,11 @@ def peer() -> Iterator[SupervisorPeer]:
 
 
 def plan(peer: SupervisorPeer, root: Path, file: Path | None = None) -> AgentPlan:
-    return AgentPlan(
-        servers=(peer.url,),
-        node_name="worker",
-        token=GivenToken(None if file else Secret(peer.token), file),
-        root=root,
-        node_addresses=("192.0.2.7",),
-        register_node=registration.NONE,
-        polling=Polling(attempts=1),
+    settings = K3sJoinSettings(
+        server=(peer.url,), node_name="worker", root=str(root), node_ip=("192.0.2.7",), register_node=registration.NONE
     )
+    token = GivenToken(None if file else Secret(peer.token), file)
+    return AgentPlan(settings=settings, token=token, polling=Polling(attempts=1))
 
 
 class Traffic:
@@ -315,13 +312,10 @@ def test_an_early_renewal_is_asked_for_once(peer: SupervisorPeer, tmp_path: Path
 
 
 def test_a_signal_ends_a_join_that_waits_for_its_server(tmp_path: Path) -> None:
-    given = AgentPlan(
-        servers=(f"https://127.0.0.1:{free_port()}",),
-        node_name="worker",
-        token=GivenToken(Secret("password")),
-        root=tmp_path,
-        load_balancer_port=0,
+    settings = K3sJoinSettings(
+        server=(f"https://127.0.0.1:{free_port()}",), node_name="worker", root=str(tmp_path), lb_server_port=0
     )
+    given = AgentPlan(settings=settings, token=GivenToken(Secret("password")))
 
     async def scenario() -> None:
         waiting = asyncio.Event()

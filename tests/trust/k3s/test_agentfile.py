@@ -5,11 +5,13 @@ Source: docs/protocol/k3s.md#configuration-file-of-an-agent.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from mooring.cli.join.agent import agent
+from mooring.cli.join.flags import SETTINGS
 from mooring.errors import ConfigError
 from mooring.trust.k3s.agentfile import (
     OF_LOG,
@@ -17,8 +19,6 @@ from mooring.trust.k3s.agentfile import (
     OF_SERVER,
     OTHERS_OF_AGENT,
     SECRET_KEYS,
-    SHORT_FORMS,
-    TAKEN,
     ignored_keys,
     read_agent_file,
     refused_flag,
@@ -87,12 +87,13 @@ def parts(*texts: str) -> list[tuple[str, bytes]]:
     ],
 )
 def test_flags_of_a_file(texts: list[str], values: dict[str, Any]) -> None:
-    assert read_agent_file(parts(*texts)).values == values
+    assert read_agent_file(parts(*texts), SETTINGS).values == values
 
 
 def test_keys_that_do_not_concern_joining_are_listed_and_not_read() -> None:
     found = read_agent_file(
-        parts("kubelet-arg: [a=b]\nserver: https://a.test", "debug: true\ntls-san: {x: 1}\nkubelet-arg+: c\nc: x")
+        parts("kubelet-arg: [a=b]\nserver: https://a.test", "debug: true\ntls-san: {x: 1}\nkubelet-arg+: c\nc: x"),
+        SETTINGS,
     )
     assert found.values == {"server": ("https://a.test",)}
     assert found.ignored == ("kubelet-arg", "debug", "tls-san", "c")
@@ -104,7 +105,8 @@ def test_keys_that_do_not_concern_joining_are_listed_and_not_read() -> None:
 
 def test_parts_with_a_secret_are_known() -> None:
     found = read_agent_file(
-        parts("token: abc", "t: ''\nvpn-auth: x\ncluster-secret: y", "token:\nvpn-auth: []", "token+: d\ntoken: e")
+        parts("token: abc", "t: ''\nvpn-auth: x\ncluster-secret: y", "token:\nvpn-auth: []", "token+: d\ntoken: e"),
+        SETTINGS,
     )
     assert found.secrets == {"0.yaml": "token", "1.yaml": "vpn-auth", "3.yaml": "token"}
     assert dict.fromkeys(found.token_paths) == dict.fromkeys(("0.yaml", "3.yaml"))
@@ -123,12 +125,12 @@ def test_parts_with_a_secret_are_known() -> None:
         pytest.param(b"a: &a [*a]", "0.yaml: yaml: ", id="an endless alias"),
         pytest.param(
             b"\nnode-lable: not-so-secret",
-            '0.yaml: line 2: "node-lable": k3s has no such key, did you mean "node-label"?',
+            '0.yaml: line 2: "node-lable": unknown key, did you mean "node-label"?',
             id="a wrong key",
         ),
         pytest.param(b"Node_Label: x", 'did you mean "node-label"?', id="a key in another case"),
         pytest.param(b"flanel-iface: x", 'did you mean "flannel-iface"?', id="a wrong key of the runtime"),
-        pytest.param(b"zzzzzzzz: x", '"zzzzzzzz": k3s has no such key', id="a key like no other"),
+        pytest.param(b"zzzzzzzz: x", '"zzzzzzzz": unknown key', id="a key like no other"),
         pytest.param(b"token: [not-so-secret]", '0.yaml: line 1: "token": give a text', id="a list of tokens"),
         pytest.param(b"token: 12345", '"token": give a text; put quotes around', id="a number"),
         pytest.param(b"token: {a: not-so-secret}", '"token": give a text', id="an object"),
@@ -152,7 +154,7 @@ def test_parts_with_a_secret_are_known() -> None:
 )
 def test_a_mistake_is_named_with_its_place_and_without_its_value(text: bytes, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        read_agent_file([("0.yaml", text)])
+        read_agent_file([("0.yaml", text)], SETTINGS)
     assert said in str(caught.value)
     assert SECRET not in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -160,7 +162,7 @@ def test_a_mistake_is_named_with_its_place_and_without_its_value(text: bytes, sa
 
 def test_the_place_of_a_mistake_is_the_part_that_gave_the_value() -> None:
     with pytest.raises(ConfigError, match=r'^1\.yaml: line 2: "node-name": give a text'):
-        read_agent_file(parts("node-name: a", "# a comment\nnode-name: 7"))
+        read_agent_file(parts("node-name: a", "# a comment\nnode-name: 7"), SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -179,11 +181,49 @@ def test_a_flag_that_is_not_taken(flag: str, said: str) -> None:
     assert refused_flag("--zzz") == ""
 
 
-def test_the_tables_are_apart_and_the_taken_flags_are_those_of_the_command() -> None:
-    tables = (frozenset(TAKEN), OF_RUNTIME, OF_LOG, OTHERS_OF_AGENT, OF_SERVER)
+def test_the_tables_are_apart_and_every_flag_of_the_command_is_a_key() -> None:
+    taken = frozenset(one.name for one in SETTINGS)
+    tables = (taken, OF_RUNTIME, OF_LOG, OTHERS_OF_AGENT, OF_SERVER)
     assert sum(map(len, tables)) == len(frozenset().union(*tables))
     assert frozenset().union(*tables) >= SECRET_KEYS
     options = {name for parameter in agent.params for name in parameter.opts}
-    assert {f"--{name}" for name in TAKEN} | {f"-{short}" for short in SHORT_FORMS} <= options
+    own = {"--config", "-c", "--verbose", "-v"}
+    shorts = {f"-{one.short}" for one in SETTINGS if one.short}
+    assert options - own == {one.name if one.positional else f"--{one.name}" for one in SETTINGS} | shorts
+    assert shorts == {"-s", "-t", "-d", "-i"}, "those of k3s"
     refused = {name for name in options if refused_flag(name)}
     assert refused == {"-v"}, "k3s's -v takes a level"
+
+
+def test_a_token_of_any_way_is_a_secret_of_its_file() -> None:
+    keys = [one.name for one in SETTINGS if one.secret]
+    assert keys == ["token", "discovery-token", "tls-bootstrap-token"]
+    for key in keys:
+        assert read_agent_file(parts(f"{key}: abc"), SETTINGS).secrets == {"0.yaml": key}
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("discovery-timeout: 90s", {"discovery-timeout": timedelta(seconds=90)}),
+        ("certificate-lifetime: 1h", {"certificate-lifetime": timedelta(hours=1)}),
+        ("register-node: none", {"register-node": "none"}),
+        ("on-renew: ['a b, c', d]", {"on-renew": ("a b, c", "d")}),
+        ("address: [192.0.2.1, '192.0.2.2,192.0.2.3']", {"address": ("192.0.2.1", "192.0.2.2", "192.0.2.3")}),
+    ],
+)
+def test_kinds_of_values_that_k3s_does_not_have(text: str, values: dict[str, Any]) -> None:
+    assert read_agent_file(parts(text), SETTINGS).values == values
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("register-node: [none]", "give none, tainted or ready"),
+        ("node-deletion: x", "give ends-membership or reregisters"),
+        ("certificate-lifetime: 600", "give a duration"),
+    ],
+)
+def test_mistakes_of_kinds_that_k3s_does_not_have(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read_agent_file(parts(text), SETTINGS)

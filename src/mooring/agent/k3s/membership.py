@@ -17,7 +17,7 @@ A run that ends at any moment is continued by the next one: what is on disk is n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from math import inf
@@ -25,17 +25,17 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-from mooring.agent import clusterfiles, node, registration, steps
+from mooring.agent import clusterfiles, node, steps
 from mooring.agent.acceptance import check_membership
 from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.certificates.renewal import random_draw
 from mooring.agent.comeback import recover
-from mooring.agent.k3s.files import DATA_DIR, AgentFiles
+from mooring.agent.k3s.files import AgentFiles
 from mooring.agent.k3s.giventoken import GivenToken
+from mooring.agent.k3s.settings import K3sJoinSettings
 from mooring.agent.member import Member, NodeOptions, register
 from mooring.agent.registration import MembershipEndedError
 from mooring.agent.steps import JoinError, Report, Steps
-from mooring.apimachinery.schema import Obj
 from mooring.client.http.driver import drive
 from mooring.client.http.requests import fetch
 from mooring.clock import Clock, rfc3339
@@ -44,6 +44,7 @@ from mooring.identity import NODE_PREFIX
 from mooring.pki import pem
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.requests import build_request
+from mooring.settings.nodes import ENDS_MEMBERSHIP
 from mooring.trust.discovery.errors import DiscoveryError
 from mooring.trust.discovery.notices import Notice
 from mooring.trust.discovery.polling import Polling
@@ -67,32 +68,14 @@ class TokenNeededError(PeerError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPlan:
-    """What the agent was told. `servers` are https URLs, tried in order."""
+    """Join that the agent was told of. `settings` have the name of the node, and one server or more."""
 
-    servers: tuple[str, ...]
-    node_name: str
+    settings: K3sJoinSettings
     token: GivenToken = field(default_factory=GivenToken)
-    root: Path = Path("/")
-    data_dir: str = DATA_DIR
-    node_addresses: tuple[str, ...] = ()
-    """Addresses of the node; empty for the one towards the server."""
-    external_addresses: tuple[str, ...] = ()
-    internal_names: tuple[str, ...] = ()
-    external_names: tuple[str, ...] = ()
-    """Further addresses and DNS names of the Node; certificates are requested for the addresses."""
-    node_labels: Mapping[str, str] = field(default_factory=dict)
-    node_taints: tuple[Obj, ...] = ()
-    """Labels and taints that the Node is created with."""
-    adds_node_id: bool = False
-    register_node: str = ""
-    """One of `registration.CHOICES`; empty for the default of the server."""
-    node_deletion: str = registration.ENDS_MEMBERSHIP
     polling: Polling = JOIN_POLLING
-    load_balancer_port: int | None = None
-    """Port of the load balancer on this machine; None without one."""
 
     def files(self) -> AgentFiles:
-        return AgentFiles(self.root, self.data_dir)
+        return AgentFiles(Path(self.settings.root), self.settings.data_dir)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +123,16 @@ class SupervisedMember:
         more = (
             *(("InternalIP", address) for address in others),
             *(("ExternalIP", address) for address in self.identity.external_addresses),
-            *(("InternalDNS", name) for name in self.plan.internal_names),
-            *(("ExternalDNS", name) for name in self.plan.external_names),
+            *(("InternalDNS", name) for name in self.plan.settings.node_internal_dns),
+            *(("ExternalDNS", name) for name in self.plan.settings.node_external_dns),
         )
         options = NodeOptions(
-            register_node=self.plan.register_node,
-            node_deletion=self.plan.node_deletion,
+            register_node=self.plan.settings.register_node,
+            node_deletion=self.plan.settings.node_deletion,
             address=first,
             more_addresses=more,
-            labels=self.plan.node_labels,
-            taints=self.plan.node_taints,
+            labels=dict(self.plan.settings.node_label),
+            taints=self.plan.settings.node_taint,
         )
         return Member(self.node_name, self.clusters, self.files, options)
 
@@ -251,7 +234,9 @@ class _Join:
             return await self._run(uses_token=False)
 
     def _name(self) -> str:
-        return self.plan.node_name + (f"-{self.files.ensure_node_id()}" if self.plan.adds_node_id else "")
+        return self.plan.settings.node_name + (
+            f"-{self.files.ensure_node_id()}" if self.plan.settings.with_node_id else ""
+        )
 
     async def _run(self, *, uses_token: bool = True) -> SupervisedMember:
         with self.steps.step(steps.EXISTING) as summary:
@@ -279,7 +264,7 @@ class _Join:
             pair = await self._come_back(name)
         with self.steps.step(steps.DISCOVERY) as summary:
             trusted = await self._trusted(token)
-            urls = (trusted.url, *self.plan.servers, *self._learned)
+            urls = (trusted.url, *self.plan.settings.server, *self._learned)
             is_member = pair is not None
             polling = replace(self.plan.polling, total=inf) if is_member else self.plan.polling
             if pair is not None and await self._has_ended(urls, trusted, name, pair, token):
@@ -340,7 +325,9 @@ class _Join:
     async def _come_back(self, name: str) -> Pair:
         """Return another client certificate, which the expired one obtained. Raises JoinError."""
         ca_pem = self.files.read_server_ca()
-        urls = dict.fromkeys(url for url in (self.files.read_api_server(), *self.plan.servers, *self._learned) if url)
+        urls = dict.fromkeys(
+            url for url in (self.files.read_api_server(), *self.plan.settings.server, *self._learned) if url
+        )
         clusters = tuple(
             Cluster("local", url, b"" if self.files.record.read().system_roots else ca_pem) for url in urls
         )
@@ -362,7 +349,9 @@ class _Join:
         """Return the CAs that this machine keeps, unless the token names another one; else establish trust."""
         kept, ca_hash = self.files.read_server_ca(), token.ca_hash if token is not None else ""
         if kept and not ca_hash and self.files.record.read().system_roots:
-            return TrustedCa(self.plan.servers[0], b"")  # no trust on first use where the machine's roots sufficed
+            return TrustedCa(
+                self.plan.settings.server[0], b""
+            )  # no trust on first use where the machine's roots sufficed
         if kept and not self.files.record.read().system_roots:
             try:
                 if ca_hash:
@@ -370,14 +359,14 @@ class _Join:
             except CaHashError:
                 self.steps.say("the token names another CA than the one that this machine keeps", kept=True)
             else:
-                return TrustedCa(self.plan.servers[0], kept)
-        return await self._converse(establish_trust(self.plan.servers, ca_hash, self.plan.polling))
+                return TrustedCa(self.plan.settings.server[0], kept)
+        return await self._converse(establish_trust(self.plan.settings.server, ca_hash, self.plan.polling))
 
     async def _has_ended(
         self, urls: Sequence[str], trusted: TrustedCa, name: str, pair: Pair, token: K3sToken | None
     ) -> bool:
         """Return True when the membership has ended and the token is to be used instead. Raises TokenNeededError without one."""
-        uid = self.files.record.read().node_uid if self.plan.node_deletion == registration.ENDS_MEMBERSHIP else ""
+        uid = self.files.record.read().node_uid if self.plan.settings.node_deletion == ENDS_MEMBERSHIP else ""
         clusters = tuple(Cluster("local", url, trusted.ca_pem) for url in dict.fromkeys(urls))
         try:
             await check_membership(pair, name, uid, clusters, self.clock)
@@ -398,13 +387,13 @@ class _Join:
     # ── 4: certificates ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _identity(self, name: str, url: str) -> NodeIdentity:
-        addresses = self.plan.node_addresses
+        addresses = self.plan.settings.node_ip
         if not addresses:
             parts = urlsplit(url)
             found = node.this_machine(name, parts.hostname or "", parts.port or 443).address
             addresses = (found,) if found else ()
         password, file = self.files.ensure_node_password(), str(self.files.node_password)
-        return NodeIdentity(name, password, addresses, file, self.plan.external_addresses)
+        return NodeIdentity(name, password, addresses, file, self.plan.settings.node_external_ip)
 
     async def _certificates(self, supervisor: SupervisorClient, identity: NodeIdentity) -> None:
         for wanted in WANTED:

@@ -226,7 +226,7 @@ class _Membership:
             self._balancer.update(found)
         port = self._member.api_port
         learned = () if port else tuple(f"https://{address}" for address in found)
-        urls = tuple(dict.fromkeys((supervisor.urls[0], *learned, *self._member.plan.servers)))
+        urls = tuple(dict.fromkeys((supervisor.urls[0], *learned, *self._member.plan.settings.server)))
         if urls != self._member.urls:
             self._member = replace(self._member, urls=urls)
             await self._client.use(self._member.clusters)
@@ -271,11 +271,12 @@ async def run(
     clock = clock or SystemClock()
     async with AsyncExitStack() as stack:
         balancer = None
-        if plan.load_balancer_port is not None:
+        settings = plan.settings
+        if not settings.disable_apiserver_lb:
             files = plan.files()
             files.make()
-            first, *more = plan.servers
-            balancer = LoadBalancer(plan.load_balancer_port, first, files.load_balancer, clock, more)
+            first, *more = settings.server
+            balancer = LoadBalancer(settings.lb_server_port, first, files.load_balancer, clock, more)
             await stack.enter_async_context(balancer)
         agent = SupervisedAgent(plan, clock, report, on_member=on_member, on_renew=on_renew, balancer=balancer)
         await until_stopped(agent.run())

@@ -11,45 +11,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import click
 
 from mooring.agent import daemon
 from mooring.agent.k3s import process
+from mooring.agent.settings import AgentSettings
 from mooring.agent.steps import Progress
-from mooring.cli.join.flags import JoinFlags, join_flags
-from mooring.cli.join.k3sflags import K3sFlags, is_given, k3s_flags
+from mooring.cli.join import k3sconfig
+from mooring.cli.join.flags import SETTINGS, Given, config_option, host_name, join_options
+from mooring.cli.join.k3sflags import choose_way, plan_k3s_join
 from mooring.cli.join.progress import line
+from mooring.cli.options.declared import settings_options
 from mooring.cli.printing import logs
 from mooring.cli.printing.output import echo
-from mooring.trust.k3s.agentfile import ignored_keys, refused_flag
+from mooring.trust.joinconfiguration import JoinSettings
+from mooring.trust.k3s.agentfile import AgentFile, ignored_keys, refused_flag
 
 log = logging.getLogger("mooring.agent")
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def agent_flags(function: Callable[P, R]) -> Callable[P, R]:
-    """Add the flags of the agent beyond those of a join."""
-    for flag in (
-        click.option(
-            "--on-renew",
-            multiple=True,
-            metavar="COMMAND",
-            help="Line for /bin/sh that runs after each renewal and change of a CA, with MOORING_KIND (client, serving or ca), "
-            "MOORING_CERTIFICATE and MOORING_NODE_NAME; repeatable.",
-        ),
-        click.option(
-            "--serving-certificates",
-            is_flag=True,
-            help="Request a serving certificate for the addresses of the Node too, as kubelet does with serverTLSBootstrap.",
-        ),
-    ):
-        function = flag(function)
-    return function
 
 
 class AgentCommand(click.Command):
@@ -65,14 +45,13 @@ class AgentCommand(click.Command):
 
 
 @click.command("agent", cls=AgentCommand)
-@join_flags
-@k3s_flags
-@agent_flags
+@settings_options(SETTINGS)
+@config_option(
+    f"{k3sconfig.DEFAULT_CONFIG}, else {k3sconfig.K3S_CONFIG} for a join the k3s way, which takes $K3S_CONFIG_FILE, too,"
+)
 @click.option("-v", "--verbose", count=True, help="Log more; twice for the most.")
 @click.pass_context
-def agent(
-    context: click.Context, /, verbose: int, serving_certificates: bool, on_renew: tuple[str, ...], **flags: Any
-) -> None:
+def agent(context: click.Context, /, verbose: int, **_: Any) -> None:
     """Join the cluster at ADDRESS unless this machine is a member, then keep its certificate and its Node fresh.
 
     Runs until SIGTERM or SIGINT. A machine with a certificate needs no flags. `mooring agent unit` prints a systemd unit.
@@ -80,23 +59,27 @@ def agent(
     With --server URL it joins the k3s way instead, through k3s's supervisor API, and keeps the files of a k3s agent. The flags of
     k3s agent that concern joining are taken, in k3s's configuration file too. Those of its runtime are not: no kubelet runs here.
     """
-    k3s = K3sFlags(**{name: flags.pop(name) for name in K3sFlags.__slots__})
-    given = JoinFlags(**flags)
-    k3s, k3s_given, file = k3s.with_file(context, given)
-    servers = k3s.servers(context)
-    if servers:
-        token = k3s_given.token if is_given(context, "token") or "token" in file.values else ""
-        plan_of_agent = k3s.plan(servers, token, k3s_given, file)
+    given = Given(context)
+    is_k3s, file = choose_way(given)
+    more = given.read(AgentSettings)
+    if is_k3s:
+        plan_of_agent = plan_k3s_join(given, file)
         logs.configure(verbose)
-        if ignored := ignored_keys(file.ignored):
-            log.warning("k3s's configuration: %s", ignored)
-        asyncio.run(process.run(plan_of_agent, report=_report, on_renew=on_renew))
+        _warn(file)
+        asyncio.run(process.run(plan_of_agent, report=_report, on_renew=more.on_renew))
         return
-    plan = given.plan() if given.has_discovery else None
-    options = given.options()
+    settings = given.read(JoinSettings)
+    with given.explained():
+        plan = settings.plan(host_name()) if settings.has_discovery else None
+    options = join_options(settings)
     logs.configure(verbose)
-    more = daemon.AgentOptions(serving_certificates=serving_certificates, on_renew=on_renew)
+    _warn(file)
     asyncio.run(daemon.run(plan, options, report=_report, more=more))
+
+
+def _warn(file: AgentFile) -> None:
+    if ignored := ignored_keys(file.ignored):
+        log.warning("k3s's configuration: %s", ignored)
 
 
 def _report(progress: Progress) -> None:

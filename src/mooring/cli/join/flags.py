@@ -1,210 +1,150 @@
-"""Flags of `join` and `agent`: kubeadm's flags, and the join that they mean together.
+"""Values of `join` and `agent`: from flags, environment variables and a configuration file, each with its source.
 
-`mooring.trust.joinconfiguration` decides which flags need or exclude each other, before anything is sent. A token may come from the
-environment: other users of the machine do not see it in the list of processes.
+Rules kept here:
+* The command line wins over a variable, a variable over the file, the file over the default. In a join the k3s way the file wins
+  over variables, as in k3s.
+* An error names the flag, and before it the variable, or the line of the file, that gave the value.
+* Variables that mean something else to a server of this machine have names of their own (`MOORING_AGENT_…`).
 """
 
 from __future__ import annotations
 
+import os
+import re
 import socket
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from mooring.agent import registration
-from mooring.agent.join import CERTIFICATE_TIMEOUT, JoinOptions
-from mooring.cli.options.flags import DURATION, usage
+from mooring.agent.join import JoinOptions
+from mooring.agent.k3s.settings import K3sJoinSettings
+from mooring.agent.settings import AgentSettings
+from mooring.cli.join import k3sconfig
 from mooring.client.files import MAX_READ, read_limited
-from mooring.duration import format_duration
+from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.settings.kinds import split_commas
+from mooring.settings.declaration import Setting, Settings
 from mooring.trust.discovery.polling import Polling
-from mooring.trust.joinconfiguration import JoinInput, JoinPlan, validate_join_input
+from mooring.trust.joinconfiguration import JoinSettings, MemberSettings
+from mooring.trust.k3s.agentfile import AgentFile
 from mooring.trust.machinecode import parse_code
-
-SHORTEST_LIFETIME = timedelta(seconds=600)
-"""Shortest `expirationSeconds` that a server accepts."""
-LONGEST_LIFETIME = timedelta(seconds=2**31 - 1)
-"""`expirationSeconds` is an int32."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S", bound=Settings)
 
-_TOKEN: dict[str, Any] = {"default": "", "metavar": "TOKEN", "show_envvar": True}
-_FLAGS = (
-    click.argument("address", nargs=-1),
-    click.option(
-        "--token",
-        "-t",
-        envvar="MOORING_TOKEN",
-        help="Token for discovery and for the certificate request, where none of their own is given; k3s's form pins the CA.",
-        **_TOKEN,
-    ),
-    click.option(
-        "--discovery-token",
-        envvar="MOORING_DISCOVERY_TOKEN",
-        help="Token for discovery: its signature proves the cluster.",
-        **_TOKEN,
-    ),
-    click.option(
-        "--tls-bootstrap-token",
-        envvar="MOORING_TLS_BOOTSTRAP_TOKEN",
-        help="Token for the certificate request.",
-        **_TOKEN,
-    ),
-    click.option(
-        "--discovery-token-ca-cert-hash",
-        multiple=True,
-        metavar="sha256:HEX",
-        help="Pin: hash of the public key of a CA of the cluster; repeatable, one match is enough.",
-    ),
-    click.option(
-        "--discovery-token-unsafe-skip-ca-verification",
-        is_flag=True,
-        help="Trust the token alone, without a pin: anyone who knows the token could pose as the cluster.",
-    ),
-    click.option(
-        "--discovery-file",
+_SHARED = MemberSettings.declared()
+_MORE: tuple[type[Settings], ...] = (JoinSettings, K3sJoinSettings, AgentSettings)
+SUBJECTS: Mapping[type[Settings], tuple[Setting, ...]] = {
+    MemberSettings: _SHARED,
+    **{
+        more: tuple(one for one in more.declared() if one.field not in {one.field for one in _SHARED}) for more in _MORE
+    },
+}
+"""Settings of each subject, without those of every way in the others."""
+SETTINGS = tuple(one for own in SUBJECTS.values() for one in own)
+"""Every setting once. A file may hold all of them, so that one file serves `join` and `agent`."""
+CONFIG_VARIABLE = "MOORING_AGENT_CONFIG"
+_FLAG = re.compile(r"--([a-z][a-z0-9-]*)")
+
+
+class Given:
+    """Values by field, and the source of each that is not a default: a flag, a variable by name, or the line of a file."""
+
+    def __init__(self, context: click.Context) -> None:
+        parameters = {str(one.name): one for one in context.command.params}
+        sources = {field: context.get_parameter_source(field) for field in parameters}
+        self.values: dict[str, Any] = dict(context.params)
+        self.flags = {field for field, source in sources.items() if source is ParameterSource.COMMANDLINE}
+        self.variables = {
+            field: str(parameters[field].envvar)
+            for field, source in sources.items()
+            if source is ParameterSource.ENVIRONMENT
+        }
+        self.lines: dict[str, str] = {}
+
+    def add(self, file: AgentFile, *, over_variables: bool = False) -> None:
+        """Take the values of a file where the command line gives none, and no variable unless the file wins over it."""
+        for key, value in file.values.items():
+            field = key.replace("-", "_")
+            if field not in self.flags and (over_variables or field not in self.variables):
+                self.values[field], self.lines[field] = value, file.places[key]
+                self.variables.pop(field, None)
+
+    def add_variable(self, field: str, variable: str) -> None:
+        """Take the value of another program's variable where neither the command line nor the file gives one."""
+        if os.environ.get(variable) and field not in self.flags and field not in self.lines:
+            self.values[field], self.variables[field] = os.environ[variable], variable
+
+    def read(self, subject: type[S]) -> S:
+        """Return the settings of a subject. Raises UsageError, or ConfigError when a file is wrong."""
+        checked: dict[str, Any] = {}
+        for one in subject.declared():
+            if one.field in self.values:
+                with self.explained(one.name):
+                    checked[one.field] = one.checked(self.values[one.field])
+        with self.explained():
+            return subject(**checked)
+
+    @contextmanager
+    def explained(self, *names: str) -> Iterator[None]:
+        """Report an error of these flags, or of those that it mentions, with their sources: as UsageError, unless one is a file."""
+        try:
+            yield
+        except ConfigError as error:
+            message = str(error)
+            fields = [name.replace("-", "_") for name in names or _FLAG.findall(message)]
+            places = {field: place for field, place in (self.variables | self.lines).items() if field in fields}
+            text = f"{', '.join(places.values())}: {message}" if places else message
+            if places.keys() & self.lines.keys():
+                raise ConfigError(text) from None
+            raise click.UsageError(text) from None
+
+
+def config_option(default: str, variable: str | None = CONFIG_VARIABLE) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator that adds `--config`. `default` says which file is read without it."""
+    return click.option(
+        "--config",
+        "-c",
         default="",
-        metavar="FILE|URL|-",
-        help="Discovery document, a kubeconfig: a file, an https URL, or - for standard input.",
-    ),
-    click.option(
-        "--allow-discovery-credentials",
-        is_flag=True,
-        help="Accept credentials in the discovery document, and use them for the certificate request.",
-    ),
-    click.option("--node-name", default="", metavar="NAME", help="Name of the node. [default: the host name]"),
-    click.option(
-        "--register-node",
-        type=click.Choice(registration.CHOICES),
-        default=None,
-        help="Node to register: none, tainted (no Pods are placed here), or ready. [default: ready with a Mooring server, "
-        "tainted with another]",
-    ),
-    click.option(
-        "--node-deletion",
-        type=click.Choice(registration.DELETIONS),
-        default=registration.ENDS_MEMBERSHIP,
-        show_default=True,
-        help="Meaning of the deletion of this machine's Node: the machine is no member any more, or it registers again, as "
-        "kubelet does.",
-    ),
-    click.option(
-        "--root",
-        default="/",
-        show_default=True,
-        metavar="DIR",
-        help="Directory under which etc/kubernetes and var/lib/kubelet are written.",
-    ),
-    click.option(
-        "--discovery-timeout",
-        type=DURATION,
-        default=format_duration(timedelta(seconds=Polling().total)),
-        show_default=True,
-        help="Time limit of discovery.",
-    ),
-    click.option(
-        "--tls-bootstrap-timeout",
-        type=DURATION,
-        default=format_duration(timedelta(seconds=CERTIFICATE_TIMEOUT)),
-        show_default=True,
-        help="Time limit of the wait for the certificate.",
-    ),
-    click.option(
-        "--machine-code-file",
-        default="",
+        envvar=variable,
+        show_envvar=True,
         metavar="FILE",
-        help="File with the one-time code that mooring machine authorize printed; - for standard input.",
-    ),
-    click.option(
-        "--certificate-lifetime",
-        type=DURATION,
-        default=None,
-        help="Lifetime of the client certificate to ask for, at least 10m; renewals repeat it. The signer may shorten it. "
-        "[default: the signer's]",
-    ),
-)
+        help="Configuration file of join and agent, in k3s's form: keys are flags without their dashes. Drop-ins are in FILE.d. "
+        f"[default: {default} below --root, if it is there]",
+    )
 
 
-def join_flags(function: Callable[P, R]) -> Callable[P, R]:
-    """Add the flags. The command receives them as keywords for `JoinFlags`."""
-    for flag in reversed(_FLAGS):
-        function = flag(function)
-    return function
+def read_config(given: Given, *, named: str = "", more: tuple[str, ...] = ()) -> AgentFile:
+    """Return the file of `--config`, else `named`, else the first default file that is there. Raises ConfigError."""
+    root = Path(given.values["root"])
+    defaults = (root / path.lstrip("/") for path in (k3sconfig.DEFAULT_CONFIG, *more))
+    return k3sconfig.read(given.values["config"] or named, SETTINGS, defaults)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinFlags:
-    """Values of the flags."""
+def join_options(settings: JoinSettings, **more: Any) -> JoinOptions:
+    """Return the options of a join, with the machine code that a file holds. Raises ConfigError."""
+    lifetime = settings.certificate_lifetime
+    return JoinOptions(
+        root=Path(settings.root).absolute(),
+        polling=Polling(total=settings.discovery_timeout.total_seconds()),
+        certificate_timeout=settings.tls_bootstrap_timeout.total_seconds(),
+        register_node=settings.register_node,
+        machine_code=_machine_code(settings.machine_code_file),
+        node_deletion=settings.node_deletion,
+        expiration_seconds=int(lifetime.total_seconds()) if lifetime is not None else 0,
+        **more,
+    )
 
-    address: Sequence[str]
-    token: str
-    discovery_token: str
-    tls_bootstrap_token: str
-    discovery_token_ca_cert_hash: Sequence[str]
-    discovery_token_unsafe_skip_ca_verification: bool
-    discovery_file: str
-    allow_discovery_credentials: bool
-    node_name: str
-    register_node: str | None
-    node_deletion: str
-    root: str
-    discovery_timeout: timedelta
-    tls_bootstrap_timeout: timedelta
-    certificate_lifetime: timedelta | None
-    machine_code_file: str
 
-    @property
-    def has_discovery(self) -> bool:
-        """True when a flag names a way of discovery."""
-        return bool(self.address or self.token or self.discovery_token or self.discovery_file)
-
-    def plan(self) -> JoinPlan:
-        """Return the validated join. Raises UsageError that names the flag."""
-        given = JoinInput(
-            self.node_name or socket.gethostname().lower(),
-            tuple(self.address),
-            _secret(self.token),
-            _secret(self.discovery_token),
-            _secret(self.tls_bootstrap_token),
-            split_commas(self.discovery_token_ca_cert_hash),
-            self.discovery_token_unsafe_skip_ca_verification,
-            self.discovery_file,
-            self.allow_discovery_credentials,
-        )
-        with usage():
-            return validate_join_input(given)
-
-    def options(self, **more: Any) -> JoinOptions:
-        """Return the options of the join. Raises UsageError for a duration of zero."""
-        for name, value in (
-            ("--discovery-timeout", self.discovery_timeout),
-            ("--tls-bootstrap-timeout", self.tls_bootstrap_timeout),
-        ):
-            if value <= timedelta(0):
-                raise click.UsageError(f"{name} must be longer than 0")
-        lifetime = self.certificate_lifetime
-        if lifetime is not None and not SHORTEST_LIFETIME <= lifetime <= LONGEST_LIFETIME:
-            raise click.UsageError(
-                f"--certificate-lifetime must be between {format_duration(SHORTEST_LIFETIME)} and "
-                f"{format_duration(LONGEST_LIFETIME)}"
-            )
-        return JoinOptions(
-            root=Path(self.root).absolute(),
-            polling=Polling(total=self.discovery_timeout.total_seconds()),
-            certificate_timeout=self.tls_bootstrap_timeout.total_seconds(),
-            register_node=self.register_node or "",
-            machine_code=_machine_code(self.machine_code_file),
-            node_deletion=self.node_deletion,
-            expiration_seconds=int(lifetime.total_seconds()) if lifetime is not None else 0,
-            **more,
-        )
+def host_name() -> str:
+    """Return the name of this machine's node where none is given."""
+    return socket.gethostname().lower()
 
 
 def _machine_code(path: str) -> Secret | None:
@@ -212,7 +152,3 @@ def _machine_code(path: str) -> Secret | None:
     if not path:
         return None
     return parse_code(sys.stdin.buffer.read(MAX_READ) if path == "-" else read_limited(Path(path)))
-
-
-def _secret(text: str) -> Secret | None:
-    return Secret(text) if text else None

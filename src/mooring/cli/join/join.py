@@ -15,18 +15,21 @@ from mooring.agent import recovery
 from mooring.agent.join import Joined, JoinOptions
 from mooring.agent.join import join as join_cluster
 from mooring.agent.steps import JoinError, Progress, Report
-from mooring.cli.join import progress
-from mooring.cli.join.flags import JoinFlags, join_flags
+from mooring.cli.join import k3sconfig, progress
+from mooring.cli.join.flags import Given, config_option, host_name, join_options, read_config
 from mooring.cli.options.client import output_option
+from mooring.cli.options.declared import settings_options
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 from mooring.cli.printing.redaction import redacted
 from mooring.clock import SystemClock, rfc3339
-from mooring.trust.joinconfiguration import JoinPlan
+from mooring.errors import ConfigError
+from mooring.trust.joinconfiguration import JoinPlan, JoinSettings
 
 
 @click.command("join")
-@join_flags
+@settings_options(JoinSettings.declared())
+@config_option(k3sconfig.DEFAULT_CONFIG)
 @click.option("--dry-run", is_flag=True, help="Perform discovery only, print the other steps, and write nothing.")
 @click.option(
     "--discover-only",
@@ -34,19 +37,25 @@ from mooring.trust.joinconfiguration import JoinPlan
     help="Verify the cluster, write its CA and a bootstrap kubeconfig, and leave the certificate to a kubelet.",
 )
 @output_option("text", "json")
-def join(dry_run: bool, discover_only: bool, output: str, **flags: Any) -> None:
+@click.pass_context
+def join(context: click.Context, /, dry_run: bool, discover_only: bool, output: str, **_: Any) -> None:
     """Make this machine a member of the cluster at ADDRESS (host:port).
 
     With several addresses of one cluster, each is tried until one passes. The command can be repeated: it continues where it
     stopped. A machine that was a member before needs no flags: an expired certificate is used to ask for another.
     """
-    given = JoinFlags(**flags)
-    options = given.options(dry_run=dry_run, discover_only=discover_only)
-    plan = (
-        None
-        if not given.has_discovery and not discover_only and recovery.read_member(options) is not None
-        else given.plan()
-    )
+    given = Given(context)
+    file = read_config(given)
+    if "server" in file.values:
+        raise ConfigError(f"{file.places['server']}: server is for a join the k3s way: run mooring agent")
+    given.add(file)
+    settings = given.read(JoinSettings)
+    options = join_options(settings, dry_run=dry_run, discover_only=discover_only)
+    if not settings.has_discovery and not discover_only and recovery.read_member(options) is not None:
+        plan = None
+    else:
+        with given.explained():
+            plan = settings.plan(host_name())
     if output == "json":
         _join_with_json_output(plan, options)
         return

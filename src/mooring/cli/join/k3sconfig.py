@@ -1,4 +1,4 @@
-"""Files of a k3s agent's configuration: `config.yaml` and the drop-ins beside it, read with bounds and checked for other users.
+"""Configuration file of `join` and `agent`, in the form of k3s's, with its drop-ins: read with bounds, checked for other users.
 
 Rules kept here (docs/protocol/k3s.md#configuration-file-of-an-agent):
 * The drop-ins are the files `*.yaml` and `*.yml` of the directory `FILE.d`, by name. The file or one drop-in must be there when the
@@ -11,14 +11,16 @@ Rules kept here (docs/protocol/k3s.md#configuration-file-of-an-agent):
 from __future__ import annotations
 
 import os
-import stat
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from mooring.client.files import ROOT, exposure, os_reason, read_limited
+from mooring.client.files import exposure, os_reason, read_limited, refuse_other_writers
 from mooring.errors import ConfigError
+from mooring.settings.declaration import Setting
 from mooring.trust.k3s.agentfile import AgentFile, read_agent_file
 
-DEFAULT_CONFIG = "/etc/rancher/k3s/config.yaml"
+DEFAULT_CONFIG = "/etc/mooring/agent.yaml"
+K3S_CONFIG = "/etc/rancher/k3s/config.yaml"
 """k3s's `--config`."""
 MAX_BYTES = 1 << 20
 """Largest file: the flags of an agent have a few kB."""
@@ -27,16 +29,20 @@ SUFFIXES = (".yaml", ".yml")
 URLS = ("http://", "https://")
 
 
-def read(config: str, root: Path) -> AgentFile:
-    """Return the flags of the file `config`, or of the default file below `root`, which may be missing. Raises ConfigError."""
+def read(config: str, settings: Sequence[Setting], defaults: Iterable[Path]) -> AgentFile:
+    """Return the flags of the file `config`, or of the first default file that is there. Raises ConfigError."""
     if config.startswith(URLS):
         raise ConfigError("--config: a URL is not fetched; save the file on this machine, and name it")
-    path = Path(config or root / DEFAULT_CONFIG.lstrip("/"))
-    paths = _drop_ins(path)
-    if _is_there(path) or (config and not paths):  # reading a named file that is missing reports it
-        paths = [path, *paths]
-    parts = [(str(one), _content(one, named=bool(config))) for one in paths]
-    file = read_agent_file(parts)
+    paths: list[Path] = []
+    for path in (Path(config),) if config else defaults:
+        paths = _drop_ins(path)
+        if _is_there(path) or (config and not paths):  # reading a named file that is missing reports it
+            paths = [path, *paths]
+        if paths:
+            break
+    for path in paths:
+        refuse_other_writers(path, "could send this machine to another server", named=bool(config))
+    file = read_agent_file([(str(path), read_limited(path, MAX_BYTES)) for path in paths], settings)
     for secret_path, key in file.secrets.items():
         if Path(secret_path).is_file() and (problem := exposure(Path(secret_path))):
             raise ConfigError(f'{problem}, because it holds the secret "{key}"')
@@ -66,17 +72,3 @@ def _drop_ins(path: Path) -> list[Path]:
     if len(names) > MAX_DROP_INS:
         raise ConfigError(f"{directory} has more than {MAX_DROP_INS} drop-ins; is it the right directory?")
     return [directory / name for name in names]
-
-
-def _content(path: Path, *, named: bool) -> bytes:
-    """Return the content of a file that no other user has written. Raises ConfigError."""
-    content = read_limited(path, MAX_BYTES)
-    found = path.stat()
-    if stat.S_ISREG(found.st_mode):
-        if found.st_mode & stat.S_IWOTH:
-            raise ConfigError(
-                f"{path} can be written by every user, who could send this machine to another server; run chmod go-w on it"
-            )
-        if not named and found.st_uid not in (os.geteuid(), ROOT):
-            raise ConfigError(f"{path} belongs to another user; give it to root with chown, or name it with --config")
-    return content

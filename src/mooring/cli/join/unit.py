@@ -14,14 +14,20 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
-from mooring.agent import registration
-from mooring.agent.k3s.files import DATA_DIR, AgentFiles
+from mooring.agent.k3s.files import AgentFiles
+from mooring.agent.k3s.settings import K3sJoinSettings
+from mooring.agent.settings import AgentSettings
 from mooring.agent.state import NodeState
-from mooring.cli.join.agent import agent_flags
+from mooring.cli.join import k3sconfig
+from mooring.cli.join.flags import SETTINGS, SUBJECTS, Given, config_option, read_config
+from mooring.cli.options.declared import settings_options
 from mooring.cli.printing.output import echo
+from mooring.settings.declaration import Setting
+from mooring.settings.kinds import SWITCH
 
 _UNIT = """\
 [Unit]
@@ -60,68 +66,60 @@ WantedBy=multi-user.target
 """
 
 
+UNIT_FIELDS = {"root", "register_node", "node_deletion", "server", "data_dir"}
+UNIT_SETTINGS = (*(one for one in SETTINGS if one.field in UNIT_FIELDS), *SUBJECTS[AgentSettings])
+"""Settings of the agent that a unit may hold, in the order of its command line."""
+
+
 @click.command("unit")
-@click.option(
-    "--root", default="/", show_default=True, metavar="DIR", help="Directory that `mooring join --root` was given."
-)
-@click.option("--register-node", type=click.Choice(registration.CHOICES), default=None, help="As for the agent.")
-@click.option("--node-deletion", type=click.Choice(registration.DELETIONS), default=None, help="As for the agent.")
-@click.option(
-    "--server",
-    multiple=True,
-    metavar="URL",
-    help="For a machine that joined the k3s way: as for the agent; repeatable.",
-)
-@click.option("--data-dir", default=DATA_DIR, show_default=True, metavar="DIR", help="With --server: as for the agent.")
+@settings_options(UNIT_SETTINGS, variables=False)
+@config_option(k3sconfig.DEFAULT_CONFIG, None)
 @click.option("--program", default="", metavar="PATH", help="Absolute path of mooring. [default: this program]")
-@agent_flags
-def unit(
-    root: str,
-    register_node: str | None,
-    node_deletion: str | None,
-    server: tuple[str, ...],
-    data_dir: str,
-    program: str,
-    serving_certificates: bool,
-    on_renew: tuple[str, ...],
-) -> None:
+@click.pass_context
+def unit(context: click.Context, /, program: str, config: str, **_: Any) -> None:
     """Print a systemd unit that runs the agent of a machine that has joined.
 
-    Write it to /etc/systemd/system/mooring-agent.service, then run `systemctl enable --now mooring-agent`.
+    Flags and a file that is named become those of the agent. Write the unit to /etc/systemd/system/mooring-agent.service, then run
+    `systemctl enable --now mooring-agent`.
     """
     path = Path(program or shutil.which(sys.argv[0]) or sys.argv[0])
     if program and not path.is_absolute():
         raise click.UsageError("--program must be an absolute path")
+    given = Given(context)
     arguments = [str(path.absolute()), "agent"]
-    for url in server:
-        arguments += ["--server", url]
-    if root != "/":
-        arguments += ["--root", str(Path(root).absolute())]
-    if register_node:
-        arguments += ["--register-node", register_node]
-    if node_deletion:
-        arguments += ["--node-deletion", node_deletion]
-    if serving_certificates:
-        arguments.append("--serving-certificates")
-    for command in on_renew:
-        arguments += ["--on-renew", command]
-    if server:
-        if serving_certificates:
+    if config:
+        arguments += ["--config", str(Path(config).absolute())]
+    for one in UNIT_SETTINGS:
+        if one.field in given.flags:
+            arguments += _arguments(one, given.values[one.field])
+    given.add(read_config(given))
+    settings, more = given.read(K3sJoinSettings), given.read(AgentSettings)
+    root = Path(settings.root)
+    if settings.server:
+        if more.serving_certificates:
             raise click.UsageError("--serving-certificates and --server belong to two ways of joining")
-        if data_dir != DATA_DIR:
-            arguments += ["--data-dir", data_dir]
-        files = AgentFiles(Path(root), data_dir)
+        files = AgentFiles(root, settings.data_dir)
         proof = files.client.current
         writable: tuple[Path, ...] = (files.directory, files.node_password.parent)
     else:
-        state = NodeState(Path(root))
+        state = NodeState(root)
         proof = state.kubeconfig
         writable = (state.kubeconfig.parent, state.certificates, state.record.path.parent)
     paths = " ".join(quote(f"-{path}") for path in writable)
-    file_system = "" if on_renew else f"ProtectSystem=strict\nReadWritePaths={paths}\n"
+    file_system = "" if more.on_renew else f"ProtectSystem=strict\nReadWritePaths={paths}\n"
     text = _UNIT.format(proof=specifiers(str(proof)), command=join(arguments), file_system=file_system)
     for line in text.splitlines():
         echo(line)
+
+
+def _arguments(setting: Setting, value: Any) -> list[str]:
+    """Return the arguments that give a setting this value."""
+    flag = f"--{setting.name}"
+    if setting.kind is SWITCH:
+        return [flag]
+    if setting.name == "root":
+        value = str(Path(value).absolute())
+    return [part for one in (value if isinstance(value, tuple) else (value,)) for part in (flag, str(one))]
 
 
 def join(arguments: Sequence[str]) -> str:

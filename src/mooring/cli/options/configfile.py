@@ -11,8 +11,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -21,8 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
-from mooring.cli.options.declared import environment_variable
-from mooring.client.files import read_limited
+from mooring.client.files import read_limited, refuse_other_writers
 from mooring.errors import ConfigError
 from mooring.settings.declaration import Setting
 
@@ -34,7 +31,6 @@ MAX_BYTES = 1 << 20
 """Largest file: sixty settings and sixteen authenticators have a few kB."""
 NOT_KEYS = frozenset({"config", "help", "verbose", "token", "token-ttl", "skip-token-print"})
 """Flags of one run, or secrets of one start: they are given on the command line or in the environment."""
-ROOT = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +67,7 @@ def config_option(settings: Sequence[Setting]) -> Callable[[Callable[P, R]], Cal
         "--config",
         help="YAML file whose keys are flags without their dashes in front; flags and environment win over it. "
         f"[default: {DEFAULT_PATH}, if it is there]",
-        envvar=environment_variable("config"),
+        envvar="MOORING_CONFIG",
         show_envvar=True,
         default=None,
         metavar="FILE",
@@ -104,7 +100,7 @@ def read(path: str, settings: Iterable[Setting], *, named: bool = True) -> Confi
     """
     from mooring.apimachinery.codec.yaml import YamlError, read_yaml  # PyYAML is not needed without a file
 
-    _refuse_other_writers(Path(path), named=named)
+    refuse_other_writers(Path(path), "could then log in as any user", named=named)
     data = read_limited(Path(path), MAX_BYTES)
     try:
         document = read_yaml(data.decode())
@@ -117,20 +113,6 @@ def read(path: str, settings: Iterable[Setting], *, named: bool = True) -> Confi
     if not isinstance(document.value, dict):
         raise ConfigError(f"{path}: a configuration is keys with values; write for example data-dir: /var/lib/mooring")
     return _checked(path, document.value, {one.name: one for one in settings}, document.top_level_keys)
-
-
-def _refuse_other_writers(path: Path, *, named: bool) -> None:
-    """Raise ConfigError for a file that other users may write, or own without being named."""
-    try:
-        found = path.stat()
-    except OSError:
-        return  # reading the file reports the reason
-    if found.st_mode & stat.S_IWOTH and stat.S_ISREG(found.st_mode):
-        raise ConfigError(
-            f"{path} can be written by every user, who could then log in as any user; run chmod go-w on it"
-        )
-    if not named and found.st_uid not in (os.geteuid(), ROOT):
-        raise ConfigError(f"{path} belongs to another user; give it to root with chown, or name it with --config")
 
 
 def _checked(

@@ -1,10 +1,10 @@
-"""Configuration file of a k3s agent, `/etc/rancher/k3s/config.yaml` and its drop-ins: the flags that it gives.
+"""Configuration file of an agent, in the form of k3s's `/etc/rancher/k3s/config.yaml` and its drop-ins: the flags that it gives.
 
 Rules kept here (docs/protocol/k3s.md#configuration-file-of-an-agent; k3s's pkg/configfilearg):
-* A key is the long name of a flag; `s`, `t`, `d` and `i` are short forms. A list repeats a flag. An empty value gives no flag.
+* A key is the long name of a flag, or its short form. A list repeats a flag. An empty value gives no flag.
 * A later part replaces a value of an earlier one. With `key+` it appends to that value.
-* A flag of k3s's runtime or log, or of `k3s server`, is listed, and its value is not read. A key that k3s does not know is an error
-  that names the nearest one. k3s skips both with a warning.
+* A flag of k3s's runtime or log, or of `k3s server`, is listed, and its value is not read. Any other key is an error that
+  names the nearest one. k3s skips both with a warning.
 * Types are strict: a text that looks like a number needs quotes. All mistakes are reported at once, each with its file and line.
 * No error repeats a value: some are secrets.
 """
@@ -18,28 +18,11 @@ from typing import Any
 
 from mooring.apimachinery.codec.yaml import YamlDocument, YamlError, read_yaml
 from mooring.errors import ConfigError, quoted
-from mooring.settings.kinds import BOOLEAN, COMMA_SEPARATED, PORT, TEXT, TEXTS, ValueType
+from mooring.settings.declaration import Setting
+from mooring.settings.kinds import COMMA_SEPARATED, LINES, PORT, SWITCH, TEXTS, ValueType
 
-TAKEN: Mapping[str, ValueType[Any]] = {
-    "server": TEXTS,
-    "token": TEXT,
-    "token-file": TEXT,
-    "data-dir": TEXT,
-    "node-name": TEXT,
-    "with-node-id": BOOLEAN,
-    "node-label": COMMA_SEPARATED,
-    "node-taint": COMMA_SEPARATED,
-    "node-ip": COMMA_SEPARATED,
-    "node-external-ip": COMMA_SEPARATED,
-    "node-internal-dns": COMMA_SEPARATED,
-    "node-external-dns": COMMA_SEPARATED,
-    "lb-server-port": PORT,
-    "disable-apiserver-lb": BOOLEAN,
-}
-"""Flags of `k3s agent` that concern joining, with the type of their values."""
-_REPEATABLE = (TEXTS, COMMA_SEPARATED)
+_REPEATABLE = (TEXTS, LINES, COMMA_SEPARATED)
 _ONE_VALUE = "the flag has one value, and a plus appends to lists: leave it out"
-SHORT_FORMS: Mapping[str, str] = {"s": "server", "t": "token", "d": "data-dir", "i": "node-ip"}
 
 OF_RUNTIME = frozenset(
     {
@@ -194,6 +177,8 @@ class AgentFile:
     """Paths of the parts that hold a secret, each with the key of the first one."""
     token_paths: tuple[str, ...] = ()
     """Paths of the parts that hold a value of `token`."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Path and line of each value, by the long name of the flag."""
 
 
 @dataclass(slots=True)
@@ -205,8 +190,11 @@ class _Given:
     key: str
 
 
-def read_agent_file(parts: Iterable[tuple[str, bytes]]) -> AgentFile:
+def read_agent_file(parts: Iterable[tuple[str, bytes]], settings: Sequence[Setting]) -> AgentFile:
     """Return the flags in parts of a configuration, each a path and a text, in order. Raises ConfigError."""
+    kinds = {one.name: one.kind for one in settings}
+    short_forms = {one.short: one.name for one in settings if one.short}
+    secret_keys = SECRET_KEYS.union(one.name for one in settings if one.secret)
     merged: dict[str, _Given] = {}
     ignored: dict[str, None] = {}
     secrets: dict[str, str] = {}
@@ -217,17 +205,17 @@ def read_agent_file(parts: Iterable[tuple[str, bytes]]) -> AgentFile:
         lines = dict(reversed(document.top_level_keys))
         for key, value in (document.value or {}).items():
             name = key.removesuffix("+")
-            name = SHORT_FORMS.get(name, name)
-            if name in SECRET_KEYS and value not in (None, "", []):
+            name = short_forms.get(name, name)
+            if name in secret_keys and value not in (None, "", []):
                 secrets.setdefault(path, name)
                 if name == "token":
                     token_paths.append(path)
             place = f"{path}: line {lines.get(key, 0)}"
-            if name in TAKEN:
+            if name in kinds:
                 before = merged.get(name)
                 if before is None or not key.endswith("+"):
                     merged[name] = _Given(value, place, key)
-                elif TAKEN[name] in _REPEATABLE:
+                elif kinds[name] in _REPEATABLE:
                     merged[name] = _Given([*_listed(before.value), *_listed(value)], place, key)
                 elif _listed(value) and _listed(before.value):
                     problems.append(f"{place}: {quoted(key)}: {_ONE_VALUE}")
@@ -236,18 +224,19 @@ def read_agent_file(parts: Iterable[tuple[str, bytes]]) -> AgentFile:
             elif name in _IGNORED:
                 ignored[name] = None
             else:
-                problems.append(f"{place}: {quoted(key[:_MAX_SHOWN])}: {_unknown(name)}")
+                problems.append(f"{place}: {quoted(key[:_MAX_SHOWN])}: {_unknown(name, kinds)}")
     values: dict[str, Any] = {}
     for name, given in merged.items():
         if given.value in (None, ""):
             continue
         try:
-            values[name] = _typed(TAKEN[name], given.value)
+            values[name] = _typed(kinds[name], given.value)
         except ValueError as error:
             problems.append(f"{given.place}: {quoted(given.key)}: {error}")
     if problems:
         raise ConfigError("; ".join(problems))
-    return AgentFile(values, tuple(ignored), secrets, tuple(token_paths))
+    places = {name: given.place for name, given in merged.items()}
+    return AgentFile(values, tuple(ignored), secrets, tuple(token_paths), places)
 
 
 def refused_flag(flag: str) -> str:
@@ -302,14 +291,14 @@ def _typed(kind: ValueType[Any], value: Any) -> Any:
 
     Booleans and ports are taken in quotes, too, as templates write them.
     """
-    if kind is BOOLEAN and value in ("true", "false"):
+    if kind is SWITCH and value in ("true", "false"):
         return value == "true"
     if kind is PORT and isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 5:
         return kind.from_file(int(value))
     return kind.normalise(kind.from_file(value))
 
 
-def _unknown(name: str) -> str:
+def _unknown(name: str, known: Iterable[str]) -> str:
     plain = name.lstrip("-").replace("_", "-").lower()
-    near = get_close_matches(plain, [*TAKEN, *sorted(_IGNORED)], n=1)
-    return f'k3s has no such key, did you mean "{near[0]}"?' if near else "k3s has no such key"
+    near = get_close_matches(plain, [*known, *sorted(_IGNORED)], n=1)
+    return f'unknown key, did you mean "{near[0]}"?' if near else "unknown key"

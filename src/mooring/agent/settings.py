@@ -1,0 +1,29 @@
+"""Settings of the agent beyond those of a join."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mooring.settings.declaration import Settings, setting
+from mooring.settings.kinds import LINES, SWITCH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings(Settings):
+    """Certificates that are kept, and hooks."""
+
+    heading: ClassVar[str] = "The agent"
+
+    serving_certificates: bool = setting(
+        SWITCH,
+        default=False,
+        meaning="Request a serving certificate for the addresses of the Node too, as kubelet does with serverTLSBootstrap.",
+    )
+    on_renew: tuple[str, ...] = setting(
+        LINES,
+        default=(),
+        meaning="Line for /bin/sh that runs after each renewal and change of a CA, with MOORING_KIND (client, serving or ca), "
+        "MOORING_CERTIFICATE and MOORING_NODE_NAME; repeatable.",
+        metavar="COMMAND",
+    )
