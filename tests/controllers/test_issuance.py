@@ -13,7 +13,16 @@ from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, CheckAccess, Create, Requeue, Update
 from mooring.controllers.certificates.approver import CsrApprover
 from mooring.controllers.certificates.cleaner import CsrCleaner
-from mooring.controllers.certificates.issuance import HELD_FOR, Finding, Issuance, Objection, Preparation, watched
+from mooring.controllers.certificates.issuance import (
+    HELD_FOR,
+    HELD_SIZE,
+    Finding,
+    Issuance,
+    Objection,
+    Preparation,
+    held_until,
+    watched,
+)
 from mooring.controllers.certificates.signer import CsrSigner
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
@@ -159,3 +168,8 @@ def test_a_request_that_nobody_decides_is_deleted_like_one_without_conditions() 
     held = csr(condition("NeedsApproval", HELD.reason, HELD.message))
     actions = plan(CsrCleaner(), ("", "join"), views(certificatesigningrequests=[held]), NOW)
     assert actions == [Requeue(NOW + 24 * HOUR)]
+
+
+@pytest.mark.parametrize(("size", "times"), [(600, 1), (HELD_SIZE, 1), (8 * HELD_SIZE + 1, 8)])
+def test_a_large_request_is_planned_again_later(size: int, times: int) -> None:
+    assert held_until({"spec": {"request": "x" * size}}, NOW) == NOW + times * HELD_FOR

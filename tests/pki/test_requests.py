@@ -194,3 +194,17 @@ def test_requests_in_memory(padding: bytes, remembered: bool) -> None:
     first, second = parse_request(text), parse_request(text)
     assert (first is second) == remembered
     assert first.key_fingerprint == second.key_fingerprint
+
+
+def test_the_names_of_a_request_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = parse_request(build_request(keys.generate_key(), "jane", ("a", "b")))
+    reads: list[x509.Name] = []
+    read = names.texts
+
+    def noted(name: x509.Name) -> dict[x509.ObjectIdentifier, tuple[str, ...]]:
+        reads.append(name)
+        return read(name)
+
+    monkeypatch.setattr(names, "texts", noted)
+    assert [(request.common_name, set(request.organizations)) for _ in range(3)] == [("jane", {"a", "b"})] * 3
+    assert len(reads) == 1

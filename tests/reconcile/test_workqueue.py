@@ -173,3 +173,34 @@ def test_all_keys_of_one_moment_are_queued() -> None:
         assert [await queue.take() for _ in wanted] == sorted(wanted)
 
     with_queue(body)
+
+
+def test_added_keys_and_keys_that_fell_due_take_turns() -> None:
+    async def body(queue: WorkQueue, clock: ManualClock) -> None:
+        held = [("ns", f"held-{number}") for number in range(4)]
+        for key in held:
+            queue.add_at(key, EPOCH + seconds(30))
+        await clock.advance(30)
+        queue.add(A)
+        queue.add(B)
+        assert [await queue.take() for _ in range(6)] == [held[0], A, held[1], B, held[2], held[3]]
+
+    with_queue(body)
+
+
+def test_a_due_key_of_which_an_event_arrives_waits_for_no_backlog() -> None:
+    async def body(queue: WorkQueue, clock: ManualClock) -> None:
+        held = [("ns", f"held-{number}") for number in range(4)]
+        for key in held:
+            queue.add_at(key, EPOCH + seconds(30))
+        await clock.advance(30)
+        queue.add(held[3])
+        queue.add(held[3])
+        assert len(queue) == 4
+        assert [await queue.take() for _ in range(4)] == [held[0], held[3], held[1], held[2]]
+        assert len(queue) == 0
+        queue.done(held[3])
+        queue.add(held[3])
+        assert await queue.take() == held[3]
+
+    with_queue(body)

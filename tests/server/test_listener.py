@@ -116,6 +116,18 @@ class TestPeer:
             "OpenSSL's clients add the authorities they know"
         )
 
+    def test_a_client_whose_certificate_has_thousands_of_groups_is_answered(
+        self, server: Served, ca: ThrowawayCA, tmp_path: Path, version: ssl.TLSVersion
+    ) -> None:
+        ann = ca.client("ann", *(f"group-{number:04}" for number in range(2000)))
+        context = server.context(tmp_path, ann, version=version)
+        with server.client(tmp_path, context=context) as first:
+            assert cast(list[str], asked(first)["chain"])[0] == digest(ann)
+            session = first.session
+        with server.client(tmp_path, context=context, session=session) as second:
+            assert cast(list[str], asked(second)["chain"])[0] == digest(ann)
+            assert not second.session_reused, "its ticket would carry the certificate"
+
     def test_the_handshake_of_a_stranger_succeeds_and_judging_is_left_to_authentication(
         self, server: Served, tmp_path: Path, version: ssl.TLSVersion
     ) -> None:

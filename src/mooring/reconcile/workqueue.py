@@ -5,7 +5,9 @@ Rules kept here:
    afterwards.
 2. `add_at` plans a key at a moment; an earlier moment for the same key replaces a later one.
 3. `retry` waits 5 ms, doubled by each consecutive failure, at most 1 000 s; `forget` resets the count.
-4. Time comes from the `Clock`, so that tests control it.
+4. Keys that were added and keys that fell due take turns, so that an event waits for no backlog of scheduled keys, nor they for
+   a stream of events. A key that is added while it waits as due waits among those that were added.
+5. Time comes from the `Clock`, so that tests control it.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from mooring.clock import JUMP_SECONDS, STEP, Clock
@@ -30,8 +33,11 @@ class WorkQueue:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._ready: deque[Key] = deque()
-        self._waiting: set[Key] = set()
+        self._added: deque[Key] = deque()
+        self._due: deque[Key] = deque()
+        self._waiting: dict[Key, bool] = {}
+        """Keys to plan: True for those in `_added`. Other keys in `_added` and `_due` were planned meanwhile."""
+        self._is_turn_of_due = False
         self._active: set[Key] = set()
         self._again: set[Key] = set()
         self._schedule: list[tuple[datetime, Key]] = []
@@ -41,14 +47,14 @@ class WorkQueue:
         self._schedule_changed = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._ready)
+        return len(self._waiting)
 
     def add(self, key: Key) -> None:
         if key in self._active:
             self._again.add(key)
-        elif key not in self._waiting:
-            self._waiting.add(key)
-            self._ready.append(key)
+        elif not self._waiting.get(key):
+            self._waiting[key] = True
+            self._added.append(key)
             self._changed.set()
 
     def add_at(self, key: Key, moment: datetime) -> None:
@@ -76,13 +82,22 @@ class WorkQueue:
 
     async def take(self) -> Key:
         """Wait for the next key and return it; the caller must pass it to `done`."""
-        while not self._ready:
+        while not self._waiting:
             self._changed.clear()
             await self._changed.wait()
-        key = self._ready.popleft()
-        self._waiting.discard(key)
+        self._is_turn_of_due = not self._is_turn_of_due
+        order = (self._due, self._added) if self._is_turn_of_due else (self._added, self._due)
+        key = next(key for keys in order for key in self._left(keys))
+        del self._waiting[key]
         self._active.add(key)
         return key
+
+    def _left(self, keys: deque[Key]) -> Iterator[Key]:
+        """Take keys off a queue, without those that were planned or added meanwhile."""
+        while keys:
+            key = keys.popleft()
+            if self._waiting.get(key) is (keys is self._added):
+                yield key
 
     def done(self, key: Key) -> None:
         self._active.discard(key)
@@ -106,7 +121,7 @@ class WorkQueue:
                 moment, key = heapq.heappop(self._schedule)
                 if self._moments.get(key) == moment:
                     del self._moments[key]
-                    self.add(key)
+                    self._fall_due(key)
             self._schedule_changed.clear()
             wait = JUMP_SECONDS
             if self._schedule:
@@ -118,6 +133,14 @@ class WorkQueue:
             finally:
                 sleep.cancel()
                 changed.cancel()
+
+    def _fall_due(self, key: Key) -> None:
+        if key in self._active:
+            self._again.add(key)
+        elif key not in self._waiting:
+            self._waiting[key] = False
+            self._due.append(key)
+            self._changed.set()
 
     def _bring_forward(self, now: datetime) -> None:
         self._moments = dict.fromkeys(self._moments, now)

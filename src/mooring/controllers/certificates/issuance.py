@@ -42,6 +42,9 @@ AUTOMATIC = "Auto"
 """Prefix of the reasons of automatic approvals."""
 HELD_FOR = timedelta(seconds=30)
 """Time until a held request is planned again: what it waits for, such as an entry of the inventory, may be there."""
+HELD_SIZE = 8 << 10
+"""Characters of a request, as base64, that is planned again after `HELD_FOR`. A larger one waits longer in proportion, so that many
+large requests cost no more than as many characters of small ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,11 +181,16 @@ def is_automatic(csr: Obj) -> bool:
     )
 
 
+def held_until(csr: Obj, now: datetime) -> datetime:
+    """Return when a request that waits is planned again."""
+    return now + HELD_FOR * max(1, len(csr["spec"]["request"]) // HELD_SIZE)
+
+
 def held_or_denied(csr: Obj, objection: Objection, now: datetime) -> Sequence[Action]:
     """Return the actions that tell the requester why the request is not approved automatically."""
     if objection.denies:
         return (Update(REQUESTS, with_condition(csr, DENIED, objection.reason, objection.message), "approval"),)
-    return (*marked_as_held(csr, objection), Requeue(now + HELD_FOR))
+    return (*marked_as_held(csr, objection), Requeue(held_until(csr, now)))
 
 
 def marked_as_held(csr: Obj, objection: Objection) -> Sequence[Action]:

@@ -9,7 +9,7 @@ Rules kept here (docs/protocol/certificate-signing-requests.md):
 * The issuance checks are repeated, and once more when the certificate is published. An objection to an automatic approval fails
   the request.
 * A request that waits for a person gets the condition WouldFail when it would fail after an approval, by the same judgement, so
-  that the person sees it before. It is judged again every HELD_FOR, and loses the condition when the cause went away. A request
+  that the person sees it before. It is judged again at intervals, and loses the condition when the cause went away. A request
   that an approver decides within moments is left to the approver.
 * The profile determines the content of the certificate, the authority checks the result, and the status carries the leaf alone.
 * The lineage gets an entry before the certificate is published.
@@ -34,7 +34,6 @@ from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.controllers.actions import Action, Entropy, InThread, Key, RecordLineage, Requeue, Retry, Still, Update
 from mooring.controllers.certificates.issuance import (
-    HELD_FOR,
     NEEDS_APPROVAL,
     WOULD_FAIL,
     Issuance,
@@ -42,6 +41,7 @@ from mooring.controllers.certificates.issuance import (
     Objection,
     Preparation,
     find,
+    held_until,
     is_automatic,
     prepared,
     unobjected,
@@ -60,6 +60,7 @@ from mooring.controllers.certificates.requeststate import (
 from mooring.controllers.certificates.signingpolicy import NO_POLICY, SigningPolicy
 from mooring.pki.errors import IssueError, RequestError
 from mooring.pki.pem import certificates_pem
+from mooring.pki.x509 import usages
 from mooring.pki.x509.authority import Authority, request_serial_number
 from mooring.pki.x509.profiles import Template, from_request
 from mooring.pki.x509.requests import CertificateRequest
@@ -114,7 +115,15 @@ class CsrSigner:
             return (_mark_failed(csr, judged.message, judged.reason),)
         if isinstance(judged, Preparation):
             return prepared(judged, now)
-        issuance, template = judged
+        spec = csr["spec"]
+        template = partial(
+            from_request,
+            judged.request,
+            spec.get("usages") or (),
+            now,
+            spec.get("expirationSeconds"),
+            self._longest(judged),
+        )
         sign = partial(
             _sign,
             csr,
@@ -123,17 +132,14 @@ class CsrSigner:
             now,
             request_serial_number(csr["metadata"]["uid"]),
             self.trusts_source_address,
-            _settled(unobjected(self.checks, issuance)),
-            self._wants_fresh_key(issuance),
+            _settled(unobjected(self.checks, judged)),
+            self._wants_fresh_key(judged),
         )
         takes_long = authority.in_device or len(csr["spec"]["request"]) > MAX_SIGNED_AT_ONCE
         return (InThread(sign),) if takes_long else sign()
 
-    def _judge(
-        self, csr: Obj, views: Views, now: datetime, *, automatic: bool
-    ) -> Objection | Preparation | tuple[Issuance, Template]:
-        """Return what the certificate of a request would have, or what stands between the request and its certificate."""
-        spec = csr["spec"]
+    def _judge(self, csr: Obj, views: Views, now: datetime, *, automatic: bool) -> Objection | Preparation | Issuance:
+        """Return the issuance of a request, or what stands between the request and its certificate."""
         request = _request_of(csr)
         if isinstance(request, Objection):
             return request
@@ -142,8 +148,8 @@ class CsrSigner:
             finding = find(self.checks, issuance, views)
             if finding is not None:
                 return finding
-            usages, seconds = spec.get("usages") or (), spec.get("expirationSeconds")
-            return issuance, from_request(request, usages, now, seconds, self._longest(issuance))
+            usages.check(csr["spec"].get("usages") or ())
+            return issuance
         except IssueError as error:
             return Objection(REASON, str(error))
 
@@ -164,7 +170,7 @@ class CsrSigner:
             is_told = (present.get("reason"), present.get("message")) == (finding.reason, finding.message)
             told = csr if is_told else with_condition(csr, WOULD_FAIL, finding.reason, finding.message)
         change = () if told is csr else (Update(REQUESTS, told, "status"),)
-        return (*change, Requeue(now + HELD_FOR))
+        return (*change, Requeue(held_until(csr, now)))
 
     def _wants_fresh_key(self, issuance: Issuance) -> bool:
         """Return true when the policy lets a key have one certificate."""
@@ -208,7 +214,7 @@ def _settled(still: Still) -> Still:
 def _sign(
     csr: Obj,
     authority: Authority,
-    template: Template,
+    template: Callable[[], Template],
     now: datetime,
     serial: int,
     trusts_source_address: bool,
@@ -220,7 +226,7 @@ def _sign(
     Raises DeviceError.
     """
     try:
-        certificate = authority.sign(template, now, serial)
+        certificate = authority.sign(template(), now, serial)
     except IssueError as error:
         return (_mark_failed(csr, str(error)),)
     text = base64.b64encode(certificates_pem([certificate])).decode()

@@ -43,6 +43,15 @@ _STANDARD_ORDER = (
 _SINGLE = (NameOID.COMMON_NAME, NameOID.SERIAL_NUMBER)
 
 
+def texts(name: x509.Name) -> dict[ObjectIdentifier, tuple[str, ...]]:
+    """Return the text values of all attributes, in order. A name may have thousands, and the library is slow to list them."""
+    found: dict[ObjectIdentifier, list[str]] = {}
+    for attribute in name:
+        if isinstance(attribute.value, str):
+            found.setdefault(attribute.oid, []).append(attribute.value)
+    return {oid: tuple(values) for oid, values in found.items()}
+
+
 def values(name: x509.Name, oid: ObjectIdentifier) -> tuple[str, ...]:
     """Return all text values of an attribute, in order."""
     found = (attribute.value for attribute in name.get_attributes_for_oid(oid))
@@ -85,8 +94,9 @@ def subject(name: str, groups: Iterable[str] = (), uid: str = "", unit: str = ""
 
 def standard_subject(name: x509.Name) -> x509.Name:
     """Return `name` with its standard attributes only, in standard order."""
-    multi_valued = [(oid, values(name, oid)) for oid in _STANDARD_ORDER]
-    return _encode(multi_valued + [(oid, values(name, oid)[-1:]) for oid in _SINGLE])
+    every = texts(name)
+    multi_valued = [(oid, every.get(oid, ())) for oid in _STANDARD_ORDER]
+    return _encode(multi_valued + [(oid, every.get(oid, ())[-1:]) for oid in _SINGLE])
 
 
 def _encode(attributes: Sequence[tuple[ObjectIdentifier, tuple[str, ...]]]) -> x509.Name:

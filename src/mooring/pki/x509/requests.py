@@ -12,13 +12,13 @@ Rules kept here (docs/protocol/certificate-signing-requests.md, docs/protocol/ku
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import AttributeOID
+from cryptography.x509.oid import AttributeOID, NameOID
 
 from mooring.pki import pem
 from mooring.pki.errors import KeyRefusedError, PemError, RequestError
@@ -56,17 +56,21 @@ class CertificateRequest:
     @property
     def common_name(self) -> str:
         """Common name of the subject, which is the username."""
-        return names.common_name(self.subject)
+        return (self._texts.get(NameOID.COMMON_NAME) or ("",))[-1]
 
     @property
     def organizations(self) -> tuple[str, ...]:
         """Organizations of the subject, which are the groups."""
-        return names.organizations(self.subject)
+        return self._texts.get(NameOID.ORGANIZATION_NAME, ())
 
     @property
     def key_algorithm(self) -> str:
         """Algorithm of the key for an approver, such as `ECDSA-P256`."""
         return algorithm_of(self.public_key)
+
+    @cached_property
+    def _texts(self) -> Mapping[x509.ObjectIdentifier, tuple[str, ...]]:
+        return names.texts(self.subject)
 
     @cached_property
     def key_fingerprint(self) -> str:

@@ -9,7 +9,8 @@ Rules kept here:
   in Go have had them since 1.8.
 * Sessions are resumed by stateless tickets (TLS 1.3), which carry the client's leaf and not its intermediates. A client that sent
   intermediates therefore gets no usable ticket: each of its connections makes a full handshake and sends them again.
-  In TLS 1.2 the server announces a ticket before it sees the client's certificates, so it announces none.
+  In TLS 1.2 the server announces a ticket before it sees the client's certificates, so it announces none. A leaf of thousands of
+  names gets no ticket either, because each handshake sends it back twice.
 * ALPN selects HTTP/2 for every client that offers it, otherwise HTTP/1.1 (docs/adr/0022).
 * A context is immutable once in use. New certificates or CAs mean a new context for new connections.
 """
@@ -32,7 +33,8 @@ SSL_MODE_RELEASE_BUFFERS = 0x10
 """Free the 34 kB of record buffers of idle connections (openssl/ssl.h): a thousand idle watches need it."""
 SESSION_ID_CONTEXT = b"mooring"
 """Context of session resumption. Without one OpenSSL does not resume sessions that requested a client certificate."""
-
+MAX_TICKETED = 8 << 10
+"""Bytes of a leaf that a ticket may carry: a usual one has 800, and each handshake of TLS 1.3 sends two tickets."""
 
 DEFAULT_PROFILE = TlsProfile()
 
@@ -43,7 +45,7 @@ def _drop_ticket_before_tls_1_3(tls: SSL.Connection) -> None:
 
 
 def _verify_callback(roots: frozenset[bytes]) -> Callable[..., bool]:
-    """Return a verify callback that accepts every chain, and that stops tickets for a chain with intermediates.
+    """Return a verify callback that accepts every chain, and that stops tickets for a chain with intermediates and a long leaf.
 
     OpenSSL calls it in full handshakes with a client certificate, before the chain can be read; the info callback reads the chain.
     `roots` of the client CA bundle do not count as intermediates: OpenSSL's clients send those they know, and the chain verifies
@@ -51,8 +53,11 @@ def _verify_callback(roots: frozenset[bytes]) -> Callable[..., bool]:
     """
 
     def limit_tickets(tls: SSL.Connection, where: int, _: int) -> None:
-        if where & SSL.SSL_CB_LOOP and any(der(one) not in roots for one in tls.get_peer_cert_chain() or ()):
-            tls.set_options(SSL.OP_NO_TICKET)
+        if where & SSL.SSL_CB_LOOP:
+            leaf = tls.get_peer_certificate()
+            is_long = leaf is not None and len(der(leaf)) > MAX_TICKETED
+            if is_long or any(der(one) not in roots for one in tls.get_peer_cert_chain() or ()):
+                tls.set_options(SSL.OP_NO_TICKET)
 
     def accept(tls: SSL.Connection, *_: Any) -> bool:
         tls.set_info_callback(limit_tickets)

@@ -390,7 +390,8 @@ class TlsProtocol(asyncio.Protocol):
 
     def _send_pending(self) -> None:
         try:
-            self.tcp.write(self._tls.bio_read(65_536))
+            while True:  # each ticket of TLS 1.3 has the client's certificate in it
+                self.tcp.write(self._tls.bio_read(65_536))
         except SSL.WantReadError:
             return
         except SSL.Error:
