@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.promises.columns import Documented, Door, Moment, Never, Promise, Proof, doors, moments
+from tests.promises.columns import Documented, Door, Moment, Never, Promise, Proof, doors, elsewhere, moments
 
 _ONE_MOMENT = Proof(
     "tests/server/test_requester.py::test_of_requests_approved_at_one_moment_one_gets_a_certificate_for_a_fresh_key"
@@ -26,6 +26,10 @@ ROWS: tuple[Promise, ...] = (
             Door.SERVICE_ACCOUNT: Never("A token has no key of its holder."),
             Door.OTHER_SERVER: _CHAIN,
             Door.OTHER_WORKER: _CHAIN,
+            Door.SERVING: _RULE,
+            Door.PERSON: _ONE_MOMENT,
+            Door.REVIEW: Never("A review gives no certificate."),
+            Door.ELSEWHERE: _CHAIN,
         },
         moments={
             Moment.AT_REST: _RULE,
@@ -59,6 +63,15 @@ ROWS: tuple[Promise, ...] = (
             Door.SERVICE_ACCOUNT: Never("The name of a service account is not that of a node."),
             Door.OTHER_SERVER: Never("An entry is used by compare-and-swap on an object of the store."),
             Door.OTHER_WORKER: Never("An entry is used by compare-and-swap on an object of the store."),
+            Door.SERVING: Never("A node that requests one has joined, and needs no entry."),
+            Door.PERSON: Documented(
+                "A person may approve any machine.", "docs/approve-requests.md#authorized-machines"
+            ),
+            Door.REVIEW: Never("A review lets no machine in."),
+            Door.ELSEWHERE: Proof(
+                "tests/controllers/test_inventory.py::"
+                "test_where_clients_write_the_address_no_request_comes_from_a_network_of_an_entry"
+            ),
         },
         moments={
             Moment.AT_REST: _LISTED,
@@ -96,6 +109,15 @@ ROWS: tuple[Promise, ...] = (
                     "tests/scenarios/test_limited_tokens.py::test_exactly_as_many_machines_join_as_the_token_allows"
                 ),
                 Door.OTHER_WORKER: Never("The count is written by compare-and-swap on the Secret."),
+                Door.PERSON: Documented(
+                    "A person who approves a request by hand may go beyond the number.",
+                    "docs/limit-what-a-token-can-do.md#how-joins-are-counted",
+                ),
+                Door.REVIEW: Never("A review lets no machine in."),
+                Door.ELSEWHERE: elsewhere(
+                    "The joins are counted by these controllers. That API server accepts the token itself "
+                    "until it ends."
+                ),
             },
         ),
         moments=moments(
@@ -138,6 +160,17 @@ ROWS: tuple[Promise, ...] = (
                     "docs/limit-what-a-token-can-do.md#with-another-api-server",
                 ),
                 Door.OTHER_WORKER: Never("The limits stand in the Secret, which every worker reads."),
+                Door.PERSON: Documented(
+                    "A person who approves a request by hand decides about its name and network.",
+                    "docs/limit-what-a-token-can-do.md#how-joins-are-counted",
+                ),
+                Door.REVIEW: Proof(
+                    "tests/authn/test_bootstraptoken.py::test_a_token_with_networks_is_accepted_from_there"
+                ),
+                Door.ELSEWHERE: Documented(
+                    "Another API server ignores the limits when a token authenticates.",
+                    "docs/limit-what-a-token-can-do.md#with-another-api-server",
+                ),
             },
         ),
         moments=moments(
@@ -172,6 +205,14 @@ ROWS: tuple[Promise, ...] = (
                 Door.OTHER_SERVER: Documented(
                     "Behind a balancer that hides addresses, the address is that of the balancer.",
                     "docs/limit-what-a-token-can-do.md#networks-and-load-balancers",
+                ),
+                Door.PERSON: Proof(
+                    "tests/api/test_certificatesigningrequest.py::test_no_update_changes_the_recorded_address"
+                ),
+                Door.REVIEW: Never("A review makes no request for a certificate."),
+                Door.ELSEWHERE: Proof(
+                    "tests/controllers/test_inventory.py::"
+                    "test_where_clients_write_the_address_no_request_comes_from_a_network_of_an_entry"
                 ),
             },
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.promises.columns import Documented, Door, Moment, Never, Promise, Proof, doors, moments
+from tests.promises.columns import ITS_OWN, Documented, Door, Moment, Never, Promise, Proof, doors, elsewhere, moments
 
 _STANDING = "tests/server/test_standing.py::"
 _BODY = Proof(_STANDING + "test_no_door_takes_a_credential_that_ended_while_the_body_was_awaited")
@@ -41,6 +41,10 @@ ROWS: tuple[Promise, ...] = (
                 Door.SIGNER: _NOBODY,
                 Door.LOGIN: _MALFORMED,
                 Door.SERVICE_ACCOUNT: _MALFORMED,
+                Door.REVIEW: Proof(
+                    "tests/authn/test_review.py::test_a_bad_token_is_unauthenticated_and_only_the_operator_learns_why"
+                ),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -95,6 +99,10 @@ ROWS: tuple[Promise, ...] = (
                 Door.OTHER_WORKER: Proof(
                     "tests/server/test_siblings.py::test_a_refusal_of_another_worker_is_found_by_its_audit_id"
                 ),
+                Door.REVIEW: Proof(
+                    "tests/authn/test_review.py::test_a_bad_token_is_unauthenticated_and_only_the_operator_learns_why"
+                ),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -127,6 +135,17 @@ ROWS: tuple[Promise, ...] = (
                 Door.SIGNER: Never("What becomes of requests of an ended token is a promise of its own."),
                 Door.OTHER_SERVER: Never("Every server reads the Secret itself, and remembers no token."),
                 Door.OTHER_WORKER: Never("Every worker reads the Secret itself, and remembers no token."),
+                Door.SERVING: Never("The same authenticator judges a token here; a request of one waits for a person."),
+                Door.PERSON: Never(
+                    "A person needs no bootstrap token; what becomes of the requests of one is a promise of its own."
+                ),
+                Door.REVIEW: Proof(
+                    "tests/server/test_reviews.py::test_a_token_that_has_ended_is_invalid_in_its_review"
+                ),
+                Door.ELSEWHERE: elsewhere(
+                    "That API server refuses an ended token itself. Its signature goes once the process "
+                    "that leads sees the end."
+                ),
             },
         ),
         moments=moments(
@@ -177,6 +196,16 @@ ROWS: tuple[Promise, ...] = (
                     "docs/authentication/service-accounts.md",
                 ),
                 Door.OTHER_WORKER: Never("Every worker looks up the objects at each request."),
+                Door.SERVING: Never(
+                    "The same authenticator judges the token of a ServiceAccount that makes such a request."
+                ),
+                Door.PERSON: Proof(
+                    "tests/server/test_standing.py::test_a_credential_that_ends_before_the_commit_grants_nothing"
+                ),
+                Door.REVIEW: Proof(
+                    "tests/server/test_reviews.py::test_a_token_that_has_ended_is_invalid_in_its_review"
+                ),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -192,7 +221,9 @@ ROWS: tuple[Promise, ...] = (
                 Moment.RESTORE: Documented(
                     "A snapshot brings back accounts that were deleted after it.", "docs/back-up-and-restore.md"
                 ),
-                Moment.UNREADABLE: Never("An object that cannot be read is absent, and its tokens are refused."),
+                Moment.UNREADABLE: Proof(
+                    "tests/authn/test_serviceaccount.py::test_about_an_object_that_cannot_be_read_there_is_no_verdict"
+                ),
                 Moment.LEADER: _OWN_REQUESTS,
                 Moment.CLOCK: Proof(
                     "tests/authn/test_serviceaccount.py::test_a_service_account_on_its_way_out_may_call_for_a_minute"
@@ -221,6 +252,12 @@ ROWS: tuple[Promise, ...] = (
                     "tests/attack/test_everyway.py::test_a_token_review_runs_the_chain_for_every_kind_of_token"
                 ),
                 Door.OTHER_WORKER: Never("Each worker verifies tokens itself, with the keys of the same files."),
+                Door.SERVING: Never("The same authenticators judge a signed token here as at every request."),
+                Door.PERSON: Never("The same authenticators judge the signed token of a person as at every request."),
+                Door.REVIEW: Proof(
+                    "tests/attack/test_everyway.py::test_a_token_review_runs_the_chain_for_every_kind_of_token"
+                ),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -256,6 +293,10 @@ ROWS: tuple[Promise, ...] = (
                 Door.SIGNER: _NOBODY,
                 Door.SERVICE_ACCOUNT: Proof("tests/authn/test_requestheader.py::test_who_may_speak"),
                 Door.LOGIN: Proof("tests/server/test_login.py::test_whom_a_proxy_names_gets_nothing_that_goes_past_it"),
+                Door.REVIEW: Proof(
+                    "tests/attack/test_everyway.py::test_headers_of_a_proxy_are_ignored_unless_the_proxy_sends_them"
+                ),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -294,6 +335,10 @@ ROWS: tuple[Promise, ...] = (
                     "tests/plane/test_signerauthorities.py::"
                     "test_a_root_for_kubelets_signs_by_both_ways_and_verifies_no_client"
                 ),
+                Door.REVIEW: Never(
+                    "A review judges a token, and no certificate. Its caller passes the chain of every request."
+                ),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -334,6 +379,10 @@ ROWS: tuple[Promise, ...] = (
                 Door.OTHER_SERVER: Proof(
                     "tests/server/test_supervisorservers.py::test_only_servers_reach_these_paths_and_only_with_their_methods"
                 ),
+                Door.REVIEW: Never(
+                    "A review runs the authenticators of the Kubernetes API, without that of these tokens."
+                ),
+                Door.ELSEWHERE: Never("mooring controllers neither has nor takes these tokens."),
             },
         ),
         moments=moments(
@@ -498,6 +547,8 @@ ROWS: tuple[Promise, ...] = (
                 Door.SERVICE_ACCOUNT: Proof(
                     "tests/server/test_webhook.py::test_a_token_of_our_issuer_is_shown_to_nobody_however_malformed"
                 ),
+                Door.REVIEW: Never("A review runs the same chain, which sends what is known here to no service."),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -534,6 +585,15 @@ ROWS: tuple[Promise, ...] = (
                 Door.RECOVERY: Proof("tests/registry/test_admission.py::test_a_recovering_node"),
                 Door.LOGIN: Never("A login takes no credential of a certificate."),
                 Door.SIGNER: Proof("tests/controllers/test_noderecovery.py::test_another_name_is_denied"),
+                Door.SERVING: Proof("tests/registry/test_admission.py::test_a_recovering_node"),
+                Door.PERSON: Proof("tests/registry/test_admission.py::test_a_recovering_node"),
+                Door.REVIEW: Documented(
+                    "A machine that recovers may ask for reviews of its own rights, which store nothing.",
+                    "docs/come-back-after-expiry.md#the-exchange",
+                ),
+                Door.ELSEWHERE: Never(
+                    "That API server refuses an expired certificate, and mooring controllers has no rule of recovery."
+                ),
             },
         ),
         moments=moments(
@@ -566,6 +626,10 @@ ROWS: tuple[Promise, ...] = (
                 Door.SERVICE_ACCOUNT: Proof(
                     "tests/authn/test_customruntime.py::test_what_others_know_is_not_shown_to_it"
                 ),
+                Door.REVIEW: Never(
+                    "A review runs the same chain: the names that such an authenticator gives are judged in it."
+                ),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -614,6 +678,10 @@ ROWS: tuple[Promise, ...] = (
                 Door.OTHER_WORKER: Proof(
                     "tests/server/test_siblings.py::test_a_refusal_of_another_worker_is_found_by_its_audit_id"
                 ),
+                Door.REVIEW: Proof(
+                    "tests/authn/test_review.py::test_a_bad_token_is_unauthenticated_and_only_the_operator_learns_why"
+                ),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(

@@ -18,14 +18,18 @@ class Door(StrEnum):
 
     KUBEADM = "kubeadm's way"
     K3S = "k3s's way"
+    SERVING = "CSR for a serving certificate"
     ADMINISTRATOR = "CSR by an administrator"
+    PERSON = "approval by a person"
     SIGNER = "own signer"
     RENEWAL = "renewal"
     RECOVERY = "recovery"
     LOGIN = "login exchange"
     SERVICE_ACCOUNT = "service account token"
+    REVIEW = "review of a token or a right"
     OTHER_SERVER = "another server"
     OTHER_WORKER = "another worker"
+    ELSEWHERE = "controllers at another API server"
 
 
 class Moment(StrEnum):
@@ -65,6 +69,14 @@ class Documented:
 
 
 Cell = Proof | Never | Documented
+
+
+def elsewhere(what: str) -> Documented:
+    """Return an exception of `mooring controllers` at an API server that is not Mooring."""
+    return Documented(what, "docs/controllers-for-any-cluster.md#what-that-api-server-enforces-and-what-it-does-not")
+
+
+ITS_OWN = elsewhere("That API server does this in its own way: nothing is promised about it.")
 
 
 def doors(rest: Cell, cells: Mapping[Door, Cell]) -> dict[Door, Cell]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.promises.columns import Documented, Door, Moment, Never, Promise, Proof, doors, moments
+from tests.promises.columns import ITS_OWN, Documented, Door, Moment, Never, Promise, Proof, doors, elsewhere, moments
 
 _RETIRED_KEY = (
     "tests/plane/rollover/test_files.py::test_nothing_that_leaves_a_server_makes_the_old_key_a_ca_for_clients"
@@ -47,6 +47,12 @@ ROWS: tuple[Promise, ...] = (
                 Door.SIGNER: _PUBLICATION,
                 Door.OTHER_SERVER: Proof(_AGE + "test_views_that_lag_behind_the_store_let_nobody_in"),
                 Door.OTHER_WORKER: Proof(_AGE + "test_views_that_lag_behind_the_store_let_nobody_in"),
+                Door.REVIEW: Proof(
+                    "tests/server/test_reviews.py::test_a_review_that_waited_for_a_thread_is_answered_by_young_views"
+                ),
+                Door.ELSEWHERE: elsewhere(
+                    "The controllers follow that API server by watches, and it judges credentials itself."
+                ),
             },
         ),
         moments=moments(
@@ -81,6 +87,13 @@ ROWS: tuple[Promise, ...] = (
             Door.SERVICE_ACCOUNT: _DOORS,
             Door.OTHER_SERVER: _OTHER_SERVER,
             Door.OTHER_WORKER: _UNSTORED,
+            Door.SERVING: Proof(
+                "tests/server/test_servingrequests.py::"
+                "test_a_machine_that_ends_between_signature_and_publication_gets_no_serving_certificate"
+            ),
+            Door.PERSON: _DOORS,
+            Door.REVIEW: _DOORS,
+            Door.ELSEWHERE: ITS_OWN,
         },
         moments={
             Moment.AT_REST: Proof(
@@ -110,6 +123,19 @@ ROWS: tuple[Promise, ...] = (
             Door.SERVICE_ACCOUNT: _CASES,
             Door.OTHER_SERVER: Never("The record of the certificate is in the request, which every server reads."),
             Door.OTHER_WORKER: Never("The record of the certificate is in the request, which every worker reads."),
+            Door.SERVING: Proof(
+                "tests/server/test_servingrequests.py::"
+                "test_a_machine_that_ended_while_its_request_was_held_gets_no_serving_certificate"
+            ),
+            Door.PERSON: Proof(
+                "tests/server/test_servingrequests.py::"
+                "test_no_person_approves_a_serving_certificate_for_a_machine_that_ended"
+            ),
+            Door.REVIEW: Never("A review leaves no request that could wait."),
+            Door.ELSEWHERE: elsewhere(
+                "That server does not record the certificate of a requester: its Node, its "
+                "ServiceAccount and its token are judged."
+            ),
         },
         moments={
             Moment.AT_REST: _CASES,
@@ -145,6 +171,12 @@ ROWS: tuple[Promise, ...] = (
             Door.SERVICE_ACCOUNT: Never("The token of a ServiceAccount is not a bootstrap token."),
             Door.OTHER_SERVER: Never("Token and request are in the store, which every server reads."),
             Door.OTHER_WORKER: Never("Token and request are in the store, which every worker reads."),
+            Door.SERVING: Never("Such a request of a token waits for a person in any case."),
+            Door.PERSON: Proof("tests/controllers/test_tokenlimits.py::test_nothing_stands_in_the_way_of"),
+            Door.REVIEW: Never("A review makes no request."),
+            Door.ELSEWHERE: Proof(
+                "tests/cli/test_elsewhere.py::test_a_request_that_arrives_while_a_token_is_withdrawn_is_denied"
+            ),
         },
         moments={
             Moment.AT_REST: Proof("tests/controllers/test_tokenlimits.py::test_nothing_stands_in_the_way_of"),
@@ -175,6 +207,10 @@ ROWS: tuple[Promise, ...] = (
             Door.SERVICE_ACCOUNT: Never("Tokens of this cluster are verified here."),
             Door.OTHER_SERVER: Never("Each server asks, and remembers, for itself."),
             Door.OTHER_WORKER: Never("Each worker asks, and remembers, for itself."),
+            Door.SERVING: Never("A node requests it with its certificate."),
+            Door.PERSON: Never("The credential of the person is judged as that of every administrator who writes."),
+            Door.REVIEW: Never("A review asks by the same authenticators, which remember a verdict for all alike."),
+            Door.ELSEWHERE: ITS_OWN,
         },
         moments={
             Moment.AT_REST: Proof(
@@ -215,6 +251,12 @@ ROWS: tuple[Promise, ...] = (
                 "tests/plane/rollover/test_runner.py::test_every_server_follows_a_rollover_through_the_store"
             ),
             Door.OTHER_WORKER: Never("Each worker follows the files of the CA."),
+            Door.SERVING: Proof(_RETIRED_KEY),
+            Door.PERSON: Proof(_RETIRED_KEY),
+            Door.REVIEW: Never("A review judges a token, which is signed by a key that is no CA."),
+            Door.ELSEWHERE: elsewhere(
+                "That CA is not one of Mooring, and that API server chooses the CAs of its clients."
+            ),
         },
         moments={
             Moment.AT_REST: Proof(_RETIRED_ON_PATH),
@@ -253,6 +295,10 @@ ROWS: tuple[Promise, ...] = (
                 "docs/controllers-for-any-cluster.md#what-that-api-server-enforces-and-what-it-does-not",
             ),
             Door.OTHER_WORKER: Never("The denylist is in the store, where every worker reads it."),
+            Door.SERVING: _ONE_VERIFIER,
+            Door.PERSON: _ONE_VERIFIER,
+            Door.REVIEW: Never("A review judges a token, and no certificate."),
+            Door.ELSEWHERE: elsewhere("An entry is recorded, and the certificate is accepted there until it expires."),
         },
         moments={
             Moment.AT_REST: Proof(
@@ -296,6 +342,8 @@ ROWS: tuple[Promise, ...] = (
                     "docs/authentication/client-certificates.md#crls",
                 ),
                 Door.OTHER_WORKER: Never("Each worker reads the same files."),
+                Door.REVIEW: Never("A review judges a token, and no certificate."),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments={
@@ -334,6 +382,9 @@ ROWS: tuple[Promise, ...] = (
                     "test_a_certificate_of_a_ca_that_verifies_no_client_any_more_is_rejected"
                 ),
                 Door.OTHER_SERVER: Proof(
+                    "tests/cli/test_elsewhere.py::test_what_is_on_the_denylist_is_not_said_to_be_refused"
+                ),
+                Door.ELSEWHERE: Proof(
                     "tests/cli/test_elsewhere.py::test_what_is_on_the_denylist_is_not_said_to_be_refused"
                 ),
             },

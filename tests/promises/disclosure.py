@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.promises.columns import Documented, Door, Moment, Never, Promise, Proof, doors, moments
+from tests.promises.columns import ITS_OWN, Documented, Door, Moment, Never, Promise, Proof, doors, moments
 
 _OUT = "tests/test_redaction.py::"
 _EVERY_WAY = Proof(_OUT + "test_no_secret_of_any_way_in_comes_out")
@@ -30,6 +30,10 @@ ROWS: tuple[Promise, ...] = (
                 ),
                 Door.SERVICE_ACCOUNT: _EVERY_WAY,
                 Door.OTHER_SERVER: Proof("tests/server/test_supervisor.py::test_bodies_are_in_no_audit_log"),
+                Door.REVIEW: Proof(
+                    "tests/server/test_auditor.py::test_no_policy_gets_the_bodies_of_secrets_and_tokens"
+                ),
+                Door.ELSEWHERE: Proof("tests/reconcile/test_loop.py::test_the_loop_logs_keys_and_never_contents"),
             },
         ),
         moments=moments(
@@ -103,6 +107,11 @@ ROWS: tuple[Promise, ...] = (
                     "tests/server/test_supervisorservers.py::test_keys_are_served_sealed_with_the_place_of_the_store"
                 ),
                 Door.OTHER_WORKER: Never("Workers are processes of one machine and one user."),
+                Door.PERSON: Never("An approval sends no key."),
+                Door.REVIEW: Never("A review sends a token, and no key."),
+                Door.ELSEWHERE: Never(
+                    "csrsigner reads the key of its CA from a file or a token, and sends it nowhere."
+                ),
             },
         ),
         moments=moments(
@@ -128,6 +137,7 @@ ROWS: tuple[Promise, ...] = (
                 ),
                 Door.ADMINISTRATOR: Proof("tests/attack/test_dirtytext.py::test_what_commands_print_is_printable"),
                 Door.LOGIN: Proof("tests/trust/test_oidcclient.py::test_an_answer_that_cannot_be_shown_to_a_person"),
+                Door.PERSON: Proof("tests/attack/test_dirtytext.py::test_what_commands_print_is_printable"),
             },
         ),
         moments=moments(
@@ -159,6 +169,8 @@ ROWS: tuple[Promise, ...] = (
                 Door.OTHER_WORKER: Proof(
                     "tests/cli/test_secretsencryption_live.py::test_keys_are_replaced_while_two_workers_serve"
                 ),
+                Door.REVIEW: Never("A review is never stored."),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -188,6 +200,7 @@ ROWS: tuple[Promise, ...] = (
                     "tests/registry/test_encryptionatrest.py::"
                     "test_a_value_that_is_copied_over_another_is_not_served_under_its_name"
                 ),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -222,6 +235,8 @@ ROWS: tuple[Promise, ...] = (
                 Door.OTHER_SERVER: Documented(
                     "etcd keeps freed pages until it is defragmented.", "docs/encrypt-at-rest.md#turn-it-on"
                 ),
+                Door.REVIEW: Never("A review is never stored."),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(

@@ -33,6 +33,9 @@ ROWS: tuple[Promise, ...] = (
                     "tests/client/test_cluster.py::test_a_server_of_another_ca_is_passed_over_and_gets_no_credential"
                 ),
                 Door.OTHER_WORKER: _NOT_A_SERVER,
+                Door.ELSEWHERE: Never(
+                    "mooring controllers reads the CA from its kubeconfig or its Pod, and discovers none."
+                ),
             },
         ),
         moments=moments(
@@ -75,6 +78,9 @@ ROWS: tuple[Promise, ...] = (
                     "tests/trust/sharedkeys/test_serverjoin.py::test_nothing_secret_is_sent_to_a_server_of_another_ca"
                 ),
                 Door.OTHER_WORKER: _NOT_A_SERVER,
+                Door.ELSEWHERE: Proof(
+                    "tests/client/test_httprequests.py::test_credentials_go_out_only_where_the_server_is_verified"
+                ),
             },
         ),
         moments=moments(
@@ -123,6 +129,11 @@ ROWS: tuple[Promise, ...] = (
                 Door.OTHER_SERVER: Proof(
                     "tests/cli/test_login_live.py::test_the_plugin_hands_nothing_out_for_another_cluster"
                 ),
+                Door.PERSON: Never("A stored login of the person is handed out by the command that every client runs."),
+                Door.REVIEW: Never("A stored login of the caller is handed out by the command that every client runs."),
+                Door.ELSEWHERE: Never(
+                    "A login that the kubeconfig names is handed out by the command that every client runs."
+                ),
             },
         ),
         moments=moments(
@@ -159,6 +170,7 @@ ROWS: tuple[Promise, ...] = (
                 Door.OTHER_SERVER: Proof(
                     "tests/scenarios/test_agent_failover.py::test_an_agent_outlives_either_server"
                 ),
+                Door.SERVING: Proof("tests/agent/test_state.py::test_a_crash_in_the_swap_leaves_a_current_pair"),
             },
         ),
         moments=moments(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.promises.columns import Door, Moment, Never, Promise, Proof, doors, moments
+from tests.promises.columns import Door, Moment, Never, Promise, Proof, doors, elsewhere, moments
 
 _DENYLIST = "tests/authn/test_denylist.py::test_an_entry_that_cannot_be_read_revokes_what_its_name_says"
 _REVOKED = "tests/server/test_unreadable.py::test_a_revocation_that_cannot_be_read_goes_on_revoking"
@@ -29,6 +29,13 @@ ROWS: tuple[Promise, ...] = (
             Door.SERVICE_ACCOUNT: Never("Revocations concern certificates."),
             Door.OTHER_SERVER: Never("The name of the entry is in the store, where every server reads it."),
             Door.OTHER_WORKER: Never("The name of the entry is in the store, where every worker reads it."),
+            Door.SERVING: Proof("tests/controllers/test_requester.py::test_a_request_is_worth_what_its_requester_is"),
+            Door.PERSON: Proof("tests/controllers/test_requester.py::test_a_request_is_worth_what_its_requester_is"),
+            Door.REVIEW: Never("A review judges a token, and no certificate."),
+            Door.ELSEWHERE: Proof(
+                "tests/reconcile/test_kubernetes.py::"
+                "test_a_kind_whose_changes_do_not_arrive_is_unreadable_until_they_do"
+            ),
         },
         moments={
             Moment.AT_REST: Proof(
@@ -77,6 +84,12 @@ ROWS: tuple[Promise, ...] = (
                 "tests/scenarios/test_live_restore.py::test_ends_stay_ended_under_a_server_whose_etcd_is_restored"
             ),
             Door.OTHER_WORKER: Never("The ConfigMap of the ends is in the store, where every worker reads it."),
+            Door.SERVING: Proof("tests/server/test_endsgate.py::test_no_signer_signs_while_an_end_waits"),
+            Door.PERSON: Proof("tests/server/test_endsgate.py::test_no_signer_signs_while_an_end_waits"),
+            Door.REVIEW: Proof(
+                "tests/authn/test_serviceaccount.py::test_a_token_of_a_node_that_came_back_with_a_restored_store"
+            ),
+            Door.ELSEWHERE: elsewhere("What a restored etcd lacks has not happened."),
         },
         moments={
             Moment.AT_REST: Proof(
@@ -123,6 +136,10 @@ ROWS: tuple[Promise, ...] = (
             Door.SERVICE_ACCOUNT: Never("Tokens are no certificates."),
             Door.OTHER_SERVER: Proof(_THREE_YEARS),
             Door.OTHER_WORKER: Proof(_THREE_YEARS),
+            Door.SERVING: Never("Certificates of machines are renewed by the machines."),
+            Door.PERSON: Never("The certificates of a server need no approval."),
+            Door.REVIEW: Never("A review renews no certificate."),
+            Door.ELSEWHERE: Never("mooring controllers has no certificate of its own: it uses that of its kubeconfig."),
         },
         moments={
             Moment.AT_REST: Proof("tests/plane/background/test_expirywatch.py::test_from_when_on_a_person_is_told"),
@@ -155,6 +172,7 @@ ROWS: tuple[Promise, ...] = (
                     "tests/controllers/test_revocation.py::test_an_entry_stays_while_its_certificates_recover_by_rule"
                 ),
                 Door.SERVICE_ACCOUNT: Proof("tests/registry/test_ownerreferences.py::test_what_is_refused"),
+                Door.ELSEWHERE: elsewhere("What an entry revokes cannot be changed there, but until when can."),
             },
         ),
         moments=moments(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.promises.columns import Documented, Door, Moment, Never, Promise, Proof, doors, moments
+from tests.promises.columns import Documented, Door, Moment, Never, Promise, Proof, doors, elsewhere, moments
 
 _STANDING = "tests/server/test_standing.py::"
 _ELSEWHERE = "tests/reconcile/test_kubernetes.py::"
@@ -35,6 +35,13 @@ ROWS: tuple[Promise, ...] = (
                     "test_a_certificate_names_who_was_authenticated_and_not_who_is_in_the_request"
                 ),
                 Door.SERVICE_ACCOUNT: _NO_CERTIFICATE,
+                Door.SERVING: Proof(
+                    "tests/controllers/test_certificaterequests.py::test_a_serving_certificate_keeps_its_names"
+                ),
+                Door.REVIEW: _NO_CERTIFICATE,
+                Door.ELSEWHERE: Proof(
+                    "tests/kubernetes/test_controllers.py::test_tokens_certificates_and_a_dead_leader"
+                ),
             },
         ),
         moments=moments(
@@ -63,6 +70,14 @@ ROWS: tuple[Promise, ...] = (
                 ),
                 Door.LOGIN: Proof("tests/server/test_login.py::test_a_request_that_its_key_did_not_sign_is_refused"),
                 Door.SERVICE_ACCOUNT: _NO_CERTIFICATE,
+                Door.PERSON: Never(
+                    "The request was verified before it was stored, and is verified again before it is signed."
+                ),
+                Door.REVIEW: _NO_CERTIFICATE,
+                Door.ELSEWHERE: Proof(
+                    "tests/controllers/test_certificaterequests.py::"
+                    "test_a_request_that_cannot_be_signed_is_marked_failed"
+                ),
             },
         ),
         moments=moments(
@@ -99,6 +114,11 @@ ROWS: tuple[Promise, ...] = (
                 Door.LOGIN: Proof("tests/server/test_login.py::test_a_name_of_the_system_is_refused"),
                 Door.OTHER_SERVER: Never("Every server runs the same plugin, on every creation."),
                 Door.OTHER_WORKER: Never("Every worker runs the same plugin, on every creation."),
+                Door.SERVING: Proof("tests/pki/test_signers.py::test_kubelet_serving"),
+                Door.PERSON: Never("Such a request is refused at its creation, so that no person sees it."),
+                Door.ELSEWHERE: elsewhere(
+                    "Such a request is refused by the admission of that API server, where its plugin is on."
+                ),
             },
         ),
         moments=moments(
@@ -135,6 +155,13 @@ ROWS: tuple[Promise, ...] = (
                 Door.LOGIN: Never("A login is no request that is approved: RBAC decides about its path."),
                 Door.OTHER_SERVER: Never("Rights are objects of the store, which every server reads."),
                 Door.OTHER_WORKER: Never("Rights are objects of the store, which every worker reads."),
+                Door.SERVING: Proof(
+                    "tests/controllers/test_servingapprover.py::test_faults_that_cannot_heal_deny_at_once"
+                ),
+                Door.PERSON: Proof(
+                    "tests/server/test_standing.py::test_a_right_that_admission_asked_for_is_judged_at_the_commit"
+                ),
+                Door.ELSEWHERE: Proof("tests/reconcile/test_remote.py::test_access_reviews_are_created_on_the_server"),
             },
         ),
         moments=moments(
@@ -175,6 +202,11 @@ ROWS: tuple[Promise, ...] = (
                     "The policy is a file of each server: give all of them the same one.",
                     "docs/choose-the-signers.md#rules",
                 ),
+                Door.PERSON: Proof(
+                    "tests/controllers/test_signerpolicy.py::test_what_a_person_approved_is_refused_all_the_same"
+                ),
+                Door.REVIEW: _NO_CERTIFICATE,
+                Door.ELSEWHERE: elsewhere("The policy binds csrsigner: another signer there does not read it."),
             },
         ),
         moments=moments(
@@ -213,6 +245,19 @@ ROWS: tuple[Promise, ...] = (
                     "docs/revoke-a-certificate.md#revoke",
                 ),
                 Door.SERVICE_ACCOUNT: _NO_CERTIFICATE,
+                Door.SERVING: Proof(
+                    "tests/server/test_servingrequests.py::"
+                    "test_a_machine_that_ended_while_its_request_was_held_gets_no_serving_certificate"
+                ),
+                Door.PERSON: Proof(
+                    "tests/server/test_servingrequests.py::"
+                    "test_no_person_approves_a_serving_certificate_for_a_machine_that_ended"
+                ),
+                Door.REVIEW: _NO_CERTIFICATE,
+                Door.ELSEWHERE: elsewhere(
+                    "No request for a revoked key is approved or signed by these controllers: another "
+                    "approver or signer does not look."
+                ),
             },
         ),
         moments=moments(
@@ -269,6 +314,10 @@ ROWS: tuple[Promise, ...] = (
                 Door.LOGIN: Never("A login is no request that is approved."),
                 Door.SERVICE_ACCOUNT: _NO_CERTIFICATE,
                 Door.OTHER_SERVER: Proof(_ELSEWHERE + "test_after_the_kinds_were_deleted_nothing_is_approved"),
+                Door.REVIEW: _NO_CERTIFICATE,
+                Door.ELSEWHERE: Proof(
+                    "tests/reconcile/test_kubernetes.py::test_after_the_kinds_were_deleted_nothing_is_approved"
+                ),
             },
         ),
         moments=moments(
@@ -310,6 +359,14 @@ ROWS: tuple[Promise, ...] = (
                 ),
                 Door.LOGIN: Never("A login is no request that a person approves."),
                 Door.SERVICE_ACCOUNT: _NO_CERTIFICATE,
+                Door.PERSON: Proof(
+                    "tests/cli/test_requests_live.py::"
+                    "test_the_finding_of_the_signing_policy_is_shown_before_the_approval"
+                ),
+                Door.REVIEW: _NO_CERTIFICATE,
+                Door.ELSEWHERE: elsewhere(
+                    "The finding is written where csrsigner runs: another signer says nothing before the approval."
+                ),
             },
         ),
         moments=moments(

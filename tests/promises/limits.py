@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.promises.columns import Documented, Door, Moment, Never, Promise, Proof, doors, moments
+from tests.promises.columns import ITS_OWN, Documented, Door, Moment, Never, Promise, Proof, doors, moments
 
 _TURN = Proof(
     "tests/server/test_http1.py::test_a_refusal_waits_for_the_replies_before_it_and_nothing_is_served_after_it"
@@ -20,6 +20,7 @@ ROWS: tuple[Promise, ...] = (
             **{door: Never("Every way in over HTTP has the same connection.") for door in Door},
             Door.ADMINISTRATOR: _TURN,
             Door.KUBEADM: _HOST,
+            Door.ELSEWHERE: ITS_OWN,
         },
         moments={
             Moment.AT_REST: Proof("tests/attack/test_pipelines.py::test_every_reply_is_that_of_its_request"),
@@ -64,6 +65,11 @@ ROWS: tuple[Promise, ...] = (
                     "tests/scenarios/test_hostlimits.py::"
                     "test_two_workers_are_one_server_for_guesses_the_audit_log_metrics_and_refusals"
                 ),
+                Door.REVIEW: Documented(
+                    "Who may review tokens may try any number of them: the tokens in a review are not counted.",
+                    "docs/access.md#guessed-credentials",
+                ),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -103,6 +109,7 @@ ROWS: tuple[Promise, ...] = (
                 Door.OTHER_WORKER: Proof(
                     "tests/server/test_hostshare.py::test_bytes_held_for_a_source_by_all_workers_count_and_each_gives_up_its_part"
                 ),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -134,6 +141,12 @@ ROWS: tuple[Promise, ...] = (
                 Door.LOGIN: Proof("tests/pki/test_verify.py::test_the_search_ends_after_a_fixed_number_of_checks"),
                 Door.SERVICE_ACCOUNT: Proof(
                     "tests/server/test_heavy.py::test_a_long_selector_of_a_review_is_parsed_beside_the_loop"
+                ),
+                Door.REVIEW: Proof(
+                    "tests/server/test_heavy.py::test_a_long_selector_of_a_review_is_parsed_beside_the_loop"
+                ),
+                Door.ELSEWHERE: Proof(
+                    "tests/reconcile/test_loop.py::test_hundreds_of_keys_of_one_event_leave_turns_to_the_event_loop"
                 ),
             },
         ),
@@ -168,6 +181,7 @@ ROWS: tuple[Promise, ...] = (
                 Door.OTHER_WORKER: Proof(
                     "tests/server/test_hostshare.py::test_anonymous_requests_of_all_workers_have_one_share"
                 ),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -208,6 +222,18 @@ ROWS: tuple[Promise, ...] = (
                 Door.OTHER_WORKER: Proof(
                     "tests/server/test_sharedlistener.py::test_a_worker_that_does_not_accept_delays_a_connection_only_shortly"
                 ),
+                Door.SERVING: Proof(
+                    "tests/reconcile/test_resolver.py::"
+                    "test_requesters_whose_names_are_not_answered_leave_places_to_others"
+                ),
+                Door.PERSON: Never("The credential of the person is judged as that of every administrator who writes."),
+                Door.REVIEW: Never(
+                    "A review asks a service in the same second stage, which has a deadline and a number of places."
+                ),
+                Door.ELSEWHERE: Proof(
+                    "tests/reconcile/test_leaderelection.py::"
+                    "test_a_server_that_hangs_is_a_failure_after_the_renewal_deadline"
+                ),
             },
         ),
         moments=moments(
@@ -231,6 +257,7 @@ ROWS: tuple[Promise, ...] = (
             {
                 Door.ADMINISTRATOR: Proof("tests/attack/test_longtext.py::test_texts_of_objects"),
                 Door.LOGIN: Proof("tests/attack/test_longtext.py::test_texts_of_parsers"),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -250,6 +277,7 @@ ROWS: tuple[Promise, ...] = (
             {
                 Door.ADMINISTRATOR: Proof(_LONG_WORK + "test_a_caller_waits_for_no_backlog_of_another"),
                 Door.SERVICE_ACCOUNT: Proof(_LONG_WORK + "test_service_accounts_of_a_namespace_are_one_caller"),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -271,6 +299,7 @@ ROWS: tuple[Promise, ...] = (
                     "tests/server/test_audittruncate.py::test_an_unauthenticated_request_leaves_a_record_of_two_kilobytes"
                 ),
                 Door.SIGNER: Never("A signer makes no request over HTTP."),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -296,6 +325,7 @@ ROWS: tuple[Promise, ...] = (
                 Door.OTHER_WORKER: Proof(
                     "tests/faults/test_restart.py::test_a_restart_of_all_workers_loses_no_request"
                 ),
+                Door.ELSEWHERE: Never("mooring controllers has no workers: another process takes over its Lease."),
             },
         ),
         moments=moments(
@@ -316,6 +346,7 @@ ROWS: tuple[Promise, ...] = (
             {
                 Door.ADMINISTRATOR: Proof(_ETCD + "test_a_write_to_a_silent_etcd_ends_after_ten_seconds"),
                 Door.OTHER_SERVER: Proof(_ETCD + "test_a_read_of_a_silent_etcd_fails_after_six_seconds"),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(

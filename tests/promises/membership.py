@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.promises.columns import Documented, Door, Moment, Never, Promise, Proof
+from tests.promises.columns import Documented, Door, Moment, Never, Promise, Proof, elsewhere
 
 _UNREADABLE = "tests/server/test_unreadable.py::"
 _CHECK = "tests/authn/test_membership.py::test_what_cannot_be_read_leaves_the_certificates_of_its_own_name_undecided"
@@ -30,11 +30,24 @@ ROWS: tuple[Promise, ...] = (
             Door.RENEWAL: Proof(_UNREADABLE + "test_a_membership_that_cannot_be_read_is_503_for_that_node_alone"),
             Door.RECOVERY: Proof(_CHECK),
             Door.LOGIN: Proof("tests/authz/test_node.py::test_a_node_whose_membership_cannot_be_read_gets_nothing"),
-            Door.SERVICE_ACCOUNT: Never(
-                "A token of a service account is bound to a Node by its uid, and an absent Node ends it."
+            Door.SERVICE_ACCOUNT: Proof(
+                "tests/authn/test_serviceaccount.py::test_about_an_object_that_cannot_be_read_there_is_no_verdict"
             ),
             Door.OTHER_SERVER: Never("Each server reads the store itself, and judges by what it can read."),
             Door.OTHER_WORKER: Never("Each worker reads the store itself, and judges by what it can read."),
+            Door.SERVING: Proof(
+                "tests/server/test_servingrequests.py::"
+                "test_a_machine_whose_membership_cannot_be_read_waits_for_its_serving_certificate"
+            ),
+            Door.PERSON: Proof("tests/controllers/test_requester.py::test_a_request_is_worth_what_its_requester_is"),
+            Door.REVIEW: Proof(
+                "tests/server/test_reviews.py::"
+                "test_an_access_review_of_a_node_whose_membership_has_ended_allows_nothing"
+            ),
+            Door.ELSEWHERE: Proof(
+                "tests/reconcile/test_kubernetes.py::"
+                "test_a_kind_whose_changes_do_not_arrive_is_unreadable_until_they_do"
+            ),
         },
         moments={
             Moment.AT_REST: Proof(
@@ -81,6 +94,22 @@ ROWS: tuple[Promise, ...] = (
                 "The uid of the Node is recorded in the store before the Node is marked as deleted."
             ),
             Door.OTHER_WORKER: Never("Each worker reads the record from the same store, and judges by it."),
+            Door.SERVING: Proof(
+                "tests/server/test_servingrequests.py::"
+                "test_a_machine_that_ends_between_signature_and_publication_gets_no_serving_certificate"
+            ),
+            Door.PERSON: Proof(
+                "tests/server/test_servingrequests.py::"
+                "test_no_person_approves_a_serving_certificate_for_a_machine_that_ended"
+            ),
+            Door.REVIEW: Proof(
+                "tests/server/test_reviews.py::"
+                "test_an_access_review_of_a_node_whose_membership_has_ended_allows_nothing"
+            ),
+            Door.ELSEWHERE: elsewhere(
+                "The certificate is accepted there, and the machine may create its Node again. The name "
+                "is free for another machine."
+            ),
         },
         moments={
             Moment.AT_REST: Proof("tests/api/test_membership.py::test_when_a_membership_has_ended"),
@@ -119,6 +148,12 @@ ROWS: tuple[Promise, ...] = (
             Door.OTHER_WORKER: Proof(
                 "tests/scenarios/test_k3scertificates.py::test_both_workers_give_a_machine_its_four_certificates"
             ),
+            Door.SERVING: Never("A serving certificate authenticates no client."),
+            Door.PERSON: Proof(
+                "tests/controllers/test_k3sjoin.py::test_a_person_may_approve_a_certificate_of_a_shared_user"
+            ),
+            Door.REVIEW: Never("A review judges a token, and no certificate. These users have certificates."),
+            Door.ELSEWHERE: Never("The signers of the supervisor run in a Mooring server only."),
         },
         moments={
             Moment.AT_REST: Proof("tests/authn/test_membership.py::test_a_certificate_of_a_shared_user"),
@@ -151,6 +186,10 @@ ROWS: tuple[Promise, ...] = (
             Door.SERVICE_ACCOUNT: Proof("tests/registry/test_ownerreferences.py::test_what_is_refused"),
             Door.OTHER_SERVER: Proof(_COLLECTOR),
             Door.OTHER_WORKER: Proof(_COLLECTOR),
+            Door.SERVING: Never("A request for a certificate is the owner of none of these kinds."),
+            Door.PERSON: Never("An approval changes the conditions of a request, and no owners."),
+            Door.REVIEW: Never("A review stores no object."),
+            Door.ELSEWHERE: elsewhere("An object of these kinds that has an owner is deleted with it."),
         },
         moments={
             Moment.AT_REST: Proof(_COLLECTOR),

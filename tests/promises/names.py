@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.promises.columns import Documented, Door, Moment, Never, Promise, Proof
+from tests.promises.columns import Documented, Door, Moment, Never, Promise, Proof, elsewhere
 
 _GATE = "tests/pki/test_namegate.py::"
 _CHECK = "tests/controllers/test_certifiednames.py::"
@@ -36,6 +36,19 @@ ROWS: tuple[Promise, ...] = (
             Door.SERVICE_ACCOUNT: _NOT_A_CERTIFICATE,
             Door.OTHER_SERVER: Proof(_LIVE + "test_each_server_publishes_the_names_of_its_certificate"),
             Door.OTHER_WORKER: _SAME_GATE,
+            Door.SERVING: Proof(
+                "tests/controllers/test_certifiednames.py::"
+                "test_names_of_every_server_are_reserved_even_when_a_person_approves"
+            ),
+            Door.PERSON: Proof(
+                "tests/controllers/test_certifiednames.py::"
+                "test_names_of_every_server_are_reserved_even_when_a_person_approves"
+            ),
+            Door.REVIEW: Never("A review gives no certificate."),
+            Door.ELSEWHERE: elsewhere(
+                "Reserved are the published addresses, the Service kubernetes and loopback: the names "
+                "in the certificate of that API server are not known."
+            ),
         },
         moments={
             Moment.AT_REST: Proof(_GATE + "test_names_of_other_servers"),
@@ -75,6 +88,18 @@ ROWS: tuple[Promise, ...] = (
             Door.SERVICE_ACCOUNT: _NOT_A_CERTIFICATE,
             Door.OTHER_SERVER: _SAME_GATE,
             Door.OTHER_WORKER: _SAME_GATE,
+            Door.SERVING: Proof(
+                "tests/controllers/test_certifiednames.py::"
+                "test_an_address_belongs_to_the_identity_that_has_a_certificate_for_it"
+            ),
+            Door.PERSON: Documented(
+                "A person may approve a request for a name or an address that another machine has.",
+                "docs/approve-requests.md#serving-certificates",
+            ),
+            Door.REVIEW: Never("A review gives no certificate."),
+            Door.ELSEWHERE: elsewhere(
+                "The names are judged by these controllers alone: another approver or signer does not look."
+            ),
         },
         moments={
             Moment.AT_REST: Proof(_GATE + "test_no_spelling_of_a_name_of_another_machine_is_allowed"),
@@ -106,6 +131,13 @@ ROWS: tuple[Promise, ...] = (
             Door.SERVICE_ACCOUNT: _NOT_A_CERTIFICATE,
             Door.OTHER_SERVER: _SAME_GATE,
             Door.OTHER_WORKER: _SAME_GATE,
+            Door.SERVING: Proof(_PROVED),
+            Door.PERSON: Proof(_STRANGER),
+            Door.REVIEW: Never("A review gives no certificate."),
+            Door.ELSEWHERE: Proof(
+                "tests/controllers/test_certifiednames.py::"
+                "test_an_entry_without_a_proof_grants_names_in_requests_from_its_networks"
+            ),
         },
         moments={
             Moment.AT_REST: Proof(_CHECK + "test_an_entry_without_a_proof_grants_names_in_requests_from_its_networks"),
@@ -139,6 +171,12 @@ ROWS: tuple[Promise, ...] = (
             Door.SERVICE_ACCOUNT: _NOT_A_CERTIFICATE,
             Door.OTHER_SERVER: _SAME_GATE,
             Door.OTHER_WORKER: _SAME_GATE,
+            Door.SERVING: Proof(_GATE + "test_names_that_it_may_not_have_by_its_own_word"),
+            Door.PERSON: Proof(_CHECK + "test_a_person_outweighs_what_is_held_and_the_names_are_recorded"),
+            Door.REVIEW: Never("A review gives no certificate."),
+            Door.ELSEWHERE: Proof(
+                "tests/controllers/test_certifiednames.py::test_the_dns_is_proof_for_the_address_that_makes_the_request"
+            ),
         },
         moments={
             Moment.AT_REST: Proof(_GATE + "test_the_word_of_a_node_is_never_proof_for_a_further_name"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.promises.columns import Documented, Door, Moment, Never, Promise, Proof, doors, moments
+from tests.promises.columns import Documented, Door, Moment, Never, Promise, Proof, doors, elsewhere, moments
 
 _GATE = "tests/controllers/test_nameownership.py::"
 _K3S = "tests/controllers/test_k3sjoin.py::"
@@ -28,6 +28,16 @@ ROWS: tuple[Promise, ...] = (
             Door.SERVICE_ACCOUNT: Never("The name of a service account is not that of a node."),
             Door.OTHER_SERVER: Never("A name is claimed by compare-and-swap on an object of the store."),
             Door.OTHER_WORKER: Never("A name is claimed by compare-and-swap on an object of the store."),
+            Door.SERVING: Proof("tests/controllers/test_servingapprover.py::test_faults_that_cannot_heal_deny_at_once"),
+            Door.PERSON: Documented(
+                "A person who approves a request gives its key the name.",
+                "docs/names-and-membership.md#a-name-belongs-to-its-first-key",
+            ),
+            Door.REVIEW: Never("A review gives no name."),
+            Door.ELSEWHERE: elsewhere(
+                "The name is compared at the approval and at the signature by these controllers: "
+                "another approver or signer does not look."
+            ),
         },
         moments={
             Moment.AT_REST: _HELD,
@@ -68,6 +78,15 @@ ROWS: tuple[Promise, ...] = (
                 "tests/reconcile/test_kubernetes.py::test_the_name_of_a_deleted_node_is_free_for_another_machine"
             ),
             Door.OTHER_WORKER: Never("The moment of the deletion stands in the store, beside the request."),
+            Door.SERVING: Proof(
+                "tests/server/test_servingrequests.py::"
+                "test_a_machine_that_ended_while_its_request_was_held_gets_no_serving_certificate"
+            ),
+            Door.PERSON: Never("An approval by a person is not one by the deletion."),
+            Door.REVIEW: Never("A review gives no name."),
+            Door.ELSEWHERE: Proof(
+                "tests/reconcile/test_kubernetes.py::test_the_name_of_a_deleted_node_is_free_for_another_machine"
+            ),
         },
         moments={
             Moment.AT_REST: _WAITED,
@@ -110,6 +129,10 @@ ROWS: tuple[Promise, ...] = (
                 ),
                 Door.OTHER_WORKER: Proof(
                     "tests/scenarios/test_k3scertificates.py::test_both_workers_give_a_machine_its_four_certificates"
+                ),
+                Door.PERSON: Documented(
+                    "A person who approves a request gives its key the name.",
+                    "docs/names-and-membership.md#a-name-belongs-to-its-first-key",
                 ),
             },
         ),
@@ -155,6 +178,17 @@ ROWS: tuple[Promise, ...] = (
                 Door.SIGNER: Proof("tests/controllers/test_inventory.py::test_a_required_entry_is_claimed"),
                 Door.OTHER_SERVER: Never("An entry is used by compare-and-swap on an object of the store."),
                 Door.OTHER_WORKER: Never("An entry is used by compare-and-swap on an object of the store."),
+                Door.SERVING: Proof(
+                    "tests/controllers/test_certifiednames.py::"
+                    "test_an_entry_counts_for_the_machine_that_proved_it_and_for_no_later_one"
+                ),
+                Door.PERSON: Documented(
+                    "A person may approve any machine.", "docs/approve-requests.md#authorized-machines"
+                ),
+                Door.ELSEWHERE: Proof(
+                    "tests/controllers/test_inventory.py::"
+                    "test_where_clients_write_the_address_no_request_comes_from_a_network_of_an_entry"
+                ),
             },
         ),
         moments=moments(

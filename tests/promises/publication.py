@@ -20,7 +20,12 @@ ROWS: tuple[Promise, ...] = (
     Promise(
         key="one-server-for-each-data-directory",
         sentence="A second server on a data directory is refused, and changes nothing that the cluster publishes.",
-        doors={**_DOORS, Door.OTHER_SERVER: _REFUSED, Door.OTHER_WORKER: _DRAINING},
+        doors={
+            **_DOORS,
+            Door.OTHER_SERVER: _REFUSED,
+            Door.OTHER_WORKER: _DRAINING,
+            Door.ELSEWHERE: Never("mooring controllers has no data directory."),
+        },
         moments={
             Moment.AT_REST: _REFUSED,
             Moment.BODY: _NO_REQUEST,
@@ -36,7 +41,12 @@ ROWS: tuple[Promise, ...] = (
     Promise(
         key="published-addresses-stay",
         sentence="A published address stays until a person withdraws it, or leaves it out beside one that stays.",
-        doors={**_DOORS, Door.OTHER_SERVER: _REFUSED, Door.OTHER_WORKER: Never("Workers share the configuration.")},
+        doors={
+            **_DOORS,
+            Door.OTHER_SERVER: _REFUSED,
+            Door.OTHER_WORKER: Never("Workers share the configuration."),
+            Door.ELSEWHERE: Never("bootstrapsigner signs cluster-info, and changes no address in it."),
+        },
         moments={
             Moment.AT_REST: _STAYS,
             Moment.BODY: _NO_REQUEST,
@@ -57,6 +67,9 @@ ROWS: tuple[Promise, ...] = (
             **_DOORS,
             Door.OTHER_SERVER: Never("Each server verifies its own files."),
             Door.OTHER_WORKER: Never("Each worker verifies the same files."),
+            Door.ELSEWHERE: Never(
+                "mooring controllers publishes no CA, and changes no certificate of that API server."
+            ),
         },
         moments=moments(
             _NO_REQUEST,

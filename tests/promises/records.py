@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.promises.columns import Documented, Door, Moment, Never, Promise, Proof, doors, moments
+from tests.promises.columns import ITS_OWN, Documented, Door, Moment, Never, Promise, Proof, doors, elsewhere, moments
 
 _CHAIN = Proof("tests/scenarios/test_lineage.py::test_records_survive_kills_and_betray_every_change")
 _BEFORE = Proof("tests/controllers/test_certificaterequests.py::test_a_certificate_is_recorded_before_it_is_published")
@@ -27,6 +27,8 @@ ROWS: tuple[Promise, ...] = (
                 ),
                 Door.SERVICE_ACCOUNT: _NO_CERTIFICATE,
                 Door.OTHER_SERVER: Proof("tests/reconcile/test_lineage.py::test_two_writers_never_fork_the_chain"),
+                Door.REVIEW: _NO_CERTIFICATE,
+                Door.ELSEWHERE: elsewhere("What csrsigner signs is recorded: another signer there records nothing."),
             },
         ),
         moments=moments(
@@ -56,6 +58,10 @@ ROWS: tuple[Promise, ...] = (
                 Door.SIGNER: Never("The signer appends by the one writer of the chain, and changes nothing."),
                 Door.SERVICE_ACCOUNT: _APPENDED,
                 Door.OTHER_SERVER: Proof("tests/trust/test_lineage.py::test_the_first_bad_record_is_named"),
+                Door.SERVING: Never("The signer appends by the one writer of the chain, and changes nothing."),
+                Door.ELSEWHERE: elsewhere(
+                    "Who has the right to change a record there may; the chain of hashes shows it."
+                ),
             },
         ),
         moments=moments(
@@ -90,6 +96,7 @@ ROWS: tuple[Promise, ...] = (
                 ),
                 Door.SIGNER: Never("A signer makes no request over HTTP; its writes are a promise of their own."),
                 Door.OTHER_WORKER: Proof("tests/server/test_auditworkers.py::test_workers_append_to_one_file"),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -123,6 +130,7 @@ ROWS: tuple[Promise, ...] = (
                 Door.OTHER_WORKER: Proof(
                     "tests/server/test_revocation.py::test_the_file_is_replaced_and_a_failure_is_logged"
                 ),
+                Door.ELSEWHERE: elsewhere("No CRL is made there."),
             },
         ),
         moments=moments(
@@ -149,6 +157,11 @@ ROWS: tuple[Promise, ...] = (
                 Door.SIGNER: Proof(_WRITES + "test_each_controller_is_named_in_the_records_of_its_writes"),
                 Door.OTHER_SERVER: Never("Each server records its own writes in its own audit log."),
                 Door.OTHER_WORKER: Never("Each worker records its own writes, in the audit log of all."),
+                Door.SERVING: Proof(
+                    "tests/server/test_serverwrites.py::test_each_controller_is_named_in_the_records_of_its_writes"
+                ),
+                Door.REVIEW: Never("A review writes no object."),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -180,6 +193,7 @@ ROWS: tuple[Promise, ...] = (
                     "tests/compat/test_kubectl_audit.py::test_two_servers_with_one_audit_log_keep_a_log_each"
                 ),
                 Door.OTHER_WORKER: Proof(_FILES + "test_every_record_is_in_one_file_once_or_counted"),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -207,6 +221,10 @@ ROWS: tuple[Promise, ...] = (
                 Door.SERVICE_ACCOUNT: Proof(
                     "tests/server/test_auditor.py::test_no_policy_gets_the_bodies_of_secrets_and_tokens"
                 ),
+                Door.REVIEW: Proof(
+                    "tests/server/test_auditor.py::test_no_policy_gets_the_bodies_of_secrets_and_tokens"
+                ),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.promises.columns import Documented, Door, Moment, Never, Promise, Proof, doors, moments
+from tests.promises.columns import ITS_OWN, Documented, Door, Moment, Never, Promise, Proof, doors, elsewhere, moments
 
 _STANDING = "tests/server/test_standing.py::"
 _BODY = Proof(_STANDING + "test_a_credential_that_ends_while_the_body_is_awaited_grants_nothing")
@@ -35,6 +35,10 @@ ROWS: tuple[Promise, ...] = (
                 ),
                 Door.OTHER_SERVER: _SAME_RULES,
                 Door.OTHER_WORKER: _SAME_RULES,
+                Door.SERVING: Proof("tests/registry/test_admission.py::test_a_node_may_not_create"),
+                Door.PERSON: Never("A node has no right to approve, and admission asks for that on the signer."),
+                Door.REVIEW: Never("A review shows no object. What a node may do is answered by the same authorizers."),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -75,6 +79,7 @@ ROWS: tuple[Promise, ...] = (
                     "tests/registry/test_deletionrecords.py::test_a_server_that_dies_in_between_leaves_a_member"
                 ),
                 Door.OTHER_WORKER: _SAME_RULES,
+                Door.ELSEWHERE: elsewhere("The machine may create its Node again, as with reregisters."),
             },
         ),
         moments=moments(
@@ -138,6 +143,10 @@ ROWS: tuple[Promise, ...] = (
                 Door.SERVICE_ACCOUNT: Proof(
                     "tests/server/test_associatednode.py::test_a_pod_may_act_as_the_node_it_runs_on"
                 ),
+                Door.REVIEW: Proof(
+                    "tests/attack/test_everyway.py::test_a_self_review_has_uid_and_extra_of_the_impersonated_user"
+                ),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -146,8 +155,6 @@ ROWS: tuple[Promise, ...] = (
                 Moment.AT_REST: Proof("tests/server/test_authentication.py::test_constrained_impersonation"),
                 Moment.BODY: _WAITED,
                 Moment.QUEUED: _WAITED,
-                Moment.BODY: _BODY,
-                Moment.QUEUED: _QUEUE,
                 Moment.WATCH: Proof(
                     "tests/server/test_openwatches.py::test_a_watch_ends_with_the_right_to_impersonate"
                 ),
@@ -169,6 +176,14 @@ ROWS: tuple[Promise, ...] = (
                 Door.LOGIN: Proof("tests/server/test_login.py::test_an_administrator_can_take_the_login_away"),
                 Door.OTHER_SERVER: _AT_THE_EFFECT,
                 Door.OTHER_WORKER: _SAME_RULES,
+                Door.PERSON: Proof(
+                    "tests/server/test_standing.py::test_a_right_that_admission_asked_for_is_judged_at_the_commit"
+                ),
+                Door.REVIEW: Proof(
+                    "tests/server/test_standing.py::"
+                    "test_who_may_not_ask_any_more_gets_no_answer_to_a_review_that_waited"
+                ),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -200,6 +215,10 @@ ROWS: tuple[Promise, ...] = (
                     "test_the_rights_are_no_more_than_those_of_the_same_controller_of_kubernetes"
                 ),
                 Door.OTHER_SERVER: Proof(
+                    "tests/scenarios/test_controllers.py::"
+                    "test_two_processes_with_the_printed_rights_and_the_death_of_the_one_that_works"
+                ),
+                Door.ELSEWHERE: Proof(
                     "tests/scenarios/test_controllers.py::"
                     "test_two_processes_with_the_printed_rights_and_the_death_of_the_one_that_works"
                 ),

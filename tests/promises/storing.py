@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.promises.columns import Documented, Door, Moment, Never, Promise, Proof, doors, moments
+from tests.promises.columns import ITS_OWN, Documented, Door, Moment, Never, Promise, Proof, doors, elsewhere, moments
 
 _FAULTS = "tests/faults/test_several_processes.py::"
 _DISK = "tests/crash/test_disk_faults.py::"
@@ -39,6 +39,8 @@ ROWS: tuple[Promise, ...] = (
                 Door.OTHER_WORKER: Proof(
                     _FAULTS + "test_several_workers_give_one_history_while_they_are_killed_stopped_and_restarted"
                 ),
+                Door.REVIEW: Never("A review is never stored."),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -86,6 +88,10 @@ ROWS: tuple[Promise, ...] = (
                 Door.OTHER_WORKER: Proof(
                     "tests/storage/test_processes.py::test_compare_and_swap_holds_across_processes"
                 ),
+                Door.REVIEW: Never("A review is never stored."),
+                Door.ELSEWHERE: Proof(
+                    "tests/reconcile/test_fencing.py::test_a_write_without_a_precondition_is_not_sent"
+                ),
             },
         ),
         moments=moments(
@@ -118,6 +124,7 @@ ROWS: tuple[Promise, ...] = (
                 Door.OTHER_WORKER: Proof(
                     "tests/storage/test_copying.py::test_a_writer_in_the_target_is_noticed_and_the_target_stays_incomplete"
                 ),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -151,6 +158,7 @@ ROWS: tuple[Promise, ...] = (
                 Door.OTHER_WORKER: Proof(
                     "tests/plane/test_keystore.py::test_several_processes_that_start_at_once_agree"
                 ),
+                Door.ELSEWHERE: elsewhere("That CA is not one of Mooring."),
             },
         ),
         moments=moments(
@@ -195,6 +203,7 @@ ROWS: tuple[Promise, ...] = (
                 Door.OTHER_SERVER: Proof(
                     "tests/plane/rollover/test_runner.py::test_every_server_follows_a_rollover_through_the_store"
                 ),
+                Door.ELSEWHERE: elsewhere("No rollover is offered there: that CA is not one of Mooring."),
             },
         ),
         moments=moments(
@@ -233,6 +242,8 @@ ROWS: tuple[Promise, ...] = (
                 ),
                 Door.OTHER_SERVER: Never("A file of SQLite belongs to one server."),
                 Door.OTHER_WORKER: Proof(_DISK + "test_of_several_workers_the_one_whose_commit_failed_is_replaced"),
+                Door.REVIEW: Never("A review is never stored."),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -280,7 +291,15 @@ ROWS: tuple[Promise, ...] = (
     Promise(
         key="faults-of-files-lose-nothing",
         sentence="Whatever operation on a file fails, nothing acknowledged is lost, nothing refused is stored, and keys are whole.",
-        doors=doors(_WRITER, {Door.ADMINISTRATOR: _SEEDS, Door.OTHER_WORKER: _SEEDS}),
+        doors=doors(
+            _WRITER,
+            {
+                Door.ADMINISTRATOR: _SEEDS,
+                Door.OTHER_WORKER: _SEEDS,
+                Door.REVIEW: Never("A review is never stored."),
+                Door.ELSEWHERE: ITS_OWN,
+            },
+        ),
         moments=moments(_WRITER, {Moment.AT_REST: _SEEDS, Moment.QUEUED: _SEEDS, Moment.RESTART: _SEEDS}),
     ),
     Promise(
@@ -297,6 +316,8 @@ ROWS: tuple[Promise, ...] = (
                     "tests/storage/test_sqlite_replaced.py::test_a_log_that_another_process_empties_is_in_its_place"
                 ),
                 Door.OTHER_SERVER: Never("A file of SQLite belongs to one server."),
+                Door.REVIEW: Never("A review is never stored."),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -328,6 +349,7 @@ ROWS: tuple[Promise, ...] = (
                     _DISK + "test_an_object_whose_bytes_changed_is_refused_by_its_name_and_can_be_deleted_on_purpose"
                 ),
                 Door.OTHER_SERVER: Never("A file of SQLite belongs to one server; etcd has checksums of its own."),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
@@ -381,6 +403,7 @@ ROWS: tuple[Promise, ...] = (
                     _LEVEL + "test_a_server_that_starts_while_the_leader_raises_the_level_is_seen_or_refused"
                 ),
                 Door.OTHER_WORKER: Never("Each worker publishes the levels that it supports, as each server does."),
+                Door.ELSEWHERE: Never("mooring controllers opens no store."),
             },
         ),
         moments=moments(
@@ -409,6 +432,7 @@ ROWS: tuple[Promise, ...] = (
                 Door.SIGNER: Proof(
                     "tests/registry/test_encryptionatrest.py::test_followers_of_a_view_see_what_can_be_read_again"
                 ),
+                Door.ELSEWHERE: ITS_OWN,
             },
         ),
         moments=moments(
