@@ -16,6 +16,8 @@ import pytest
 
 from tests.environment import HELD, FailedError, alone, cause, listed_settings, make, run, settings
 
+pytestmark = pytest.mark.sweep
+
 ROOT = Path(__file__).parents[1]
 BACKEND = """
 import pathlib, zipfile
