@@ -17,7 +17,7 @@ from mooring.authn.anonymousaccess import AnonymousAccess
 from mooring.authn.authenticator import CONNECTION, SECRET, Authenticator
 from mooring.authn.authenticator import NOTHING as FALLBACK
 from mooring.authn.chain import ChainStep, Found, Outcome, Pending, RejectedBy, authenticate, judge, judge_at_once
-from mooring.authn.credentials import UNREADABLE_BASIC, Credentials, PeerMemo, SchemeCredential
+from mooring.authn.credentials import UNREADABLE_BASIC, Credentials, SchemeCredential
 from mooring.authn.reasons import NOT_ASKED
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.identity import ANONYMOUS_USER, AUTHENTICATED, UNAUTHENTICATED, UserInfo
@@ -308,25 +308,6 @@ def test_who_was_asked_and_accepted_is_told_once() -> None:
 def test_the_last_step_of_an_acceptance_is_the_acceptance() -> None:
     outcome = authenticate(BEARER, (NOT_MINE, GOOD), {}, NOW, ())
     assert outcome.steps == (ChainStep("silent", NotMine()), ChainStep("good", Accepted(ALICE)))
-
-
-def test_requests_of_a_connection_share_the_outcome_of_the_same_verdict_alone() -> None:
-    memo = PeerMemo()
-
-    def outcome(*authenticators: Authenticator) -> Outcome:
-        found = authenticate(Credentials(memo=memo), authenticators, {}, NOW, ())
-        assert found == authenticate(Credentials(), authenticators, {}, NOW, ())
-        return found
-
-    namesake = Says("namesake", *GOOD.verdicts)
-    first = outcome(GOOD)
-    assert outcome(GOOD) is first
-    assert outcome(OTHER).user != first.user
-    outcome(GOOD)
-    assert outcome(namesake).authenticator == "namesake"
-    assert len(outcome(BAD, namesake).refusals) == 1
-    assert outcome(namesake).refusals == ()
-    assert outcome(BAD).user is None
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ def _judge_first(
         verdict = _check_audiences(first, audiences)
         verdicts.append((authenticator.name, verdict))
         if isinstance(verdict, Accepted):
-            return _accepted(credentials, authenticator, verdict, verdicts)
+            return _accepted(authenticator, verdict, verdicts)
         if isinstance(verdict, Rejected) and authenticator.judges == SECRET and not verdict.form_only:
             remote_allowed = False
     for place, authenticator, deferred in waiting if remote_allowed else ():
@@ -207,7 +207,7 @@ def _judge_first(
         verdict = Rejected(UNDECIDED) if isinstance(then, Deferred) else _check_audiences(then, audiences)
         verdicts[place] = (authenticator.name, verdict)
         if isinstance(verdict, Accepted):
-            return _accepted(credentials, authenticator, verdict, verdicts)
+            return _accepted(authenticator, verdict, verdicts)
         if isinstance(verdict, Rejected) and deferred.recognised:
             break
     return _reject(credentials, authenticators, verdicts, views, now, audiences)
@@ -260,22 +260,9 @@ def _check_audiences(verdict: Verdict, audiences: Sequence[str]) -> Verdict:
     return verdict
 
 
-def _accepted(
-    credentials: Credentials, authenticator: Authenticator, verdict: Accepted, verdicts: list[NamedVerdict]
-) -> Outcome:
-    """Return the outcome of an acceptance, which is the last of `verdicts`.
-
-    Requests of a connection get the same object for the same verdict, because making one takes two microseconds.
-    """
-    kept = credentials.memo.outcome
-    if (
-        isinstance(kept, Outcome)
-        and len(verdicts) == len(kept.verdicts) == 1
-        and kept.verdicts[0][1] is verdict
-        and kept.authenticator == authenticator.name
-    ):
-        return kept
-    outcome = credentials.memo.outcome = Outcome(
+def _accepted(authenticator: Authenticator, verdict: Accepted, verdicts: list[NamedVerdict]) -> Outcome:
+    """Return the outcome of an acceptance, which is the last of `verdicts`."""
+    return Outcome(
         with_authenticated(verdict.user),
         authenticator.name,
         verdict.audiences,
@@ -286,7 +273,6 @@ def _accepted(
         certificate=verdict.certificate,
         basis=verdict.basis,
     )
-    return outcome
 
 
 def _reject(
@@ -320,7 +306,7 @@ def _reject(
         verdict = authenticator.authenticate(credentials, views, now, audiences)
         if isinstance(verdict, Accepted):
             verdicts.append((authenticator.name, verdict))
-            return _accepted(credentials, authenticator, verdict, verdicts)
+            return _accepted(authenticator, verdict, verdicts)
         if isinstance(verdict, NotMine):
             verdicts.append((authenticator.name, verdict))
             reason = verdict.reason

@@ -45,13 +45,11 @@ class PeerMemo:
     Walking the chain costs a signature check or two, which requests on an open connection pay once.
     """
 
-    __slots__ = ("known", "outcome")
+    __slots__ = ("known",)
 
     def __init__(self) -> None:
         self.known: dict[object, object] = {}
         """Only `mooring.authn.x509.peers` writes it."""
-        self.outcome: object = None
-        """The last acceptance of the connection. Only `mooring.authn.chain` writes it."""
 
 
 @dataclass(frozen=True, slots=True)
