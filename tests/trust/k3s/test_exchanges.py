@@ -590,6 +590,15 @@ def test_the_first_refusal_of_a_mooring_server_is_final(code: int) -> None:
     assert (asked.url, asked.credentials, asked.authorization) == (f"{A}/version", None, None)
 
 
+@pytest.mark.parametrize("code", [401, 403])
+def test_the_first_refusal_with_an_audit_id_is_final_where_anonymous_requests_are_refused(code: int) -> None:
+    """k3s refuses in front of its API server, without an Audit-Id; Mooring may run with --anonymous-auth=false."""
+    script = Script([HttpResponse(code, b"", {"audit-id": "5e1f-7"})], version=status(401))
+    with pytest.raises(CredentialRefusedError, match="mooring auth explain 5e1f-7"):
+        script.run(supervisor(polling=JOIN_POLLING).fetch_client_ca())
+    assert (len(script.requests), script.waits) == (1, [])
+
+
 @pytest.mark.parametrize(
     "version",
     [

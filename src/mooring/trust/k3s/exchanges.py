@@ -10,7 +10,8 @@ Rules kept here (docs/protocol/k3s.md#join-of-an-agent):
   once more with the token. A server that then accepts it has ended the membership of the certificate, which is offered no more.
 * The text of a 5xx answer is shown, of a k3s server's in plain text as well (`mooring.trust.k3s.answertext`).
 * 403 to a request with a node's name is final, and the error repeats the server's reason. 401 and 403 to the credential are final
-  at once from a Mooring server, which says what it is at `/version`. From another server they are final after REFUSED_ROUNDS,
+  at once from a Mooring server: its refusals have an Audit-Id, and it says what it is at `/version`, unless it serves no anonymous
+  requests. From another server they are final after REFUSED_ROUNDS,
   because one that has just started may refuse valid credentials. 429, 5xx and missing responses are repeated, 5 to 10 seconds
   apart, for as long as the polling allows. Each server is asked in turn.
 """
@@ -285,7 +286,8 @@ class SupervisorClient:
             wait = rounds.next_wait()
             if wait is None or refused == REFUSED_ROUNDS or isinstance(last, NotASupervisorError):
                 raise last
-            if refused == 1 and (yield from self._is_mooring(self.urls[-1])):
+            is_recorded = isinstance(last, CredentialRefusedError) and last.is_recorded
+            if refused == 1 and (is_recorded or (yield from self._is_mooring(self.urls[-1]))):
                 raise last
             yield rounds.report(last)
             yield wait

@@ -80,6 +80,8 @@ class CredentialRefusedError(DiscoveryError):
         super().__init__(
             f"{step}: the server answered {status}: it does not accept {credential}{detail}{explained_by(audit_id)}"
         )
+        self.is_recorded = bool(explained_by(audit_id))
+        """True for a response with an Audit-Id, which the supervisor of k3s does not send."""
 
 
 class CertificateAloneRefusedError(CredentialRefusedError):
