@@ -89,6 +89,11 @@ def test_the_environment_of_a_k3s_user_is_enough(
         ),
         pytest.param((), {"K3S_TOKEN_FILE": "FILE"}, "node:file", id="K3S_TOKEN_FILE alone"),
         pytest.param((), {"MOORING_TOKEN": "K10::node:own"}, "node:own", id="MOORING_TOKEN"),
+        pytest.param(("--token", ""), {"K3S_TOKEN": "K10::node:env"}, "node:env", id="an empty flag, then K3S_TOKEN"),
+        pytest.param(("--token-file", ""), {"K3S_TOKEN_FILE": "FILE"}, "node:file", id="an empty flag, then the file"),
+        pytest.param(
+            (), {"MOORING_TOKEN": "K10::node:own", "K3S_TOKEN": "K10::node:env"}, "node:env", id="K3S_TOKEN first"
+        ),
         pytest.param((), {}, "", id="none: a member needs none"),
     ],
 )

@@ -286,6 +286,15 @@ def test_a_file_without_a_server_does_not_choose_the_way(agent: Agent, monkeypat
     ), "it may be of the other way"
 
 
+def test_a_file_of_k3s_without_a_server_stops_no_member_of_the_other_way(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent.file("", "etc/kubernetes/kubelet.conf")
+    monkeypatch.setenv("K3S_CONFIG_FILE", str(agent.file("node-ip: 192.0.2.7\n", "k3s.yaml")))
+    assert "--node-ip" not in agent.refused()
+    assert "--node-ip needs --server" in agent.refused("--config", str(agent.root / "k3s.yaml"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

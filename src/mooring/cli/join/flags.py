@@ -77,8 +77,8 @@ class Given:
                 self.variables.pop(field, None)
 
     def add_variable(self, field: str, variable: str) -> None:
-        """Take the value of another program's variable where neither the command line nor the file gives one."""
-        if os.environ.get(variable) and field not in self.flags and field not in self.lines:
+        """Take the value of another program's variable where neither the command line nor the file gives one that is not empty."""
+        if os.environ.get(variable) and (not self.values[field] or field in self.variables):
             self.values[field], self.variables[field] = os.environ[variable], variable
 
     def read(self, subject: type[S]) -> S:
@@ -120,11 +120,11 @@ def config_option(default: str, variable: str | None = CONFIG_VARIABLE) -> Calla
     )
 
 
-def read_config(given: Given, *, named: str = "", more: tuple[str, ...] = ()) -> AgentFile:
-    """Return the file of `--config`, else `named`, else the first default file that is there. Raises ConfigError."""
-    root = Path(given.values["root"])
-    defaults = (root / path.lstrip("/") for path in (k3sconfig.DEFAULT_CONFIG, *more))
-    return k3sconfig.read(given.values["config"] or named, SETTINGS, defaults)
+def read_config(given: Given) -> AgentFile:
+    """Return the file of `--config`, else the default file below the root, if it is there. Raises ConfigError."""
+    return k3sconfig.read(
+        given.values["config"], SETTINGS, Path(given.values["root"]) / k3sconfig.DEFAULT_CONFIG.lstrip("/")
+    )
 
 
 def join_options(settings: JoinSettings, **more: Any) -> JoinOptions:

@@ -11,7 +11,7 @@ Rules kept here (docs/protocol/k3s.md#configuration-file-of-an-agent):
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from mooring.client.files import exposure, os_reason, read_limited, refuse_other_writers
@@ -29,17 +29,14 @@ SUFFIXES = (".yaml", ".yml")
 URLS = ("http://", "https://")
 
 
-def read(config: str, settings: Sequence[Setting], defaults: Iterable[Path]) -> AgentFile:
-    """Return the flags of the file `config`, or of the first default file that is there. Raises ConfigError."""
+def read(config: str, settings: Sequence[Setting], default: Path = Path()) -> AgentFile:
+    """Return the flags of the file `config`, or of the default file, which may be missing. Raises ConfigError."""
     if config.startswith(URLS):
         raise ConfigError("--config: a URL is not fetched; save the file on this machine, and name it")
-    paths: list[Path] = []
-    for path in (Path(config),) if config else defaults:
-        paths = _drop_ins(path)
-        if _is_there(path) or (config and not paths):  # reading a named file that is missing reports it
-            paths = [path, *paths]
-        if paths:
-            break
+    path = Path(config) if config else default
+    paths = _drop_ins(path)
+    if _is_there(path) or (config and not paths):  # reading a named file that is missing reports it
+        paths = [path, *paths]
     for path in paths:
         refuse_other_writers(path, "could send this machine to another server", named=bool(config))
     file = read_agent_file([(str(path), read_limited(path, MAX_BYTES)) for path in paths], settings)

@@ -22,7 +22,7 @@ from mooring.agent.k3s.membership import AgentPlan
 from mooring.agent.k3s.settings import DEFAULT_ENVIRONMENT_FILE, K3sJoinSettings
 from mooring.agent.state import NodeState
 from mooring.cli.join import k3sconfig
-from mooring.cli.join.flags import SUBJECTS, Given, host_name, read_config
+from mooring.cli.join.flags import SETTINGS, SUBJECTS, Given, host_name, read_config
 from mooring.client.files import read_limited
 from mooring.errors import ConfigError
 from mooring.secret import Secret
@@ -32,11 +32,12 @@ from mooring.trust.k3s.exchanges import JOIN_POLLING
 from mooring.trust.k3s.token import TokenFormatError, parse_token
 
 TOKENS = ("token", "token-file")
+"""Keys of a file that a flag replaces."""
 STANDARD_ERROR = 2
 """Descriptors up to this one stay open."""
 K3S_CONFIG_VARIABLE = "K3S_CONFIG_FILE"
-K3S_VARIABLES = {"token": "K3S_TOKEN", "node_name": "K3S_NODE_NAME"}
-"""Variables of k3s for settings that every way of joining has."""
+K3S_VARIABLES = {"token": "K3S_TOKEN", "token_file": "K3S_TOKEN_FILE", "node_name": "K3S_NODE_NAME"}
+"""Variables of k3s that count before Mooring's, and where a flag is empty."""
 K3S_WAY = tuple(one.field for one in SUBJECTS[K3sJoinSettings])
 """Fields of a join the k3s way alone."""
 OTHER_WAY = (*(one.field for one in SUBJECTS[JoinSettings]), "serving_certificates")
@@ -51,13 +52,15 @@ def choose_way(given: Given) -> tuple[bool, AgentFile]:
     others = [field for field in OTHER_WAY if field in given.flags]
     if others[:1] == ["address"] and all(text.isdecimal() for text in given.values["address"]):
         raise click.UsageError("-v takes no number: -v and -vv make Mooring's agent log more")
-    file = _read_file(given, is_other_way=bool(others))
+    file, is_of_k3s = _read_file(given, is_other_way=bool(others))
     in_file = {key.replace("-", "_") for key in file.values}
     others += [field for field in OTHER_WAY if field in in_file]
     names_server = "server" in given.flags or "server" in in_file
     is_k3s = names_server or bool(given.values["server"] and not others)
-    if is_k3s and any(key.replace("-", "_") in given.flags for key in TOKENS):
+    if is_k3s and given.flags & {"token", "token_file"}:
         file = replace(file, values={key: value for key, value in file.values.items() if key not in TOKENS})
+    if is_of_k3s and not is_k3s:
+        file = AgentFile()
     given.add(file, over_variables=is_k3s)
     if names_server and others:
         with given.explained("server", others[0]):
@@ -72,21 +75,24 @@ def choose_way(given: Given) -> tuple[bool, AgentFile]:
     return is_k3s, file
 
 
-def _read_file(given: Given, *, is_other_way: bool) -> AgentFile:
-    """Return the configuration file. A join or a member kubeadm's way does not depend on a file of k3s."""
-    if is_other_way:
-        return read_config(given)
-    is_member = NodeState(Path(given.values["root"])).kubeconfig.exists()
-    more = (k3sconfig.K3S_CONFIG,) if given.values["server"] or not is_member else ()
-    return read_config(given, named=os.environ.get(K3S_CONFIG_VARIABLE, ""), more=more)
+def _read_file(given: Given, *, is_other_way: bool) -> tuple[AgentFile, bool]:
+    """Return the configuration file, and whether it is k3s's own, on which a join and a member kubeadm's way do not depend."""
+    named = given.values["config"]
+    of_k3s = "" if named or is_other_way else os.environ.get(K3S_CONFIG_VARIABLE, "")
+    if of_k3s:
+        return k3sconfig.read(of_k3s, SETTINGS), True
+    file, root = read_config(given), Path(given.values["root"])
+    is_member = NodeState(root).kubeconfig.exists() and not given.values["server"]
+    if named or is_other_way or is_member or file.values:
+        return file, False
+    return k3sconfig.read("", SETTINGS, root / k3sconfig.K3S_CONFIG.lstrip("/")), True
 
 
 def _check_other_way(given: Given) -> None:
     """Raise UsageError, or ConfigError for a file, for values of the k3s way without a server, and a file that chooses no way."""
-    for field in K3S_WAY:
-        if field in given.flags or field in given.lines:
-            with given.explained(field):
-                raise ConfigError(f"{_flag(field)} needs --server: it is for a join the k3s way")
+    for field in (*(one for one in K3S_WAY if one in given.flags), *(one for one in K3S_WAY if one in given.lines)):
+        with given.explained(field):
+            raise ConfigError(f"{_flag(field)} needs --server: it is for a join the k3s way")
     values = given.values
     is_chosen = values["address"] or values["discovery_file"] or NodeState(Path(values["root"])).kubeconfig.exists()
     if "config" in given.flags and not is_chosen:
