@@ -25,7 +25,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, IntEnum
 
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError, MooringError
@@ -62,6 +62,20 @@ Read = Callable[[], Body]
 
 class WorkerFault(Exception):  # noqa: N818 - not an error of the operator: the command line reports a fault by its name
     """The first worker ended by a fault of the program."""
+
+
+class Stage(IntEnum):
+    """How far the server has come. It never goes back; a stop may follow each stage."""
+
+    FIRST = 1
+    """No worker has served: one starts alone."""
+    FILLING = 2
+    """One has served: the others start."""
+    READY = 3
+    """All have served at one time."""
+    ANNOUNCED = 4
+    """A worker has said how to use the server."""
+    STOPPING = 5
 
 
 class Phase(Enum):
@@ -154,11 +168,9 @@ class WorkersParent:
         self._may_start_at = 0.0
         self._restart: Restart | None = None
         self._restart_wanted = False
-        self._has_served = False
-        self._is_ready = False
-        self._is_announced = False
+        self._stage = Stage.FIRST
         self._announcer: Worker | None = None
-        self._stopping = False
+        """The worker that was asked to say how to use the server."""
         self._has_terminal = is_terminal()
         self._failure = ""
         self._is_faulty = False
@@ -168,7 +180,7 @@ class WorkersParent:
         with _signals() as signals:
             while True:
                 self._advance()
-                if self._stopping and not self._workers:
+                if self._stage is Stage.STOPPING and not self._workers:
                     break
                 self._wait(signals)
                 for number in _received(signals):
@@ -208,7 +220,7 @@ class WorkersParent:
         if number == signal.SIGHUP and not is_hangup:
             self._restart_wanted = True
         elif is_hangup or number in (signal.SIGTERM, signal.SIGINT):
-            if self._stopping:
+            if self._stage is Stage.STOPPING:
                 self._kill_all()
                 os._exit(EXIT_AT_ONCE)
             log.info("draining %d workers", len(self._workers))
@@ -221,13 +233,13 @@ class WorkersParent:
             elif word == words.FAILED:
                 worker.failure = text
             elif word == words.ANNOUNCED:
-                self._is_announced = True
+                self._reach(Stage.ANNOUNCED)
 
     def _serves(self, worker: Worker) -> None:
         if worker.phase is not Phase.STARTING:
             return
         worker.phase, worker.began = Phase.SERVING, self._now()
-        self._has_served = True
+        self._reach(Stage.FILLING)
         restart = self._restart
         if restart is not None and worker.body is restart.body:
             self._body = restart.body
@@ -255,7 +267,7 @@ class WorkersParent:
             self._announcer = None
         if self._restart is not None and worker in self._restart.old:
             self._restart.old.remove(worker)
-        if worker.phase is Phase.DRAINING or self._stopping:
+        if worker.phase is Phase.DRAINING or self._stage is Stage.STOPPING:
             return
         reason = worker.failure or _ending(code)
         restart = self._restart
@@ -263,7 +275,7 @@ class WorkersParent:
             log.error("the restart ends, and the workers that serve stay: %s", reason)
             self._restart = None
             return
-        if not self._has_served and (worker.failure or code == EXIT_FAULT):
+        if self._stage is Stage.FIRST and (worker.failure or code == EXIT_FAULT):
             self._failure, self._is_faulty = worker.failure, not worker.failure
             self._stop()
             return
@@ -284,15 +296,15 @@ class WorkersParent:
             self._kill_late(worker, now)
         if now >= self._looks.due:
             self._kill_hung(now)
-        if self._stopping:
+        if self._stage is Stage.STOPPING:
             return
         self._advance_restart()
-        while self._missing() and now >= self._may_start_at and not self._stopping:
+        while self._missing() and now >= self._may_start_at:
             self._start(self._next_body())
-        if not self._is_ready and self._serving() >= self.count:
-            self._is_ready = True
+        if self._stage is Stage.FILLING and self._serving() >= self.count:
+            self._reach(Stage.READY)
             self._all_serve()
-        if self._is_ready and not self._is_announced and self._announcer is None:
+        if self._stage is Stage.READY and self._announcer is None:
             self._announcer = next((one for one in self._workers if one.phase is Phase.SERVING), None)
             if self._announcer is not None:
                 self._announcer.line.send(words.ANNOUNCE)
@@ -309,11 +321,14 @@ class WorkersParent:
             except (MooringError, OSError) as error:
                 log.error("the configuration is not used, and the workers that serve stay: %s", error)
 
+    def _reach(self, stage: Stage) -> None:
+        self._stage = max(self._stage, stage)
+
     def _missing(self) -> int:
         """Return how many workers are to be started."""
-        if self._stopping:
+        if self._stage is Stage.STOPPING:
             return 0
-        wanted = self.count if self._has_served else 1
+        wanted = 1 if self._stage is Stage.FIRST else self.count
         present = sum(worker.replaceable for worker in self._workers)
         restart = self._restart
         if restart is not None:
@@ -351,7 +366,7 @@ class WorkersParent:
         worker.line.send(words.DRAIN)
 
     def _stop(self) -> None:
-        self._stopping = True
+        self._reach(Stage.STOPPING)
         for worker in self._workers:
             self._drain(worker)
 
