@@ -13,6 +13,7 @@ KEY_REVOKED = "certificate-key-revoked"
 NODE_REVOKED = "certificate-node-revoked"
 NODE_DELETED = "node-deleted"
 NODE_KEY_REPLACED = "node-key-replaced"
+RETIRED_CA = "retired-ca"
 CRL_REVOKED = "certificate-on-crl"
 CRL_MISSING = "crl-missing"
 CRL_NOT_CURRENT = "crl-not-current"
@@ -44,7 +45,7 @@ REASONS: Mapping[str, Reason] = MappingProxyType(
             "The certificate, or a CA above it, is not for clients.",
             "Have one issued with extended key usage clientAuth; a server's certificate is none.",
         ),
-        "retired-ca": Reason(
+        RETIRED_CA: Reason(
             "A CA of the chain has a key that a rollover of the cluster's CA retired, no matter who certified it.",
             "Have a certificate issued by the CA that the cluster has now; a machine joins again.",
         ),

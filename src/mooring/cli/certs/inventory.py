@@ -18,6 +18,7 @@ from typing import Any
 from cryptography import x509
 
 from mooring.api.meta.printcolumns import spec_of
+from mooring.api.mooring import certificateauthorityrollover as carollover
 from mooring.api.mooring import certificaterevocation, ends, lineagerecord, nodeidentity
 from mooring.api.mooring.certificaterevocation import KIND, node_entry
 from mooring.api.view import NamespacedName, Views, namespaced_name
@@ -26,6 +27,7 @@ from mooring.authn.clientcas.bundles import NAME as CLIENT_CAS
 from mooring.authn.clientcas.bundles import NAMESPACE as CLIENT_CAS_NAMESPACE
 from mooring.authn.reasons import UNKNOWN_CA
 from mooring.authn.x509 import denylist, membership
+from mooring.authn.x509.reasons import RETIRED_CA
 from mooring.cli import cluster
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import other_program
@@ -46,6 +48,8 @@ reason, such as its CA."""
 STATES = (VALID, EXPIRED, REVOKED, ENDED, REJECTED)
 PUBLISHED_CLIENT_CAS = CLIENT_CAS, CLIENT_CAS_NAMESPACE, "client-ca-file"
 """Name, namespace and key of the ConfigMap with the CAs that verify clients."""
+_RETIRES = {carollover.RETIRED: "oldCA", carollover.DONE: "oldCA", carollover.ABORTED: "newCA"}
+"""CA of a rollover that verifies no client any more, by the phase that was reached."""
 _EARLIEST, _LATEST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 _HEX = frozenset("0123456789abcdef")
 
@@ -118,6 +122,8 @@ class Inventory:
     """Entries of the lineage by serial number."""
     client_ca_keys: frozenset[str] = frozenset()
     """Public keys of the CAs that verify clients, as sha256:<hex>. Empty for a user who may not read them."""
+    retired_ca_keys: frozenset[str] = frozenset()
+    """Public keys of the CAs that the last rollover has retired or given up."""
 
     def certificates(self, now: datetime) -> Iterator[KnownCertificate]:
         """Yield the certificates of nodes, then those that only an entry of the denylist names."""
@@ -181,7 +187,7 @@ class Inventory:
         if judged.state == VALID and expires and parse_rfc3339(expires) <= now:
             judged = Judged(EXPIRED)
         elif judged.state == VALID and self.client_ca_keys and peer.issuer and peer.issuer not in self.client_ca_keys:
-            judged = Judged(REJECTED, "", UNKNOWN_CA)
+            judged = Judged(REJECTED, "", RETIRED_CA if peer.issuer in self.retired_ca_keys else UNKNOWN_CA)
         known_user = user or record.get("subject", "")
         return KnownCertificate(
             node, number, public_key, expires, judged.state, judged.revoked_by, judged.reason, known_user
@@ -239,7 +245,15 @@ async def fetch(client: ClusterClient) -> Inventory:
             if entry.get("serialNumber")
         },
         client_ca_keys=frozenset(key for ca in client_cas for key in key_identities(ca)),
+        retired_ca_keys=retired_keys(await readable_objects(client, carollover.KIND.resource.plural) or ()),
     )
+
+
+def retired_keys(rollovers: Iterable[Obj]) -> frozenset[str]:
+    """Return the public keys of the CAs that rollovers have retired, or given up by an abort."""
+    reached = map(carollover.status_of, rollovers)
+    cas = (status.get(_RETIRES.get(status.get("phase", ""), "")) or {} for status in reached)
+    return frozenset(ca["publicKey"] for ca in cas if ca.get("publicKey"))
 
 
 async def published_cas(client: ClusterClient, name: str, namespace: str, key: str) -> tuple[x509.Certificate, ...]:
