@@ -23,7 +23,7 @@ from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.joinconfiguration import JoinPlan
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
-from tests.support.joinplans import join_plan
+from tests.support.joinplans import join_options, join_plan
 from tests.support.liveserver import LiveServer
 
 
@@ -56,7 +56,7 @@ def plan(server: LiveServer, name: str) -> JoinPlan:
 
 
 def options(root: Path, timeout: float = 30.0) -> JoinOptions:
-    return JoinOptions(root=root, polling=Polling(attempts=1), certificate_timeout=timeout)
+    return join_options(root=root, polling=Polling(attempts=1), certificate_timeout=timeout)
 
 
 def decided(server: LiveServer, name: str, kind: str, message: str = "") -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from mooring.agent.daemon import run
-from mooring.agent.join import Joined, JoinOptions
+from mooring.agent.join import Joined
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.joinconfiguration import JoinPlan
-from tests.support.joinplans import join_plan
+from tests.support.joinplans import join_options, join_plan
 from tests.support.liveserver import LiveServer
 from tests.support.ports import free_port
 
@@ -30,7 +30,7 @@ def terminate() -> None:
 
 def test_without_a_certificate_it_needs_the_flags_of_join(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        asyncio.run(run(None, JoinOptions(root=tmp_path)))
+        asyncio.run(run(None, join_options(root=tmp_path)))
     assert str(caught.value) == ("this machine is no member of a cluster: give the flags of `mooring join` as well")
 
 
@@ -38,7 +38,7 @@ def test_a_signal_ends_a_join_that_is_under_way(tmp_path: Path) -> None:
     wanted = plan(f"127.0.0.1:{free_port()}", "abcdef.0123456789abcdef", "sha256:" + "0" * 64, "m1")
 
     async def scenario() -> None:
-        options = JoinOptions(root=tmp_path, polling=Polling())
+        options = join_options(root=tmp_path, polling=Polling())
         waiting = asyncio.Event()
         agent = asyncio.create_task(run(wanted, options, report=lambda progress: waiting.set()))
         await waiting.wait()
@@ -57,6 +57,6 @@ def test_with_a_certificate_it_needs_no_token_and_beats(live_server: LiveServer,
         members.append(joined)
         terminate()
 
-    asyncio.run(run(wanted, JoinOptions(root=tmp_path), on_member=on_member))
-    asyncio.run(run(None, JoinOptions(root=tmp_path), on_member=on_member))
+    asyncio.run(run(wanted, join_options(root=tmp_path), on_member=on_member))
+    asyncio.run(run(None, join_options(root=tmp_path), on_member=on_member))
     assert [(one.node_name, bool(one.request_name)) for one in members] == [("daemon", True), ("daemon", False)]

@@ -15,7 +15,6 @@ import pytest
 
 from mooring.agent.daemon import is_valid
 from mooring.agent.heartbeat import Heartbeat
-from mooring.agent.join import JoinOptions
 from mooring.agent.node import NOT_READY_TAINT, Machine, node_object, node_status
 from mooring.agent.recovery import read_member
 from mooring.agent.registration import MembershipEndedError
@@ -23,6 +22,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock, rfc3339_micro
 from mooring.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError, PeerError, UnauthorizedError
+from tests.support.joinplans import join_options
 from tests.support.liveserver import LiveServer
 from tests.support.manualclock import ManualClock, settle
 
@@ -389,7 +389,7 @@ from mooring.agent.join import JoinOptions
 from mooring.trust.joinconfiguration import JoinSettings
 root, endpoint, pin, name = sys.argv[1:]
 settings = JoinSettings.read({"address": (endpoint,), "token": sys.stdin.read(), "discovery_token_ca_cert_hash": (pin,)})
-asyncio.run(run(settings.plan(name), JoinOptions(root=Path(root))))
+asyncio.run(run(settings.plan(name), JoinOptions(settings=JoinSettings(root=root))))
 """
 
 
@@ -413,7 +413,7 @@ def test_the_agent_joins_beats_survives_a_restart_of_the_server_and_ends_on_sigt
         assert process.wait(timeout=20) == 0
     assert token.secret.reveal() not in process.stderr.read()
     process.stderr.close()
-    known = read_member(JoinOptions(root=tmp_path))
+    known = read_member(join_options(root=tmp_path))
     assert known is not None
     assert is_valid(known, SystemClock())
     assert known.node_name == "beating"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from mooring.agent.join import JoinOptions, join
+from mooring.agent.join import join
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError
 from mooring.apimachinery.schema import Obj
@@ -27,7 +27,7 @@ from mooring.trust.discovery.pins import pin_of
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.joinconfiguration import JoinPlan
 from tests.support import peer
-from tests.support.joinplans import join_plan
+from tests.support.joinplans import join_options, join_plan
 from tests.support.liveserver import LiveServer
 from tests.support.manualclock import HurriedClock
 from tests.support.ports import free_port
@@ -44,7 +44,7 @@ def plan(endpoint: str, token: BootstrapToken = TOKEN, pin: str = PIN, name: str
 
 
 def why(wanted: JoinPlan, root: Path, timeout: float = 30.0) -> str:
-    options = JoinOptions(root=root, polling=Polling(attempts=1), certificate_timeout=timeout)
+    options = join_options(root=root, polling=Polling(attempts=1), certificate_timeout=timeout)
     with pytest.raises(JoinError) as caught:
         asyncio.run(join(wanted, options, HurriedClock()))
     message = str(caught.value)
@@ -151,7 +151,7 @@ def test_a_machine_of_another_cluster_is_told_what_to_remove(live_server: LiveSe
 def test_a_name_in_use_is_refused(live_server: LiveServer, tmp_path: Path) -> None:
     token = live_server.create_token()
     wanted = plan(live_server.endpoint, token, live_server.pin, "taken")
-    options = JoinOptions(root=tmp_path / "first", polling=Polling(attempts=1))
+    options = join_options(root=tmp_path / "first", polling=Polling(attempts=1))
     asyncio.run(join(wanted, options))
     assert why(wanted, tmp_path / "second") == (
         'join failed at step name: the cluster has a Ready node of the name "taken"; choose another with --node-name, or '

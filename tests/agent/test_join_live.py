@@ -8,13 +8,14 @@ import threading
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mooring.agent import steps
 from mooring.agent.certificates import certificaterequest
 from mooring.agent.certificates.pairfiles import Pair
-from mooring.agent.join import Joined, JoinOptions, join
+from mooring.agent.join import Joined, join
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Progress
 from mooring.apimachinery.schema import Obj
@@ -32,7 +33,7 @@ from mooring.trust.k3s.token import DEFAULT_GROUPS as K3S_GROUPS
 from mooring.trust.k3s.token import format_token
 from mooring.trust.kubeconfig.model import KubeconfigUser, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig
-from tests.support.joinplans import join_plan
+from tests.support.joinplans import join_options, join_plan
 from tests.support.liveserver import LiveServer
 from tests.support.testca import ThrowawayCA
 
@@ -43,8 +44,9 @@ def plan_for(server: LiveServer, token: BootstrapToken, name: str, pin: str = ""
     return join_plan(name, (server.endpoint,), Secret(token.reveal()), pins=(pin or server.pin,))
 
 
-def joined(plan: JoinPlan, root: Path, told: list[Progress] | None = None, **changes: object) -> Joined:
-    options = replace(JoinOptions(root=root, polling=ONCE, certificate_timeout=30.0), **changes)  # type: ignore[arg-type] # fields of JoinOptions
+def joined(plan: JoinPlan, root: Path, told: list[Progress] | None = None, **changes: Any) -> Joined:
+    chosen: dict[str, Any] = {"polling": ONCE, "certificate_timeout": 30.0} | changes
+    options = join_options(root, **chosen)
     return asyncio.run(join(plan, options, report=(told if told is not None else []).append))
 
 
@@ -211,7 +213,7 @@ def test_a_join_that_dies_after_a_step_goes_on_with_the_same_key(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        asyncio.run(join(plan, JoinOptions(root=tmp_path, polling=ONCE), report=die))
+        asyncio.run(join(plan, join_options(root=tmp_path, polling=ONCE), report=die))
     state = NodeState(tmp_path)
     pending = state.read_pending_key() or (pair.key if (pair := state.client.read_pair()) else None)
     result = joined(plan, tmp_path)
@@ -292,7 +294,7 @@ def test_a_server_that_dies_and_comes_back_does_not_fail_a_join(
             restarts[0].start()
 
     try:
-        result = asyncio.run(join(plan, JoinOptions(root=tmp_path, polling=ONCE), report=kill))
+        result = asyncio.run(join(plan, join_options(root=tmp_path, polling=ONCE), report=kill))
     finally:
         for restart in restarts:
             restart.join()

@@ -28,7 +28,7 @@ from mooring.pki.keys import public_key_der, public_key_fingerprint
 from mooring.secret import Secret
 from mooring.trust.joinconfiguration import JoinPlan
 from tests.support import reissue
-from tests.support.joinplans import join_plan
+from tests.support.joinplans import join_options, join_plan
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.manualclock import HurriedClock
 from tests.support.polling import eventually
@@ -43,7 +43,7 @@ def plan_for(server: LiveServer, name: str) -> JoinPlan:
 
 
 def options(root: Path) -> JoinOptions:
-    return JoinOptions(root=root, certificate_timeout=30.0)
+    return join_options(root=root, certificate_timeout=30.0)
 
 
 def joined(server: LiveServer, name: str, root: Path) -> Joined:
@@ -220,7 +220,7 @@ def test_a_request_to_come_back_that_is_held_names_the_reason_and_goes_on_later(
 ) -> None:
     state = joined(cautious_server, "late", tmp_path).state
     old = reissue.place(cautious_server, state, *EXPIRED)
-    brief = JoinOptions(root=tmp_path, certificate_timeout=1.0)
+    brief = join_options(root=tmp_path, certificate_timeout=1.0)
     with pytest.raises(JoinError) as caught:
         asyncio.run(rejoin(brief, SystemClock()))
     key = state.read_pending_key()

@@ -12,7 +12,7 @@ import pytest
 
 from mooring.agent import join as joining
 from mooring.agent import member, steps
-from mooring.agent.join import Joined, JoinOptions, join
+from mooring.agent.join import Joined, join
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Progress, retry
 from mooring.apimachinery.schema import Obj
@@ -32,7 +32,7 @@ from mooring.trust.discovery.errors import EndpointDownError, NotKubernetesError
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.joinconfiguration import JoinPlan
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
-from tests.support.joinplans import join_plan
+from tests.support.joinplans import join_options, join_plan
 from tests.support.liveserver import LiveServer
 from tests.support.manualclock import HurriedClock, ManualClock
 
@@ -135,7 +135,7 @@ def join_refused(live_server: LiveServer, tmp_path: Path, monkeypatch: pytest.Mo
             monkeypatch.setattr(steps, "is_mooring_server", is_kubernetes)
         Refusing.refusals = list(refusals)
         told: list[Progress] = []
-        options = JoinOptions(root=tmp_path, polling=Polling(attempts=1), certificate_timeout=30.0, **changes)
+        options = join_options(root=tmp_path, polling=Polling(attempts=1), certificate_timeout=30.0, **changes)
         return asyncio.run(join(plan(live_server, name), options, HurriedClock(), told.append)), told
 
     return run

@@ -18,7 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from mooring.agent import clusterfiles, steps
 from mooring.agent.daemon import run
-from mooring.agent.join import Joined, JoinOptions, join
+from mooring.agent.join import Joined, join
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Progress
 from mooring.apimachinery.schema import Obj
@@ -39,7 +39,7 @@ from mooring.trust.httpexchange import UNVERIFIED, HttpRequest, HttpResponse, Tr
 from mooring.trust.joinconfiguration import JoinPlan
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, select_context, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
-from tests.support.joinplans import join_plan
+from tests.support.joinplans import join_options, join_plan
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually
 from tests.support.ports import free_port
@@ -89,7 +89,7 @@ def joined(
         if progress.seconds is not None:
             on_step(progress.step)
 
-    options = JoinOptions(root=root, polling=ONCE, certificate_timeout=30.0)
+    options = join_options(root=root, polling=ONCE, certificate_timeout=30.0)
     return asyncio.run(join(wanted, options, report=report))
 
 
@@ -331,7 +331,7 @@ def agent_until(state: NodeState, root: Path, holds: Callable[[], bool]) -> None
     """Run `mooring agent` without flags until something holds, then end it as a service manager does."""
 
     async def watch() -> None:
-        agent = asyncio.create_task(run(None, JoinOptions(root=root)))
+        agent = asyncio.create_task(run(None, join_options(root=root)))
         async with asyncio.timeout(30):
             while not holds():
                 await asyncio.sleep(0.05)

@@ -191,7 +191,7 @@ def test_one_file_is_enough_for_both_commands(machine: Machine, command: str) ->
     machine.file(FILE)
     plan, options = machine.run(command)
     assert plan.node_name == "from-file"
-    assert (options.register_node, options.node_deletion) == ("none", "reregisters")
+    assert (options.settings.register_node, options.settings.node_deletion) == ("none", "reregisters")
     assert (options.polling.total, options.certificate_timeout, options.expiration_seconds) == (7.0, 8.0, 3600)
 
 
@@ -204,7 +204,7 @@ def test_variables_are_enough(machine: Machine, monkeypatch: pytest.MonkeyPatch,
     }.items():  # fmt: skip
         monkeypatch.setenv(f"MOORING_{name}", value)
     plan, options = machine.run(command)
-    assert (plan.node_name, options.node_deletion) == ("from-variable", "reregisters")
+    assert (plan.node_name, options.settings.node_deletion) == ("from-variable", "reregisters")
     assert machine.run(command, "--node-name", "from-flag")[0].node_name == "from-flag"
 
 
@@ -231,7 +231,7 @@ def test_the_variables_of_a_server_are_not_those_of_a_machine(
         monkeypatch.setenv(f"MOORING_{name}", "not-for-an-agent")
     _, options = machine.run(command, "192.0.2.1", "--token", TOKEN, "--discovery-token-ca-cert-hash", PIN)
     assert options == machine.run(command, "192.0.2.1", "--token", TOKEN, "--discovery-token-ca-cert-hash", PIN)[1]
-    assert options.node_deletion == "ends-membership"
+    assert options.settings.node_deletion == "ends-membership"
 
 
 WRONG = [

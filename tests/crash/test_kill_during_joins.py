@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from mooring.agent.certificates import certificaterequest
-from mooring.agent.join import JoinOptions, join
+from mooring.agent.join import join
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Progress
 from mooring.apimachinery.schema import Obj
@@ -37,7 +37,7 @@ from mooring.trust.discovery.pins import Pin, pins_of
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.discovery.token import discover_by_token
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
-from tests.support.joinplans import join_plan
+from tests.support.joinplans import join_options, join_plan
 from tests.support.killable import KillableServer, check_takeover, controllers_lease, history, lease_held_by, seeded
 
 JOINS = 300
@@ -120,7 +120,7 @@ class Joiner:
         """Join by `mooring join`, repeated until it succeeds."""
         token = Secret(self.token.reveal())
         given = join_plan(name, (self.endpoint,), token, pins=tuple(map(str, self.pins)))
-        options = JoinOptions(root=root, polling=POLLING, certificate_timeout=PATIENCE)
+        options = join_options(root=root, polling=POLLING, certificate_timeout=PATIENCE)
 
         def report(progress: Progress) -> None:
             if progress.seconds is not None:

@@ -19,7 +19,7 @@ import pytest
 
 from mooring.agent import steps
 from mooring.agent.certificates import certificaterequest
-from mooring.agent.join import JoinOptions, join
+from mooring.agent.join import join
 from mooring.agent.state import CA_MODE, NodeState
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import connect
@@ -32,7 +32,7 @@ from mooring.pki.x509.requests import parse_request
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from tests.support import forkserver
-from tests.support.joinplans import join_plan
+from tests.support.joinplans import join_options, join_plan
 from tests.support.killable import DYING, seeded
 from tests.support.liveserver import LiveServer, live_server
 
@@ -113,7 +113,7 @@ def check_running_it_again(server: LiveServer, token: BootstrapToken, name: str,
     assert asked <= (1 if left else 0), "a request is made only with a key that is on disk"
 
     given = join_plan(name, (server.endpoint,), Secret(token.reveal()), pins=(server.pin,))
-    asyncio.run(join(given, JoinOptions(root=root, certificate_timeout=PATIENCE)))
+    asyncio.run(join(given, join_options(root=root, certificate_timeout=PATIENCE)))
 
     state = NodeState(root)
     pair = state.client.read_pair()

@@ -21,7 +21,7 @@ from pathlib import Path
 from mooring.agent.certificates import certificaterequest
 from mooring.agent.certificates.certificaterequest import RequestEndedError
 from mooring.agent.daemon import Agent
-from mooring.agent.join import Joined, JoinOptions
+from mooring.agent.join import Joined
 from mooring.agent.settings import AgentSettings
 from mooring.agent.state import NodeState
 from mooring.apimachinery.schema import Obj
@@ -34,7 +34,7 @@ from mooring.trust.bootstraptoken.restrictions import Restrictions, joined_keys
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, new_record, secret_name, to_secret
 from mooring.trust.discovery.polling import Polling
-from tests.support.joinplans import join_plan
+from tests.support.joinplans import join_options, join_plan
 
 LIFETIME_SECONDS = 600
 AHEAD = timedelta(seconds=400)
@@ -97,7 +97,7 @@ class Fleet:
 
     def _agent(self, name: str, token: BootstrapToken) -> Agent:
         given = join_plan(name, self.endpoints, Secret(token.reveal()), pins=self.pins)
-        options = JoinOptions(
+        options = join_options(
             root=self.root / name, polling=POLLING, certificate_timeout=PATIENCE, expiration_seconds=LIFETIME_SECONDS
         )
 

@@ -17,14 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent.join import JoinOptions, join
+from mooring.agent.join import join
 from mooring.agent.state import NodeState
 from mooring.client.cluster import connect
 from mooring.client.kubeconfigfiles import load
 from mooring.pki.keys import public_key_der
 from mooring.secret import Secret
 from tests.support import reissue
-from tests.support.joinplans import join_plan
+from tests.support.joinplans import join_options, join_plan
 from tests.support.liveserver import LiveServer, live_server
 from tests.support.polling import eventually
 
@@ -75,7 +75,7 @@ def test_a_kubelet_takes_over_after_discovery_and_renews(live_server: LiveServer
     name = "real-kubelet"
     token = Secret(live_server.create_token().reveal())
     plan = join_plan(name, (live_server.endpoint,), token, pins=(live_server.pin,))
-    state = asyncio.run(join(plan, JoinOptions(root=tmp_path / "root", discover_only=True))).state
+    state = asyncio.run(join(plan, join_options(root=tmp_path / "root", discover_only=True))).state
     assert not state.kubeconfig.exists()
 
     with kubelet(tmp_path, state, name, rotate=False) as log:

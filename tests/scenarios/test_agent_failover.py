@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from mooring.agent.join import Joined, JoinOptions, join
+from mooring.agent.join import Joined, join
 from mooring.client.cluster import ClusterClient
 from mooring.pki.keys import public_key_der
 from mooring.secret import Secret
 from tests.support import etcd, forkserver, reissue
-from tests.support.joinplans import join_plan
+from tests.support.joinplans import join_options, join_plan
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually
 from tests.support.ports import free_port
@@ -70,7 +70,7 @@ def joined(server: LiveServer, root: Path) -> Joined:
     """Join by the address of one server. cluster-info names the other."""
     token = Secret(server.create_token().reveal())
     wanted = join_plan(NAME, (server.endpoint,), token, pins=(server.pin,))
-    return asyncio.run(join(wanted, JoinOptions(root=root, certificate_timeout=60.0)))
+    return asyncio.run(join(wanted, join_options(root=root, certificate_timeout=60.0)))
 
 
 def renewed_at(server: LiveServer) -> str:

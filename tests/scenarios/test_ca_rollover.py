@@ -18,7 +18,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
-from mooring.agent.join import JoinOptions, join
+from mooring.agent.join import join
 from mooring.agent.state import NodeState
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient, connect
@@ -29,7 +29,7 @@ from mooring.secret import Secret
 from mooring.trust.discovery.pins import pin_of
 from mooring.trust.k3s.cahash import ca_hash
 from tests.support import forkserver
-from tests.support.joinplans import join_plan
+from tests.support.joinplans import join_options, join_plan
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually
 
@@ -40,7 +40,7 @@ def joined(server: LiveServer, name: str, root: Path, pin: str, token: str) -> N
     """Join with one pin, or with the hash in the token, as long ago printed."""
     pins = (pin,) if pin else ()
     plan = join_plan(name, (server.endpoint,), Secret(token), pins=pins)
-    return asyncio.run(join(plan, JoinOptions(root=root, certificate_timeout=60.0, expiration_seconds=600))).state
+    return asyncio.run(join(plan, join_options(root=root, certificate_timeout=60.0, expiration_seconds=600))).state
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent.join import JoinOptions, join
+from mooring.agent.join import join
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import WatchEvent
 from mooring.client.cluster import ClusterClient, ListResult, connect
@@ -23,7 +23,7 @@ from mooring.secret import Secret
 from mooring.trust.httpexchange import UNVERIFIED, HttpRequest, HttpResponse
 from tests.support import etcd
 from tests.support.balancer import SOURCE, Balancer, balancer
-from tests.support.joinplans import join_plan
+from tests.support.joinplans import join_options, join_plan
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually
 from tests.support.ports import free_port
@@ -102,7 +102,7 @@ def test_a_machine_that_knows_the_balancer_alone_joins(balanced: Balanced, tmp_p
     server, before = next(iter(balanced.servers.values())), len(balanced.balancer.given)
     token = Secret(server.create_token().reveal())
     wanted = join_plan("balanced", (balanced.balancer.endpoint,), token, pins=(server.pin,))
-    member = asyncio.run(join(wanted, JoinOptions(root=tmp_path, certificate_timeout=60.0)))
+    member = asyncio.run(join(wanted, join_options(root=tmp_path, certificate_timeout=60.0)))
     assert [one.server for one in member.clusters] == [balanced.balancer.url]
     assert set(balanced.balancer.given[before:]) == balanced.servers.keys(), "its connections go to both servers"
 

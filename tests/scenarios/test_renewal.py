@@ -15,7 +15,7 @@ import pytest
 
 from mooring.agent.certificates import certificaterequest
 from mooring.agent.certificates.pairfiles import KEPT_FILES, Pair
-from mooring.agent.join import JoinOptions, join
+from mooring.agent.join import join
 from mooring.agent.state import NodeState
 from mooring.agent.trustreport import TRUSTED_CAS
 from mooring.apimachinery.schema import Obj
@@ -27,7 +27,7 @@ from mooring.pki.keys import public_key_der, public_key_fingerprint
 from mooring.pki.x509 import names
 from mooring.secret import Secret
 from tests.support import forkserver, reissue
-from tests.support.joinplans import join_plan
+from tests.support.joinplans import join_options, join_plan
 from tests.support.killable import DYING
 from tests.support.liveserver import LiveServer, live_server
 from tests.support.polling import eventually
@@ -40,7 +40,7 @@ DUE = (timedelta(minutes=-4), timedelta(seconds=25))
 def joined(server: LiveServer, name: str, root: Path) -> NodeState:
     token = Secret(server.create_token().reveal())
     plan = join_plan(name, (server.endpoint,), token, pins=(server.pin,))
-    return asyncio.run(join(plan, JoinOptions(root=root, certificate_timeout=60.0, expiration_seconds=3600))).state
+    return asyncio.run(join(plan, join_options(root=root, certificate_timeout=60.0, expiration_seconds=3600))).state
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent.join import Joined, JoinOptions, join
+from mooring.agent.join import Joined, join
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
@@ -25,7 +25,7 @@ from mooring.storage.keyspace import FORMAT_LEVEL, FORMAT_SERVERS
 from mooring.storage.table import open_storage
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 from tests.support import etcd, forkserver
-from tests.support.joinplans import join_plan
+from tests.support.joinplans import join_options, join_plan
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually
 from tests.support.ports import free_port
@@ -81,7 +81,7 @@ def pod_addresses(server: LiveServer) -> list[str]:
 
 def joined(cluster: Cluster3, server: LiveServer, name: str, token: str) -> Joined:
     plan = join_plan(name, cluster.addresses, Secret(token), pins=(server.pin,))
-    return asyncio.run(join(plan, JoinOptions(root=cluster.root / name, certificate_timeout=60.0)))
+    return asyncio.run(join(plan, join_options(root=cluster.root / name, certificate_timeout=60.0)))
 
 
 def user_seen(server: LiveServer, user: KubeconfigUser) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from mooring.agent.certificates.pairfiles import Pair
-from mooring.agent.join import JoinOptions, join
+from mooring.agent.join import join
 from mooring.agent.state import NodeState
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
@@ -31,7 +31,7 @@ from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
 from mooring.trust.discovery.pins import pins_of
 from mooring.trust.kubeconfig.model import KubeconfigUser
 from tests.support import forkserver
-from tests.support.joinplans import join_plan
+from tests.support.joinplans import join_options, join_plan
 from tests.support.killable import KillableServer, client_of, seeded
 from tests.support.polling import eventually
 
@@ -58,7 +58,7 @@ async def member(server: KillableServer, admin: ClusterClient, name: str, root: 
     await admin.create("secrets", to_secret(new_record(token, clock.now(), ttl=DAY)))
     pin = str(pins_of((server.data_dir / "pki/ca.crt").read_bytes())[0])
     plan = join_plan(name, (server.endpoint,), Secret(token.reveal()), (pin,))
-    return (await join(plan, JoinOptions(root=root), clock)).state
+    return (await join(plan, join_options(root=root), clock)).state
 
 
 async def expire(state: NodeState, name: str, authority: Authority, admin: ClusterClient, ago: timedelta) -> None:

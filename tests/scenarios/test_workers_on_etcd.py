@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent.join import JoinOptions, join
+from mooring.agent.join import join
 from mooring.client.cluster import ClusterClient
 from mooring.plane.processidentity import process_identity
 from mooring.reconcile.leaderelection import LEASE_SECONDS
 from mooring.secret import Secret
 from tests.support import etcd
-from tests.support.joinplans import join_plan
+from tests.support.joinplans import join_options, join_plan
 from tests.support.killable import controllers_lease
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually
@@ -54,7 +54,7 @@ def test_machines_join_side_by_side(server: LiveServer, tmp_path: Path) -> None:
 
     async def one(name: str) -> bytes:
         plan = join_plan(name, (server.endpoint,), Secret(token), pins=(server.pin,))
-        joined = await join(plan, JoinOptions(root=tmp_path / name, certificate_timeout=SECONDS))
+        joined = await join(plan, join_options(root=tmp_path / name, certificate_timeout=SECONDS))
         assert joined.pair is not None
         return joined.pair.certificate_pem
 

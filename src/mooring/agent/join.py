@@ -32,6 +32,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -57,7 +58,6 @@ from mooring.pki import pem
 from mooring.pki.errors import PeerCertificateError, PkiError
 from mooring.pki.x509 import names
 from mooring.secret import Secret
-from mooring.settings.nodes import ENDS_MEMBERSHIP
 from mooring.trust.auditid import explained_by
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery.errors import ClockSkewError, DiscoveryError
@@ -68,7 +68,7 @@ from mooring.trust.discovery.polling import Polling
 from mooring.trust.discovery.token import SIGNATURE_ALONE, discover_by_token
 from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse
-from mooring.trust.joinconfiguration import CERTIFICATE_TIMEOUT, STDIN, ByFile, ByToken, JoinPlan
+from mooring.trust.joinconfiguration import STDIN, ByFile, ByToken, JoinPlan, JoinSettings
 from mooring.trust.k3s.cahash import check_ca_hash
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Read
 
@@ -86,22 +86,15 @@ class RefusedError(PeerError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinOptions:
-    """Options of a join. `read_stdin` returns the discovery document on standard input."""
+    """Settings of a join, and what one run of it is about. `read_stdin` returns the discovery document on standard input."""
 
-    root: Path = Path("/")
+    settings: JoinSettings = field(default_factory=JoinSettings)
     dry_run: bool = False
     discover_only: bool = False
     """End after the CA and bootstrap-kubelet.conf were written: a kubelet does the rest."""
     polling: Polling = field(default_factory=Polling)
-    certificate_timeout: float = CERTIFICATE_TIMEOUT
-    expiration_seconds: int = 0
-    """Lifetime of client certificates that is asked for; 0 for the one chosen before, else the signer's."""
     machine_code: Secret | None = None
     """One-time code of an authorized machine, which the request proves that it knows."""
-    node_deletion: str = ENDS_MEMBERSHIP
-    """One of DELETIONS."""
-    register_node: str = ""
-    """One of REGISTRATIONS; empty for the default of the server."""
     read_stdin: Callable[[], bytes] = lambda: sys.stdin.buffer.read(MAX_READ)
 
     @property
@@ -112,7 +105,22 @@ class JoinOptions:
     @property
     def node(self) -> NodeOptions:
         """What was chosen for the Node."""
-        return NodeOptions(register_node=self.register_node, node_deletion=self.node_deletion)
+        return NodeOptions(register_node=self.settings.register_node, node_deletion=self.settings.node_deletion)
+
+    @property
+    def state(self) -> NodeState:
+        """Files of the machine."""
+        return NodeState(Path(self.settings.root))
+
+    @property
+    def certificate_timeout(self) -> float:
+        """Seconds of the wait for the certificate."""
+        return self.settings.tls_bootstrap_timeout.total_seconds()
+
+    @property
+    def expiration_seconds(self) -> int:
+        """Lifetime of client certificates that is asked for; 0 for the one chosen before, else the signer's."""
+        return int((self.settings.certificate_lifetime or timedelta()).total_seconds())
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +167,7 @@ class _Join:
         self.options = options
         self.clock = clock
         self.steps = Steps(clock, report)
-        self.state = NodeState(options.root)
+        self.state = options.state
         self.user = NODE_PREFIX + plan.node_name
         self._ended = False
         self._skew = ""
@@ -495,7 +503,7 @@ class _Join:
         return joined
 
     def _planned_node(self) -> tuple[tuple[str, str], ...]:
-        if self.options.register_node == registration.NONE:
+        if self.options.settings.register_node == registration.NONE:
             return ()
         return ((steps.NODE, f"register the node {self.plan.node_name}"),)
 

@@ -11,7 +11,6 @@ from mooring.agent.comeback import recover
 from mooring.agent.join import Joined, JoinOptions, record_lifetime
 from mooring.agent.member import register
 from mooring.agent.registration import MembershipEndedError
-from mooring.agent.state import NodeState
 from mooring.agent.steps import Report, Steps
 from mooring.clock import Clock, rfc3339
 from mooring.errors import ConfigError
@@ -24,7 +23,7 @@ _WITH_TOKEN = "join again with a token: `mooring join ADDRESS --token TOKEN --di
 
 def read_member(options: JoinOptions) -> Joined | None:
     """Return the membership on disk, with a certificate that may have expired; None when there is none."""
-    state = NodeState(options.root)
+    state = options.state
     clusters, pair = state.read_clusters(), state.client.read_pair()
     if not clusters or pair is None:
         return None

@@ -15,6 +15,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -129,17 +130,10 @@ def read_config(given: Given) -> AgentFile:
 
 def join_options(settings: JoinSettings, **more: Any) -> JoinOptions:
     """Return the options of a join, with the machine code that a file holds. Raises ConfigError."""
-    lifetime = settings.certificate_lifetime
-    return JoinOptions(
-        root=Path(settings.root).absolute(),
-        polling=Polling(total=settings.discovery_timeout.total_seconds()),
-        certificate_timeout=settings.tls_bootstrap_timeout.total_seconds(),
-        register_node=settings.register_node,
-        machine_code=_machine_code(settings.machine_code_file),
-        node_deletion=settings.node_deletion,
-        expiration_seconds=int(lifetime.total_seconds()) if lifetime is not None else 0,
-        **more,
-    )
+    polling = Polling(total=settings.discovery_timeout.total_seconds())
+    code = _machine_code(settings.machine_code_file)
+    settings = replace(settings, root=str(Path(settings.root).absolute()))
+    return JoinOptions(settings=settings, polling=polling, machine_code=code, **more)
 
 
 def host_name() -> str:
