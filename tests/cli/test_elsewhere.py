@@ -240,6 +240,17 @@ def test_a_machine_that_is_not_listed_cannot_be_removed(peer: KubernetesPeer, co
     assert command("machine", "remove", "m1").err.endswith('"m1" not found\n')
 
 
+@pytest.mark.parametrize("networks", [(), ("--allow-cidr", "10.0.0.0/8")], ids=["anywhere", "networks"])
+def test_networks_of_an_entry_are_not_promised(
+    peer: KubernetesPeer, command: CommandLine, networks: tuple[str, ...]
+) -> None:
+    peer.define("authorizedmachines")
+    done = command("machine", "authorize", "m1", *networks)
+    assert done.code == 0, done.err
+    assert ("authorizedmachines", "", "m1") in peer.objects
+    assert ("does not record where a request comes from" in done.err) == bool(networks)
+
+
 @pytest.mark.parametrize("which", [("list",), ("show", "node-n1")])
 def test_what_is_on_the_denylist_is_not_said_to_be_refused(
     peer: KubernetesPeer, command: CommandLine, which: tuple[str, ...]

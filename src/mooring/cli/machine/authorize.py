@@ -20,6 +20,7 @@ from mooring.cli.options.client import kubeconfig_option, output_option
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
+from mooring.client.serverversion import other_program
 from mooring.clock import SystemClock
 from mooring.errors import AlreadyExistsError, NotFoundError
 from mooring.pki.x509.canonicalnames import canonical
@@ -101,7 +102,14 @@ def authorize(
             except NotFoundError:
                 raise await cluster.not_served(client, PLURAL) from None
 
-        return await cluster.retry(attempt, clock, timeout)
+        created = await cluster.retry(attempt, clock, timeout)
+        if allow_cidr and (program := await other_program(client)):
+            echo(
+                f"Warning: {client.server} is {program}, not Mooring, and does not record where a request comes from: an entry "
+                "with networks fits no request there, and a person decides",
+                err=True,
+            )
+        return created
 
     created = cluster.run(cluster.selected(kubeconfig, context_name), clock, create)
     shown = secret.reveal().decode() if secret else ""
