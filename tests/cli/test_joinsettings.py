@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from click.testing import CliRunner
 
 from mooring.agent import daemon
 from mooring.agent.join import JoinOptions
+from mooring.agent.k3s.settings import K3sJoinSettings
 from mooring.cli.commands import COMMANDS
 from mooring.cli.join import join as joincommand
 from mooring.cli.join.agent import agent
@@ -330,3 +333,25 @@ def test_a_unit_does_not_take_variables_of_the_shell(machine: Machine, monkeypat
     monkeypatch.setenv("K3S_URL", "https://192.0.2.10:6443")
     monkeypatch.setenv("MOORING_ON_RENEW", "true")
     assert "ExecStart=/usr/bin/mooring agent\n" in machine.mooring.done("agent", "unit", *PROGRAM)
+
+
+def test_a_join_and_an_agent_load_no_schema() -> None:
+    program = (
+        "import sys, mooring.cli.join.join, mooring.cli.join.agent; "
+        "print([name for name in sys.modules if name.startswith('mooring.api.core')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n", "it takes a tenth of their time, and few command lines have labels or taints"
+
+
+@pytest.mark.parametrize("setting", [one for one in SETTINGS if one.secret], ids=lambda one: one.name)
+def test_a_token_of_any_source_is_in_no_repr(setting: Setting) -> None:
+    for arguments, environment, file in (
+        ([f"--{setting.name}", "not-so-secret"], {}, ""),
+        ([], {setting.variable: "not-so-secret"}, ""),
+        ([], {}, f"{setting.name}: not-so-secret\n"),
+    ):
+        found = given(setting, arguments, environment, file)
+        for subject in (JoinSettings, K3sJoinSettings):
+            assert "not-so-secret" not in repr(found.read(subject))
+        assert "not-so-secret" not in repr(read_agent_file([("agent.yaml", file.encode())], SETTINGS))

@@ -12,7 +12,6 @@ from typing import ClassVar
 from mooring.agent.k3s.files import DATA_DIR
 from mooring.agent.loadbalancer.proxy import DEFAULT_PORT
 from mooring.agent.node import REPORTED_LABELS
-from mooring.api.core.node.registrationflags import parse_labels, parse_taints
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.schema import Obj
 from mooring.errors import ConfigError
@@ -62,11 +61,12 @@ def _dns_names(texts: tuple[str, ...], key: str) -> tuple[str, ...]:
 
 def _labels(texts: tuple[str, ...], key: str) -> tuple[tuple[str, str], ...]:
     """Return labels that a node may set."""
-    labels = parse_labels(texts, f"--{key}")
-    if not labels:
+    if not texts:
         return ()
-    from mooring.registry.admission.noderestriction.plugin import forbidden_labels  # needed by few command lines
+    from mooring.api.core.node.registrationflags import parse_labels  # schemas are needed by few command lines
+    from mooring.registry.admission.noderestriction.plugin import forbidden_labels
 
+    labels = parse_labels(texts, f"--{key}")
     if own := [name for name in labels if name in REPORTED_LABELS]:
         raise ConfigError(f"--{key}: {', '.join(own)}: the agent sets this label from what it finds; leave it out")
     if refused := forbidden_labels({}, labels):
@@ -79,6 +79,10 @@ def _labels(texts: tuple[str, ...], key: str) -> tuple[tuple[str, str], ...]:
 
 
 def _taints(texts: tuple[str, ...], key: str) -> tuple[Obj, ...]:
+    if not texts:
+        return ()
+    from mooring.api.core.node.registrationflags import parse_taints  # schemas are needed by few command lines
+
     return parse_taints(texts, f"--{key}")
 
 
