@@ -355,3 +355,42 @@ def test_a_token_of_any_source_is_in_no_repr(setting: Setting) -> None:
         for subject in (JoinSettings, K3sJoinSettings):
             assert "not-so-secret" not in repr(found.read(subject))
         assert "not-so-secret" not in repr(read_agent_file([("agent.yaml", file.encode())], SETTINGS))
+
+
+@pytest.mark.parametrize("source", ["flag", "variable", "file"])
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("server", "http://192.0.2.10", "--server: the scheme must be https"),
+        ("token", "K10not-so-secret", "--token: invalid token format"),
+        ("node-ip", "x", '--node-ip: "x" is not an IP address'),
+        ("node-external-ip", "x", '--node-external-ip: "x" is not an IP address'),
+        ("node-internal-dns", "A_b", '--node-internal-dns: "a_b" is not a DNS name'),
+        ("node-label", "kubernetes.io/os=x", "kubernetes.io/os: the agent sets this label"),
+        ("node-taint", "x", "is not a taint"),
+        ("lb-server-port", "70000", "70000 is not in the range 0<=x<=65535"),
+        ("node-name", "A_b", '--node-name "A_b" is invalid'),
+        ("register-node", "never", "register-node"),
+        ("discovery-timeout", "0s", "--discovery-timeout must be longer than 0"),
+    ],
+    ids=str,
+)
+def test_a_wrong_value_of_the_k3s_way_names_its_source(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, source: str, name: str, value: str, said: str
+) -> None:
+    (setting,) = [one for one in SETTINGS if one.name == name]
+    arguments = [] if name == "server" else ["--server", "https://192.0.2.10:6443"]
+    place = ""
+    if source == "flag":
+        arguments += [f"--{name}", value]
+    elif source == "variable":
+        place = setting.variable
+        monkeypatch.setenv(place, value)
+    else:
+        place = f"{machine.file(f'{name}: {value}{chr(10)}', 'etc/rancher/k3s/config.yaml')}: line 1"
+    outcome = machine("agent", *arguments)
+    assert outcome.code == (1 if source == "file" else 2), outcome.err
+    assert outcome.err.count("\n") == 1
+    assert place in outcome.err
+    assert said in outcome.err or f"Invalid value for '{place}'" in outcome.err
+    assert "not-so-secret" not in outcome.all
