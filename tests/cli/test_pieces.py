@@ -7,6 +7,7 @@ import base64
 import json
 import logging
 import socket
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -246,6 +247,17 @@ def test_the_same_decision_is_no_write_unless_forced() -> None:
     old = request("Approved")
     assert decided_request(old, APPROVE, "t") is None
     assert decided_request(old, CsrDecision(condition="Approved", message="m", force=True), "t") == old
+
+
+def test_a_request_that_took_the_name_of_the_one_that_was_shown_is_not_decided() -> None:
+    """A request is deleted after a day; another machine may make one of its name while a person looks at the first."""
+    other = request()
+    other["metadata"]["uid"] = "2"
+    for condition in ("Approved", "Denied"):
+        shown = CsrDecision(condition=condition, message="m", uid="1")
+        with pytest.raises(ConfigError, match="was deleted and made again since it was shown; it was not decided"):
+            decided_request(other, shown, "t")
+        assert decided_request(other, replace(shown, uid="2"), "t") is not None
 
 
 def test_a_fingerprint_needs_a_readable_request() -> None:

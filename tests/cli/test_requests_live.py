@@ -7,6 +7,7 @@ import io
 import json
 import secrets
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -324,6 +325,36 @@ def test_a_review_asks_about_each_request_and_ends_with_the_input(
         assert csr("csr", "review").err.endswith("0 approved, 0 denied, 0 skipped\n")
     csr.done("csr", "deny", order[2])
     assert "No undecided" in csr("csr", "review").err
+
+
+def test_a_review_does_not_approve_the_request_that_took_the_name_of_the_one_that_it_showed(
+    live_server: LiveServer, csr: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    csr("csr", "deny", "--all-pending", "-y")
+    name, _ = asked(live_server)
+    first = stored(live_server, name)
+
+    class Thinking:
+        """A person during whose thought the request is deleted, and another machine makes one of its name."""
+
+        def readline(self, limit: int) -> str:
+            with ThreadPoolExecutor(1) as beside:  # the command waits for this line with its event loop
+                beside.submit(self.replace).result()
+            return "approve\n"
+
+        def replace(self) -> None:
+            live_server.run(lambda client: client.delete("certificatesigningrequests", name))
+            pem = build_request(generate_key(), "jane", ("dev",))
+            spec = {**first["spec"], "request": base64.b64encode(pem).decode()}
+            again = {"kind": first["kind"], "apiVersion": first["apiVersion"], "metadata": {"name": name}, "spec": spec}
+            live_server.run(lambda client: client.create("certificatesigningrequests", again))
+
+    monkeypatch.setattr("sys.stdin", Thinking())
+    outcome = csr("csr", "review")
+    assert "was deleted and made again since it was shown" in outcome.err
+    assert outcome.err.endswith("0 approved, 0 denied, 1 skipped\n")
+    assert not stored(live_server, name)["status"].get("conditions")
+    csr.done("csr", "deny", name)
 
 
 POLICY = """

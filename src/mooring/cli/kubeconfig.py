@@ -134,7 +134,8 @@ async def request_certificate(client: ClusterClient, wanted: Obj, clock: Clock, 
     """Create a request, approve it and wait for the certificate, which is returned. Raises ApiError, PeerError, ConfigError."""
     created = await cluster.retry(lambda: client.create(PLURAL, wanted), clock, limit)
     name = created["metadata"]["name"]
-    decision = CsrDecision(condition="Approved", message="Approved by mooring kubeconfig user.")
+    uid = created["metadata"].get("uid", "")
+    decision = CsrDecision(condition="Approved", message="Approved by mooring kubeconfig user.", uid=uid)
     await cluster.retry(lambda: decide(client, name, decision, clock), clock, limit)
     deadline = clock.monotonic() + limit.total_seconds()
     while True:

@@ -4,14 +4,14 @@ Rules kept here (docs/protocol/certificate-signing-requests.md#kubectl-certifica
 error. One with the same decision is success without a write, unless `--force`. A request that the signer would fail is approved
 with `--force` only: one that breaks a rule of its signer, or of which the server says so (the condition WouldFail). A conflict is
 retried up to 10 times on the newest state. With `--fingerprint` only a request for that key is approved; requests are immutable, so
-the key cannot change meanwhile.
+the key cannot change meanwhile. A request that was shown is decided by its uid: another one may get its name while a person thinks.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import ParamSpec, TypeVar
@@ -51,6 +51,8 @@ class CsrDecision:
     force: bool = False
     dry_run: bool = False
     fingerprint: str = ""
+    uid: str = ""
+    """That of the request that a person saw; "" where only its name was given."""
 
     @property
     def verb(self) -> str:
@@ -88,19 +90,21 @@ def decide_all(
     decided: list[Obj] = []
     selection.check()
 
-    async def selected_names(client: ClusterClient) -> Sequence[str]:
+    async def selected(client: ClusterClient) -> Sequence[tuple[str, str]]:
+        """Return name and uid of each request; the uid is "" where the command line gave the name."""
         if selection.names:
-            return selection.names
+            return [(name, "") for name in selection.names]
         found = await cluster.retry(partial(selection.fetch, client), clock, limit)
         if not found:
             echo("No undecided certificate signing requests found.", err=True)
         elif not selection.confirmed:
             confirm(found, decision.verb, clock.now())
-        return [obj["metadata"]["name"] for obj in found]
+        return [(obj["metadata"]["name"], obj["metadata"].get("uid", "")) for obj in found]
 
     async def work(client: ClusterClient) -> None:
-        for one in await selected_names(client):
-            found = await cluster.retry(partial(decide, client, one, decision, clock), clock, limit)
+        for one, uid in await selected(client):
+            about = replace(decision, uid=uid)
+            found = await cluster.retry(partial(decide, client, one, about, clock), clock, limit)
             decided.append(found)
             if form == "text":
                 suffix = " (server dry run)" if decision.dry_run else ""
@@ -138,6 +142,10 @@ def decided_request(request: Obj, decision: CsrDecision, now: str) -> Obj | None
     opposite = _OPPOSITE[decision.condition]
     if opposite in types:
         raise ConfigError(f'the certificate signing request "{name}" is already {opposite.lower()}; that is final')
+    if decision.uid and request["metadata"].get("uid") != decision.uid:
+        raise ConfigError(
+            f'the certificate signing request "{name}" was deleted and made again since it was shown; it was not decided'
+        )
     _check_key(request, decision)
     if decision.condition in types and not decision.force:
         return None

@@ -76,7 +76,8 @@ def review(
             if answer == QUIT:
                 break
             if answer in _CONDITIONS:
-                decision = CsrDecision(condition=_CONDITIONS[answer], message=message)
+                uid = newest["metadata"].get("uid", "")
+                decision = CsrDecision(condition=_CONDITIONS[answer], message=message, uid=uid)
                 try:
                     await cluster.retry(partial(decide, client, name, decision, clock), clock, timeout)
                 except ConfigError as error:
