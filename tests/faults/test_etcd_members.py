@@ -353,6 +353,7 @@ def test_credentials_are_read_again_after_a_refusal_and_while_nothing_is_answere
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(drivermodule, "FILES_SECONDS", 3600.0)
+    monkeypatch.setattr(connection, "READ_SECONDS", 60.0)
     present, others = tmp_path / "present", tmp_path / "others"
     for directory in (present, others):
         directory.mkdir()
