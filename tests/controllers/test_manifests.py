@@ -10,7 +10,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.rbac.authorizer import Rbac
 from mooring.controllers.manifests import HEALTH_PORT, LEASE, NAME, Installation, manifests, role_name
-from mooring.controllers.standalone import STANDALONE, selected, watched_kinds
+from mooring.controllers.standalonetable import STANDALONE, selected, watched_kinds
 from mooring.identity import UserInfo
 from tests.support.rbac import rbac_views
 

@@ -332,7 +332,7 @@ ROWS: tuple[Promise, ...] = (
                 Moment.QUEUED: Proof(_ELSEWHERE + "test_what_changed_while_the_kinds_were_read_is_judged_again"),
                 Moment.WATCH: Proof(_ELSEWHERE + "test_the_end_of_a_watch_of_a_deleted_kind_stops_the_approver"),
                 Moment.RESTART: Proof(
-                    "tests/reconcile/test_standalone.py::"
+                    "tests/reconcile/test_standalonecontrollers.py::"
                     "test_a_controller_whose_kind_is_refused_does_not_run_and_the_others_do"
                 ),
                 Moment.RESTORE: Documented(

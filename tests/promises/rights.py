@@ -211,7 +211,7 @@ ROWS: tuple[Promise, ...] = (
                     "tests/controllers/test_manifests.py::test_no_rule_grants_everything_and_none_comes_twice"
                 ),
                 Door.SIGNER: Proof(
-                    "tests/controllers/test_standalone.py::"
+                    "tests/controllers/test_standalonetable.py::"
                     "test_the_rights_are_no_more_than_those_of_the_same_controller_of_kubernetes"
                 ),
                 Door.OTHER_SERVER: Proof(
@@ -231,14 +231,16 @@ ROWS: tuple[Promise, ...] = (
                     "tests/controllers/test_manifests.py::test_the_account_may_do_what_the_controllers_do_and_no_more"
                 ),
                 Moment.UNREADABLE: Proof(
-                    "tests/reconcile/test_standalone.py::"
+                    "tests/reconcile/test_standalonecontrollers.py::"
                     "test_a_controller_whose_kind_is_refused_does_not_run_and_the_others_do"
                 ),
                 Moment.LEADER: Proof(
                     "tests/scenarios/test_controllers.py::"
                     "test_two_processes_with_the_printed_rights_and_the_death_of_the_one_that_works"
                 ),
-                Moment.CLOCK: Proof("tests/plane/test_standalone.py::test_a_process_with_a_wrong_clock_does_not_lead"),
+                Moment.CLOCK: Proof(
+                    "tests/plane/test_controllersprocess.py::test_a_process_with_a_wrong_clock_does_not_lead"
+                ),
             },
         ),
     ),

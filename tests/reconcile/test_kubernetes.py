@@ -15,13 +15,13 @@ from mooring.api.mooring.group import GROUP
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
-from mooring.controllers import standalone
+from mooring.controllers import standalonetable
 from mooring.controllers.table import build
 from mooring.errors import ConflictError, ForbiddenError, MooringError, NotFoundError, UnreadableObjectError
 from mooring.pki.keys import generate_key
-from mooring.reconcile import standalone as process
+from mooring.reconcile import standalonecontrollers as process
 from mooring.reconcile.remote import RemoteApi
-from mooring.reconcile.standalone import StandaloneControllers
+from mooring.reconcile.standalonecontrollers import StandaloneControllers
 from mooring.settings.signing import SIGNING_DURATION
 from mooring.trust.discovery.errors import NotKubernetesError
 from tests.kubeadm.peers import node_request
@@ -55,10 +55,10 @@ async def until(condition: Callable[[], Any]) -> None:
 async def approving(peer: KubernetesPeer, client: ClusterClient, *names: str) -> AsyncIterator[StandaloneControllers]:
     """Run controllers beside the server, which approve. Work that ends is started again, as the elector does."""
     built = build(
-        standalone.settings(standalone.no_authority, signing_duration=SIGNING_DURATION),
-        standalone.selected(names or [APPROVER]),
+        standalonetable.settings(standalonetable.no_authority, signing_duration=SIGNING_DURATION),
+        standalonetable.selected(names or [APPROVER]),
     )
-    scopes = standalone.scopes_of(plural for one in built for plural in one.watches)
+    scopes = standalonetable.scopes_of(plural for one in built for plural in one.watches)
     controllers = StandaloneControllers(
         built, lambda: RemoteApi(client, scopes), scopes, SystemClock(), secrets.token_bytes
     )

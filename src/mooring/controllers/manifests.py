@@ -26,7 +26,7 @@ from mooring.authz.rbac.bootstrappolicy.builders import (
 )
 from mooring.authz.rbac.rules import rule
 from mooring.controllers.scope import EVERYTHING
-from mooring.controllers.standalone import SCOPES, SIGNER, Permission, items_of, written
+from mooring.controllers.standalonetable import SCOPES, SIGNER, Permission, items_of, written
 
 NAME = "mooring-controllers"
 LEASE = "mooring-standalone-controllers"

@@ -18,7 +18,7 @@ _ELECTION = duration_within(timedelta(seconds=1), timedelta(hours=1))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandaloneSettings(Settings):
-    """Selection, leader election and health. `mooring.controllers.standalone` checks the names of controllers."""
+    """Selection, leader election and health. `mooring.controllers.standalonetable` checks the names of controllers."""
 
     heading: ClassVar[str] = "Controllers against any cluster"
 

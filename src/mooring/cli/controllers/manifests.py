@@ -12,7 +12,7 @@ from mooring.cli.options.flags import usage
 from mooring.cli.printing.output import as_yaml, echo, print_document
 from mooring.controllers.manifests import Installation
 from mooring.controllers.manifests import manifests as build
-from mooring.controllers.standalone import selected, watched_kinds
+from mooring.controllers.standalonetable import selected, watched_kinds
 from mooring.errors import ArgumentError
 from mooring.settings.kinds import split_commas
 

@@ -15,7 +15,7 @@ from mooring.cli.options.declared import settings_options
 from mooring.cli.options.flags import usage
 from mooring.cli.printing import logs
 from mooring.client import incluster
-from mooring.plane.standalone import StandaloneConfig, check, serve
+from mooring.plane.controllersprocess import StandaloneConfig, check, serve
 from mooring.settings.approval import ApprovalSettings
 from mooring.settings.signing import SigningSettings
 from mooring.settings.standalone import StandaloneSettings

@@ -28,7 +28,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient, connect
 from mooring.client.serverversion import read_version
 from mooring.clock import Clock, SystemClock
-from mooring.controllers import standalone
+from mooring.controllers import standalonetable
 from mooring.controllers.table import build
 from mooring.errors import ConfigError, ForbiddenError, MooringError
 from mooring.plane.processidentity import is_gone, process_identity
@@ -38,7 +38,7 @@ from mooring.plane.signing.policy import FollowedPolicy
 from mooring.reconcile.healthserver import Checks, HealthServer
 from mooring.reconcile.leaderelection import Election, LeaderElector
 from mooring.reconcile.remote import RemoteApi
-from mooring.reconcile.standalone import StandaloneControllers
+from mooring.reconcile.standalonecontrollers import StandaloneControllers
 from mooring.settings.approval import ApprovalSettings
 from mooring.settings.signing import SigningSettings
 from mooring.settings.standalone import StandaloneSettings
@@ -67,7 +67,7 @@ class StandaloneConfig:
 
 def check(settings: StandaloneSettings, signing: SigningSettings) -> None:
     """Raise ConfigError for names of controllers that do not exist, and for a signer without a CA. Opens nothing."""
-    if standalone.SIGNER in standalone.selected(settings.controllers) and not signing.files:
+    if standalonetable.SIGNER in standalonetable.selected(settings.controllers) and not signing.files:
         raise ConfigError(
             "cluster-signing-cert-file: csrsigner needs it, and cluster-signing-key-file: the CA that signs certificates"
         )
@@ -118,7 +118,7 @@ async def running(config: StandaloneConfig, clock: Clock, entropy: Callable[[int
         try:
             if settings.healthz_port:
                 await _listen(health, settings)
-            log.info("%s: %s", config.cluster.cluster.server, ", ".join(standalone.selected(settings.controllers)))
+            log.info("%s: %s", config.cluster.cluster.server, ", ".join(standalonetable.selected(settings.controllers)))
             yield
         finally:
             for task in tasks:
@@ -187,16 +187,16 @@ def _controllers(
     may_write: Callable[[], bool],
 ) -> StandaloneControllers:
     signing = config.signing
-    settings = standalone.settings(
-        SignerAuthorities(signing, standalone.no_authority, reloading).authority_for,
+    settings = standalonetable.settings(
+        SignerAuthorities(signing, standalonetable.no_authority, reloading).authority_for,
         signing.cluster_signing_duration,
         config.settings.node_monitor_grace_period,
         config.approval.inventory_required,
         FollowedPolicy(signing.cluster_signing_policy_file, reloading).current,
         config.approval.node_dns_suffixes,
     )
-    built = build(settings, standalone.selected(config.settings.controllers))
-    scopes = standalone.scopes_of(plural for one in built for plural in one.watches)
+    built = build(settings, standalonetable.selected(config.settings.controllers))
+    scopes = standalonetable.scopes_of(plural for one in built for plural in one.watches)
     return StandaloneControllers(built, lambda: RemoteApi(client, scopes), scopes, clock, entropy, may_write)
 
 

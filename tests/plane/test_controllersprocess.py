@@ -16,7 +16,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
-from mooring.plane.standalone import ClockError, LeaseApi, StandaloneConfig, running
+from mooring.plane.controllersprocess import ClockError, LeaseApi, StandaloneConfig, running
 from mooring.settings.approval import ApprovalSettings
 from mooring.settings.signing import SigningSettings
 from mooring.settings.standalone import StandaloneSettings

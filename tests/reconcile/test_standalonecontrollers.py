@@ -18,7 +18,7 @@ from mooring.errors import ApiError, ForbiddenError, NotFoundError, PeerError
 from mooring.reconcile.leaderelection import Election, LeaderElector
 from mooring.reconcile.registryapi import RegistryApi
 from mooring.reconcile.remote import RemoteApi
-from mooring.reconcile.standalone import FIRST_CHECK, FIRST_PAUSE, StandaloneControllers
+from mooring.reconcile.standalonecontrollers import FIRST_CHECK, FIRST_PAUSE, StandaloneControllers
 from tests.support.loops import api_of, until
 from tests.support.manualclock import settle
 from tests.support.registryroom import Room, counting_entropy, in_room, masters_only

@@ -8,7 +8,7 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.schema import Obj
 from mooring.authz.rbac.bootstrappolicy.componentroles import COMPONENT_CLUSTER_ROLES, COMPONENT_ROLES
 from mooring.controllers.scope import EVERYTHING, Scope
-from mooring.controllers.standalone import (
+from mooring.controllers.standalonetable import (
     CHECK_WRITES,
     IN_SERVER,
     NAME_KEEPER,
@@ -36,12 +36,14 @@ UPSTREAM = {
 
 
 def test_every_controller_runs_anywhere_or_says_why_not() -> None:
-    assert STANDALONE.keys() | IN_SERVER.keys() == CONTROLLERS.keys(), "give each a row in controllers/standalone.py"
+    assert STANDALONE.keys() | IN_SERVER.keys() == CONTROLLERS.keys(), (
+        "give each a row in controllers/standalonetable.py"
+    )
     assert STANDALONE.keys().isdisjoint(IN_SERVER)
 
 
 def test_every_issuance_check_says_what_it_writes() -> None:
-    assert CHECK_WRITES.keys() == ISSUANCE_CHECKS.keys(), "give each a row in controllers/standalone.py"
+    assert CHECK_WRITES.keys() == ISSUANCE_CHECKS.keys(), "give each a row in controllers/standalonetable.py"
 
 
 @pytest.mark.parametrize("name", STANDALONE)
