@@ -11,13 +11,15 @@ import pytest
 
 from mooring.agent import disk
 from mooring.agent.certificates.pairfiles import Pair
-from mooring.agent.state import NodeState
+from mooring.agent.loadbalancer.proxy import LoadBalancer
+from mooring.agent.state import LOAD_BALANCER, NodeState
 from mooring.errors import ConfigError
 from mooring.pki.keys import generate_key, public_key_der
 from mooring.secret import Secret
 from mooring.trust.discovery.refresh import BASE, MergeBase, digest
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, select_context, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
+from tests.support.manualclock import ManualClock
 from tests.support.testca import ThrowawayCA
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -194,6 +196,94 @@ def test_what_others_wrote_into_kubelet_conf_stays(state: NodeState) -> None:
     assert [one["name"] for one in after.clusters[0].extensions] == ["theirs", BASE]
     assert state.write_kubeconfig([SECOND], from_scratch=True)
     assert parse_kubeconfig(state.kubeconfig.read_bytes()).users[0].certificate_file == str(state.client.current)
+
+
+# ── the load balancer ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def balanced(root: Path, port: int = 6444, *seeds: str) -> NodeState:
+    """Return the files for a run with a load balancer, which need not listen for them."""
+    return NodeState(root, LoadBalancer(port, [f"https://{one}" for one in seeds], ManualClock()))
+
+
+def used(state: NodeState) -> Cluster:
+    """Return the cluster that a kubelet uses."""
+    return select_context(parse_kubeconfig(state.kubeconfig.read_bytes())).cluster
+
+
+def test_kubelet_conf_names_the_load_balancer_and_beside_it_the_servers(tmp_path: Path) -> None:
+    state = balanced(tmp_path, 6444, "a.test:6443", "c.test:6443")
+    assert state.write_kubeconfig([FIRST, SECOND], PUBLISHED, balanced=True)
+    found = used(state)
+    assert (found.server, found.tls_server_name, found.ca_pem) == (
+        "https://127.0.0.1:6444",
+        "kubernetes.default.svc",
+        CA.certificate_pem,
+    )
+    again = NodeState(tmp_path)
+    assert again.is_balanced()
+    assert again.read_clusters() == (FIRST, SECOND)
+    assert again.read_base() == PUBLISHED
+    assert again.read_seeds() == ("a.test:6443", "c.test:6443")
+    assert not state.write_kubeconfig([FIRST, SECOND], PUBLISHED, balanced=True), "nothing has changed"
+
+
+def test_a_name_by_which_the_servers_are_verified_stays_their_name_behind_the_load_balancer(tmp_path: Path) -> None:
+    named = replace(FIRST, tls_server_name="api", proxy_url="http://proxy.test:3128")
+    state = balanced(tmp_path)
+    state.write_kubeconfig([named], balanced=True)
+    assert (used(state).tls_server_name, used(state).proxy_url) == ("api", "")
+    assert state.read_clusters() == (named,)
+
+
+@pytest.mark.parametrize(
+    ("port", "server", "name"),
+    [
+        pytest.param(6444, "https://127.0.0.1:6444", "kubernetes.default.svc", id="the same port"),
+        pytest.param(7444, "https://127.0.0.1:7444", "kubernetes.default.svc", id="another port"),
+        pytest.param(None, FIRST.server, "", id="switched off"),
+    ],
+)
+def test_the_load_balancer_of_an_earlier_run_is_replaced_without_a_server(
+    tmp_path: Path, port: int | None, server: str, name: str
+) -> None:
+    before = balanced(tmp_path, 6444, "seed.test:6443")
+    before.write_kubeconfig([FIRST, SECOND], PUBLISHED, balanced=True)
+    state = NodeState(tmp_path) if port is None else balanced(tmp_path, port, *before.read_seeds())
+    assert state.settle_address() is (port != 6444)
+    assert (used(state).server, used(state).tls_server_name) == (server, name)
+    assert [one.server for one in state.read_clusters()] == [FIRST.server, SECOND.server]
+    assert state.read_base() == PUBLISHED
+    assert state.is_balanced() is (port is not None)
+    assert state.read_seeds() == (() if port is None else ("seed.test:6443",))
+    assert not state.settle_address()
+
+
+def test_a_load_balancer_is_not_named_before_it_has_proved_itself(tmp_path: Path) -> None:
+    NodeState(tmp_path).write_kubeconfig([FIRST], PUBLISHED)
+    state = balanced(tmp_path)
+    assert not state.settle_address()
+    assert used(state).server == FIRST.server
+
+
+@pytest.mark.parametrize(
+    "content", [None, {}, {"servers": "a.test:6443"}, {"servers": [7, "no address/", {}]}], ids=str
+)
+def test_seeds_that_cannot_be_read_are_none(tmp_path: Path, content: object) -> None:
+    state = balanced(tmp_path, 6444, "a.test:6443")
+    state.write_kubeconfig([FIRST], PUBLISHED, balanced=True)
+    config = parse_kubeconfig(state.kubeconfig.read_bytes())
+    damaged = replace(config.clusters[0], extensions=({"name": LOAD_BALANCER, "extension": content},))
+    state.kubeconfig.write_text(format_kubeconfig(replace(config, clusters=(damaged, *config.clusters[1:]))))
+    assert state.read_seeds() == ()
+    assert state.is_balanced()
+    assert state.read_clusters() == (FIRST,)
+
+
+def test_a_machine_without_kubelet_conf_has_no_load_balancer(state: NodeState) -> None:
+    assert not state.is_balanced()
+    assert state.read_seeds() == ()
+    assert not state.settle_address()
 
 
 @pytest.mark.parametrize(

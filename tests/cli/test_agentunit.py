@@ -34,6 +34,7 @@ def test_the_unit_of_a_machine_that_joined_the_k3s_way_names_its_servers_and_fil
     assert "ConditionPathExists=/data/agent/client-kubelet.crt" in lines
     assert "ReadWritePaths=-/data/agent -/etc/rancher/node" in lines
     assert "belong to two ways" in mooring("agent", "unit", *servers, "--serving-certificates").err
+    assert "belong to two ways" in mooring("agent", "unit", *servers, "--load-balancer-port", "7444").err
 
 
 def test_hooks_are_quoted_and_may_write_anywhere(mooring: CommandLine) -> None:

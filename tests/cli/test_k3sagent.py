@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from mooring.agent import daemon
 from mooring.agent.k3s import process
 from mooring.agent.k3s.membership import AgentPlan
+from mooring.agent.settings import AgentSettings
 from tests.support.commandline import CommandLine, mooring
 from tests.support.ports import free_port
 
@@ -65,6 +67,33 @@ def test_a_server_chooses_the_k3s_way(planned: Callable[..., AgentPlan], tmp_pat
 
 def test_without_the_load_balancer(planned: Callable[..., AgentPlan]) -> None:
     assert planned("--server", URL, "--disable-apiserver-lb").settings.disable_apiserver_lb
+
+
+@pytest.mark.parametrize(
+    ("flags", "port"),
+    [
+        pytest.param((), None, id="off unless it is asked for"),
+        pytest.param(("--load-balancer-port", "7444"), 7444, id="a port"),
+        pytest.param(("--load-balancer-port", "0"), 0, id="a free port"),
+    ],
+)
+def test_a_machine_that_joins_as_kubeadm_does_may_have_a_load_balancer(
+    mooring: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flags: tuple[str, ...], port: int | None
+) -> None:
+    monkeypatch.delenv("K3S_URL", raising=False)
+    ports: list[int | None] = []
+
+    async def run(plan: object, options: object, *, more: AgentSettings, **_: Any) -> None:
+        ports.append(more.load_balancer_port)
+
+    monkeypatch.setattr(daemon, "run", run)
+    mooring.done("agent", "--root", str(tmp_path), *flags)
+    assert ports == [port]
+
+
+def test_each_way_of_joining_has_its_own_flag_of_the_load_balancer(mooring: CommandLine, tmp_path: Path) -> None:
+    assert "belong to two ways" in mooring("agent", "--server", URL, "--load-balancer-port", "7444").err
+    assert "needs --server" in mooring("agent", "--root", str(tmp_path), "--lb-server-port", "7444").err
 
 
 def test_the_environment_of_a_k3s_user_is_enough(

@@ -5,6 +5,8 @@ Rules kept here:
 * A file is written only when it changes. The written files are returned for messages.
 * ca.crt holds the CAs that sign client certificates: those that the cluster names, else its only CA when that signed the member's
   certificate.
+* kubelet.conf names the load balancer only after a server proved itself through it: the certificates of its servers may lack the
+  name that a kubelet then verifies. From then on it stays.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.agent.certificates.pairfiles import Pair
+from mooring.agent.loadbalancer.proxy import LoadBalancer
 from mooring.agent.registration import MembershipEndedError
-from mooring.agent.state import NodeState
+from mooring.agent.state import NodeState, through
 from mooring.agent.steps import described, reason_of
 from mooring.client.cluster import ClusterClient
 from mooring.client.http.driver import ignore
@@ -33,11 +36,13 @@ from mooring.errors import ConfigError, MooringError
 from mooring.pki import pem
 from mooring.pki.errors import PeerCertificateError
 from mooring.pki.x509.verify import ClientTrust
+from mooring.trust.discovery.errors import DiscoveryError
+from mooring.trust.discovery.fetch import prove_server
 from mooring.trust.discovery.notices import Notice
 from mooring.trust.discovery.pins import pin_of
 from mooring.trust.discovery.refresh import MergeBase, refresh_cluster
 from mooring.trust.discovery.trustedcluster import TrustedCluster
-from mooring.trust.kubeconfig.model import Cluster
+from mooring.trust.kubeconfig.model import Cluster, address_of
 
 log = logging.getLogger("mooring.agent")
 
@@ -72,28 +77,52 @@ async def refresh(
     if not known:
         raise ConfigError(f"{state.kubeconfig} cannot be used; join again to have it written")
     found = await drive_fetching(refresh_cluster(known, state.read_base(), endpoints), clock, notify)
-    written = write(state, pair, found.clusters, found.published, clock.now())
+    written = await write(state, pair, found.clusters, found.published, clock)
     superseded = is_superseded(pair, found.published)
     return Refresh(found.clusters, written, superseded, is_retired(pair, found.published))
 
 
-def write(
+async def write(
     state: NodeState,
     pair: Pair,
     clusters: Sequence[Cluster],
     published: TrustedCluster,
-    now: datetime,
+    clock: Clock,
     *,
     from_scratch: bool = False,
 ) -> tuple[Path, ...]:
     """Write ca.crt and kubelet.conf where they change. Return the written files. Raises ConfigError."""
     before = state.read_base()
-    written = [state.ca] if state.write_ca(client_cas(published, pair, now), before) else []
-    if state.write_kubeconfig(
-        clusters, MergeBase.of(published) or (None if from_scratch else before), from_scratch=from_scratch
-    ):
+    balanced = state.balancer is not None and (
+        await _leads_to_a_server(state.balancer, clusters, clock, is_in_use=state.is_balanced() and not from_scratch)
+    )
+    written = [state.ca] if state.write_ca(client_cas(published, pair, clock.now()), before) else []
+    base = MergeBase.of(published) or (None if from_scratch else before)
+    if state.write_kubeconfig(clusters, base, from_scratch=from_scratch, balanced=balanced):
         written.append(state.kubeconfig)
     return tuple(written)
+
+
+async def _leads_to_a_server(
+    balancer: LoadBalancer, clusters: Sequence[Cluster], clock: Clock, *, is_in_use: bool
+) -> bool:
+    """Give the servers to the load balancer. Return True when a kubelet reaches one of them through it, or uses it already."""
+    balancer.update([address_of(one.server) for one in clusters])
+    if is_in_use:
+        return True
+    proved = through(balancer, clusters[0])
+    try:
+        await drive_fetching(prove_server(proved), clock)
+    except DiscoveryError as error:
+        log.warning(
+            "load balancer: kubelet.conf names a server itself, as none proved through %s that it is %s: %s",
+            balancer.address,
+            proved.tls_server_name,
+            error,
+        )
+        return False
+    log.info("load balancer: kubelet.conf names %s; a kubelet that runs reads it when it is restarted", balancer.url)
+    return True
 
 
 def client_cas(published: TrustedCluster, pair: Pair, now: datetime) -> bytes:

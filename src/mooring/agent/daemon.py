@@ -8,6 +8,8 @@ Rules kept here:
 * After the end of a membership the agent sends nothing but a question every minute whether its certificate is accepted again. It
   keeps its files and continues when `mooring join` has placed another certificate.
 * A machine whose certificate expired takes the way back (`mooring.agent.recovery`), after a token that is at hand was refused.
+* The load balancer, where there is one, listens before the join, so that a kubelet that is there reaches a server as soon as one
+  answers. The agent's own requests go to the servers directly.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any
 
 from mooring.agent.acceptance import check_issued, check_membership
@@ -26,6 +30,7 @@ from mooring.agent.clusterfiles import follow, refresh
 from mooring.agent.comeback import keep_trying
 from mooring.agent.hooks import Hooks
 from mooring.agent.join import Joined, JoinOptions, RefusedError, join, record_lifetime
+from mooring.agent.loadbalancer.proxy import LoadBalancer
 from mooring.agent.member import heartbeat
 from mooring.agent.recovery import read_member, rejoin
 from mooring.agent.registration import CertificateRefusedError, MembershipEndedError
@@ -37,7 +42,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError, MooringError, UnauthorizedError
 from mooring.trust.joinconfiguration import ByToken, JoinPlan
-from mooring.trust.kubeconfig.model import Cluster
+from mooring.trust.kubeconfig.model import Cluster, address_of
 
 log = logging.getLogger("mooring.agent")
 
@@ -72,6 +77,11 @@ class Agent:
             joined = await self._member()
             self._on_member(joined)
             log.info("member %s of %s", joined.node_name, joined.cluster.server)
+            if joined.state.settle_address():
+                log.warning(
+                    "wrote %s: it named a load balancer that does not run any more; restart a kubelet that uses it",
+                    joined.state.kubeconfig,
+                )
             for found in joined.state.exposures():
                 log.warning("%s", found)
             try:
@@ -177,7 +187,8 @@ class Agent:
     def _tasks(self, joined: Joined, client: ClusterClient) -> list[Coroutine[Any, Any, None]]:
         state = joined.state
         hooks = Hooks(self._more.on_renew, state, joined.node_name, self._clock)
-        endpoints = self._plan.discovery.endpoints if self._plan and isinstance(self._plan.discovery, ByToken) else ()
+        balancer = self._options.balancer
+        endpoints = _given_endpoints(self._plan) or (() if balancer is None else balancer.servers.seeds)
 
         async def on_renewed() -> None:
             await client.use_new_credentials()
@@ -223,7 +234,21 @@ async def run(
     more: AgentSettings = AgentSettings(),
 ) -> None:
     """Run until SIGTERM or SIGINT. Raises JoinError, or ConfigError when there is neither a certificate nor a plan."""
-    await until_stopped(Agent(plan, options, more, clock or SystemClock(), report, on_member).run())
+    clock = clock or SystemClock()
+    async with AsyncExitStack() as stack:
+        if more.load_balancer_port is not None:
+            state = options.state
+            seeds = _given_endpoints(plan) or state.read_seeds()
+            balancer = LoadBalancer(more.load_balancer_port, [f"https://{one}" for one in seeds], clock)
+            await stack.enter_async_context(balancer)
+            balancer.update([address_of(one.server) for one in state.read_clusters()])
+            options = replace(options, balancer=balancer)
+        await until_stopped(Agent(plan, options, more, clock, report, on_member).run())
+
+
+def _given_endpoints(plan: JoinPlan | None) -> tuple[str, ...]:
+    """Return the addresses that were given for a join; none without a join by token."""
+    return plan.discovery.endpoints if plan is not None and isinstance(plan.discovery, ByToken) else ()
 
 
 async def until_stopped(work: Coroutine[Any, Any, Any]) -> None:

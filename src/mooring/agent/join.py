@@ -42,6 +42,7 @@ from mooring.agent.acceptance import check_membership
 from mooring.agent.certificates import certificaterequest
 from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.clockskew import describe_skew, server_date
+from mooring.agent.loadbalancer.proxy import LoadBalancer
 from mooring.agent.member import Member, NodeOptions, register, retry_reported
 from mooring.agent.oneshot import OneShotRequest
 from mooring.agent.state import NodeState
@@ -95,6 +96,8 @@ class JoinOptions:
     polling: Polling = field(default_factory=Polling)
     machine_code: Secret | None = None
     """One-time code of an authorized machine, which the request proves that it knows."""
+    balancer: LoadBalancer | None = None
+    """The load balancer that kubelet.conf is to name."""
     read_stdin: Callable[[], bytes] = lambda: sys.stdin.buffer.read(MAX_READ)
 
     @property
@@ -110,7 +113,7 @@ class JoinOptions:
     @property
     def state(self) -> NodeState:
         """Files of the machine."""
-        return NodeState(Path(self.settings.root))
+        return NodeState(Path(self.settings.root), self.balancer)
 
     @property
     def certificate_timeout(self) -> float:
@@ -184,7 +187,7 @@ class _Join:
             joined = self._joined(trusted.clusters, member, trusted)
             if self.options.discovers_alone:
                 return joined
-            self._write_membership(trusted, member)
+            await self._write_membership(trusted, member)
             return await self._register(joined)
         if self.options.dry_run:
             return self._dry_run_result(trusted)
@@ -197,7 +200,7 @@ class _Join:
                 self._write_bootstrap(client.clusters[0])
                 pair, name = await self._certificate(client, trusted)
             clusters = client.clusters
-        self._write(clusters, trusted, pair)
+        await self._write(clusters, trusted, pair)
         return await self._register(self._joined(clusters, pair, trusted, name))
 
     def _joined(
@@ -478,22 +481,21 @@ class _Join:
                 )
         return Joined(self.plan.node_name, trusted.cluster, self.state, None, "", trusted.warnings)
 
-    def _write(self, clusters: tuple[Cluster, ...], trusted: TrustedCluster, pair: Pair) -> None:
+    async def _write(self, clusters: tuple[Cluster, ...], trusted: TrustedCluster, pair: Pair) -> None:
         with self.steps.step(steps.FILES) as summary:
-            now = self.clock.now()
             record_lifetime(self.state, self.options)
             self.state.record.write("nodeUID", "")  # a new membership has no Node yet
-            path = self.state.client.write_pair(pair, now)
-            written = clusterfiles.write(self.state, pair, clusters, trusted, now, from_scratch=True)
+            path = self.state.client.write_pair(pair, self.clock.now())
+            written = await clusterfiles.write(self.state, pair, clusters, trusted, self.clock, from_scratch=True)
             self.state.drop_bootstrap()
             self.state.drop_pending_key()
             summary.append(_written_message((path, self.state.client.current, *written)))
 
-    def _write_membership(self, trusted: TrustedCluster, pair: Pair) -> None:
+    async def _write_membership(self, trusted: TrustedCluster, pair: Pair) -> None:
         """Update the files of a member, and remove those that a crash left."""
         with self.steps.step(steps.FILES) as summary:
             record_lifetime(self.state, self.options)
-            written = clusterfiles.write(self.state, pair, trusted.clusters, trusted, self.clock.now())
+            written = await clusterfiles.write(self.state, pair, trusted.clusters, trusted, self.clock)
             self.state.drop_bootstrap()
             self.state.drop_pending_key()
             summary.append(_written_message(written))

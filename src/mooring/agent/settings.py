@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import LINES, SWITCH
+from mooring.settings.kinds import LINES, OPTIONAL_PORT, SWITCH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings(Settings):
-    """Certificates that are kept, and hooks."""
+    """Certificates that are kept, hooks, and the load balancer of kubeadm's way."""
 
     heading: ClassVar[str] = "The agent"
 
@@ -26,4 +26,12 @@ class AgentSettings(Settings):
         meaning="Line for /bin/sh that runs after each renewal and change of a CA, with MOORING_KIND (client, serving or ca), "
         "MOORING_CERTIFICATE and MOORING_NODE_NAME; repeatable.",
         metavar="COMMAND",
+    )
+    load_balancer_port: int | None = setting(
+        OPTIONAL_PORT,
+        default=None,
+        meaning="Port of a load balancer on 127.0.0.1, through which a kubelet reaches a server that answers; 0 for a free one. "
+        "With --server it is --lb-server-port.",
+        default_note="no load balancer",
+        metavar="PORT",
     )

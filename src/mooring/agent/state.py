@@ -14,6 +14,8 @@ Rules kept here (docs/protocol/discovery-and-join.md#files-and-waits, docs/proto
 * ca.crt is never replaced by that of another cluster. It changes only while it is as it was written
   (`mooring.trust.discovery.refresh`).
 * Only the cluster's addresses and CAs in kubelet.conf change; entries of other programs stay.
+* With a load balancer the cluster of the context is the load balancer. An extension marks it, and holds the seeds of the load
+  balancer. The servers are the entries named by their addresses, and are all that this program reads.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from pathlib import Path
 
 from mooring.agent import disk
 from mooring.agent.certificates.pairfiles import CLIENT, SERVING, PairFiles
+from mooring.agent.loadbalancer.proxy import LoadBalancer
 from mooring.agent.record import RecordFile
 from mooring.client.files import exposure, read_limited
 from mooring.errors import ConfigError, MooringError
@@ -45,16 +48,22 @@ from mooring.trust.kubeconfig.model import (
     user_kubeconfig,
 )
 from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
+from mooring.trust.serverlist import valid_addresses
 
+LOAD_BALANCER = "mooring.dev/load-balancer"
+"""Extension of the cluster in kubelet.conf that is the load balancer of the agent."""
+SERVICE_NAME = "kubernetes.default.svc"
+"""Name by which a kubelet verifies a server behind the load balancer: kubeadm and Mooring put it into each server's certificate."""
 CA_MODE = 0o644
 """Mode of kubeadm: every user of this machine may verify the cluster."""
 
 
 class NodeState:
-    """Files of one member."""
+    """Files of one member. `balancer` is the load balancer that kubelet.conf may name; None without one."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, balancer: LoadBalancer | None = None) -> None:
         self.root = root.absolute()
+        self.balancer = balancer
         kubernetes = self.root / "etc/kubernetes"
         self.certificates = self.root / "var/lib/kubelet/pki"
         self.ca = kubernetes / "pki/ca.crt"
@@ -135,21 +144,32 @@ class NodeState:
         disk.remove(self.bootstrap)
 
     def write_kubeconfig(
-        self, clusters: Sequence[Cluster], base: MergeBase | None = None, *, from_scratch: bool = False
+        self,
+        clusters: Sequence[Cluster],
+        base: MergeBase | None = None,
+        *,
+        from_scratch: bool = False,
+        balanced: bool = False,
     ) -> bool:
         """Write the addresses of the cluster, first the one to use, and the merge base. Return True when the file changed.
 
         An existing file keeps its users and contexts, unless `from_scratch` writes a new one that names the current certificate.
+        `balanced`: the load balancer is the one to use.
         """
         config = None if from_scratch else self._read_kubeconfig()
         config = config or kubelet_kubeconfig(clusters[0].server, str(self.client.current))
         present = select_context(config).cluster
         dropped = {present.name, *(one.name for one in other_addresses(config, self._flatten(present)))}
-        extensions = tuple(one for one in present.extensions if one.get("name") != BASE)
+        extensions = tuple(one for one in present.extensions if one.get("name") not in (BASE, LOAD_BALANCER))
         if base is not None:
             extensions = (*extensions, base.extension())
-        first = replace(clusters[0], name=present.name, ca_file="", extensions=extensions)
-        others = (replace(one, name=address_of(one.server), extensions=()) for one in clusters[1:])
+        used, *listed = clusters
+        if balanced and self.balancer is not None:
+            used, listed = through(self.balancer, used), [*clusters]
+            content = {"servers": list(self.balancer.servers.seeds)}
+            extensions = (*extensions, {"name": LOAD_BALANCER, "extension": content})
+        first = replace(used, name=present.name, ca_file="", extensions=extensions)
+        others = (replace(one, name=address_of(one.server), extensions=()) for one in listed)
         rest = (one for one in config.clusters if one.name not in dropped)
         text = format_kubeconfig(replace(config, clusters=(first, *others, *rest))).encode()
         with suppress(ConfigError):
@@ -163,12 +183,31 @@ class NodeState:
         return next(iter(self.read_clusters()), None)
 
     def read_clusters(self) -> tuple[Cluster, ...]:
-        """Return every address in kubelet.conf with its CA inline, first the one in use; none without a usable file."""
+        """Return every server in kubelet.conf with its CA inline, first the one to use; none without a usable file."""
         config = self._read_kubeconfig()
         if config is None:
             return ()
         first = self._flatten(select_context(config).cluster)
-        return (first, *other_addresses(config, first))
+        others = other_addresses(config, first)
+        return others if _seeds(first) is not None else (first, *others)
+
+    def is_balanced(self) -> bool:
+        """Return True when kubelet.conf names a load balancer of an agent, of this run or an earlier one."""
+        config = self._read_kubeconfig()
+        return config is not None and _seeds(select_context(config).cluster) is not None
+
+    def read_seeds(self) -> tuple[str, ...]:
+        """Return the seeds of the load balancer in kubelet.conf, as host and port; none without one."""
+        config = self._read_kubeconfig()
+        return _seeds(select_context(config).cluster) or () if config else ()
+
+    def settle_address(self) -> bool:
+        """Replace the load balancer of an earlier run in kubelet.conf, by that of this run or by a server.
+
+        Return True when the file changed. Raises ConfigError.
+        """
+        known = self.read_clusters() if self.is_balanced() else ()
+        return bool(known) and self.write_kubeconfig(known, self.read_base(), balanced=self.balancer is not None)
 
     def read_base(self) -> MergeBase | None:
         """Return the merge base in kubelet.conf; None when there is none."""
@@ -185,3 +224,19 @@ class NodeState:
 
     def _flatten(self, cluster: Cluster) -> Cluster:
         return flatten_cluster(cluster, lambda path: read_limited(Path(path)))
+
+
+def through(balancer: LoadBalancer, server: Cluster) -> Cluster:
+    """Return the way through the load balancer to `server` and those that the same CAs verify."""
+    name = server.tls_server_name or SERVICE_NAME
+    return replace(server, server=balancer.url, tls_server_name=name, proxy_url="")
+
+
+def _seeds(cluster: Cluster) -> tuple[str, ...] | None:
+    """Return the seeds of the load balancer that `cluster` is; None when it is a server."""
+    for extension in cluster.extensions:
+        if extension.get("name") == LOAD_BALANCER:
+            content = extension.get("extension")
+            servers = content.get("servers") if isinstance(content, dict) else None
+            return valid_addresses(one for one in servers if isinstance(one, str)) if isinstance(servers, list) else ()
+    return None

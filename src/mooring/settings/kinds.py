@@ -122,6 +122,7 @@ COUNT: ValueType[str] = ValueType("integer or auto", _count_from_file)
 """A whole number, or `auto` for one that depends on the machine."""
 PORT: ValueType[int] = ValueType("integer", _port_from_file)
 """A TCP port, or 0 for any free one."""
+OPTIONAL_PORT: ValueType[int | None] = ValueType("integer", _port_from_file)
 NUMBER: ValueType[float] = ValueType("number", _number_from_file)
 DURATION: ValueType[timedelta] = ValueType("duration", duration_from_file)
 """A duration as Go writes it: `24h0m0s`, `90s`."""

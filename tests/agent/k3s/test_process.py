@@ -201,7 +201,7 @@ def test_a_certificate_that_the_server_issued_and_rejects_is_explained(
 
 
 def test_servers_that_the_cluster_names_are_learned_by_the_load_balancer(peer: SupervisorPeer, tmp_path: Path) -> None:
-    balancer = LoadBalancer(0, peer.url, tmp_path / "list.json", ManualClock())
+    balancer = LoadBalancer(0, [peer.url], ManualClock(), tmp_path / "list.json")
     running = Running(plan(peer, tmp_path), peer, balancer)
     peer.apiservers = [f"127.0.0.1:{peer.port}", "192.0.2.9:6443"]
 

@@ -108,7 +108,7 @@ class Setting:
         return peer
 
     async def balancer(self, seed: Peer, *learned: Peer) -> LoadBalancer:
-        made = LoadBalancer(0, f"https://{seed.address}", self.state_file, self.clock, entropy=ENTROPY)
+        made = LoadBalancer(0, [f"https://{seed.address}"], self.clock, self.state_file, ENTROPY)
         await made.start()
         self.balancers.append(made)
         made.update([peer.address for peer in learned])
@@ -515,18 +515,50 @@ def test_a_port_that_is_taken_is_an_error_that_names_the_flag(tmp_path: Path) ->
     async def run() -> None:
         async with setting(tmp_path) as to:
             peer = await to.peer()
-            second = LoadBalancer(peer.port, "https://127.0.0.1:1", to.state_file, to.clock)
-            with pytest.raises(ConfigError, match=f"127.0.0.1:{peer.port}: another program .*--lb-server-port"):
+            second = LoadBalancer(peer.port, ["https://127.0.0.1:1"], to.clock, to.state_file)
+            with pytest.raises(ConfigError, match=f"127.0.0.1:{peer.port}: another program .*--load-balancer-port"):
                 await second.start()
             await second.stop()
 
     asyncio.run(run())
 
 
-def test_an_address_that_cannot_be_bound_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_cannot_be_bound_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proxy, "LOOPBACK", "192.0.2.1")
     with pytest.raises(ConfigError, match=r"cannot listen on 192\.0\.2\.1:0: .*--lb-server-port"):
-        asyncio.run(LoadBalancer(0, "https://127.0.0.1:1", tmp_path / "lb.json", ManualClock()).start())
+        asyncio.run(LoadBalancer(0, ["https://127.0.0.1:1"], ManualClock(), port_flag="--lb-server-port").start())
+
+
+def test_without_a_server_connections_end_until_one_is_learned(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with setting(tmp_path) as to, LoadBalancer(0, (), to.clock) as balancer:
+            assert await to.ask(balancer) == ""
+            peer = await to.peer()
+            balancer.update([peer.address])
+            assert await to.ask(balancer) == peer.address
+        assert list(tmp_path.iterdir()) == [], "no list is saved without a file for it"
+
+    asyncio.run(run())
+    assert "load balancer: all servers failed: none is known yet" in caplog.messages
+
+
+def test_clients_come_back_after_a_restart_on_the_same_port(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setting(tmp_path) as to:
+            peer = await to.peer()
+            first = await to.balancer(peer)
+            client = await to.client(first)
+            assert await client.ask() == peer.address
+            await first.stop()
+            await client.ends()
+            async with LoadBalancer(
+                int(first.address.rpartition(":")[2]), [f"https://{peer.address}"], to.clock
+            ) as second:
+                assert await to.ask(second) == peer.address
+
+    asyncio.run(run())
 
 
 def test_a_load_balancer_is_no_server_of_itself(tmp_path: Path) -> None:
@@ -534,7 +566,7 @@ def test_a_load_balancer_is_no_server_of_itself(tmp_path: Path) -> None:
         async with setting(tmp_path) as to:
             peer = await to.peer()
             await peer.stop()
-            own = LoadBalancer(peer.port, f"https://{peer.address}", to.state_file, to.clock)
+            own = LoadBalancer(peer.port, [f"https://{peer.address}"], to.clock, to.state_file)
             with pytest.raises(ConfigError, match="this machine's own load balancer"):
                 await own.start()
 
@@ -545,7 +577,7 @@ def test_stopping_ends_open_connections_and_those_that_are_being_made(tmp_path: 
     async def run() -> None:
         async with setting(tmp_path) as to:
             peer = await to.peer()
-            async with LoadBalancer(0, f"https://{peer.address}", to.state_file, to.clock) as balancer:
+            async with LoadBalancer(0, [f"https://{peer.address}"], to.clock, to.state_file) as balancer:
                 assert balancer.url == f"https://{balancer.address}"
                 client = await to.client(balancer)
                 assert await client.ask() == peer.address

@@ -275,8 +275,9 @@ async def run(
         if not settings.disable_apiserver_lb:
             files = plan.files()
             files.make()
-            first, *more = settings.server
-            balancer = LoadBalancer(settings.lb_server_port, first, files.load_balancer, clock, more)
+            balancer = LoadBalancer(
+                settings.lb_server_port, settings.server, clock, files.load_balancer, port_flag="--lb-server-port"
+            )
             await stack.enter_async_context(balancer)
         agent = SupervisedAgent(plan, clock, report, on_member=on_member, on_renew=on_renew, balancer=balancer)
         await until_stopped(agent.run())

@@ -1,14 +1,15 @@
 """TCP proxy on the loopback interface that passes the connections of this machine to a server that answers.
 
 Rules kept here (docs/protocol/k3s.md#load-balancer-of-an-agent):
-* TLS passes through unread: clients verify the server, and the proxy holds no key. `mooring.trust.k3s.serverlist` decides which
+* TLS passes through unread: clients verify the server, and the proxy holds no key. `mooring.trust.serverlist` decides which
   server is tried, and which connections are closed.
 * Health is checked every second. A server that sent something since the last check is healthy. Another one that has connections,
   or that failed, must accept a TCP connection. Nothing is checked while there is only one server: there is no other to go to.
 * A connection that the client gives up after SILENT_SECONDS without one byte from the server counts as a failure of that server,
   because the kernel accepts connections for a process that hangs.
 * Above MAX_CONNECTIONS the connection that was idle longest is closed, so that no program of this machine keeps the others out.
-* The learned list is saved atomically after each change. A list that is damaged, or of another `--server`, is replaced.
+* With a file, the learned list is saved atomically after each change. A list that is damaged, or of another `--server`, is
+  replaced.
 """
 
 from __future__ import annotations
@@ -28,15 +29,13 @@ from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.clock import Clock
 from mooring.errors import ConfigError
 from mooring.settings.addresses import parse_endpoint
-from mooring.trust.k3s.serverlist import ALL_FAILED, ServerList, ServerListChange, new_list
+from mooring.trust.serverlist import ALL_FAILED, ServerList, ServerListChange, new_list
 
 log = logging.getLogger("mooring.agent")
 
 LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 6444
 """k3s's `--lb-server-port`."""
-STATE_FILE = "agent/etc/k3s-agent-load-balancer.json"
-"""Path below the data directory, as in k3s."""
 CHECK_SECONDS = 1.0
 """Seconds between two checks of the servers, as in k3s."""
 PROBE_SECONDS = 3.0
@@ -61,15 +60,19 @@ class LoadBalancer:
     def __init__(
         self,
         listen_port: int,
-        server_url: str,
-        state_file: Path,
+        urls: Sequence[str],
         clock: Clock,
-        more_urls: Sequence[str] = (),
+        state_file: Path | None = None,
         entropy: bytes | None = None,
+        port_flag: str = "--load-balancer-port",
     ) -> None:
-        """`more_urls` are further seeds. `listen_port` 0 is a free port. Raises ConfigError for a URL that is none."""
-        self._servers = new_list((server_url, *more_urls), secrets.token_bytes(16) if entropy is None else entropy)
+        """`urls` are the seeds. `listen_port` 0 is a free port. Raises ConfigError for a URL that is none.
+
+        `port_flag` is the flag of the port, for messages.
+        """
+        self._servers = new_list(urls, secrets.token_bytes(16) if entropy is None else entropy)
         self._port = listen_port
+        self._port_flag = port_flag
         self._state_file = state_file
         self._clock = clock
         self._listener: asyncio.Server | None = None
@@ -115,7 +118,9 @@ class LoadBalancer:
         self._port = listener.sockets[0].getsockname()[1]
         if self.address in self._servers.seeds:
             await self.stop()
-            raise ConfigError(f"--server: {self.address} is this machine's own load balancer; give the URL of a server")
+            raise ConfigError(
+                f"{self.address} is this machine's own load balancer: give the address of a server, or another {self._port_flag}"
+            )
         self._restore()
         self._spawn(self._check())
 
@@ -147,13 +152,13 @@ class LoadBalancer:
             reason = "another program listens there; stop it"
         else:
             reason = (error.strerror or str(error)).lower()
-        return (
-            f"the load balancer cannot listen on {self.address}: {reason}, or choose another port with --lb-server-port"
-        )
+        return f"the load balancer cannot listen on {self.address}: {reason}, or choose another port with {self._port_flag}"
 
     # ── the saved list ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _restore(self) -> None:
+        if self._state_file is None:
+            return
         restored = None
         if os.path.lexists(self._state_file):
             try:
@@ -166,6 +171,8 @@ class LoadBalancer:
             self._servers = restored
 
     def _save(self) -> None:
+        if self._state_file is None:
+            return
         try:
             make_directory(self._state_file.parent)
             write_atomic(self._state_file, self._servers.encode())
@@ -262,7 +269,7 @@ class LoadBalancer:
     def _report_all_failed(self, tried: set[str]) -> None:
         if not self._reported_all_failed:
             self._reported_all_failed = True
-            log.error("load balancer: %s: %s", ALL_FAILED, ", ".join(sorted(tried)))
+            log.error("load balancer: %s: %s", ALL_FAILED, ", ".join(sorted(tried)) or "none is known yet")
 
     async def _dial(self, address: str, protocol: Side | Probe, seconds: float) -> bool:
         """Connect `protocol` to `address`. Return False when no connection came about within `seconds`."""

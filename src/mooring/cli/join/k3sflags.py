@@ -40,7 +40,7 @@ K3S_VARIABLES = {"token": "K3S_TOKEN", "token_file": "K3S_TOKEN_FILE", "node_nam
 """Variables of k3s that count before Mooring's, and where a flag is empty."""
 K3S_WAY = tuple(one.field for one in SUBJECTS[K3sJoinSettings])
 """Fields of a join the k3s way alone."""
-OTHER_WAY = (*(one.field for one in SUBJECTS[JoinSettings]), "serving_certificates")
+OTHER_WAY = (*(one.field for one in SUBJECTS[JoinSettings]), "serving_certificates", "load_balancer_port")
 """Fields of a join as kubeadm does it alone; the first is the address."""
 
 

@@ -96,8 +96,12 @@ def unit(context: click.Context, /, program: str, config: str, **_: Any) -> None
     settings, more = given.read(K3sJoinSettings), given.read(AgentSettings)
     root = Path(settings.root)
     if settings.server:
-        if more.serving_certificates:
-            raise click.UsageError("--serving-certificates and --server belong to two ways of joining")
+        for flag, is_wanted in (
+            ("--serving-certificates", more.serving_certificates),
+            ("--load-balancer-port", more.load_balancer_port is not None),
+        ):
+            if is_wanted:
+                raise click.UsageError(f"{flag} and --server belong to two ways of joining")
         files = AgentFiles(root, settings.data_dir)
         proof = files.client.current
         writable: tuple[Path, ...] = (files.directory, files.node_password.parent)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.trust.k3s.serverlist import MAX_SERVERS, ServerList, new_list, seed_address
+from mooring.trust.serverlist import MAX_SERVERS, ServerList, new_list, seed_address
 
 URL = "https://seed.example:6443"
 SEED = "seed.example:6443"
@@ -60,10 +60,15 @@ def test_url_of_a_server(case: Url) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_one_url_at_least_and_not_more_than_the_limit() -> None:
-    for urls in ((), (URL,) * (MAX_SERVERS + 1)):
-        with pytest.raises(ConfigError, match="one to 64 servers"):
-            new_list(urls, b"")
+def test_not_more_urls_than_the_limit() -> None:
+    with pytest.raises(ConfigError, match="at most 64 servers"):
+        new_list((URL,) * (MAX_SERVERS + 1), b"")
+
+
+def test_without_a_seed_there_is_no_server_until_one_is_learned() -> None:
+    empty = new_list((), b"")
+    assert empty.candidates() == ()
+    assert empty.with_learned([A]).servers.candidates() == (A,)
 
 
 # ── order ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,8 +1,8 @@
 """Servers of an agent's load balancer: the order in which they are tried, their health, and the form of their file.
 
 Rules kept here (docs/protocol/k3s.md#load-balancer-of-an-agent):
-* Seeds are the addresses of `--server`. The learned list is what a server of the cluster named. While nothing is learned, the seeds
-  are the list.
+* Seeds are the addresses that a join was given. The learned list is what a server of the cluster named. While nothing is learned,
+  the seeds are the list.
 * The learned servers are shuffled by given entropy, so that the agents of a cluster spread over its servers. One server is in use
   until a connection to it fails. A seed that is not in the learned list is the last resort: it is tried after all healthy
   servers, and loses its connections as soon as a learned server is healthy again.
@@ -37,7 +37,7 @@ class ServerList:
     """The servers of one load balancer. Methods return a changed list."""
 
     url: str
-    """First URL of `--server`, for which a saved list counts."""
+    """First URL of the seeds, for which a saved list counts; empty without seeds."""
     seeds: tuple[str, ...]
     learned: tuple[str, ...]
     """Sorted."""
@@ -85,7 +85,7 @@ class ServerList:
 
         Addresses that are none, and `own_address` of the load balancer, are passed over. When nothing is left, the list stays.
         """
-        learned = _addresses(addresses, own_address)
+        learned = valid_addresses(addresses, own_address)
         if not learned or learned == self.learned:
             return ServerListChange(self, frozenset())
         after = replace(self, learned=learned)
@@ -125,10 +125,10 @@ class ServerListChange:
 
 def new_list(urls: Sequence[str], entropy: bytes) -> ServerList:
     """Return the list of a load balancer that has learned nothing. Raises ConfigError for a URL that is none."""
-    if not 0 < len(urls) <= MAX_SERVERS:
-        raise ConfigError(f"--server: give the URL of one to {MAX_SERVERS} servers")
+    if len(urls) > MAX_SERVERS:
+        raise ConfigError(f"--server: give the URLs of at most {MAX_SERVERS} servers")
     seeds = tuple(dict.fromkeys(seed_address(url) for url in urls))
-    return ServerList(urls[0], seeds, tuple(sorted(seeds)), entropy)
+    return ServerList(urls[0] if urls else "", seeds, tuple(sorted(seeds)), entropy)
 
 
 def seed_address(url: str) -> str:
@@ -140,7 +140,7 @@ def seed_address(url: str) -> str:
     return str(parse_endpoint(f"[{parts.hostname}]:{port}", "--server", zones=True))
 
 
-def _addresses(texts: Iterable[str], own_address: str) -> tuple[str, ...]:
+def valid_addresses(texts: Iterable[str], own_address: str = "") -> tuple[str, ...]:
     """Return those of `texts` that are an address with a port, in their normal form, sorted."""
     found: set[str] = set()
     for text in texts:
