@@ -112,13 +112,13 @@ def test_a_lifetime_that_was_chosen_is_asked_for_and_remembered(live_server: Liv
     left = result.pair.leaf.not_valid_after_utc - SystemClock().now()
     assert timedelta(minutes=110) < left <= timedelta(minutes=120)
     assert get(live_server, "certificatesigningrequests", result.request_name)["spec"]["expirationSeconds"] == 7200
-    assert result.state.record.read().expiration_seconds == 7200
+    assert result.files.record.read().expiration_seconds == 7200
 
 
 def test_discovery_alone_leaves_the_certificate_to_a_kubelet(live_server: LiveServer, tmp_path: Path) -> None:
     token = live_server.create_token()
     result = joined(plan_for(live_server, token, "bare"), tmp_path, discover_only=True)
-    state = result.state
+    state = result.files
     assert result.pair is None
     assert state.ca.read_bytes() == live_server.ca_pem
     selected = load(str(state.bootstrap))

@@ -94,7 +94,7 @@ def test_discovery_alone_moves_a_rejected_certificate_out_of_kubelets_way(
             report=lambda progress: told.append(progress.message),
         )
     )
-    state, aside = found.state, found.state.certificates / "kubelet-client-rejected.pem"
+    state, aside = found.files, found.files.certificates / "kubelet-client-rejected.pem"
     said = [
         line for line in told if str(state.client.current) in line and "rejects" in line.replace("rejected", "rejects")
     ]
@@ -144,10 +144,10 @@ def test_an_agent_whose_node_was_deleted_does_not_put_it_back_until_it_joins_aga
     live_server: LiveServer, tmp_path: Path, brisk: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = joined(live_server, "dismissed", tmp_path)
-    old_key = key_of(first.state)
+    old_key = key_of(first.files)
 
     async def scenario(members: list[Joined]) -> None:
-        await asyncio.to_thread(eventually, lambda: first.state.record.read().node_uid and members)
+        await asyncio.to_thread(eventually, lambda: first.files.record.read().node_uid and members)
         async with live_server.client() as client:
             await client.delete("nodes", "dismissed")
         await asyncio.to_thread(eventually, lambda: "The heartbeat has ended" in caplog.text)
@@ -158,7 +158,7 @@ def test_an_agent_whose_node_was_deleted_does_not_put_it_back_until_it_joins_aga
 
     caplog.set_level(logging.INFO, "mooring.agent")
     agent(tmp_path, scenario)
-    assert key_of(first.state) != old_key
+    assert key_of(first.files) != old_key
     assert node(live_server, "dismissed") is not None
     assert "Join again with a token" in caplog.text
 
@@ -187,7 +187,7 @@ async def approve(client: ClusterClient, node_name: str) -> str:
 
 
 def test_an_agent_that_was_off_for_too_long_comes_back_by_itself(cautious_server: LiveServer, tmp_path: Path) -> None:
-    state = joined(cautious_server, "slept", tmp_path).state
+    state = joined(cautious_server, "slept", tmp_path).files
     reissue.place(cautious_server, state, *EXPIRED)
 
     async def scenario(members: list[Joined]) -> None:
@@ -205,7 +205,7 @@ def test_an_agent_that_was_off_for_too_long_comes_back_by_itself(cautious_server
 def test_a_revoked_machine_does_not_come_back_and_is_told_to_bring_a_token(
     live_server: LiveServer, tmp_path: Path
 ) -> None:
-    state = joined(live_server, "revoked", tmp_path).state
+    state = joined(live_server, "revoked", tmp_path).files
     pair = reissue.place(live_server, state, *EXPIRED)
     revoke(live_server, pair)
     with pytest.raises(JoinError) as caught:
@@ -218,7 +218,7 @@ def test_a_revoked_machine_does_not_come_back_and_is_told_to_bring_a_token(
 def test_a_request_to_come_back_that_is_held_names_the_reason_and_goes_on_later(
     cautious_server: LiveServer, tmp_path: Path
 ) -> None:
-    state = joined(cautious_server, "late", tmp_path).state
+    state = joined(cautious_server, "late", tmp_path).files
     old = reissue.place(cautious_server, state, *EXPIRED)
     brief = join_options(root=tmp_path, certificate_timeout=1.0)
     with pytest.raises(JoinError) as caught:
@@ -244,9 +244,9 @@ def test_without_a_membership_there_is_no_way_back(tmp_path: Path) -> None:
 
 def test_a_valid_member_is_refreshed_without_a_token(live_server: LiveServer, tmp_path: Path) -> None:
     first = joined(live_server, "fresh", tmp_path)
-    before = key_of(first.state)
+    before = key_of(first.files)
     found = asyncio.run(rejoin(options(tmp_path), SystemClock()))
-    assert (found.already_member, key_of(first.state)) == (True, before)
+    assert (found.already_member, key_of(first.files)) == (True, before)
 
 
 def test_a_member_that_was_revoked_joins_again_with_a_token_and_a_new_key(
@@ -259,4 +259,4 @@ def test_a_member_that_was_revoked_joins_again_with_a_token_and_a_new_key(
     live_server.run(lambda client: client.delete("nodes", "replaced"))
     again = asyncio.run(join(plan_for(live_server, "replaced"), options(tmp_path), HurriedClock()))
     assert not again.already_member
-    assert key_of(first.state) != public_key_der(pair.key)
+    assert key_of(first.files) != public_key_der(pair.key)

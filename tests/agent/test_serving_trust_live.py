@@ -293,7 +293,7 @@ def test_the_address_that_answers_is_used_and_all_are_kept(tmp_path: Path) -> No
         admin_client = user_kubeconfig(server.url, server.ca_pem, admin.users[0])
         server.kubeconfig.write_text(format_kubeconfig(admin_client))  # the administrator reaches the one that answers
         wanted = plan(server.create_token(), "several", f"127.0.0.1:{dead}", server.endpoint, ca=server.ca_pem)
-        assert joined(wanted, tmp_path / "root").cluster.server == server.url
+        assert joined(wanted, tmp_path / "root").server == server.url
         assert servers(state) == [server.url, f"https://127.0.0.1:{dead}"]
         assert works(state)
     finally:
@@ -362,7 +362,7 @@ def test_an_address_that_changed_is_followed(tmp_path: Path, way: str) -> None:
             restarted(server, *flags)
             if way == "join":
                 told: list[str] = []
-                assert joined(wanted, root, told).cluster.server in published
+                assert joined(wanted, root, told).server in published
                 assert f"wrote {state.kubeconfig}" in told
             else:
                 agent_until(state, root, partial(_follows, state, published))

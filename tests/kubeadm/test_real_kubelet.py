@@ -75,7 +75,7 @@ def test_a_kubelet_takes_over_after_discovery_and_renews(live_server: LiveServer
     name = "real-kubelet"
     token = Secret(live_server.create_token().reveal())
     plan = join_plan(name, (live_server.endpoint,), token, pins=(live_server.pin,))
-    state = asyncio.run(join(plan, join_options(root=tmp_path / "root", discover_only=True))).state
+    state = asyncio.run(join(plan, join_options(root=tmp_path / "root", discover_only=True))).files
     assert not state.kubeconfig.exists()
 
     with kubelet(tmp_path, state, name, rotate=False) as log:

@@ -125,7 +125,7 @@ def is_open(port: int) -> bool:
 
 
 def key_of(member: Joined) -> bytes:
-    pair = member.state.client.read_pair()
+    pair = member.files.client.read_pair()
     assert pair is not None
     return public_key_der(pair.key)
 
@@ -141,7 +141,7 @@ def test_an_agent_outlives_either_server(servers: tuple[LiveServer, LiveServer],
         for dead, alive in ((one, two), (two, one)):
             dead.kill()
             key = key_of(member)
-            reissue.place(alive, member.state, *DUE)
+            reissue.place(alive, member.files, *DUE)
             before = renewed_at(alive)
             eventually(lambda: renewed_at(alive) != before, alive)  # noqa: B023 - called at once
             eventually(lambda: key_of(member) != key, alive)  # noqa: B023 - called at once

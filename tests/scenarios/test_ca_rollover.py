@@ -40,7 +40,7 @@ def joined(server: LiveServer, name: str, root: Path, pin: str, token: str) -> N
     """Join with one pin, or with the hash in the token, as long ago printed."""
     pins = (pin,) if pin else ()
     plan = join_plan(name, (server.endpoint,), Secret(token), pins=pins)
-    return asyncio.run(join(plan, join_options(root=root, certificate_timeout=60.0, expiration_seconds=600))).state
+    return asyncio.run(join(plan, join_options(root=root, certificate_timeout=60.0, expiration_seconds=600))).files
 
 
 @contextmanager

@@ -40,7 +40,7 @@ DUE = (timedelta(minutes=-4), timedelta(seconds=25))
 def joined(server: LiveServer, name: str, root: Path) -> NodeState:
     token = Secret(server.create_token().reveal())
     plan = join_plan(name, (server.endpoint,), token, pins=(server.pin,))
-    return asyncio.run(join(plan, join_options(root=root, certificate_timeout=60.0, expiration_seconds=3600))).state
+    return asyncio.run(join(plan, join_options(root=root, certificate_timeout=60.0, expiration_seconds=3600))).files
 
 
 @contextmanager

@@ -139,7 +139,7 @@ def test_three_servers_are_one_cluster(tmp_path: Path) -> None:
         # certificates and tokens of each are accepted by all
         token = one.create_token().reveal()
         member = joined(cluster, one, "worker-1", token)
-        assert member.cluster.server.removeprefix("https://") in cluster.addresses[1:]
+        assert member.server.removeprefix("https://") in cluster.addresses[1:]
         assert {one.server for one in member.clusters} == {f"https://{address}" for address in cluster.addresses}
         assert member.pair is not None
         node = KubeconfigUser("", certificate_pem=member.pair.certificate_pem, key=member.pair.key_pem)

@@ -58,7 +58,7 @@ async def member(server: KillableServer, admin: ClusterClient, name: str, root: 
     await admin.create("secrets", to_secret(new_record(token, clock.now(), ttl=DAY)))
     pin = str(pins_of((server.data_dir / "pki/ca.crt").read_bytes())[0])
     plan = join_plan(name, (server.endpoint,), Secret(token.reveal()), (pin,))
-    return (await join(plan, join_options(root=root), clock)).state
+    return (await join(plan, join_options(root=root), clock)).files
 
 
 async def expire(state: NodeState, name: str, authority: Authority, admin: ClusterClient, ago: timedelta) -> None:

@@ -13,9 +13,8 @@ Rules kept here (docs/come-back-after-expiry.md):
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 from mooring.agent.acceptance import check_membership
 from mooring.agent.certificates.certificaterequest import RequestEndedError
@@ -36,8 +35,6 @@ REFUSED_SECONDS = 300.0
 """Seconds before the way back is tried again after 401: an administrator may have allowed it meanwhile."""
 DENIED_SECONDS = 3600.0
 """Seconds before the way back is tried again after a person denied it: a request for the same person again."""
-
-M = TypeVar("M")
 
 
 class RecoveryRefusedError(PeerError):
@@ -81,32 +78,19 @@ def _explain_refusal(with_token: str) -> Iterator[None]:
         ) from None
 
 
-async def keep_trying(
-    attempt: Callable[[], Awaitable[M]],
-    placed: Callable[[float], Awaitable[M | None]],
-    final: Callable[[JoinError], M | None] = lambda error: None,
-) -> M:
-    """Return the membership that `attempt` obtains, however often it has to be tried. Each reason is logged once.
+class Attempts:
+    """Attempts to become a member, however often it takes. Each reason of a failure is logged once."""
 
-    `placed` waits for so many seconds, and returns a membership that came about without an attempt. `final` returns the membership
-    that an error leaves, or raises.
-    """
-    pauses, warned = retry_pauses(random_draw), ""
-    while True:
-        try:
-            return await attempt()
-        except JoinError as error:
-            reason, cause = reason_of(error), error.__cause__
-            if (left := final(error)) is not None:
-                return left
-            if reason != warned:
-                log.error("%s", error)
-            warned = reason
-        if isinstance(cause, RequestEndedError):
-            pause = DENIED_SECONDS
-        elif isinstance(cause, RecoveryRefusedError):
-            pause = REFUSED_SECONDS
-        else:
-            pause = next(pauses)
-        if (found := await placed(pause)) is not None:
-            return found
+    def __init__(self) -> None:
+        self._pauses = retry_pauses(random_draw)
+        self._reported = ""
+
+    def pause_after(self, error: JoinError) -> float:
+        """Log why an attempt failed, and return the seconds before the next one."""
+        reason = reason_of(error)
+        if reason != self._reported:
+            log.error("%s", error)
+        self._reported = reason
+        if isinstance(error.__cause__, RequestEndedError):
+            return DENIED_SECONDS
+        return REFUSED_SECONDS if isinstance(error.__cause__, RecoveryRefusedError) else next(self._pauses)

@@ -27,7 +27,7 @@ from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.certificates.renewal import ClientCertificateExpiredError, RequestedRenewal
 from mooring.agent.certificates.template import CertificateTemplate
 from mooring.agent.clusterfiles import follow, refresh
-from mooring.agent.comeback import keep_trying
+from mooring.agent.comeback import Attempts
 from mooring.agent.hooks import Hooks
 from mooring.agent.join import Joined, JoinOptions, RefusedError, join, record_lifetime
 from mooring.agent.loadbalancer.proxy import LoadBalancer
@@ -76,13 +76,13 @@ class Agent:
         while True:
             joined = await self._member()
             self._on_member(joined)
-            log.info("member %s of %s", joined.node_name, joined.cluster.server)
-            if joined.state.settle_address():
+            log.info("member %s of %s", joined.node_name, joined.server)
+            if joined.files.settle_address():
                 log.warning(
                     "wrote %s: it named a load balancer that does not run any more; restart a kubelet that uses it",
-                    joined.state.kubeconfig,
+                    joined.files.kubeconfig,
                 )
-            for found in joined.state.exposures():
+            for found in joined.files.exposures():
                 log.warning("%s", found)
             try:
                 await self._keep(joined)
@@ -93,7 +93,7 @@ class Agent:
                     log.warning(
                         "the CA of the certificate was replaced while this machine was off: it asks for another one"
                     )
-                    await self._come_back(joined.state.client.version(), is_retired=True)
+                    await self._come_back(joined.files.client.version(), is_retired=True)
                     continue
                 log.error(
                     "%s. The heartbeat has ended, the files stay. Join again with a token, or have an administrator approve it: "
@@ -112,7 +112,7 @@ class Agent:
         if found is not None and plan is not None and plan.node_name != found.node_name:
             found = None
         if found is not None and is_valid(found, self._clock):
-            record_lifetime(found.state, self._options)
+            record_lifetime(found.files, self._options)
             return found
         if plan is None and found is None:
             raise ConfigError("this machine is no member of a cluster: give the flags of `mooring join` as well")
@@ -127,9 +127,9 @@ class Agent:
 
     async def _is_ca_retired(self, joined: Joined) -> bool:
         """Return whether the cluster names CAs that did not sign the certificate. False when it cannot be asked."""
-        pair = joined.state.client.read_pair()
+        pair = joined.files.client.read_pair()
         try:
-            return pair is not None and (await refresh(joined.state, pair, self._clock)).retired
+            return pair is not None and (await refresh(joined.files, pair, self._clock)).retired
         except MooringError:
             return False
 
@@ -139,16 +139,16 @@ class Agent:
         `refused` is the version of a valid certificate that the server does not accept.
         """
 
-        def final(error: JoinError) -> Joined | None:
-            if isinstance(error.__cause__, MembershipEndedError):
-                return read_member(self._options)  # it has a certificate again; the heartbeat ends for the same reason
-            return None
-
-        return await keep_trying(
-            lambda: rejoin(self._options, self._clock, self._report, is_retired=is_retired),
-            lambda seconds: self._await_certificate(seconds, refused),
-            final,
-        )
+        attempts = Attempts()
+        while True:
+            try:
+                return await rejoin(self._options, self._clock, self._report, is_retired=is_retired)
+            except JoinError as error:
+                if isinstance(error.__cause__, MembershipEndedError) and (found := read_member(self._options)):
+                    return found  # it has a certificate again; the heartbeat ends for the same reason
+                pause = attempts.pause_after(error)
+            if found := await self._await_certificate(pause, refused):
+                return found
 
     async def _await_certificate(self, seconds: float, unlike: tuple[int, int] | None = None) -> Joined | None:
         """Return the membership when another program places a valid certificate within `seconds`; else None.
@@ -159,19 +159,19 @@ class Agent:
         while (left := until - self._clock.monotonic()) > 0:
             await self._clock.sleep(min(LOOK_SECONDS, left))
             found = read_member(self._options)
-            if found is not None and is_valid(found, self._clock) and found.state.client.version() != unlike:
+            if found is not None and is_valid(found, self._clock) and found.files.client.version() != unlike:
                 return found
         return None
 
     async def _await_membership(self, joined: Joined, was_refused: bool) -> None:
         """Return when another certificate is on disk, or the server accepts the one that it rejected."""
-        before = joined.state.client.version()
+        before = joined.files.client.version()
         while await self._await_certificate(ASK_SECONDS, before) is None:
-            pair = joined.state.client.read_pair()
+            pair = joined.files.client.read_pair()
             if was_refused and pair is not None:
                 try:
-                    uid = joined.member(self._options.node).known_uid()
-                    clusters = joined.state.read_clusters() or joined.clusters
+                    uid = joined.known_uid()
+                    clusters = joined.files.read_clusters() or joined.clusters
                     await check_membership(pair, joined.node_name, uid, clusters, self._clock, answer_needed=True)
                     return
                 except MooringError:
@@ -181,11 +181,11 @@ class Agent:
 
     async def _keep(self, joined: Joined) -> None:
         """Keep the membership fresh. Raises MembershipEndedError, ClientCertificateExpiredError."""
-        async with joined.member(self._options.node).client(self._clock) as client:
+        async with joined.client(self._clock) as client:
             await run_all(*self._tasks(joined, client))
 
     def _tasks(self, joined: Joined, client: ClusterClient) -> list[Coroutine[Any, Any, None]]:
-        state = joined.state
+        state = joined.files
         hooks = Hooks(self._more.on_renew, state, joined.node_name, self._clock)
         balancer = self._options.balancer
         endpoints = _given_endpoints(self._plan) or (() if balancer is None else balancer.servers.seeds)
@@ -220,7 +220,7 @@ class Agent:
             serving = serving_renewal(joined, client, hooks)
             renewals.append(serving)
             tasks += [serving.run(), follow_addresses(client, joined.node_name, serving)]
-        if (beating := heartbeat(joined.member(self._options.node), client)) is not None:
+        if (beating := heartbeat(joined, client)) is not None:
             tasks.append(beating.run())
         return tasks
 
@@ -286,7 +286,7 @@ def client_renewal(
     joined: Joined, client: ClusterClient, on_renewed: Callable[[], Coroutine[Any, Any, None]]
 ) -> RequestedRenewal:
     """Return the renewal of the client certificate with which `client` authenticates."""
-    state = joined.state
+    state = joined.files
 
     async def check(pair: Pair) -> None:
         await check_issued(pair, joined.node_name, client.clusters, client.clock)
@@ -309,4 +309,4 @@ def serving_renewal(joined: Joined, client: ClusterClient, hooks: Hooks) -> Requ
     async def on_renewed() -> None:
         hooks.wake()
 
-    return RequestedRenewal("serving", joined.state.serving, client, None, on_renewed=on_renewed)
+    return RequestedRenewal("serving", joined.files.serving, client, None, on_renewed=on_renewed)

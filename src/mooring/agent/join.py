@@ -127,31 +127,22 @@ class JoinOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """A member. `request_name` is empty when it was a member before. `planned` lists the changes that a dry run leaves out."""
+class Joined(Member):
+    """A member that joined kubeadm's way, and what the join did.
 
-    node_name: str
-    cluster: Cluster
-    state: NodeState
+    `pair` is None, and the machine is not a member yet, after a dry run and after discovery alone. `request_name` is empty when it
+    was a member before. `planned` lists the changes that a dry run leaves out.
+    """
+
+    files: NodeState
     pair: Pair | None
     request_name: str = ""
     warnings: tuple[str, ...] = ()
     planned: tuple[str, ...] = ()
-    others: tuple[Cluster, ...] = ()
-    """Further addresses of the cluster, in the order in which they are tried."""
-
-    @property
-    def clusters(self) -> tuple[Cluster, ...]:
-        """Every address of the cluster, first the one to use."""
-        return (self.cluster, *self.others)
 
     @property
     def already_member(self) -> bool:
         return self.pair is not None and not self.request_name
-
-    def member(self, options: NodeOptions) -> Member:
-        """Return the member, with what was chosen for its Node."""
-        return Member(self.node_name, self.clusters, self.state, options)
 
 
 async def join(
@@ -204,10 +195,10 @@ class _Join:
         return await self._register(self._joined(clusters, pair, trusted, name))
 
     def _joined(
-        self, clusters: tuple[Cluster, ...], pair: Pair, trusted: TrustedCluster, request_name: str = ""
+        self, clusters: tuple[Cluster, ...], pair: Pair | None, trusted: TrustedCluster, request_name: str = ""
     ) -> Joined:
         name, warnings = self.plan.node_name, trusted.warnings
-        return Joined(name, clusters[0], self.state, pair, request_name, warnings, others=clusters[1:])
+        return Joined(name, clusters, self.state, self.options.node, pair, request_name, warnings)
 
     # ── 1, 2: membership and trust ───────────────────────────────────────────────────────────────────────────────
 
@@ -228,7 +219,7 @@ class _Join:
                 return None
             self._check_issuer(pair, self.state.read_ca())
             summary.append(f"already a member of {cluster.server} until {rfc3339(pair.leaf.not_valid_after_utc)}")
-            return Joined(self.plan.node_name, cluster, self.state, pair, others=clusters[1:])
+            return Joined(self.plan.node_name, clusters, self.state, self.options.node, pair)
 
     async def _has_ended(self, clusters: tuple[Cluster, ...]) -> bool:
         """Return True when the membership on disk has ended, so that the token has to buy another one."""
@@ -287,7 +278,7 @@ class _Join:
                 summary.append(f"left as they are, as cluster-info could not be read again: {error}")
                 return known
             summary.append(_written_message(found.written))
-        return replace(known, cluster=found.clusters[0], others=found.clusters[1:])
+        return replace(known, clusters=found.clusters)
 
     def _report(self, notice: Notice) -> None:
         self.steps.say(notice.message, kept=notice.keep)
@@ -479,7 +470,7 @@ class _Join:
                     "it; restart kubelet",
                     kept=True,
                 )
-        return Joined(self.plan.node_name, trusted.cluster, self.state, None, "", trusted.warnings)
+        return self._joined(trusted.clusters, None, trusted)
 
     async def _write(self, clusters: tuple[Cluster, ...], trusted: TrustedCluster, pair: Pair) -> None:
         with self.steps.step(steps.FILES) as summary:
@@ -501,7 +492,7 @@ class _Join:
             summary.append(_written_message(written))
 
     async def _register(self, joined: Joined) -> Joined:
-        await register(joined.member(self.options.node), self.steps, self.clock)
+        await register(joined, self.steps, self.clock)
         return joined
 
     def _planned_node(self) -> tuple[tuple[str, str], ...]:
@@ -528,8 +519,7 @@ class _Join:
     def _planned(self, trusted: TrustedCluster, planned: tuple[tuple[str, str], ...]) -> Joined:
         for step, line in planned:
             self.steps.say(f"would {line}", kept=True, step=step)
-        joined = Joined(self.plan.node_name, trusted.cluster, self.state, None, "", trusted.warnings)
-        return replace(joined, planned=tuple(line for _, line in planned))
+        return replace(self._joined(trusted.clusters, None, trusted), planned=tuple(line for _, line in planned))
 
 
 def record_lifetime(state: NodeState, options: JoinOptions) -> None:

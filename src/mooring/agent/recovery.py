@@ -28,7 +28,7 @@ def read_member(options: JoinOptions) -> Joined | None:
     if not clusters or pair is None:
         return None
     name = names.common_name(pair.leaf.subject).removeprefix(NODE_PREFIX)
-    return Joined(name, clusters[0], state, pair, others=clusters[1:])
+    return Joined(name, clusters, state, options.node, pair)
 
 
 async def rejoin(
@@ -51,17 +51,17 @@ async def rejoin(
             await _check_not_ended(found, pair, options, clock)
             summary.append(f"already a member until {rfc3339(ends)}")
         if not options.dry_run:
-            record_lifetime(found.state, options)
+            record_lifetime(found.files, options)
             found = await _refresh(found, clock, progress)
     if not options.dry_run:
-        await register(found.member(options.node), progress, clock)
+        await register(found, progress, clock)
     return found
 
 
 async def _check_not_ended(found: Joined, pair: Pair, options: JoinOptions, clock: Clock) -> None:
     """Raise MembershipEndedError when the server rejects the certificate, or the Node was deleted."""
     try:
-        uid = found.member(options.node).known_uid()
+        uid = found.known_uid()
         await check_membership(pair, found.node_name, uid, found.clusters, clock)
     except MembershipEndedError as error:
         raise MembershipEndedError(f"{error}; {_WITH_TOKEN}") from error
@@ -69,7 +69,7 @@ async def _check_not_ended(found: Joined, pair: Pair, options: JoinOptions, cloc
 
 async def _recover(found: Joined, options: JoinOptions, clock: Clock, progress: Steps) -> Joined:
     """Return the membership with a new certificate. Raises JoinError."""
-    state, pair = found.state, found.pair
+    state, pair = found.files, found.pair
     assert pair is not None  # the caller found it
     with progress.step(steps.EXISTING) as summary:
         summary.append(
@@ -80,7 +80,7 @@ async def _recover(found: Joined, options: JoinOptions, clock: Clock, progress: 
         return found
     found = await _refresh(found, clock, progress)
     issued, name = await recover(
-        found.member(options.node),
+        found,
         state,
         progress,
         clock,
@@ -102,7 +102,7 @@ async def _refresh(found: Joined, clock: Clock, progress: Steps) -> Joined:
     assert found.pair is not None  # a membership has a certificate
     with progress.step(steps.FILES) as summary:
         try:
-            refreshed = await clusterfiles.refresh(found.state, found.pair, clock)
+            refreshed = await clusterfiles.refresh(found.files, found.pair, clock)
         except DiscoveryError as error:
             summary.append(f"left as they are, as cluster-info could not be read again: {error}")
             return found
@@ -111,4 +111,4 @@ async def _refresh(found: Joined, clock: Clock, progress: Steps) -> Joined:
             if refreshed.written
             else "addresses and CAs are up to date"
         )
-    return replace(found, cluster=refreshed.clusters[0], others=refreshed.clusters[1:])
+    return replace(found, clusters=refreshed.clusters)

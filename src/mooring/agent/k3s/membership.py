@@ -79,26 +79,17 @@ class AgentPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class SupervisedMember:
-    """A member. `urls` are those of supervisors, first the one that answered last; `api_port` as in the configuration."""
+class SupervisedMember(Member):
+    """A member that joined k3s's way. `urls` are those of supervisors, first the one that answered last."""
 
-    plan: AgentPlan
     files: AgentFiles
     identity: NodeIdentity
     urls: tuple[str, ...]
     uses_system_roots: bool
-    api_port: int = 0
+    api_port: int
+    """As in the configuration."""
     apiservers: tuple[str, ...] = ()
     """Addresses that the server named at the join; none when it did not."""
-
-    @property
-    def node_name(self) -> str:
-        return self.identity.name
-
-    @property
-    def server(self) -> str:
-        """URL of the API server."""
-        return api_url(self.urls[0], self.api_port)
 
     @property
     def trust(self) -> Trust:
@@ -110,31 +101,11 @@ class SupervisedMember:
             raise ConfigError(f"{self.files.server_ca} cannot be read: restore it, or join again with a whole token")
         return Trust(ca_pem)
 
-    @property
-    def clusters(self) -> tuple[Cluster, ...]:
-        """Addresses of the API servers, first the one to use."""
+    def at(self, urls: tuple[str, ...]) -> SupervisedMember:
+        """Return the member with these supervisors, verified by the CA that this machine keeps now. Raises ConfigError."""
         ca_pem = self.trust.ca_pem
-        return tuple(Cluster("local", api_url(url, self.api_port), ca_pem) for url in self.urls)
-
-    @property
-    def member(self) -> Member:
-        """The member, for its client and its Node. Raises ConfigError as `trust` does."""
-        first, *others = self.identity.addresses or ("",)
-        more = (
-            *(("InternalIP", address) for address in others),
-            *(("ExternalIP", address) for address in self.identity.external_addresses),
-            *(("InternalDNS", name) for name in self.plan.settings.node_internal_dns),
-            *(("ExternalDNS", name) for name in self.plan.settings.node_external_dns),
-        )
-        options = NodeOptions(
-            register_node=self.plan.settings.register_node,
-            node_deletion=self.plan.settings.node_deletion,
-            address=first,
-            more_addresses=more,
-            labels=dict(self.plan.settings.node_label),
-            taints=self.plan.settings.node_taint,
-        )
-        return Member(self.node_name, self.clusters, self.files, options)
+        clusters = tuple(Cluster("local", api_url(url, self.api_port), ca_pem) for url in urls)
+        return replace(self, urls=urls, clusters=clusters)
 
     def supervisor(self, *, polling: Polling) -> SupervisorClient:
         """Return requests to the supervisors with the node's certificate."""
@@ -292,8 +263,8 @@ class _Join:
             self.files.record.write("nodeUID", "")  # a new membership has no Node yet
         identity = self._identity(name, supervisor.urls[0])
         member = SupervisedMember(
-            self.plan, self.files, identity, supervisor.urls, not trusted.ca_pem, configuration.api_port
-        )
+            name, (), self.files, self._options(identity), identity, (), not trusted.ca_pem, configuration.api_port
+        ).at(supervisor.urls)
         await self._certificates(supervisor, identity)
         with self.steps.step(steps.FILES) as summary:
             summary.append(_written(self.files.write_kubeconfigs(self._local_url or member.server)))
@@ -395,6 +366,24 @@ class _Join:
         password, file = self.files.ensure_node_password(), str(self.files.node_password)
         return NodeIdentity(name, password, addresses, file, self.plan.settings.node_external_ip)
 
+    def _options(self, identity: NodeIdentity) -> NodeOptions:
+        settings = self.plan.settings
+        first, *others = identity.addresses or ("",)
+        more = (
+            *(("InternalIP", address) for address in others),
+            *(("ExternalIP", address) for address in identity.external_addresses),
+            *(("InternalDNS", name) for name in settings.node_internal_dns),
+            *(("ExternalDNS", name) for name in settings.node_external_dns),
+        )
+        return NodeOptions(
+            register_node=settings.register_node,
+            node_deletion=settings.node_deletion,
+            address=first,
+            more_addresses=more,
+            labels=dict(settings.node_label),
+            taints=settings.node_taint,
+        )
+
     async def _certificates(self, supervisor: SupervisorClient, identity: NodeIdentity) -> None:
         for wanted in WANTED:
             place = self.files.pair(wanted)
@@ -426,9 +415,7 @@ class _Join:
 
     async def _register(self, member: SupervisedMember) -> None:
         supervisor = member.supervisor(polling=self.plan.polling)
-        await register(
-            member.member, self.steps, self.clock, until_ready=lambda: self._converse(supervisor.check_ready())
-        )
+        await register(member, self.steps, self.clock, until_ready=lambda: self._converse(supervisor.check_ready()))
 
     async def _converse(self, exchange: Generator[HttpRequest | Wait | Notice, Reply, R]) -> R:
         return await converse(exchange, self.clock, self._notify)

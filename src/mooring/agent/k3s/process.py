@@ -15,12 +15,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
 from typing import Any, NoReturn
 
 from mooring.agent import clusterfiles
 from mooring.agent.certificates.renewal import ClientCertificateExpiredError, random_draw
-from mooring.agent.comeback import REFUSED_SECONDS, keep_trying
+from mooring.agent.comeback import REFUSED_SECONDS, Attempts
 from mooring.agent.daemon import run_all, until_stopped
 from mooring.agent.hooks import Hooks
 from mooring.agent.k3s.membership import AgentPlan, SupervisedMember, TokenNeededError, converse, join
@@ -101,14 +100,20 @@ class SupervisedAgent:
 
     async def _join_or_come_back(self) -> SupervisedMember:
         """Return the membership. A machine whose certificate expired tries for as long as it takes. Raises JoinError for others."""
-        return await keep_trying(self._join, self._await_credential, self._check_has_expired)
+        attempts = Attempts()
+        while True:
+            try:
+                return await self._join()
+            except JoinError as error:
+                if isinstance(error.__cause__, TokenNeededError) or not self._has_expired_pair():
+                    raise
+                pause = attempts.pause_after(error)
+            await self._await_credential(pause)
 
-    def _check_has_expired(self, error: JoinError) -> None:
-        """Raise `error` unless this machine has a certificate that expired, with which it may come back."""
+    def _has_expired_pair(self) -> bool:
+        """Return True when this machine has a certificate that expired, with which it may come back."""
         pair = self._plan.files().client.read_pair()
-        has_expired = pair is not None and pair.leaf.not_valid_after_utc <= self._clock.now()
-        if not has_expired or isinstance(error.__cause__, TokenNeededError):
-            raise error
+        return pair is not None and pair.leaf.not_valid_after_utc <= self._clock.now()
 
     async def _await_credential(self, seconds: float) -> None:
         """Return after so many seconds, or as soon as the token file holds a token."""
@@ -150,8 +155,9 @@ class SupervisedAgent:
 
     async def _keep(self, member: SupervisedMember) -> None:
         """Keep the membership fresh. Raises MembershipEndedError, ClientCertificateExpiredError."""
-        async with member.member.client(self._clock) as client:
-            await _Membership(member, client, self._clock, self._on_renew, self._balancer, self._draw).run()
+        async with member.client(self._clock) as client:
+            servers = self._plan.settings.server
+            await _Membership(member, client, self._clock, self._on_renew, servers, self._balancer, self._draw).run()
 
 
 class _Membership:
@@ -163,9 +169,12 @@ class _Membership:
         client: ClusterClient,
         clock: Clock,
         on_renew: Sequence[str],
+        servers: Sequence[str],
         balancer: LoadBalancer | None,
         draw: Callable[[], float],
     ) -> None:
+        """`servers` are the URLs that the agent was given."""
+        self._servers = tuple(servers)
         self._member = member
         self._client = client
         self._clock = clock
@@ -186,7 +195,7 @@ class _Membership:
     async def run(self) -> None:
         tasks: list[Coroutine[Any, Any, Any]] = [self._hooks.run(), self._follow()]
         tasks += [one.run() for one in self._renewals]
-        if (beating := heartbeat(self._member.member, self._client)) is not None:
+        if (beating := heartbeat(self._member, self._client)) is not None:
             tasks.append(beating.run())
         await run_all(*tasks)
 
@@ -226,9 +235,9 @@ class _Membership:
             self._balancer.update(found)
         port = self._member.api_port
         learned = () if port else tuple(f"https://{address}" for address in found)
-        urls = tuple(dict.fromkeys((supervisor.urls[0], *learned, *self._member.plan.settings.server)))
+        urls = tuple(dict.fromkeys((supervisor.urls[0], *learned, *self._servers)))
         if urls != self._member.urls:
-            self._member = replace(self._member, urls=urls)
+            self._member = self._member.at(urls)
             await self._client.use(self._member.clusters)
 
     async def _follow_cas(self) -> None:
@@ -239,6 +248,7 @@ class _Membership:
         written = member.files.write_cas(client_ca, server_ca)
         if written:
             log.info("the cluster published other CAs; wrote %s", clusterfiles.listed(written))
+            self._member = member = member.at(member.urls)
             await self._client.use(member.clusters)
             self._hooks.wake()
         if await self._is_ca_superseded(client_ca):

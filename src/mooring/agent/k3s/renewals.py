@@ -62,7 +62,7 @@ class SupervisorRenewal(Renewal):
         except CredentialRefusedError:
             current = member.files.client.read_pair()
             if current is not None:
-                uid = member.member.known_uid()
+                uid = member.known_uid()
                 await check_membership(current, member.node_name, uid, member.clusters, self._clock)
             raise
         if self._wanted is KUBELET:

@@ -106,10 +106,10 @@ def result(joined: Joined) -> dict[str, Any]:
         "joined": joined.pair is not None,
         "nodeName": joined.node_name,
         "alreadyMember": joined.already_member,
-        "server": joined.cluster.server,
-        "kubeconfig": str(joined.state.kubeconfig),
-        "caFile": str(joined.state.ca),
-        "certificateFile": str(joined.state.client.current),
+        "server": joined.server,
+        "kubeconfig": str(joined.files.kubeconfig),
+        "caFile": str(joined.files.ca),
+        "certificateFile": str(joined.files.client.current),
     }
     if joined.request_name:
         found["request"] = joined.request_name
@@ -118,7 +118,7 @@ def result(joined: Joined) -> dict[str, Any]:
     if joined.warnings:
         found["warnings"] = list(joined.warnings)
     if joined.pair is None and not joined.planned:
-        found["bootstrapKubeconfig"] = str(joined.state.bootstrap)
+        found["bootstrapKubeconfig"] = str(joined.files.bootstrap)
     if joined.planned:
         found["planned"] = list(joined.planned)
     return found
@@ -128,16 +128,16 @@ def _result_lines(joined: Joined, options: JoinOptions) -> list[str]:
     if options.dry_run:
         return ["Nothing was written: this was a dry run."]
     if joined.pair is None:
-        state = joined.state
+        state = joined.files
         return [
-            f"The cluster {joined.cluster.server} is trusted. A kubelet requests its certificate with these files:",
+            f"The cluster {joined.server} is trusted. A kubelet requests its certificate with these files:",
             f"  kubelet --bootstrap-kubeconfig={state.bootstrap} --kubeconfig={state.kubeconfig} "
             f"--cert-dir={state.certificates} --hostname-override={joined.node_name}",
             f"  clientCAFile of its configuration: {state.ca}",
         ]
     was = "was a member already" if joined.already_member else "is a member now"
     return [
-        f"This machine {was}: node {joined.node_name} of {joined.cluster.server}.",
-        f"  kubeconfig   {joined.state.kubeconfig}",
-        f"  certificate  {joined.state.client.current}, valid until {rfc3339(joined.pair.leaf.not_valid_after_utc)}",
+        f"This machine {was}: node {joined.node_name} of {joined.server}.",
+        f"  kubeconfig   {joined.files.kubeconfig}",
+        f"  certificate  {joined.files.client.current}, valid until {rfc3339(joined.pair.leaf.not_valid_after_utc)}",
     ]
