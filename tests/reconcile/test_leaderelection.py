@@ -12,6 +12,7 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Still
 from mooring.errors import ConflictError, StorageError
+from mooring.reconcile import leaderelection
 from mooring.reconcile.leaderelection import (
     LEASE_SECONDS,
     NAME,
@@ -437,3 +438,14 @@ async def test_a_stop_that_cannot_release_logs_it_and_ends(room: Room, caplog: p
         await silence(one, api)
     assert "could not be released" in caplog.text
     assert (await lease(room))["holderIdentity"] == "one"
+
+
+@in_room
+async def test_a_stop_waits_for_no_store_that_does_not_answer(
+    room: Room, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaderelection, "RELEASE_SECONDS", 0.0)
+    api = Unreliable(room)
+    async with competing(Candidate(room, "one", api)):
+        api.hangs = True
+    assert "could not be released: the store does not answer" in caplog.text

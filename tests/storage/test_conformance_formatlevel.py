@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from mooring.errors import StorageError
+from mooring.storage import formatlevel
 from mooring.storage.contract import Storage
 from mooring.storage.formatlevel import (
     LEVELS,
@@ -311,3 +312,14 @@ def test_what_servers_publish_is_no_part_of_a_copy(tmp_path: Path) -> None:
         assert not await is_empty(storage)
 
     with_memory(test)
+
+
+def test_a_stop_waits_for_no_store_that_does_not_answer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(storage: Storage) -> None:
+        server = process(storage, ManualClock(), "a", OLD)
+        await server.join()
+        monkeypatch.setattr(formatlevel, "LEAVE_SECONDS", 0.0)
+        monkeypatch.setattr(storage, "get", lambda key: asyncio.get_running_loop().create_future())
+        await server.leave()
+
+    run(scenario)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -92,6 +93,19 @@ def silent_store(member: Silent, monkeypatch: pytest.MonkeyPatch) -> EtcdStorage
 def run(scenario: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner(loop_factory=_Loop) as runner:
         runner.run(scenario)
+
+
+def test_a_close_ends_the_read_that_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        store = silent_store(Silent(), monkeypatch)
+        monkeypatch.setattr(store, "_stream", SimpleNamespace(close=lambda: asyncio.sleep(0)), raising=False)
+        read = asyncio.ensure_future(store.revision())
+        await asyncio.sleep(0)
+        read.cancel()
+        await store.close()
+        assert asyncio.get_running_loop().time() == 0.0
+
+    run(scenario())
 
 
 READS: dict[str, Operation] = {

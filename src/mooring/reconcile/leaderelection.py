@@ -35,6 +35,8 @@ NAMESPACE = "kube-system"
 NAME = "mooring-controllers"
 RELEASE_ATTEMPTS = 3
 """Writes of a release: one renewal can be under way, and a person may change the Lease."""
+RELEASE_SECONDS = 2.0
+"""Time for a release. A stop waits no longer for a store that does not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,15 +228,21 @@ class LeaderElector:
 
     async def _release(self) -> None:
         """Release the Lease. A renewal that was under way when it was cancelled may be stored between the read and the write."""
+        problem = ""
         try:
-            for left in reversed(range(RELEASE_ATTEMPTS)):
-                try:
-                    return await self._release_once()
-                except ConflictError:
-                    if not left:
-                        raise
+            async with asyncio.timeout(RELEASE_SECONDS):
+                for left in reversed(range(RELEASE_ATTEMPTS)):
+                    try:
+                        await self._release_once()
+                        return
+                    except ConflictError:
+                        if not left:
+                            raise
+        except TimeoutError:
+            problem = "the store does not answer"
         except MooringError as error:
-            log.warning("the controllers' Lease could not be released: %s; the next holder waits for it", error)
+            problem = str(error)
+        log.warning("the controllers' Lease could not be released: %s; the next holder waits for it", problem)
 
     async def _release_once(self) -> None:
         lease = await self._api.get("leases", self._election.namespace, self._election.name)

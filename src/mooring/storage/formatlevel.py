@@ -13,6 +13,7 @@ Rules kept here (docs/adr/0068-the-level-of-the-format.md):
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Callable
@@ -36,6 +37,8 @@ TTL_SECONDS = 15
 """Time without a change after which a process is dead, as for the leases of servers (docs/adr/0048-servers-that-live.md)."""
 RENEW_SECONDS = 5.0
 """A third of it, so that one write may fail."""
+LEAVE_SECONDS = 2.0
+"""Time for the withdrawal at a stop, which waits no longer for a store that does not answer."""
 MAX_SERVERS = 10_000
 """Processes that are counted, far above the workers of all servers of a cluster."""
 MAX_TRIES = 100
@@ -120,10 +123,11 @@ class FormatLevel:
 
     async def leave(self) -> None:
         """Withdraw what this process supports. A failure is ignored: the key ends by itself."""
-        with suppress(StorageError):
-            entry = await self._storage.get(self._key)
-            if entry is not None:
-                await self._storage.delete(self._key, expected=entry.revision)
+        with suppress(StorageError, TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                entry = await self._storage.get(self._key)
+                if entry is not None:
+                    await self._storage.delete(self._key, expected=entry.revision)
 
     async def run(self, leads: Callable[[], bool], stop: Callable[[], None]) -> None:
         """Renew, and raise the level where `leads()`, until cancelled. Calls `stop` when the level is not supported any more."""

@@ -25,6 +25,7 @@ from mooring.clock import SystemClock, rfc3339
 from mooring.errors import ConfigError, StorageError
 from mooring.identity import MASTERS, UserInfo
 from mooring.pki.keys import private_key_pem
+from mooring.plane.background import storemark
 from mooring.plane.background.storemark import FILE_NAME, JUMP, LOCK_NAME, TRIES, StoreMark, read_mark
 from mooring.plane.configuration import server_config
 from mooring.plane.firstboot import SYSTEM_USER
@@ -1057,3 +1058,12 @@ def test_an_etcd_that_was_restored_while_every_server_was_stopped(tmp_path: Path
         member.start()
         cluster.await_healthy()
         asyncio.run(start())
+
+
+def test_a_stop_waits_for_no_store_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silent(parts: RegistryParts, mark: StoreMark) -> None:
+        monkeypatch.setattr(storemark, "LAST_WRITE_SECONDS", 0.0)
+        monkeypatch.setattr(mark, "_shared_keys", lambda: asyncio.get_running_loop().create_future())
+
+    in_registry(tmp_path, silent)
+    assert read_mark(tmp_path).server, "what was written before is there"

@@ -34,7 +34,7 @@ import platform
 import secrets
 import threading
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -74,6 +74,8 @@ PAUSE = 0.2
 """Seconds between two writes after something ended: each waits for the disk."""
 REST_FACTOR = 20
 """Rest after a write as a multiple of its time, so that a mark of 2 MB takes a twentieth of one thread."""
+LAST_WRITE_SECONDS = 2.0
+"""Time for the write at a stop, which waits no longer for a store that does not answer. The file has all but the last moments."""
 REVISION_PAUSE = 5.0
 """Seconds between two writes when only the revision has changed."""
 JUMP = 1_000_000_000
@@ -507,7 +509,9 @@ class StoreMark:
             finally:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
-                await self.write()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LAST_WRITE_SECONDS):
+                        await self.write()
                 self._release_lock()
 
     async def _follow(self, stack: AsyncExitStack, registry: Registry, plural: str, options: ListOptions) -> None:

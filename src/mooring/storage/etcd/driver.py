@@ -165,6 +165,7 @@ class EtcdStorage:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         if self._asking is not None:
+            self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
         await self._stream.close()
         await self._connection.close()
