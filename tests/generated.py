@@ -118,7 +118,7 @@ def _setting_row(one: Setting) -> str:
     if one.positional:
         flag = f"`{one.name.upper()}`"
     default = _cell(one.default_note) or _default(shown_default(one))
-    return f"| {flag} | `{one.name}` | {variable} | {one.kind.name} | {default} | {_cell(one.meaning)} |"
+    return f"| {flag} | `{one.name}` | {variable} | {one.value_type.name} | {default} | {_cell(one.meaning)} |"
 
 
 def refusals_page() -> str:

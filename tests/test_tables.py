@@ -181,7 +181,7 @@ def test_every_subject_of_settings_has_a_heading_of_its_own() -> None:
 def test_every_setting_has_its_own_name_and_a_type_on_the_command_line() -> None:
     settings = declared_settings()
     assert len({one.name for one in settings}) == len(settings)
-    assert {one.kind for one in settings if one.flag} <= set(OPTION_ARGUMENTS)
+    assert {one.value_type for one in settings if one.flag} <= set(OPTION_ARGUMENTS)
     assert [one.name for one in settings if not one.flag] == ["authenticators"]
     former_names = {one.former_name for one in settings if one.former_name}
     assert former_names.isdisjoint(one.name for one in settings)

@@ -208,17 +208,17 @@ def test_no_text_is_anything_but_a_url_or_an_error(text: str) -> None:
 
 def test_an_entry_that_is_no_mapping_is_left_to_the_check_of_entries() -> None:
     (authenticators,) = [one for one in CustomSettings.declared() if one.name == "authenticators"]
-    assert authenticators.kind.from_file(["ldap"]) == ("ldap",)
+    assert authenticators.value_type.from_file(["ldap"]) == ("ldap",)
 
 
 def test_the_file_writes_durations_of_an_entry_as_texts() -> None:
     (authenticators,) = CustomSettings.declared()
-    assert authenticators.kind.from_file([{"name": "a", "deadline": "3s"}]) == (
+    assert authenticators.value_type.from_file([{"name": "a", "deadline": "3s"}]) == (
         {"name": "a", "deadline": timedelta(seconds=3)},
     )
     for value, told in (({}, "give a list of mappings"), ([{"deadline": "soon"}], r"\[0\].deadline: give a duration")):
         with pytest.raises(ValueError, match=told):
-            authenticators.kind.from_file(value)
+            authenticators.value_type.from_file(value)
 
 
 def test_a_crl_that_is_required_must_be_given() -> None:

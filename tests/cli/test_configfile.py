@@ -286,7 +286,7 @@ def test_any_document_is_read_or_refused_with_its_keys(tmp_path: Path, document:
 
 
 def test_every_flag_of_a_server_is_a_key_with_a_type() -> None:
-    keys = {one.name: one.kind.name for one in declared_settings()}
+    keys = {one.name: one.value_type.name for one in declared_settings()}
     assert {f"--{name}" for name in keys} - {"--authenticators"} | {"--config"} == {
         option
         for parameter in server.params

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from mooring.cli.options.declared import OPTION_ARGUMENTS, settings_options
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import (
+from mooring.settings.valuetypes import (
     BOOLEAN,
     COMMA_SEPARATED,
     COUNT,
@@ -180,4 +180,4 @@ def test_help_shows_each_default_and_variable_and_no_former_name() -> None:
 
 
 def test_every_kind_of_flag_is_tried_here() -> None:
-    assert {one.kind for one in ExampleSettings.declared() if not one.kind.choices} == set(OPTION_ARGUMENTS)
+    assert {one.value_type for one in ExampleSettings.declared() if not one.value_type.choices} == set(OPTION_ARGUMENTS)

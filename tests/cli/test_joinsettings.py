@@ -23,7 +23,7 @@ from mooring.cli.join.join import join
 from mooring.cli.options.declared import settings_options
 from mooring.plane.configuration import declared_settings
 from mooring.settings.declaration import Setting
-from mooring.settings.kinds import DURATION, LINES, OPTIONAL_DURATION, PORT, SWITCH
+from mooring.settings.valuetypes import DURATION, LINES, OPTIONAL_DURATION, PORT, SWITCH
 from mooring.trust.joinconfiguration import JoinPlan, JoinSettings
 from mooring.trust.k3s.agentfile import read_agent_file
 from tests.support.commandline import CommandLine, Outcome, mooring
@@ -74,13 +74,13 @@ def test_no_variable_of_another_command_is_taken_for_something_else() -> None:
 
 def text_of(setting: Setting, which: int) -> str:
     """Return one of three values, as a flag, a variable and a file have it."""
-    if setting.kind.choices:
-        return setting.kind.choices[which % len(setting.kind.choices)]
-    if setting.kind in (DURATION, OPTIONAL_DURATION):
+    if setting.value_type.choices:
+        return setting.value_type.choices[which % len(setting.value_type.choices)]
+    if setting.value_type in (DURATION, OPTIONAL_DURATION):
         return f"{which + 1}h0m0s"
-    if setting.kind is PORT:
+    if setting.value_type is PORT:
         return str(which + 1)
-    return "a b" if setting.kind is LINES else f"v{which}"
+    return "a b" if setting.value_type is LINES else f"v{which}"
 
 
 def given(setting: Setting, arguments: list[str], environment: dict[str, str], file: str) -> Given:
@@ -102,7 +102,7 @@ def test_a_flag_wins_over_a_variable_that_over_the_file_and_that_over_the_defaul
     flag, variable, key = (text_of(setting, which) for which in range(3))
     arguments = [flag] if setting.positional else [f"--{setting.name}", flag]
     environment, file = {setting.variable: variable}, f"{setting.name}: {key}\n"
-    if setting.kind is SWITCH:
+    if setting.value_type is SWITCH:
         arguments, environment, file = [f"--{setting.name}"], {setting.variable: "1"}, f"{setting.name}: true\n"
     found = [
         given(setting, *given_there)
@@ -117,11 +117,11 @@ def test_a_flag_wins_over_a_variable_that_over_the_file_and_that_over_the_defaul
     assert [one.variables.get(setting.field) for one in found] == [None, setting.variable, None, None]
     assert [one.lines.get(setting.field) for one in found] == [None, None, "agent.yaml: line 1", None]
     values = [one.values[setting.field] for one in found]
-    if setting.kind is SWITCH:
+    if setting.value_type is SWITCH:
         assert values == [True, True, True, False]
-    elif setting.kind in (DURATION, OPTIONAL_DURATION):
+    elif setting.value_type in (DURATION, OPTIONAL_DURATION):
         assert values[:3] == [timedelta(hours=hours) for hours in (1, 2, 3)]
-    elif setting.kind is PORT:
+    elif setting.value_type is PORT:
         assert values[:3] == [1, 2, 3]
     else:
         wanted = [(one,) if setting.name in REPEATABLE else one for one in (flag, variable, key)]
@@ -129,7 +129,7 @@ def test_a_flag_wins_over_a_variable_that_over_the_file_and_that_over_the_defaul
 
 
 def test_a_variable_of_hooks_has_one_on_each_line() -> None:
-    (hooks,) = [one for one in SETTINGS if one.kind is LINES]
+    (hooks,) = [one for one in SETTINGS if one.value_type is LINES]
     found = given(hooks, [], {hooks.variable: "systemctl reload nginx\n\ntrue\n"}, "")
     assert found.values["on_renew"] == ("systemctl reload nginx", "true")
 

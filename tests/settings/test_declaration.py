@@ -11,7 +11,7 @@ import pytest
 from mooring.errors import ConfigError
 from mooring.settings.checks import duration_within, integer_within
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import (
+from mooring.settings.valuetypes import (
     BOOLEAN,
     COMMA_SEPARATED,
     DURATION,

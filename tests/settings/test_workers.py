@@ -6,7 +6,7 @@ import pytest
 
 from mooring.errors import ConfigError
 from mooring.plane.configuration import server_config
-from mooring.settings.kinds import COUNT
+from mooring.settings.valuetypes import COUNT
 from mooring.settings.workers import AUTO, MAX_WORKERS, WorkersSettings
 
 

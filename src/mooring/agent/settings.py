@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import LINES, OPTIONAL_PORT, SWITCH
+from mooring.settings.valuetypes import LINES, OPTIONAL_PORT, SWITCH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from mooring.settings.checks import duration_within
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import DURATION
+from mooring.settings.valuetypes import DURATION
 
 CACHE_TTL = timedelta(seconds=10)
 """kube-apiserver remembers an accepted token for as long."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import COMMA_SEPARATED
+from mooring.settings.valuetypes import COMMA_SEPARATED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from mooring.errors import ConfigError
 from mooring.settings.addresses import parse_suffixes
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import COMMA_SEPARATED, TEXT
+from mooring.settings.valuetypes import COMMA_SEPARATED, TEXT
 
 OPTIONAL, REQUIRED = CHOICES = ("optional", "required")
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 from mooring.errors import ConfigError
 from mooring.settings.checks import integer_within
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import INTEGER, OPTIONAL_TEXT, TEXT
+from mooring.settings.valuetypes import INTEGER, OPTIONAL_TEXT, TEXT
 
 MAX_MIB = 1 << 20
 MAX_FILES = 1000

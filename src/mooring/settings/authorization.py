@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import TEXT, split_commas
+from mooring.settings.valuetypes import TEXT, split_commas
 
 
 def _parse_modes(text: str, key: str) -> tuple[str, ...]:

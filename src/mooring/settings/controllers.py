@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from mooring.settings.checks import duration_within
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import COMMA_SEPARATED, DURATION
+from mooring.settings.valuetypes import COMMA_SEPARATED, DURATION
 
 parse_grace_period = duration_within(timedelta(seconds=10), timedelta(hours=24))
 """A node renews its Lease every ten seconds."""

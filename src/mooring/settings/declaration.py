@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self, TypedDict, TypeVar, Unpack, overload
 
 from mooring.errors import ConfigError
-from mooring.settings.kinds import ValueType
+from mooring.settings.valuetypes import ValueType
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -29,7 +29,7 @@ class Setting:
 
     name: str
     """The flag without its dashes, which is also the key of the configuration file."""
-    kind: ValueType[Any]
+    value_type: ValueType[Any]
     default: Any
     """The value before `parse`, as the command line would give it."""
     meaning: str
@@ -62,7 +62,7 @@ class Setting:
 
     def checked(self, value: Any) -> Any:
         """Return the value to keep for the one that was given. Raises ConfigError naming the key."""
-        normalised = self.kind.normalise(value)
+        normalised = self.value_type.normalise(value)
         if not self.secret and not _is_encodable(normalised):
             raise ConfigError(f"{self.name}: the value is not valid UTF-8; choose a name of UTF-8 characters")
         return normalised if self.parse is None else self.parse(normalised, self.name)
@@ -89,21 +89,21 @@ class _More(TypedDict, total=False):
 
 
 @overload
-def setting(kind: ValueType[T], *, default: T, meaning: str, **more: Unpack[_More]) -> T: ...
+def setting(value_type: ValueType[T], *, default: T, meaning: str, **more: Unpack[_More]) -> T: ...
 
 
 @overload
 def setting(
-    kind: ValueType[T], *, default: T, meaning: str, parse: Callable[[T, str], U], **more: Unpack[_More]
+    value_type: ValueType[T], *, default: T, meaning: str, parse: Callable[[T, str], U], **more: Unpack[_More]
 ) -> U: ...
 
 
-def setting(kind: ValueType[Any], *, default: Any, **rest: Any) -> Any:
+def setting(value_type: ValueType[Any], *, default: Any, **rest: Any) -> Any:
     """Declare a setting, as the default of a field of a `Settings` dataclass.
 
     `parse` checks a value and returns the one to keep: it is called with the value and the key, and raises ConfigError.
     """
-    declared = Setting(name="", kind=kind, default=default, **rest)
+    declared = Setting(name="", value_type=value_type, default=default, **rest)
     return field(default=declared.checked(default), repr=not declared.secret, metadata={_DECLARATION: declared})
 
 

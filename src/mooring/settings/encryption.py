@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from mooring.errors import ConfigError
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import BOOLEAN, TEXT
+from mooring.settings.valuetypes import BOOLEAN, TEXT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

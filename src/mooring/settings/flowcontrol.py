@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from mooring.errors import ConfigError
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import NUMBER
+from mooring.settings.valuetypes import NUMBER
 
 
 def _parse_rate(value: float, key: str) -> float:

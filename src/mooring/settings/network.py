@@ -18,7 +18,7 @@ from mooring.settings.addresses import (
     parse_service_range,
 )
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import COMMA_SEPARATED, PORT, TEXT
+from mooring.settings.valuetypes import COMMA_SEPARATED, PORT, TEXT
 
 
 def _parse_port(value: int, key: str) -> int:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from mooring.errors import ConfigError
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import TEXT
+from mooring.settings.valuetypes import TEXT
 
 ENDS_MEMBERSHIP = "ends-membership"
 REREGISTERS = "reregisters"

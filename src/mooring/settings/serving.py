@@ -9,8 +9,8 @@ from typing import ClassVar
 from mooring.errors import ConfigError
 from mooring.settings.addresses import parse_hosts
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import BOOLEAN, COMMA_SEPARATED, DURATION, TEXT
 from mooring.settings.tlsprofile import TLS_1_2, TlsProfile, parse_suites, parse_version, tls_profile
+from mooring.settings.valuetypes import BOOLEAN, COMMA_SEPARATED, DURATION, TEXT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

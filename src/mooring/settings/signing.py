@@ -22,7 +22,7 @@ from typing import ClassVar
 from mooring.errors import ConfigError
 from mooring.settings.checks import duration_within
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import DURATION, TEXT, TEXTS
+from mooring.settings.valuetypes import DURATION, TEXT, TEXTS
 
 PKCS11 = "pkcs11:"
 """Scheme of a key that a token holds."""

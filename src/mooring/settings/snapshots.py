@@ -8,7 +8,7 @@ from typing import ClassVar
 from mooring.settings.checks import integer_within
 from mooring.settings.cron import Schedule, parse_schedule
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import BOOLEAN, INTEGER, TEXT
+from mooring.settings.valuetypes import BOOLEAN, INTEGER, TEXT
 
 MAX_KEPT = 10_000
 """Snapshots of one directory: each is listed at every look."""

@@ -11,7 +11,7 @@ from mooring.settings.addresses import parse_bind_address
 from mooring.settings.checks import duration_within
 from mooring.settings.controllers import parse_grace_period
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import BOOLEAN, COMMA_SEPARATED, DURATION, PORT, TEXT
+from mooring.settings.valuetypes import BOOLEAN, COMMA_SEPARATED, DURATION, PORT, TEXT
 
 _ELECTION = duration_within(timedelta(seconds=1), timedelta(hours=1))
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from mooring.errors import ConfigError
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import COMMA_SEPARATED, TEXT
+from mooring.settings.valuetypes import COMMA_SEPARATED, TEXT
 
 
 def _without_trailing_slash(text: str, key: str) -> str:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from mooring.errors import ConfigError
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import COUNT
+from mooring.settings.valuetypes import COUNT
 
 AUTO = 0
 """One worker for each CPU that this process may use."""

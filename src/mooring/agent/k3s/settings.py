@@ -17,7 +17,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.errors import ConfigError
 from mooring.settings.addresses import parse_address
 from mooring.settings.declaration import setting
-from mooring.settings.kinds import COMMA_SEPARATED, PORT, SWITCH, TEXT, TEXTS
+from mooring.settings.valuetypes import COMMA_SEPARATED, PORT, SWITCH, TEXT, TEXTS
 from mooring.trust.httpsurl import https_url_problem
 from mooring.trust.joinconfiguration import MemberSettings
 

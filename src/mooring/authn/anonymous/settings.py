@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import OPTIONAL_BOOLEAN
+from mooring.settings.valuetypes import OPTIONAL_BOOLEAN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

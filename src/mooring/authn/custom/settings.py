@@ -13,7 +13,7 @@ from mooring.authn.settings import CACHE_TTL, MAX_CACHE_TTL
 from mooring.errors import ConfigError
 from mooring.settings.checks import duration_within
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import ValueType, duration_from_file
+from mooring.settings.valuetypes import ValueType, duration_from_file
 
 DEADLINE = timedelta(seconds=5)
 MAX_DEADLINE = timedelta(minutes=1)

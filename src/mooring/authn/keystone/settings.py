@@ -9,7 +9,7 @@ from typing import ClassVar
 from mooring.errors import ConfigError
 from mooring.settings.checks import https_url
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import TEXT
+from mooring.settings.valuetypes import TEXT
 
 
 def _parse_url(text: str, key: str) -> str:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from mooring.settings.checks import duration_within
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import BOOLEAN, DURATION
+from mooring.settings.valuetypes import BOOLEAN, DURATION
 
 MIN_TTL = timedelta(minutes=1)
 MAX_TTL = timedelta(hours=24)

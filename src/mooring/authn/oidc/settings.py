@@ -12,7 +12,7 @@ from typing import ClassVar
 from mooring.errors import ConfigError
 from mooring.settings.checks import https_url
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import COMMA_SEPARATED, TEXT, TEXTS
+from mooring.settings.valuetypes import COMMA_SEPARATED, TEXT, TEXTS
 
 SIGNING_ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512")
 DEFAULT_ALGORITHMS = ("RS256",)

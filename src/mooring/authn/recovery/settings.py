@@ -9,7 +9,7 @@ from typing import ClassVar
 from mooring.errors import ConfigError
 from mooring.settings.checks import duration_within
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import DURATION, TEXT
+from mooring.settings.valuetypes import DURATION, TEXT
 
 BY_RULE, BY_APPROVAL, OFF = CHOICES = ("by-rule", "by-approval", "off")
 MAX_AGE = timedelta(days=30)

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from mooring.errors import ConfigError
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import COMMA_SEPARATED, TEXT
+from mooring.settings.valuetypes import COMMA_SEPARATED, TEXT
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 """RFC 9110 5.6.2: a token."""

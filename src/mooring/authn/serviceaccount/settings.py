@@ -15,7 +15,7 @@ from typing import ClassVar
 from mooring.errors import ConfigError
 from mooring.settings.checks import https_url
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import BOOLEAN, COMMA_SEPARATED, DURATION, TEXT, TEXTS
+from mooring.settings.valuetypes import BOOLEAN, COMMA_SEPARATED, DURATION, TEXT, TEXTS
 
 DEFAULT_ISSUER = "https://kubernetes.default.svc.cluster.local"
 """kubeadm's `--service-account-issuer`."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import TEXT
+from mooring.settings.valuetypes import TEXT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from mooring.authn.settings import MAX_CACHE_TTL
 from mooring.errors import ConfigError
 from mooring.settings.checks import duration_within
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import DURATION, TEXT
+from mooring.settings.valuetypes import DURATION, TEXT
 
 VERSIONS = ("v1beta1", "v1")
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from mooring.errors import ConfigError
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import BOOLEAN, COMMA_SEPARATED, TEXT
+from mooring.settings.valuetypes import BOOLEAN, COMMA_SEPARATED, TEXT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

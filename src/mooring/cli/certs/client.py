@@ -18,7 +18,7 @@ from mooring.cli.certs.files import (
 from mooring.clock import SystemClock
 from mooring.pki.keys import generate_key
 from mooring.pki.x509 import profiles
-from mooring.settings.kinds import split_commas
+from mooring.settings.valuetypes import split_commas
 
 
 @click.command("client")

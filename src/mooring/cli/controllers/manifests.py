@@ -14,7 +14,7 @@ from mooring.controllers.manifests import Installation
 from mooring.controllers.manifests import manifests as build
 from mooring.controllers.standalonetable import selected, watched_kinds
 from mooring.errors import ArgumentError
-from mooring.settings.kinds import split_commas
+from mooring.settings.valuetypes import split_commas
 
 
 @click.command("manifests")

@@ -27,7 +27,7 @@ from mooring.cli.join.flags import SETTINGS, SUBJECTS, Given, config_option, rea
 from mooring.cli.options.declared import settings_options
 from mooring.cli.printing.output import echo
 from mooring.settings.declaration import Setting
-from mooring.settings.kinds import SWITCH
+from mooring.settings.valuetypes import SWITCH
 
 _UNIT = """\
 [Unit]
@@ -119,7 +119,7 @@ def unit(context: click.Context, /, program: str, config: str, **_: Any) -> None
 def _arguments(setting: Setting, value: Any) -> list[str]:
     """Return the arguments that give a setting this value."""
     flag = f"--{setting.name}"
-    if setting.kind is SWITCH:
+    if setting.value_type is SWITCH:
         return [flag]
     if setting.name == "root":
         value = str(Path(value).absolute())

@@ -38,7 +38,7 @@ from mooring.pki import pem
 from mooring.pki.errors import PkiError
 from mooring.secret import Secret
 from mooring.settings.checks import https_url
-from mooring.settings.kinds import split_commas
+from mooring.settings.valuetypes import split_commas
 from mooring.trust.discovery.errors import DiscoveryError
 from mooring.trust.discovery.pinnedca import pinned_ca
 from mooring.trust.discovery.pins import parse_pin

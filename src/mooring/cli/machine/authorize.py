@@ -24,7 +24,7 @@ from mooring.client.serverversion import other_program
 from mooring.clock import SystemClock
 from mooring.errors import AlreadyExistsError, NotFoundError
 from mooring.pki.x509.canonicalnames import canonical
-from mooring.settings.kinds import split_commas
+from mooring.settings.valuetypes import split_commas
 from mooring.trust.discovery.pins import PinError, parse_pin
 from mooring.trust.machinecode import generate_code, verifier
 

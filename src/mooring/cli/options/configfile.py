@@ -130,7 +130,7 @@ def _checked(
         try:
             if setting is None:
                 raise ValueError(_unknown(key, settings))
-            values[setting.field] = setting.kind.from_file(value)
+            values[setting.field] = setting.value_type.from_file(value)
         except ValueError as error:
             problems.append(Problem(key, lines.get(key, 0), str(error)))
     problems.sort(key=lambda problem: problem.line)

@@ -17,7 +17,7 @@ from click.core import ParameterSource
 from mooring.cli.options.flags import DURATION as GO_DURATION
 from mooring.duration import format_duration
 from mooring.settings.declaration import Setting
-from mooring.settings.kinds import (
+from mooring.settings.valuetypes import (
     BOOLEAN,
     COMMA_SEPARATED,
     COUNT,
@@ -66,7 +66,7 @@ OPTION_ARGUMENTS: Mapping[ValueType[Any], Mapping[str, Any]] = {
     LINES: {"multiple": True, "type": LineText()},
     COMMA_SEPARATED: {"multiple": True},
 }
-"""Arguments of click.option for a setting of each kind that has a flag."""
+"""Arguments of click.option for a setting of each type that has a flag."""
 
 
 class DeclaredOption(click.Option):
@@ -114,8 +114,8 @@ def _option(setting: Setting, variable: str | None) -> Callable[[Callable[P, R]]
         return click.argument(setting.field, nargs=-1, envvar=variable)
     default = shown_default(setting)
     note = f" [default: {setting.default_note}]" if setting.default_note else ""
-    choices = setting.kind.choices
-    arguments: dict[str, Any] = {"type": click.Choice(choices)} if choices else {**OPTION_ARGUMENTS[setting.kind]}
+    choices = setting.value_type.choices
+    arguments: dict[str, Any] = {"type": click.Choice(choices)} if choices else {**OPTION_ARGUMENTS[setting.value_type]}
     if setting.metavar:
         arguments["metavar"] = setting.metavar
     if setting.former_name:

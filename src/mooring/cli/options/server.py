@@ -18,7 +18,7 @@ from mooring.cli.options.declared import settings_options
 from mooring.errors import ConfigError
 from mooring.plane.configuration import ServerConfig, declared_settings, server_config
 from mooring.plane.endpoints import given_before, with_published
-from mooring.settings.kinds import split_commas
+from mooring.settings.valuetypes import split_commas
 
 P = ParamSpec("P")
 R = TypeVar("R")

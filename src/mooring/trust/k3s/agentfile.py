@@ -19,7 +19,7 @@ from typing import Any
 from mooring.apimachinery.codec.yaml import YamlDocument, YamlError, read_yaml
 from mooring.errors import ConfigError, quoted
 from mooring.settings.declaration import Setting
-from mooring.settings.kinds import COMMA_SEPARATED, LINES, PORT, SWITCH, TEXTS, ValueType
+from mooring.settings.valuetypes import COMMA_SEPARATED, LINES, PORT, SWITCH, TEXTS, ValueType
 
 _REPEATABLE = (TEXTS, LINES, COMMA_SEPARATED)
 _ONE_VALUE = "the flag has one value, and a plus appends to lists: leave it out"
@@ -192,7 +192,7 @@ class _Given:
 
 def read_agent_file(parts: Iterable[tuple[str, bytes]], settings: Sequence[Setting]) -> AgentFile:
     """Return the flags in parts of a configuration, each a path and a text, in order. Raises ConfigError."""
-    kinds = {one.name: one.kind for one in settings}
+    kinds = {one.name: one.value_type for one in settings}
     short_forms = {one.short: one.name for one in settings if one.short}
     secret_keys = SECRET_KEYS.union(one.name for one in settings if one.secret)
     merged: dict[str, _Given] = {}

@@ -9,7 +9,7 @@ from typing import ClassVar
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.settings.declaration import Settings, setting
-from mooring.settings.kinds import BOOLEAN, COMMA_SEPARATED, TEXT
+from mooring.settings.valuetypes import BOOLEAN, COMMA_SEPARATED, TEXT
 from mooring.trust.k3s.agenttoken import parse_agent_token
 
 

@@ -1,8 +1,8 @@
 """Types of values that a setting takes, and how the configuration file writes each.
 
-- A kind names its type in the reference page and reads a value of the configuration file strictly: a number in quotes is a text.
+- A type has a name for the reference page, and reads a value of the configuration file strictly: a number in quotes is a text.
 - An error says which type to give and never repeats the value, which may be a secret.
-- The command line has its own parser for each kind: `mooring.cli.options.declared`.
+- The command line has its own parser for each type: `mooring.cli.options.declared`.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _texts_from_file(value: Any) -> Any:
 
 
 def one_of(*choices: str) -> ValueType[str]:
-    """Return the kind of a text that is one of `choices`, or empty where none is given."""
+    """Return the type of a text that is one of `choices`, or empty where none is given."""
 
     def from_file(value: Any) -> str:
         if value not in choices:
