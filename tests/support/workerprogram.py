@@ -93,6 +93,7 @@ def main(directory: Path, count: int) -> int:
         read,
         all_serve=lambda: say("ready"),
         worker_ended=worker_ended,
+        stopping=lambda: say("stopping"),
         beats=beats,
         looks=Looks(LOOK_SECONDS, HUNG_LOOKS),
         limits=LIMITS,

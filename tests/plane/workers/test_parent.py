@@ -162,6 +162,15 @@ def test_a_signal_drains_all_workers(start: Start) -> None:
     assert server.process.wait() == 0
 
 
+def test_a_stop_is_known_before_the_first_worker_ends(start: Start) -> None:
+    server = start("lingers")
+    server.until("announce")
+    server.process.terminate()
+    events = server.rest()
+    assert events.count("stopping") == 1
+    assert events.index("stopping") < min(index for index, event in enumerate(events) if event.startswith("ended"))
+
+
 def test_the_hangup_of_a_closed_terminal_drains_all_workers(start: Start) -> None:
     ours, theirs = os.openpty()
     server = start(stdin=theirs)

@@ -145,13 +145,14 @@ class WorkersParent:
         looks: Looks | None = None,
         all_serve: Callable[[], None] = lambda: None,
         worker_ended: Callable[[int], None] = lambda seat: None,
+        stopping: Callable[[], None] = lambda: None,
         limits: Limits | None = None,
         now: Callable[[], float] | None = None,
     ) -> None:
         """`beats` returns the heartbeats of a seat, `looks` says which workers hang.
 
         `all_serve` is called once, when all workers serve for the first time, `worker_ended` with the seat of each that ended,
-        `now` is the monotonic time in seconds.
+        `stopping` once no worker is started any more. `now` is the monotonic time in seconds.
         """
         self.count = count
         self.seats = seats_for(count)
@@ -159,6 +160,7 @@ class WorkersParent:
         self._read = read
         self._all_serve = all_serve
         self._worker_ended = worker_ended
+        self._stopping = stopping
         self._beats = beats
         self._looks = looks or Looks()
         self._limits = limits or Limits()
@@ -367,6 +369,7 @@ class WorkersParent:
 
     def _stop(self) -> None:
         self._reach(Stage.STOPPING)
+        self._stopping()
         for worker in self._workers:
             self._drain(worker)
 

@@ -74,6 +74,10 @@ def serve_with_workers(
             config.endpoints[0].url,
         )
 
+    def stopping() -> None:
+        for listening in sockets:
+            listening.close()  # else clients would connect to it until the last worker has ended, and nobody accept them
+
     for provider in PROVIDERS:
         provider.load()  # modules that are imported here take memory once, and not in each worker
     delay = config[ServingSettings].shutdown_delay_duration.total_seconds()
@@ -83,6 +87,7 @@ def serve_with_workers(
         read,
         all_serve=all_serve,
         worker_ended=seats.clear,
+        stopping=stopping,
         beats=seats.beats,
         limits=Limits(drain=delay + DRAIN_SECONDS + FLUSH_SECONDS + STOP_SECONDS),
     ).run()
