@@ -23,6 +23,7 @@ from mooring.settings.valuetypes import (
     NUMBER,
     OPTIONAL_BOOLEAN,
     OPTIONAL_DURATION,
+    OPTIONAL_PORT,
     OPTIONAL_TEXT,
     PORT,
     SWITCH,
@@ -43,6 +44,7 @@ class ExampleSettings(Settings):
     number: int = setting(INTEGER, default=1, meaning="Number.")
     processes: str = setting(COUNT, default="1", meaning="Processes.")
     port: int = setting(PORT, default=6443, meaning="Port.")
+    maybe_port: int | None = setting(OPTIONAL_PORT, default=None, meaning="Port.")
     rate: float = setting(NUMBER, default=0.0, meaning="Rate.")
     life: timedelta = setting(DURATION, default=timedelta(minutes=2), meaning="Life.")
     whole: tuple[str, ...] = setting(TEXTS, default=(), meaning="Values.")

@@ -23,7 +23,7 @@ from mooring.cli.join.join import join
 from mooring.cli.options.declared import settings_options
 from mooring.plane.configuration import declared_settings
 from mooring.settings.declaration import Setting
-from mooring.settings.valuetypes import DURATION, LINES, OPTIONAL_DURATION, PORT, SWITCH
+from mooring.settings.valuetypes import DURATION, LINES, OPTIONAL_DURATION, OPTIONAL_PORT, PORT, SWITCH
 from mooring.trust.joinconfiguration import JoinPlan, JoinSettings
 from mooring.trust.k3s.agentfile import read_agent_file
 from tests.support.commandline import CommandLine, Outcome, mooring
@@ -78,7 +78,7 @@ def text_of(setting: Setting, which: int) -> str:
         return setting.value_type.choices[which % len(setting.value_type.choices)]
     if setting.value_type in (DURATION, OPTIONAL_DURATION):
         return f"{which + 1}h0m0s"
-    if setting.value_type is PORT:
+    if setting.value_type in (PORT, OPTIONAL_PORT):
         return str(which + 1)
     return "a b" if setting.value_type is LINES else f"v{which}"
 
@@ -121,7 +121,7 @@ def test_a_flag_wins_over_a_variable_that_over_the_file_and_that_over_the_defaul
         assert values == [True, True, True, False]
     elif setting.value_type in (DURATION, OPTIONAL_DURATION):
         assert values[:3] == [timedelta(hours=hours) for hours in (1, 2, 3)]
-    elif setting.value_type is PORT:
+    elif setting.value_type in (PORT, OPTIONAL_PORT):
         assert values[:3] == [1, 2, 3]
     else:
         wanted = [(one,) if setting.name in REPEATABLE else one for one in (flag, variable, key)]
