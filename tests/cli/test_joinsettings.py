@@ -237,6 +237,31 @@ def test_the_variables_of_a_server_are_not_those_of_a_machine(
     assert options.settings.node_deletion == "ends-membership"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "file", "is_planned"),
+    [
+        ((), f"address: 192.0.2.1\ndiscovery-token-ca-cert-hash: {PIN}\n", False),
+        ((), f"tls-bootstrap-token: {TOKEN}\n", False),
+        ((), f"address: 192.0.2.1\ntoken: {TOKEN}\ndiscovery-token-ca-cert-hash: {PIN}\n", True),
+        ((), f"discovery-file: f\ntls-bootstrap-token: {TOKEN}\n", True),
+        (("192.0.2.1", "--token", TOKEN, "--discovery-token-ca-cert-hash", PIN), "", True),
+    ],
+)
+def test_a_file_whose_token_is_gone_asks_for_no_join(
+    machine: Machine, arguments: tuple[str, ...], file: str, is_planned: bool
+) -> None:
+    machine.file(file)
+    machine("agent", *arguments)
+    ((plan, _),) = machine.runs
+    assert (plan is not None) is is_planned
+
+
+def test_an_address_on_the_command_line_asks_for_a_join(machine: Machine) -> None:
+    assert "no way of discovery: give an API server address with --discovery-token" in machine("agent", "192.0.2.1").err
+    machine.file("address: 192.0.2.1\n")
+    assert "no way of discovery" in machine("join").err, "this machine is no member"
+
+
 WRONG = [
     ("register-node", "never", "register-node"),
     ("node-deletion", "never", "node-deletion"),

@@ -291,22 +291,6 @@ def test_the_name_of_the_machine_is_the_default_of_the_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "has_discovery"),
-    [
-        ({}, False),
-        ({"tls_bootstrap_token": T1}, False),
-        ({"address": (HOST,)}, True),
-        ({"token": T1}, True),
-        ({"discovery_token": T1}, True),
-        ({"discovery_file": "f"}, True),
-    ],
-    ids=str,
-)
-def test_a_way_of_discovery_is_named_by(fields: dict[str, Any], has_discovery: bool) -> None:
-    assert JoinSettings.read(fields).has_discovery is has_discovery
-
-
-@pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"discovery_timeout": timedelta(0)}, "--discovery-timeout must be longer than 0"),

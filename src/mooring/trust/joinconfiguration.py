@@ -320,11 +320,6 @@ class JoinSettings(MemberSettings):
         parse=_lifetime,
     )
 
-    @property
-    def has_discovery(self) -> bool:
-        """True when a way of discovery is named."""
-        return bool(self.address or self.token or self.discovery_token or self.discovery_file)
-
     def plan(self, host_name: str) -> JoinPlan:
         """Return the join that the settings mean, on a machine of this name. Raises ConfigError that names the flag to change."""
         node_name = self.node_name or host_name

@@ -20,7 +20,7 @@ from mooring.agent.k3s import process
 from mooring.agent.settings import AgentSettings
 from mooring.agent.steps import Progress
 from mooring.cli.join import k3sconfig
-from mooring.cli.join.flags import SETTINGS, Given, config_option, host_name, join_options
+from mooring.cli.join.flags import SETTINGS, Given, config_option, host_name, join_options, names_discovery
 from mooring.cli.join.k3sflags import choose_way, plan_k3s_join
 from mooring.cli.join.progress import line
 from mooring.cli.options.declared import settings_options
@@ -70,7 +70,7 @@ def agent(context: click.Context, /, verbose: int, **_: Any) -> None:
         return
     settings = given.read(JoinSettings)
     with given.explained():
-        plan = settings.plan(host_name()) if settings.has_discovery else None
+        plan = settings.plan(host_name()) if names_discovery(given, settings) else None
     options = join_options(settings)
     logs.configure(verbose)
     _warn(file)

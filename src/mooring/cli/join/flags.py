@@ -128,6 +128,12 @@ def read_config(given: Given) -> AgentFile:
     )
 
 
+def names_discovery(given: Given, settings: JoinSettings) -> bool:
+    """Return whether a join is asked for. The address of a file or a variable alone does not: it stays when the token is gone."""
+    is_addressed = "address" in given.flags
+    return bool(is_addressed or settings.token or settings.discovery_token or settings.discovery_file)
+
+
 def join_options(settings: JoinSettings, **more: Any) -> JoinOptions:
     """Return the options of a join, with the machine code that a file holds. Raises ConfigError."""
     polling = Polling(total=settings.discovery_timeout.total_seconds())

@@ -16,7 +16,7 @@ from mooring.agent.join import Joined, JoinOptions
 from mooring.agent.join import join as join_cluster
 from mooring.agent.steps import JoinError, Progress, Report
 from mooring.cli.join import k3sconfig, progress
-from mooring.cli.join.flags import Given, config_option, host_name, join_options, read_config
+from mooring.cli.join.flags import Given, config_option, host_name, join_options, names_discovery, read_config
 from mooring.cli.options.client import output_option
 from mooring.cli.options.declared import settings_options
 from mooring.cli.printing import output as printed
@@ -51,7 +51,7 @@ def join(context: click.Context, /, dry_run: bool, discover_only: bool, output: 
     given.add(file)
     settings = given.read(JoinSettings)
     options = join_options(settings, dry_run=dry_run, discover_only=discover_only)
-    if not settings.has_discovery and not discover_only and recovery.read_member(options) is not None:
+    if not names_discovery(given, settings) and not discover_only and recovery.read_member(options) is not None:
         plan = None
     else:
         with given.explained():
