@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from mooring.agent import disk
-from mooring.agent.certificates.pairfiles import Pair
+from mooring.agent.certificates.pairfiles import Pair, PairFiles
 from mooring.agent.loadbalancer.proxy import LoadBalancer
 from mooring.agent.state import LOAD_BALANCER, NodeState
 from mooring.errors import ConfigError
@@ -31,6 +32,11 @@ JOINER = KubeconfigUser("joiner", token=Secret("abcdef.0123456789abcdef"))
 def pair(name: str = "m1") -> Pair:
     made = CA.node(name)
     return Pair((made.certificate,), made.key)
+
+
+def leaf_of(files: PairFiles) -> x509.Certificate | None:
+    found = files.read_pair()
+    return None if found is None else found.leaf
 
 
 @pytest.fixture
@@ -84,6 +90,53 @@ def test_a_crash_in_the_swap_leaves_a_current_pair(
     assert read is not None
     assert read.leaf == (old.leaf if moment == "symlink" else new.leaf)
     assert not state.client.updated.is_symlink()
+
+
+def test_another_process_that_reads_while_a_pair_is_placed_may_finish_it(
+    state: NodeState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state.client.write_pair(pair(), NOW)
+    new, link, reader = pair(), disk.link, NodeState(state.root).client
+
+    def link_and_be_read(path: Path, target: Path) -> None:
+        link(path, target)
+        assert leaf_of(reader) == new.leaf
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "link", link_and_be_read)
+        state.client.write_pair(new, NOW.replace(minute=9))
+    assert leaf_of(state.client) == new.leaf
+
+
+def test_another_process_may_finish_a_replacement_before_the_one_that_reads(
+    state: NodeState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state.client.write_pair(pair(), NOW)
+    new, rename = pair(), disk.rename
+    path = state.client.write_pair(new, NOW.replace(minute=9))
+    state.client.updated.symlink_to(path)
+
+    def rename_after_another(old: Path, new: Path) -> None:
+        rename(old, new)
+        rename(old, new)
+
+    monkeypatch.setattr(disk, "rename", rename_after_another)
+    assert leaf_of(state.client) == new.leaf
+
+
+def test_a_pair_that_another_process_replaced_is_not_taken_for_placed(
+    state: NodeState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state.client.write_pair(pair(), NOW)
+    link = disk.link
+
+    def link_and_lose(path: Path, target: Path) -> None:
+        link(path, target)
+        path.unlink()
+
+    monkeypatch.setattr(disk, "link", link_and_lose)
+    with pytest.raises(ConfigError, match="cannot be written"):
+        state.client.write_pair(pair(), NOW.replace(minute=9))
 
 
 def test_a_leftover_link_to_nowhere_is_removed(state: NodeState) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import socket
 from collections.abc import Iterator
@@ -26,8 +27,6 @@ from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually
 from tests.support.ports import free_port
 
-NAME = "worker-1"
-BALANCED = "worker-2"
 BRISK = """
 from mooring.agent import heartbeat
 from mooring.agent.certificates import renewal
@@ -38,6 +37,14 @@ main()
 """`mooring` with short periods of the agent."""
 DUE = (timedelta(minutes=-4), timedelta(seconds=25))
 """Times of a certificate that is due for renewal: more than 90 % of its lifetime have passed."""
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def name() -> str:
+    """Return a name that no earlier test, and no earlier try of this one, has taken."""
+    return f"worker-{next(_numbers)}"
 
 
 @pytest.fixture(scope="module")
@@ -83,25 +90,25 @@ def agent(root: Path, *flags: str) -> Iterator[forkserver.Process]:
         process.wait()
 
 
-def joined(server: LiveServer, root: Path) -> Joined:
+def joined(server: LiveServer, name: str, root: Path) -> Joined:
     """Join by the address of one server. cluster-info names the other."""
     token = Secret(server.create_token().reveal())
-    wanted = join_plan(NAME, (server.endpoint,), token, pins=(server.pin,))
+    wanted = join_plan(name, (server.endpoint,), token, pins=(server.pin,))
     return asyncio.run(join(wanted, join_options(root=root, certificate_timeout=60.0)))
 
 
-def renewed_at(server: LiveServer) -> str:
+def renewed_at(server: LiveServer, name: str) -> str:
     """Return the time of the last heartbeat that a server knows."""
 
     async def read(client: ClusterClient) -> str:
-        return str((await client.get("leases", NAME, "kube-node-lease"))["spec"]["renewTime"])
+        return str((await client.get("leases", name, "kube-node-lease"))["spec"]["renewTime"])
 
     return server.run(read)
 
 
-def has_lease(server: LiveServer) -> bool:
+def has_lease(server: LiveServer, name: str) -> bool:
     leases = server.run(lambda client: client.list("leases", "kube-node-lease")).items
-    return NAME in {one["metadata"]["name"] for one in leases}
+    return name in {one["metadata"]["name"] for one in leases}
 
 
 def used(state: NodeState) -> str:
@@ -109,12 +116,12 @@ def used(state: NodeState) -> str:
     return load(str(state.kubeconfig)).cluster.server
 
 
-def node_as_kubelet(state: NodeState) -> str:
+def node_as_kubelet(state: NodeState, name: str) -> str:
     """Return the name of the Node, read as a kubelet does: through the cluster of the context alone."""
 
     async def read() -> str:
         async with connect(replace(load(str(state.kubeconfig)), others=())) as client:
-            return str((await client.get("nodes", BALANCED))["metadata"]["name"])
+            return str((await client.get("nodes", name))["metadata"]["name"])
 
     return asyncio.run(read())
 
@@ -130,43 +137,43 @@ def key_of(member: Joined) -> bytes:
     return public_key_der(pair.key)
 
 
-def test_an_agent_outlives_either_server(servers: tuple[LiveServer, LiveServer], tmp_path: Path) -> None:
+def test_an_agent_outlives_either_server(servers: tuple[LiveServer, LiveServer], name: str, tmp_path: Path) -> None:
     one, two = servers
-    member = joined(one, tmp_path)
+    member = joined(one, name, tmp_path)
     assert {address.server for address in member.clusters} == {one.url, two.url}
     with agent(tmp_path) as process:
-        eventually(lambda: has_lease(one), one)
+        eventually(lambda: has_lease(one, name), one)
 
         # one of the two is the server to which the agent is connected
         for dead, alive in ((one, two), (two, one)):
             dead.kill()
             key = key_of(member)
             reissue.place(alive, member.files, *DUE)
-            before = renewed_at(alive)
-            eventually(lambda: renewed_at(alive) != before, alive)  # noqa: B023 - called at once
+            before = renewed_at(alive, name)
+            eventually(lambda: renewed_at(alive, name) != before, alive)  # noqa: B023 - called at once
             eventually(lambda: key_of(member) != key, alive)  # noqa: B023 - called at once
             dead.restart()
         assert process.poll() is None, (tmp_path / "agent.log").read_text()
 
 
 def test_a_kubelet_reaches_the_cluster_through_the_load_balancer_whichever_server_is_killed(
-    servers: tuple[LiveServer, LiveServer], tmp_path: Path
+    servers: tuple[LiveServer, LiveServer], name: str, tmp_path: Path
 ) -> None:
     one, two = servers
     state, port = NodeState(tmp_path), free_port()
     token = one.create_token().reveal()
-    flags = (one.endpoint, "--node-name", BALANCED, "--token", token, "--discovery-token-ca-cert-hash", one.pin)
+    flags = (one.endpoint, "--node-name", name, "--token", token, "--discovery-token-ca-cert-hash", one.pin)
     with agent(tmp_path, *flags, "--load-balancer-port", str(port)) as process:
         eventually(lambda: (tmp_path / "agent.log").read_text().count("[node]") or process.poll() is not None, one)
         assert used(state) == f"https://127.0.0.1:{port}", (tmp_path / "agent.log").read_text()
         for dead, alive in ((one, two), (two, one)):
             dead.kill()
-            assert node_as_kubelet(state) == BALANCED, alive.log
+            assert node_as_kubelet(state, name) == name, alive.log
             dead.restart()
     assert {found.server for found in state.read_clusters()} == {one.url, two.url}
     with agent(tmp_path, "--load-balancer-port", str(port)):
         eventually(lambda: is_open(port))
-        assert node_as_kubelet(state) == BALANCED, "a restart needs neither the addresses nor the token"
+        assert node_as_kubelet(state, name) == name, "a restart needs neither the addresses nor the token"
     with agent(tmp_path):
         eventually(lambda: used(state) in (one.url, two.url), one)
-        assert node_as_kubelet(state) == BALANCED
+        assert node_as_kubelet(state, name) == name

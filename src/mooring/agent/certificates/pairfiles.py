@@ -5,7 +5,8 @@
 
 Rules kept here:
 * The link is replaced by renaming `<prefix>-updated.pem` over it, so that there is always a current certificate. A link left by a
-  crash is renamed when it points to a usable pair, and removed otherwise.
+  crash is renamed when it points to a usable pair, and removed otherwise. A process that reads the pair cannot tell such a link
+  from one that another process is about to rename, so that either may find that the other has renamed it.
 * Each file has mode 0600, is written whole or not at all, and is durable before the link leads to it.
 * Old files are removed after a renewal. kubelet keeps them all.
 * A pair that the server rejects is set aside for a kubelet, which requests no certificate while one that is not expired is current.
@@ -24,7 +25,7 @@ from cryptography import x509
 
 from mooring.agent import disk
 from mooring.client.files import read_limited
-from mooring.errors import MooringError
+from mooring.errors import ConfigError, MooringError
 from mooring.pki import pem
 from mooring.pki.keys import PrivateKey, accepted_public_key, load_private_key, private_key_pem, public_key_der
 from mooring.secret import Secret
@@ -79,8 +80,8 @@ class PairFiles:
         if not self.updated.is_symlink():
             return
         if _read(self.updated) is not None:
-            disk.rename(self.updated, self.current)
-        else:
+            self._replace_link()
+        elif self.updated.is_symlink():
             disk.remove(self.updated)
 
     def read_pair(self) -> Pair | None:
@@ -109,8 +110,16 @@ class PairFiles:
         disk.write(path, pair.certificate_pem + pair.key_pem.reveal())
         disk.remove(self.updated)
         disk.link(self.updated, path)
-        disk.rename(self.updated, self.current)
+        self._replace_link(path)
         return path
+
+    def _replace_link(self, path: Path | None = None) -> None:
+        """Rename the new link over the current one, unless another process has done so. `path` is where it must lead then."""
+        try:
+            disk.rename(self.updated, self.current)
+        except ConfigError as error:
+            if not isinstance(error.__cause__, FileNotFoundError) or self.target() != (path or self.target()):
+                raise
 
     def set_aside(self) -> Path | None:
         """Rename the current link, or file, so that no program takes it for a certificate in use. Return its new path."""
