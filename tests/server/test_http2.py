@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ from mooring.server.transport.http2 import connection as http2
 from mooring.server.transport.http2 import floodguard
 from mooring.server.transport.http2 import stream as http2stream
 from mooring.server.transport.responsewriter import ResponseWriter
+from mooring.settings.tlsprofile import TlsProfile
 from tests.support.http2peer import Peer, Reply, peer
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import PATIENCE, Served, serving
@@ -734,3 +736,30 @@ def test_whatever_is_encoded_is_decoded_by_another_and_only_what_may_be_is_remem
 def test_what_is_never_remembered_is_not_looked_for_and_not_compressed() -> None:
     block = http2stream.H2().encoder.encode([NeverIndexedHeaderTuple(b"audit-id", b"0" * 200)])
     assert block == b"\x10\x08audit-id\x7f\x49" + b"0" * 200
+
+
+@pytest.mark.parametrize(
+    ("suite", "ends"), [("ECDHE-ECDSA-AES128-GCM-SHA256", False), ("ECDHE-ECDSA-AES128-SHA", True)]
+)
+def test_a_suite_that_http2_prohibits_ends_the_connection(
+    ca: ThrowawayCA, tmp_path: Path, suite: str, ends: bool
+) -> None:
+    """RFC 9113 9.2.2 and appendix A."""
+
+    async def hello(request: Request) -> Response:
+        return Response(200, b"hello")
+
+    profile = TlsProfile(("ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES128-SHA"))
+    with serving(ca, hello, profile=profile) as served:
+        context = served.context(tmp_path, version=ssl.TLSVersion.TLSv1_2)
+        context.set_ciphers(suite)
+        context.set_alpn_protocols(["h2"])
+        with served.client(tmp_path, context=context) as plain:
+            client = Peer(plain)
+            stream = client.ask()
+            if ends:
+                client.until(lambda: client.goaway is not None)
+                assert client.goaway is not None
+                assert client.goaway.error_code == ErrorCodes.INADEQUATE_SECURITY
+            else:
+                assert client.reply(stream).status == 200

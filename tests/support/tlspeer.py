@@ -20,7 +20,8 @@ from mooring.server.transport.http import Application, Handler, Transform, uncha
 from mooring.server.transport.http1.connection import Http1Connection
 from mooring.server.transport.http2.connection import Http2Server
 from mooring.server.transport.listener import Listener
-from mooring.server.transport.tls import server_context
+from mooring.server.transport.tls import DEFAULT_PROFILE, server_context
+from mooring.settings.tlsprofile import TlsProfile
 from tests.support.testca import Pair, ThrowawayCA
 
 PATIENCE = 20.0
@@ -30,11 +31,18 @@ PATIENCE = 20.0
 class Served:
     """A listener with an application behind it."""
 
-    def __init__(self, ca: ThrowawayCA, handler: Handler, transform: Transform = unchanged, **limits: Any) -> None:
+    def __init__(
+        self,
+        ca: ThrowawayCA,
+        handler: Handler,
+        transform: Transform = unchanged,
+        profile: TlsProfile = DEFAULT_PROFILE,
+        **limits: Any,
+    ) -> None:
         self.ca = ca
         serving = ca.server()
         self.application = Application(handler, transform)
-        context = server_context([serving.certificate], serving.key, [ca.certificate], http2=True)
+        context = server_context([serving.certificate], serving.key, [ca.certificate], http2=True, profile=profile)
         self.http2 = Http2Server(self.application)
         self.listener = Listener(
             lambda: context, partial(Http1Connection, self.application), make_http2=self.http2.protocol, **limits

@@ -4,7 +4,8 @@ Rules kept here:
 * Names are Go's, those of `--tls-min-version` and `--tls-cipher-suites`. Each stands beside OpenSSL's name.
 * TLS 1.0 and 1.1 are not served (RFC 8996), and neither are RC4 (RFC 7465) and 3DES, which OpenSSL does not have by default.
 * The suites of TLS 1.3 cannot be chosen, as in Go: they are accepted, and always offered.
-* HTTP/2 over TLS 1.2 needs a suite that every client has (RFC 9113, 9.2.2). As kube-apiserver does, a list without one is refused.
+* HTTP/2 over TLS 1.2 needs a suite that every client has (RFC 9113, 9.2.2). As kube-apiserver does, a list without one is refused,
+  and a connection with a suite that HTTP/2 prohibits (appendix A) is ended.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ _BY_REQUEST = {
 }
 SUITES = {**_AUTHENTICATED, **_BY_REQUEST}
 """OpenSSL's name of each suite of TLS 1.2 that may be chosen, by Go's name."""
-_HTTP_2_SUITES = frozenset(tuple(_AUTHENTICATED)[:2])
+HTTP_2_SUITES = frozenset(_AUTHENTICATED.values())
+"""OpenSSL's names of the suites of TLS 1.2 over which HTTP/2 may be spoken."""
+_HTTP_2_REQUIRED = frozenset(tuple(_AUTHENTICATED)[:2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +81,9 @@ def tls_profile(version: str, suites: tuple[str, ...], *, http2: bool) -> TlsPro
         return TlsProfile(only_tls_1_3=True)
     if not suites:
         return TlsProfile()
-    if http2 and _HTTP_2_SUITES.isdisjoint(suites):
+    if http2 and _HTTP_2_REQUIRED.isdisjoint(suites):
         raise ConfigError(
-            f"tls-cipher-suites: HTTP/2 needs {' or '.join(sorted(_HTTP_2_SUITES))} (RFC 9113); add one, or give "
+            f"tls-cipher-suites: HTTP/2 needs {' or '.join(sorted(_HTTP_2_REQUIRED))} (RFC 9113); add one, or give "
             f"--tls-min-version={TLS_1_3} or --disable-http2-serving"
         )
     chosen = tuple(dict.fromkeys(SUITES[name] for name in SUITES if name in suites))

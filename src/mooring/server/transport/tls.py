@@ -27,7 +27,7 @@ from OpenSSL import SSL, crypto
 from mooring.errors import ConfigError
 from mooring.pki.keys import PrivateKey
 from mooring.pki.x509.verify import MAX_CHAIN
-from mooring.settings.tlsprofile import TlsProfile
+from mooring.settings.tlsprofile import HTTP_2_SUITES, TlsProfile
 
 SSL_MODE_RELEASE_BUFFERS = 0x10
 """Free the 34 kB of record buffers of idle connections (openssl/ssl.h): a thousand idle watches need it."""
@@ -116,6 +116,11 @@ def der(certificate: crypto.X509) -> bytes:
     """Return the DER bytes that OpenSSL holds, without parsing: the authenticator answers 401 to those that a stricter parser
     rejects."""
     return crypto.dump_certificate(crypto.FILETYPE_ASN1, certificate)
+
+
+def allows_http2(tls: SSL.Connection) -> bool:
+    """Return whether HTTP/2 may be spoken over the suite of a handshake (RFC 9113 9.2.2)."""
+    return tls.get_protocol_version() >= SSL.TLS1_3_VERSION or tls.get_cipher_name() in HTTP_2_SUITES
 
 
 def presented_chain(tls: SSL.Connection) -> tuple[bytes, ...]:

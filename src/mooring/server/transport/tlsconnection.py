@@ -28,7 +28,7 @@ from mooring.authn.credentials import PeerMemo
 from mooring.server.transport.heldbytes import HeldBytes
 from mooring.server.transport.progress import ReaderProgress
 from mooring.server.transport.sourcenetwork import address_of, network_of
-from mooring.server.transport.tls import presented_chain
+from mooring.server.transport.tls import allows_http2, presented_chain
 from mooring.server.transport.tlsrecords import RECORDS_PER_TURN, TlsRecords
 
 log = logging.getLogger("mooring.server")
@@ -64,6 +64,8 @@ class TlsConnection:
     """Source network under which limits count the client: its IPv4 address or IPv6 /64."""
     chain: tuple[bytes, ...] = ()
     """Certificates that the peer presented in the handshake, in DER, leaf first. No CA has verified them."""
+    allows_http2: bool = True
+    """False for a cipher suite that HTTP/2 prohibits."""
     peer_memo: PeerMemo = field(default_factory=PeerMemo)
     """Verdicts of authentication about `chain`, kept for the life of the connection."""
 
@@ -282,6 +284,7 @@ class TlsProtocol(asyncio.Protocol):
             self._deadline.cancel()
             self._deadline = None
         self.connection.chain = presented_chain(self._tls)
+        self.connection.allows_http2 = allows_http2(self._tls)
         self._transport = TlsTransport(self)
         self.inner = self._listener.protocol_for(self._tls)
         self.inner.connection_made(self._transport)

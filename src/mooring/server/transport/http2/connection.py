@@ -162,7 +162,10 @@ class Http2Connection(ApplicationProtocol):
         self._timer = self._loop.call_later(CHECK_SECONDS, self._check)
         self._shared.application.connections.add(self)
         self._push()
-        if self._shared.application.is_leaving:
+        if not transport.connection.allows_http2:
+            self.h2.close_connection(ErrorCodes.INADEQUATE_SECURITY)
+            self._end()
+        elif self._shared.application.is_leaving:
             self.leave()
 
     # Receiving
