@@ -163,8 +163,7 @@ class Http2Connection(ApplicationProtocol):
         self._shared.application.connections.add(self)
         self._push()
         if not transport.connection.allows_http2:
-            self.h2.close_connection(ErrorCodes.INADEQUATE_SECURITY)
-            self._end()
+            self._refuse(ErrorCodes.INADEQUATE_SECURITY)
         elif self._shared.application.is_leaving:
             self.leave()
 
@@ -496,6 +495,14 @@ class Http2Connection(ApplicationProtocol):
             self._end()
         else:
             self._timer = self._loop.call_later(LINGER_SECONDS, self._close_when_sent)
+
+    def _refuse(self, code: ErrorCodes) -> None:
+        """Take nothing of the client. It has time to read the reason: what arrives after a close would reset the connection."""
+        self.h2.close_connection(code)
+        self._push()
+        self._is_over = True
+        self._timer.cancel()
+        self._timer = self._loop.call_later(LINGER_SECONDS, self.transport.close)
 
     def _end(self) -> None:
         """Close now."""
