@@ -10,7 +10,7 @@ import pytest
 
 from mooring.authn.clientcas.runtime import FollowedClientCas
 from mooring.pki.x509.clusterca import CaState
-from mooring.plane.reloading import Reloading
+from mooring.plane.files.reloading import Reloading
 from tests.support.authnhost import configured
 from tests.support.testca import ThrowawayCA
 

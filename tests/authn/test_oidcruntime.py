@@ -24,7 +24,7 @@ from mooring.authn.oidc.issuer import IssuerConfig
 from mooring.authn.oidc.runtime import HEALTHY_SECONDS, LINGER_SECONDS, RETRY_SECONDS, FollowedConfiguration, Issuers
 from mooring.authn.verdict import Accepted, Rejected
 from mooring.errors import ConfigError
-from mooring.plane.reloading import Reloading
+from mooring.plane.files.reloading import Reloading
 from mooring.secret import Secret
 from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpRequest, HttpResponse
 from tests.support.authnhost import AuthnHost, configured

@@ -14,7 +14,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.cli import kubeconfig
 from mooring.cli.server.firsttoken import FirstTokenFlags
 from mooring.errors import ConflictError, PeerError
-from mooring.plane import firsttoken
+from mooring.plane.publishing import firsttoken
 from mooring.trust.bootstraptoken.token import TokenError, parse_token
 from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
 

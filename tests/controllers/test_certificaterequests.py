@@ -24,9 +24,9 @@ from mooring.controllers.actions import (
     Retry,
     Update,
 )
-from mooring.controllers.certificates.approver import CsrApprover
+from mooring.controllers.certificates.approval.approver import CsrApprover
 from mooring.controllers.certificates.cleaner import CsrCleaner
-from mooring.controllers.certificates.signer import CsrSigner
+from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.pki.errors import DeviceError
 from mooring.pki.keys import DeviceKey, generate_key
 from mooring.pki.pem import certificates

@@ -11,7 +11,7 @@ import pytest
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, CheckAccess, Create, Requeue, Update
-from mooring.controllers.certificates.approver import CsrApprover
+from mooring.controllers.certificates.approval.approver import CsrApprover
 from mooring.controllers.certificates.cleaner import CsrCleaner
 from mooring.controllers.certificates.issuance import (
     HELD_FOR,
@@ -23,7 +23,7 @@ from mooring.controllers.certificates.issuance import (
     held_until,
     watched,
 )
-from mooring.controllers.certificates.signer import CsrSigner
+from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET

@@ -18,7 +18,7 @@ from mooring.clock import rfc3339
 from mooring.controllers.actions import Create, Update
 from mooring.controllers.certificates.inventory import MachineInventory
 from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
-from mooring.controllers.certificates.nameownership import NameOwnership, password_objection
+from mooring.controllers.certificates.names.nameownership import NameOwnership, password_objection
 from mooring.controllers.certificates.requeststate import parsed_request
 from mooring.controllers.certificates.revokedrequests import RevokedRequests
 from mooring.controllers.certificates.tokenlimits import BootstrapTokenCheck, join_refusal

@@ -12,7 +12,7 @@ from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Create, Update
 from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
-from mooring.controllers.certificates.nameownership import NameOwnership
+from mooring.controllers.certificates.names.nameownership import NameOwnership
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509.authority import request_serial_number
 from mooring.pki.x509.requests import build_request, parse_request

@@ -20,7 +20,7 @@ from mooring.controllers.actions import Update
 from mooring.controllers.certificates.issuance import Issuance, Objection
 from mooring.controllers.certificates.requester import RequesterCheck
 from mooring.controllers.certificates.revokedrequests import RevokedRequests
-from mooring.controllers.certificates.signer import CsrSigner
+from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509.checkedpeer import PathCertificate, RecordedPeer, recorded, recorded_peer
 from mooring.pki.x509.crl import Crl

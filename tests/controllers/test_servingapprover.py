@@ -14,9 +14,9 @@ import pytest
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Create, Requeue, Resolve, Update
-from mooring.controllers.certificates.certifiednames import CertifiedNames
+from mooring.controllers.certificates.approval.servingapprover import ServingApprover
 from mooring.controllers.certificates.issuance import HELD_FOR, Finding, Issuance, Objection, Preparation
-from mooring.controllers.certificates.servingapprover import ServingApprover
+from mooring.controllers.certificates.names.certifiednames import CertifiedNames
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.namegate import MAX_NAMES
 from mooring.pki.x509.requests import build_request

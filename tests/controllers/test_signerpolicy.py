@@ -16,10 +16,10 @@ from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, RecordLineage, Requeue, Update
 from mooring.controllers.certificates.issuance import HELD_FOR, Finding, Issuance, Objection
 from mooring.controllers.certificates.requeststate import parsed_request
-from mooring.controllers.certificates.signer import CsrSigner
-from mooring.controllers.certificates.signerpolicy import SignerPolicy
-from mooring.controllers.certificates.signingpolicy import MAX_NAMES, NO_POLICY, SigningPolicy
-from mooring.controllers.certificates.signingpolicyfile import (
+from mooring.controllers.certificates.signing.signer import CsrSigner
+from mooring.controllers.certificates.signing.signerpolicy import SignerPolicy
+from mooring.controllers.certificates.signing.signingpolicy import MAX_NAMES, NO_POLICY, SigningPolicy
+from mooring.controllers.certificates.signing.signingpolicyfile import (
     MAX_BYTES,
     MAX_NETWORKS,
     MAX_RULES,

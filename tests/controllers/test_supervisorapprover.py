@@ -14,11 +14,11 @@ from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
 from mooring.controllers.actions import Action, CheckAccess, Create, Requeue, Retry, Update
-from mooring.controllers.certificates.certifiednames import CertifiedNames
+from mooring.controllers.certificates.approval.supervisorapprover import SupervisorApprover, would_approve
 from mooring.controllers.certificates.issuance import HELD_FOR, Finding, Issuance, Objection, Preparation
+from mooring.controllers.certificates.names.certifiednames import CertifiedNames
 from mooring.controllers.certificates.requeststate import parsed_request
-from mooring.controllers.certificates.signer import CsrSigner
-from mooring.controllers.certificates.supervisorapprover import SupervisorApprover, would_approve
+from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.pki.keys import generate_key
 from mooring.pki.pem import certificates
 from mooring.pki.x509.requests import build_request

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.plane.configmaps import LAST_WRITTEN, merged
+from mooring.plane.publishing.configmaps import LAST_WRITTEN, merged
 
 
 def wanted(**data: str) -> Obj:

@@ -13,7 +13,7 @@ import pytest
 from mooring.errors import ConfigError
 from mooring.plane.configuration import server_config
 from mooring.plane.endpoints import FILE, MAX_KEPT, given_before, published, with_published
-from mooring.plane.keystore import prepare
+from mooring.plane.keys.keystore import prepare
 from mooring.trust.kubeconfig.model import KubeconfigUser, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig
 

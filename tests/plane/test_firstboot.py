@@ -17,7 +17,7 @@ from mooring.authz.rbac.bootstrappolicy.policy import default_policy
 from mooring.errors import StorageError
 from mooring.pki.rootca import RootCa
 from mooring.plane.configuration import server_config
-from mooring.plane.firstboot import SYSTEM_NAMESPACES, FirstBoot
+from mooring.plane.publishing.firstboot import SYSTEM_NAMESPACES, FirstBoot
 from mooring.storage.contract import Entry
 from mooring.trust import kubeadmconfig
 from mooring.trust.bootstraptoken.token import parse_token

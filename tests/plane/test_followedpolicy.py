@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mooring.controllers.certificates.signingpolicy import NO_POLICY
+from mooring.controllers.certificates.signing.signingpolicy import NO_POLICY
 from mooring.errors import ConfigError
-from mooring.plane.reloading import Reloading
+from mooring.plane.files.reloading import Reloading
 from mooring.plane.signing.policy import FollowedPolicy
 
 TEXT = "apiVersion: mooring.dev/v1alpha1\nkind: SigningPolicy\nsigners: [{name: a.b/NAME, rules: []}]\n"

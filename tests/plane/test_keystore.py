@@ -26,10 +26,10 @@ from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.pki.keys import private_key_pem
 from mooring.pki.pem import certificates
-from mooring.plane import keystore
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.endpoints import published
-from mooring.plane.keystore import Prepared, prepare
+from mooring.plane.keys import keystore
+from mooring.plane.keys.keystore import Prepared, prepare
 from mooring.secret import Secret
 from mooring.trust.kubeconfig.model import KubeconfigUser
 from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
@@ -295,7 +295,7 @@ PROGRAM = """
 import secrets, sys
 from mooring.clock import SystemClock
 from mooring.plane.configuration import server_config
-from mooring.plane.keystore import prepare
+from mooring.plane.keys.keystore import prepare
 sys.stdin.read()
 prepare(server_config(data_dir=sys.argv[1], detected_addresses=("192.0.2.1",)), SystemClock().now(), secrets.token_bytes)
 """

@@ -24,9 +24,9 @@ from mooring.plane import serverprocess
 from mooring.plane.assemble import Process
 from mooring.plane.background.compaction import INTERVAL_SECONDS, compact_forever
 from mooring.plane.configuration import ServerConfig, server_config
-from mooring.plane.keystore import KeyStore, prepare
-from mooring.plane.lifecycle import RunningServer, running
-from mooring.plane.processidentity import is_gone, process_identity
+from mooring.plane.keys.keystore import KeyStore, prepare
+from mooring.plane.process.lifecycle import RunningServer, running
+from mooring.plane.process.processidentity import is_gone, process_identity
 from mooring.plane.serverprocess import serve_until_signal
 from mooring.storage.contract import CompactedError
 from mooring.storage.memory import MemoryStorage

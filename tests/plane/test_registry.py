@@ -14,8 +14,8 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.options import WriteOptions
 from mooring.errors import ConfigError, NotFoundError
 from mooring.plane.configuration import server_config
-from mooring.plane.firstboot import SYSTEM_USER
-from mooring.plane.registry import check_names, open_registry
+from mooring.plane.parts.registry import check_names, open_registry
+from mooring.plane.publishing.firstboot import SYSTEM_USER
 from tests.support.encryption import IDENTITY, entry, file, local
 from tests.support.manualclock import ManualClock
 

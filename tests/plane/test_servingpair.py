@@ -18,7 +18,7 @@ from cryptography import x509
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.plane.configuration import server_config
-from mooring.plane.reloading import Reloading
+from mooring.plane.files.reloading import Reloading
 from mooring.plane.serving.pair import ServingPair, read_pair
 from mooring.plane.serving.trust import verifiable
 from mooring.settings.addresses import Endpoint

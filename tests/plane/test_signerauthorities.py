@@ -23,7 +23,7 @@ from mooring.pki.x509.signers import (
 )
 from mooring.pki.x509.supervisorsigners import K3S_KUBELET_CLIENT, K3S_KUBELET_SERVING
 from mooring.plane.configuration import server_config
-from mooring.plane.reloading import Reloading
+from mooring.plane.files.reloading import Reloading
 from mooring.plane.signing.authorities import SignerAuthorities
 from mooring.settings.signing import SigningSettings
 from tests.support.softhsm import MISSING, SoftHsm, soft_hsm

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.certificates.nameevidence import PUBLISHED_PREFIX
+from mooring.controllers.certificates.names.nameevidence import PUBLISHED_PREFIX
 from mooring.errors import StorageError
 from mooring.identity import MASTERS
-from mooring.plane.firstboot import FirstBoot
+from mooring.plane.publishing.firstboot import FirstBoot
 from tests.support.manualclock import EPOCH, settle
 from tests.support.serverroom import Server, connection, open_server
 from tests.support.testca import ThrowawayCA

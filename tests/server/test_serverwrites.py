@@ -20,7 +20,7 @@ from mooring.apimachinery.options import WriteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.errors import StorageError
-from mooring.plane.firstboot import SYSTEM_USER
+from mooring.plane.publishing.firstboot import SYSTEM_USER
 from mooring.server.audit import auditor
 from mooring.server.audit.truncate import OMITTED
 from tests.support.auditlog import records

@@ -22,8 +22,8 @@ from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.rootca import RootCa
 from mooring.pki.x509.requests import build_request
 from mooring.plane.configuration import server_config
-from mooring.plane.firstboot import FirstBoot
-from mooring.plane.registry import open_registry
+from mooring.plane.parts.registry import open_registry
+from mooring.plane.publishing.firstboot import FirstBoot
 from mooring.server.openwatches import PAUSE_SECONDS
 from mooring.server.transport.tlsconnection import TlsConnection
 from mooring.trust.bootstraptoken.token import parse_token

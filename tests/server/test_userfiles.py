@@ -21,7 +21,7 @@ from mooring.authn.passwordfile.hash import PasswordHash
 from mooring.authn.tokenfile.authenticator import TokenFileAuthenticator, TokenTable
 from mooring.authn.userfile.runtime import MAX_WARNINGS, follow
 from mooring.errors import ConfigError
-from mooring.plane.reloading import Reloading
+from mooring.plane.files.reloading import Reloading
 from mooring.secret import Secret
 from tests.support.manualclock import settle
 from tests.support.serverroom import Reply, Server, connection, open_server

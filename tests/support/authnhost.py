@@ -15,7 +15,7 @@ from mooring.authn.serviceaccount.settings import ServiceAccountSettings
 from mooring.clock import Clock
 from mooring.pki.keys import generate_key
 from mooring.plane.configuration import ServerConfig, server_config
-from mooring.plane.reloading import Reloading
+from mooring.plane.files.reloading import Reloading
 from mooring.server.authentication.connector import TargetConnector
 from mooring.server.authentication.secondstage import SecondStage
 from tests.support.manualclock import ManualClock

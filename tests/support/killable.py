@@ -23,7 +23,7 @@ from mooring.client.cluster import ClusterClient, connect
 from mooring.client.http.requests import fetch
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import Clock, SystemClock
-from mooring.plane.processidentity import process_identity
+from mooring.plane.process.processidentity import process_identity
 from mooring.reconcile.leaderelection import LEASE_SECONDS
 from mooring.storage.contract import StoredChange
 from mooring.storage.sqlite.driver import SqliteStorage

@@ -22,12 +22,12 @@ from mooring.identity import MASTERS
 from mooring.pki.keys import PrivateKey, generate_key
 from mooring.pki.rootca import RootCa
 from mooring.plane.assemble import Assembly, Process, assemble
-from mooring.plane.audit import build_audit
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.encryption import EncryptionAtRest
-from mooring.plane.firstboot import FirstBoot
-from mooring.plane.keystore import KeyStore
-from mooring.plane.registry import build_registry
+from mooring.plane.keys.keystore import KeyStore
+from mooring.plane.parts.audit import build_audit
+from mooring.plane.parts.registry import build_registry
+from mooring.plane.publishing.firstboot import FirstBoot
 from mooring.server.hostshare.share import ALONE
 from mooring.server.pipeline import Pipeline
 from mooring.server.transport.http import Request, Response

@@ -12,25 +12,25 @@ from mooring.authn.x509.crls import ClientCrls
 from mooring.controllers.actions import Controller
 from mooring.controllers.bootstrap.bootstrapsigner import BootstrapSigner
 from mooring.controllers.bootstrap.tokencleaner import TokenCleaner
-from mooring.controllers.certificates.approver import CsrApprover
-from mooring.controllers.certificates.certifiednames import CertifiedNames
+from mooring.controllers.certificates.approval.approver import CsrApprover
+from mooring.controllers.certificates.approval.inventoryapprover import InventoryApprover
+from mooring.controllers.certificates.approval.servingapprover import ServingApprover
+from mooring.controllers.certificates.approval.supervisorapprover import SupervisorApprover
 from mooring.controllers.certificates.cleaner import CsrCleaner
 from mooring.controllers.certificates.inventory import MachineInventory
-from mooring.controllers.certificates.inventoryapprover import InventoryApprover
 from mooring.controllers.certificates.issuance import IssuanceCheck
-from mooring.controllers.certificates.nameownership import NameOwnership
+from mooring.controllers.certificates.names.certifiednames import CertifiedNames
+from mooring.controllers.certificates.names.nameownership import NameOwnership
 from mooring.controllers.certificates.noderecovery import NodeRecovery
+from mooring.controllers.certificates.publishing.rootcacertpublisher import RootCaCertPublisher
+from mooring.controllers.certificates.publishing.trustbundlepublisher import TrustBundlePublisher
 from mooring.controllers.certificates.requester import RequesterCheck
 from mooring.controllers.certificates.revocationcleaner import RevocationCleaner
 from mooring.controllers.certificates.revokedrequests import RevokedRequests
-from mooring.controllers.certificates.rootcacertpublisher import RootCaCertPublisher
-from mooring.controllers.certificates.servingapprover import ServingApprover
-from mooring.controllers.certificates.signer import CsrSigner
-from mooring.controllers.certificates.signerpolicy import SignerPolicy
-from mooring.controllers.certificates.signingpolicy import NO_POLICY, SigningPolicy
-from mooring.controllers.certificates.supervisorapprover import SupervisorApprover
+from mooring.controllers.certificates.signing.signer import CsrSigner
+from mooring.controllers.certificates.signing.signerpolicy import SignerPolicy
+from mooring.controllers.certificates.signing.signingpolicy import NO_POLICY, SigningPolicy
 from mooring.controllers.certificates.tokenlimits import BootstrapTokenCheck
-from mooring.controllers.certificates.trustbundlepublisher import TrustBundlePublisher
 from mooring.controllers.clusterroleaggregation import ClusterRoleAggregation
 from mooring.controllers.eventcleaner import EventCleaner
 from mooring.controllers.garbagecollector.collector import GarbageCollector

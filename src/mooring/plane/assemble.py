@@ -24,25 +24,27 @@ from mooring.authn.requestheader.settings import RequestHeaderSettings
 from mooring.authn.serviceaccount.settings import ServiceAccountSettings
 from mooring.authn.stripping import Stripping
 from mooring.clock import Clock
-from mooring.controllers.certificates.nameevidence import serving_names_config_map
+from mooring.controllers.certificates.names.nameevidence import serving_names_config_map
 from mooring.controllers.certificates.noderecovery import NodeRecovery
 from mooring.controllers.table import ControllerSettings, build, checks_before_password, selected
 from mooring.pki.x509.clientissuers import ClientIssuers
-from mooring.plane.audit import Audit
-from mooring.plane.authentication import Authentication
 from mooring.plane.background.encryptionlease import EncryptionLease
 from mooring.plane.background.expirywatch import ExpiryWatch
 from mooring.plane.background.masterleases import MasterLeases
 from mooring.plane.background.revocationlist import RevocationListPublisher
-from mooring.plane.carenewal import CaRenewal
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.encryption import EncryptionMetrics
-from mooring.plane.expiring import expiring, server_label
-from mooring.plane.firstboot import FirstBoot
-from mooring.plane.keystore import KeyStore
-from mooring.plane.monitoring import add_metrics, health_checks, watch_expiry, watch_snapshots
-from mooring.plane.registry import RegistryParts
-from mooring.plane.reloading import Reloading
+from mooring.plane.files.reloading import Reloading
+from mooring.plane.keys.carenewal import CaRenewal
+from mooring.plane.keys.keystore import KeyStore
+from mooring.plane.parts.audit import Audit
+from mooring.plane.parts.authentication import Authentication
+from mooring.plane.parts.expiring import expiring, server_label
+from mooring.plane.parts.monitoring import add_metrics, health_checks, watch_expiry, watch_snapshots
+from mooring.plane.parts.registry import RegistryParts
+from mooring.plane.parts.supervisor import SupervisorApi, SupervisorParts, build_supervisor
+from mooring.plane.publishing.firstboot import FirstBoot
+from mooring.plane.publishing.trustpublisher import TrustPublisher
 from mooring.plane.rollover.files import RolloverFiles
 from mooring.plane.rollover.runner import CaRollover
 from mooring.plane.serving.context import ServingContext
@@ -51,8 +53,6 @@ from mooring.plane.sharedkeys.share import SharedKeys, shares_keys
 from mooring.plane.signing.authorities import SignerAuthorities
 from mooring.plane.signing.policy import FollowedPolicy
 from mooring.plane.snapshots.schedule import ScheduledSnapshots
-from mooring.plane.supervisor import SupervisorApi, SupervisorParts, build_supervisor
-from mooring.plane.trustpublisher import TrustPublisher
 from mooring.reconcile.fencing import FencedApi
 from mooring.reconcile.leaderelection import LeaderElector
 from mooring.reconcile.lineage import LineageWriter

@@ -31,8 +31,8 @@ from mooring.clock import Clock, SystemClock
 from mooring.controllers import standalonetable
 from mooring.controllers.table import build
 from mooring.errors import ConfigError, ForbiddenError, MooringError
-from mooring.plane.processidentity import is_gone, process_identity
-from mooring.plane.reloading import Reloading
+from mooring.plane.files.reloading import Reloading
+from mooring.plane.process.processidentity import is_gone, process_identity
 from mooring.plane.signing.authorities import SignerAuthorities
 from mooring.plane.signing.policy import FollowedPolicy
 from mooring.reconcile.healthserver import Checks, HealthServer

@@ -20,13 +20,13 @@ from mooring.clock import Clock
 from mooring.errors import ConfigError
 from mooring.pki.x509.clientissuers import ClientIssuers
 from mooring.pki.x509.clusterca import ClusterCa
-from mooring.plane.authentication import Authentication
-from mooring.plane.cafiles import read_ca
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.exposed import refuse_exposed
-from mooring.plane.keystore import KeyStore, prepare
-from mooring.plane.registry import check_names
-from mooring.plane.reloading import Reloading
+from mooring.plane.files.exposed import refuse_exposed
+from mooring.plane.files.reloading import Reloading
+from mooring.plane.keys.cafiles import read_ca
+from mooring.plane.keys.keystore import KeyStore, prepare
+from mooring.plane.parts.authentication import Authentication
+from mooring.plane.parts.registry import check_names
 from mooring.plane.serving.pair import ServingPair
 from mooring.plane.sharedkeys.tokenfile import ServerTokenFile
 from mooring.plane.signing.authorities import SignerAuthorities

@@ -22,8 +22,8 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.client.files import read_limited
 from mooring.clock import Clock
 from mooring.errors import ConfigError, MooringError
-from mooring.plane.exposed import warn_if_exposed
-from mooring.plane.reloading import Reloading
+from mooring.plane.files.exposed import warn_if_exposed
+from mooring.plane.files.reloading import Reloading
 from mooring.settings.encryption import EncryptionSettings
 from mooring.storage.contract import Storage
 from mooring.storage.encryption.providers import Providers

@@ -24,10 +24,10 @@ from mooring.clock import SystemClock
 from mooring.errors import StorageError
 from mooring.plane.assemble import Process
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.directorylock import only_server
-from mooring.plane.keystore import KeyStore
-from mooring.plane.lifecycle import RunningServer, running
-from mooring.plane.processidentity import is_gone, process_identity
+from mooring.plane.files.directorylock import only_server
+from mooring.plane.keys.keystore import KeyStore
+from mooring.plane.process.lifecycle import RunningServer, running
+from mooring.plane.process.processidentity import is_gone, process_identity
 from mooring.plane.sharedkeys.start import prepare_keys
 from mooring.plane.workers.available import worker_count
 from mooring.plane.workers.listening import cannot_listen

@@ -28,8 +28,8 @@ from mooring.pki.keys import private_key_pem
 from mooring.plane.background import storemark
 from mooring.plane.background.storemark import FILE_NAME, JUMP, LOCK_NAME, TRIES, StoreMark, read_mark
 from mooring.plane.configuration import server_config
-from mooring.plane.firstboot import SYSTEM_USER
-from mooring.plane.registry import RegistryParts, open_registry
+from mooring.plane.parts.registry import RegistryParts, open_registry
+from mooring.plane.publishing.firstboot import SYSTEM_USER
 from mooring.secret import Secret
 from mooring.storage.contract import CompactedError
 from mooring.storage.memory import MemoryStorage

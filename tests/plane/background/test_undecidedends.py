@@ -15,7 +15,7 @@ import pytest
 from mooring.clock import SystemClock
 from mooring.plane.background import storemark
 from mooring.plane.background.storemark import FILE_NAME, StoreMark
-from mooring.plane.registry import RegistryParts
+from mooring.plane.parts.registry import RegistryParts
 from mooring.storage.contract import Storage, StoredChange
 from mooring.storage.table import open_storage
 from mooring.trust.bootstraptoken.token import parse_token

@@ -25,9 +25,9 @@ from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, serial_number
 from mooring.pki.x509.successor import cross_sign
 from mooring.pki.x509.verify import ClientTrust
-from mooring.plane.cafiles import read_ca
 from mooring.plane.configuration import ServerConfig, server_config
-from mooring.plane.keystore import prepare, renew
+from mooring.plane.keys.cafiles import read_ca
+from mooring.plane.keys.keystore import prepare, renew
 from mooring.plane.rollover import files as rollover_files
 from mooring.plane.rollover.files import RolloverFiles
 from mooring.plane.serving.trust import anchor

@@ -19,10 +19,10 @@ from mooring.apimachinery.options import DeleteOptions, WriteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.identity import MASTERS, UserInfo
 from mooring.pki.pem import certificates
-from mooring.plane.carenewal import CaRenewal
 from mooring.plane.configuration import ServerConfig, server_config
-from mooring.plane.keystore import make_shared_keys, prepare
-from mooring.plane.reloading import Reloading
+from mooring.plane.files.reloading import Reloading
+from mooring.plane.keys.carenewal import CaRenewal
+from mooring.plane.keys.keystore import make_shared_keys, prepare
 from mooring.plane.rollover.files import RolloverFiles
 from mooring.plane.rollover.runner import PLURAL, CaRollover
 from mooring.plane.serving.pair import ServingPair

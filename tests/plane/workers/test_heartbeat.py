@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from mooring.plane.seat import Seats
+from mooring.plane.process.seat import Seats
 from mooring.plane.workers.heartbeat import BEAT_SECONDS, HUNG_LOOKS, LOOK_SECONDS, Looks, beat
 from mooring.server.hostshare.share import Counted
 

@@ -18,7 +18,7 @@ from mooring.cli.printing import output as printing
 from mooring.clock import SystemClock, rfc3339
 from mooring.pki.x509.clusterca import CaState
 from mooring.pki.x509.names import printable
-from mooring.plane.cafiles import read_ca
+from mooring.plane.keys.cafiles import read_ca
 from mooring.trust.discovery.pins import pin_of
 
 PURPOSES = {

@@ -2,7 +2,7 @@
 
 Rules kept here:
 * The names of API servers, and the machines that have certificates for them, follow from the same objects as in the server
-  (`mooring.controllers.certificates.conflictingnames`).
+  (`mooring.controllers.certificates.names.conflictingnames`).
 * The serial numbers are those of the serving certificates in the lineage that have not ended. It does not say which names each has.
 * A user who may not read the names of the servers gets no warning.
 """
@@ -18,8 +18,8 @@ from mooring.api.view import FixedView
 from mooring.cli.certs.inventory import Inventory, readable_objects
 from mooring.client.cluster import ClusterClient
 from mooring.clock import parse_rfc3339
-from mooring.controllers.certificates.conflictingnames import conflicts
-from mooring.controllers.certificates.nameevidence import (
+from mooring.controllers.certificates.names.conflictingnames import conflicts
+from mooring.controllers.certificates.names.nameevidence import (
     CONFIG_MAPS,
     ENDPOINTS,
     NODES,

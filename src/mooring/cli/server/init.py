@@ -29,12 +29,12 @@ from mooring.errors import ConfigError
 from mooring.pki.rootca import RootCa
 from mooring.pki.x509.clientissuers import ClientIssuers
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.directorylock import only_server
-from mooring.plane.firstboot import FirstBoot
-from mooring.plane.firsttoken import create_first_token
-from mooring.plane.keystore import KeyStore
-from mooring.plane.registry import check_names, open_registry
-from mooring.plane.reloading import Reloading
+from mooring.plane.files.directorylock import only_server
+from mooring.plane.files.reloading import Reloading
+from mooring.plane.keys.keystore import KeyStore
+from mooring.plane.parts.registry import check_names, open_registry
+from mooring.plane.publishing.firstboot import FirstBoot
+from mooring.plane.publishing.firsttoken import create_first_token
 from mooring.plane.sharedkeys.joining import joined_configuration
 from mooring.plane.sharedkeys.start import prepare_keys
 from mooring.plane.signing.authorities import SignerAuthorities

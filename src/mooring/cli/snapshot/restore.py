@@ -17,7 +17,7 @@ from mooring.cli.printing.output import echo, print_document
 from mooring.cli.printing.progressbar import progress_bar
 from mooring.cli.snapshot.verify import verified
 from mooring.clock import Clock, SystemClock
-from mooring.plane.directorylock import only_server
+from mooring.plane.files.directorylock import only_server
 from mooring.plane.snapshots.file import entries
 from mooring.settings.storage import StorageSettings
 from mooring.storage import table

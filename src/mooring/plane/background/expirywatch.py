@@ -23,7 +23,7 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.options import WriteOptions
 from mooring.clock import Clock, gap, human_duration, rfc3339, wait_until
 from mooring.errors import AlreadyExistsError, MooringError
-from mooring.plane.firstboot import SYSTEM_USER
+from mooring.plane.publishing.firstboot import SYSTEM_USER
 from mooring.registry.store import Registry
 
 log = logging.getLogger("mooring.plane")

@@ -17,7 +17,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn.lastuses import LastUse, LastUses
 from mooring.clock import Clock
 from mooring.errors import ConflictError, MooringError
-from mooring.plane.firstboot import SYSTEM_USER
+from mooring.plane.publishing.firstboot import SYSTEM_USER
 from mooring.registry.store import Registry
 
 log = logging.getLogger("mooring.authentication")

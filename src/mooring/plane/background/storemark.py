@@ -52,7 +52,7 @@ from mooring.clock import Clock, rfc3339
 from mooring.controllers.bootstrap.tokensecrets import expiration_of, is_token
 from mooring.errors import AlreadyExistsError, ApiError, ConfigError, ConflictError, MooringError, StorageError
 from mooring.identity import API_SERVER, MASTERS, UserInfo
-from mooring.plane.lockfile import no_lock, open_lock
+from mooring.plane.files.lockfile import no_lock, open_lock
 from mooring.plane.wakeups import wait_for_event
 from mooring.registry.cache.events import Event
 from mooring.registry.store import Registry

@@ -42,8 +42,8 @@ from mooring.pki.x509.authority import Authority
 from mooring.pki.x509.clusterca import MAX_CROSS_SIGNED, CaState
 from mooring.pki.x509.names import printable
 from mooring.pki.x509.successor import cross_sign, find_cross_signed, successor
-from mooring.plane.cafiles import load, read_ca
-from mooring.plane.keystore import exclusive
+from mooring.plane.keys.cafiles import load, read_ca
+from mooring.plane.keys.keystore import exclusive
 from mooring.trust.discovery.pins import pin_of
 from mooring.trust.sharedkeys.keyset import CROSS_SIGNED, DISTRUSTED
 from mooring.trust.sharedkeys.keyset import RETIRED as RETIRED_FILE

@@ -30,8 +30,8 @@ from mooring.controllers.certificates import carollover
 from mooring.controllers.certificates.carollover import RolloverOnDisk, RolloverStep
 from mooring.errors import ConflictError, MooringError, NotFoundError
 from mooring.pki.rootca import RootCa
-from mooring.plane.carenewal import CaRenewal
-from mooring.plane.firstboot import SYSTEM_USER
+from mooring.plane.keys.carenewal import CaRenewal
+from mooring.plane.publishing.firstboot import SYSTEM_USER
 from mooring.plane.rollover.files import RolloverFiles
 from mooring.plane.sharedkeys.share import SharedKeys
 from mooring.registry.store import Registry

@@ -28,8 +28,8 @@ from mooring.pki.pem import certificates
 from mooring.pki.rootca import RootCa
 from mooring.pki.x509.clusterca import ClusterCa
 from mooring.pki.x509.names import printable, printable_text
-from mooring.plane.exposed import warn_if_exposed
-from mooring.plane.reloading import Reloading
+from mooring.plane.files.exposed import warn_if_exposed
+from mooring.plane.files.reloading import Reloading
 from mooring.plane.serving.trust import KEY, from_file, named, names_of, serving_cas
 from mooring.settings.addresses import Endpoint
 from mooring.settings.serving import ServingSettings

@@ -24,7 +24,7 @@ from mooring.clock import Clock
 from mooring.errors import ConfigError, MooringError
 from mooring.pki.rootca import RootCa
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.keystore import exclusive
+from mooring.plane.keys.keystore import exclusive
 from mooring.plane.sharedkeys.tokenfile import AGENT_FILE, MAX_FILE, ServerTokenFile
 from mooring.secret import Secret
 from mooring.trust.k3s import token as k3s

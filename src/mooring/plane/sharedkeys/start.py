@@ -21,7 +21,7 @@ from mooring.clock import Clock
 from mooring.errors import ConfigError, MooringError
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.encryption import EncryptionAtRest
-from mooring.plane.keystore import Prepared, exclusive, make_shared_keys, prepare
+from mooring.plane.keys.keystore import Prepared, exclusive, make_shared_keys, prepare
 from mooring.plane.sharedkeys.jointokens import JoinTokenFiles
 from mooring.plane.sharedkeys.share import SharedKeys, shares_keys
 from mooring.plane.sharedkeys.storedcluster import stored_cluster

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from mooring.api.kinds import BY_PLURAL
 from mooring.authn.clientcas import bundles
-from mooring.controllers.certificates import rootcacertpublisher
+from mooring.controllers.certificates.publishing import rootcacertpublisher
 from mooring.errors import ConfigError, MooringError
 from mooring.registry.cache.stored import normalize
 from mooring.storage.contract import Storage

@@ -23,7 +23,7 @@ from pathlib import Path
 from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.errors import ConfigError
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.exposed import warn_if_exposed
+from mooring.plane.files.exposed import warn_if_exposed
 from mooring.secret import Secret
 from mooring.trust.k3s import token as k3s
 from mooring.trust.k3s.acceptedtokens import FormerToken, decode_former, digest, encode_former

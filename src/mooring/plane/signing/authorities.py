@@ -26,8 +26,8 @@ from mooring.pki.pem import certificates
 from mooring.pki.x509.authority import Authority
 from mooring.pki.x509.clusterca import CaState
 from mooring.pki.x509.signers import CLIENT_SIGNERS, COUNTERPARTS, SIGNERS
-from mooring.plane.exposed import warn_if_exposed
-from mooring.plane.reloading import Reloading
+from mooring.plane.files.exposed import warn_if_exposed
+from mooring.plane.files.reloading import Reloading
 from mooring.plane.signing.tokenkey import open_key
 from mooring.settings.signing import SigningFiles, SigningSettings
 

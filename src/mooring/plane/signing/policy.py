@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mooring.controllers.certificates.signingpolicy import NO_POLICY, SigningPolicy
-from mooring.controllers.certificates.signingpolicyfile import parse_policy
+from mooring.controllers.certificates.signing.signingpolicy import NO_POLICY, SigningPolicy
+from mooring.controllers.certificates.signing.signingpolicyfile import parse_policy
 from mooring.errors import ConfigError
-from mooring.plane.reloading import Reloading
+from mooring.plane.files.reloading import Reloading
 
 KEY = "cluster-signing-policy-file"
 

@@ -16,8 +16,8 @@ from mooring.authn.table import PROVIDERS
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.lifecycle import DRAIN_SECONDS, FLUSH_SECONDS, RunningServer
-from mooring.plane.seat import Seats
+from mooring.plane.process.lifecycle import DRAIN_SECONDS, FLUSH_SECONDS, RunningServer
+from mooring.plane.process.seat import Seats
 from mooring.plane.sharedkeys.start import in_child, prepare_keys
 from mooring.plane.workers.line import Line
 from mooring.plane.workers.listening import bound_port, cannot_listen, listen

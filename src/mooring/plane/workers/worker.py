@@ -23,10 +23,10 @@ from mooring.clock import SystemClock
 from mooring.errors import MooringError, StorageError
 from mooring.plane.assemble import Process
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.keystore import KeyStore
-from mooring.plane.lifecycle import RunningServer, running
-from mooring.plane.processidentity import is_gone, process_identity
-from mooring.plane.seat import Seat
+from mooring.plane.keys.keystore import KeyStore
+from mooring.plane.process.lifecycle import RunningServer, running
+from mooring.plane.process.processidentity import is_gone, process_identity
+from mooring.plane.process.seat import Seat
 from mooring.plane.workers import line as words
 from mooring.plane.workers.heartbeat import beat
 from mooring.plane.workers.line import Line

@@ -38,7 +38,7 @@ from mooring.api.core.service.spec import (
     needs_node_ports,
 )
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.certificates.nameevidence import Holders
+from mooring.controllers.certificates.names.nameevidence import Holders
 from mooring.errors import FieldError, InternalServerError, InvalidError, invalid
 from mooring.pki.x509.canonicalnames import canonical
 from mooring.registry.admission.request import AdmissionRequest

@@ -47,7 +47,7 @@ from mooring.authn.serviceaccount.tokenrequest import ISSUED_CREDENTIAL_ID
 from mooring.authn.x509.denylist import revoked
 from mooring.clock import Clock, parse_rfc3339, rfc3339
 from mooring.controllers.certificates.issuance import NEEDS_APPROVAL
-from mooring.controllers.certificates.nameownership import MEMBERSHIP_ENDED, NAME_TAKEN
+from mooring.controllers.certificates.names.nameownership import MEMBERSHIP_ENDED, NAME_TAKEN
 from mooring.controllers.certificates.requeststate import is_undecided
 from mooring.errors import (
     AlreadyExistsError,

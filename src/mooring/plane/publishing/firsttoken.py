@@ -13,7 +13,7 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.options import ListOptions, WriteOptions
 from mooring.clock import Clock
 from mooring.errors import ConflictError
-from mooring.plane.firstboot import SYSTEM_USER, FirstBoot
+from mooring.plane.publishing.firstboot import SYSTEM_USER, FirstBoot
 from mooring.registry.store import Registry
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, new_record

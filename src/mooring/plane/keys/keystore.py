@@ -59,10 +59,10 @@ from mooring.pki.x509.clusterca import CaState, Certificates, ClusterCa
 from mooring.pki.x509.names import AlternativeNames
 from mooring.pki.x509.successor import bridge, find_cross_signed, is_bridge
 from mooring.plane import endpoints
-from mooring.plane.cafiles import load, read_ca
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.exposed import refuse_exposed, warn_if_exposed
-from mooring.plane.lockfile import no_lock, open_lock
+from mooring.plane.files.exposed import refuse_exposed, warn_if_exposed
+from mooring.plane.files.lockfile import no_lock, open_lock
+from mooring.plane.keys.cafiles import load, read_ca
 from mooring.plane.serving.pair import Pair, read_pair
 from mooring.plane.serving.trust import serving_cas
 from mooring.secret import Secret

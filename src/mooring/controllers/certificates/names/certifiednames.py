@@ -29,7 +29,7 @@ from mooring.clock import rfc3339
 from mooring.controllers.actions import Create, Update
 from mooring.controllers.certificates.inventory import MachineIndex, counts_for_holder
 from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
-from mooring.controllers.certificates.nameevidence import (
+from mooring.controllers.certificates.names.nameevidence import (
     CONFIG_MAPS,
     ENDPOINTS,
     NODES,
@@ -41,7 +41,7 @@ from mooring.controllers.certificates.nameevidence import (
     node_addresses,
     own_addresses,
 )
-from mooring.controllers.certificates.signingpolicy import NO_POLICY, SigningPolicy
+from mooring.controllers.certificates.signing.signingpolicy import NO_POLICY, SigningPolicy
 from mooring.identity import NODE_PREFIX
 from mooring.pki.x509.canonicalnames import IPAddress, Name, canonical
 from mooring.pki.x509.namegate import (

@@ -16,9 +16,9 @@ from mooring.client.files import read_limited
 from mooring.pki.pem import certificates
 from mooring.pki.x509.clusterca import ClusterCa
 from mooring.pki.x509.crl import Crl
-from mooring.plane.authentication import Authentication
 from mooring.plane.background.expirywatch import ExpirySource
 from mooring.plane.configuration import ServerConfig
+from mooring.plane.parts.authentication import Authentication
 from mooring.plane.serving.pair import ServingPair
 from mooring.plane.signing.authorities import SignerAuthorities
 from mooring.settings.serving import ServingSettings

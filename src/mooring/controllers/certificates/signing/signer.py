@@ -47,7 +47,6 @@ from mooring.controllers.certificates.issuance import (
     unobjected,
     watched,
 )
-from mooring.controllers.certificates.lineageentry import issued_entry
 from mooring.controllers.certificates.requeststate import (
     REQUESTS,
     is_approved_and_unsigned,
@@ -57,7 +56,8 @@ from mooring.controllers.certificates.requeststate import (
     with_status,
     without_condition,
 )
-from mooring.controllers.certificates.signingpolicy import NO_POLICY, SigningPolicy
+from mooring.controllers.certificates.signing.lineageentry import issued_entry
+from mooring.controllers.certificates.signing.signingpolicy import NO_POLICY, SigningPolicy
 from mooring.pki.errors import IssueError, RequestError
 from mooring.pki.pem import certificates_pem
 from mooring.pki.x509 import usages

@@ -23,7 +23,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Authorize
 from mooring.controllers.actions import Action, CheckAccess, Entropy, Key, Retry, Update
-from mooring.controllers.certificates.approver import GROUP, access_review, marked_as_not_granted
+from mooring.controllers.certificates.approval.approver import GROUP, access_review, marked_as_not_granted
 from mooring.controllers.certificates.issuance import (
     AUTOMATIC,
     NEEDS_APPROVAL,

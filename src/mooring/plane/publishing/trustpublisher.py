@@ -22,14 +22,14 @@ from mooring.apimachinery.options import ListOptions
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.selectors import parse_field_selector
 from mooring.clock import Clock
-from mooring.controllers.certificates.conflictingnames import Conflict, conflicts
-from mooring.controllers.certificates.nameevidence import published_names, reserves, with_former_names
+from mooring.controllers.certificates.names.conflictingnames import Conflict, conflicts
+from mooring.controllers.certificates.names.nameevidence import published_names, reserves, with_former_names
 from mooring.errors import MooringError
 from mooring.pki.rootca import RootCa
 from mooring.pki.x509.canonicalnames import Name
 from mooring.pki.x509.clientissuers import IssuingCas
-from mooring.plane.configmaps import publish
-from mooring.plane.firstboot import SYSTEM_USER, FirstBoot
+from mooring.plane.publishing.configmaps import publish
+from mooring.plane.publishing.firstboot import SYSTEM_USER, FirstBoot
 from mooring.plane.serving.context import ServingContext
 from mooring.plane.wakeups import wait_for_event
 from mooring.reconcile.loop import Reconciler

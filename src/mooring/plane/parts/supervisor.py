@@ -12,14 +12,14 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn.k3stoken.authenticator import K3sTokenAuthenticator
 from mooring.authz.decision import Authorize
 from mooring.clock import Clock
+from mooring.controllers.certificates.approval.supervisorapprover import would_approve
 from mooring.controllers.certificates.issuance import IssuanceCheck
-from mooring.controllers.certificates.supervisorapprover import would_approve
 from mooring.pki.pem import certificates_pem
 from mooring.pki.x509.clusterca import ClusterCa
 from mooring.plane.agentconfig import agent_config
-from mooring.plane.authentication import Authentication
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.encryption import EncryptionAtRest
+from mooring.plane.parts.authentication import Authentication
 from mooring.plane.serving.pair import ServingPair
 from mooring.plane.sharedkeys.jointokens import JoinTokenFiles
 from mooring.plane.sharedkeys.served import server_keys

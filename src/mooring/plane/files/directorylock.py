@@ -19,7 +19,7 @@ from pathlib import Path
 
 from mooring.client.files import make_directory
 from mooring.errors import ConfigError
-from mooring.plane.lockfile import no_lock, open_lock
+from mooring.plane.files.lockfile import no_lock, open_lock
 
 log = logging.getLogger("mooring.plane")
 

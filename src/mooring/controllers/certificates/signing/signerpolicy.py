@@ -18,10 +18,10 @@ from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.mooring.nodeidentity import keys_of
 from mooring.api.view import NamespacedName, ViewFollower, Views
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.certificates.certifiedkeys import CertifiedKeys
 from mooring.controllers.certificates.issuance import Finding, Issuance, Objection
 from mooring.controllers.certificates.requeststate import REQUESTS, is_issued
-from mooring.controllers.certificates.signingpolicy import SigningPolicy
+from mooring.controllers.certificates.signing.certifiedkeys import CertifiedKeys
+from mooring.controllers.certificates.signing.signingpolicy import SigningPolicy
 from mooring.pki.errors import RequestError
 from mooring.pki.x509.authority import request_serial_number
 from mooring.pki.x509.requests import parse_request

@@ -20,15 +20,15 @@ from typing import Any
 
 from mooring.clock import Clock
 from mooring.plane.assemble import Assembly, Process, assemble
-from mooring.plane.audit import build_audit
 from mooring.plane.background.compaction import compact_forever
 from mooring.plane.background.lastuses import record_forever
 from mooring.plane.background.trimming import trim_forever
 from mooring.plane.background.verification import verify_forever
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.keystore import KeyStore
-from mooring.plane.registry import open_registry
-from mooring.plane.seat import Seat
+from mooring.plane.keys.keystore import KeyStore
+from mooring.plane.parts.audit import build_audit
+from mooring.plane.parts.registry import open_registry
+from mooring.plane.process.seat import Seat
 from mooring.server.transport.http import KEPT_SECONDS
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import ServingSettings

@@ -18,10 +18,10 @@ from mooring.authz.decision import Decision
 from mooring.authz.rbac.authorizer import Rbac
 from mooring.clock import Clock
 from mooring.controllers import table as controllers
-from mooring.plane import servicerange
 from mooring.plane.background.storemark import StoreMark, check_lock
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.encryption import EncryptionAtRest, read_configuration
+from mooring.plane.parts import servicerange
 from mooring.registry.admission import table as admission
 from mooring.registry.store import Registry
 from mooring.registry.write.deletionrecords import deletion_records

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from mooring.apimachinery.codec.fieldreader import FieldReader
 from mooring.apimachinery.codec.yaml import YamlError, read_yaml
-from mooring.controllers.certificates.signingpolicy import RSA, Patterns, SigningPolicy, SigningRule
+from mooring.controllers.certificates.signing.signingpolicy import RSA, Patterns, SigningPolicy, SigningRule
 from mooring.duration import parse_duration
 from mooring.errors import ConfigError
 from mooring.pki.keys import ALGORITHMS, MAX_RSA_BITS, MIN_RSA_BITS

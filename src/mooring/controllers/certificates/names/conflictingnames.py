@@ -22,7 +22,7 @@ from mooring.api.mooring.nodeidentity import certified_names_of
 from mooring.api.view import Views, readable
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.certificates.inventory import MachineIndex, is_for_holder
-from mooring.controllers.certificates.nameevidence import NODES, has_passed
+from mooring.controllers.certificates.names.nameevidence import NODES, has_passed
 from mooring.pki.x509.canonicalnames import Name, canonical
 from mooring.pki.x509.namegate import CONTROL_PLANE
 

@@ -8,7 +8,7 @@ Rules kept here:
 * While objects cannot be read, because a KMS plugin does not answer, what depends on them is left out. The server starts, and
   `complete` repeats the first boot once they can be read.
 * cluster-info, kubeadm-config and kubelet-config follow this server's settings until an administrator edits them
-  (`mooring.plane.configmaps`).
+  (`mooring.plane.publishing.configmaps`).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from mooring.errors import AlreadyExistsError, ConflictError, MooringError, NotF
 from mooring.identity import API_SERVER, MASTERS, UserInfo
 from mooring.pki.rootca import RootCa
 from mooring.pki.x509.clientissuers import IssuingCas
-from mooring.plane.configmaps import publish
 from mooring.plane.configuration import ServerConfig
+from mooring.plane.publishing.configmaps import publish
 from mooring.registry.store import Registry
 from mooring.server.endpoints.version import KUBERNETES_VERSION
 from mooring.settings.network import NetworkSettings

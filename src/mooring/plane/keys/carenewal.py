@@ -14,10 +14,10 @@ from datetime import timedelta
 
 from mooring.clock import Clock, wait_until
 from mooring.errors import MooringError
-from mooring.plane.cafiles import ca_files
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.keystore import KeyStore, renew
-from mooring.plane.reloading import Reloading
+from mooring.plane.files.reloading import Reloading
+from mooring.plane.keys.cafiles import ca_files
+from mooring.plane.keys.keystore import KeyStore, renew
 from mooring.plane.serving.pair import ServingPair
 
 log = logging.getLogger("mooring.plane")

@@ -19,8 +19,8 @@ from mooring.authn.serviceaccount.settings import ServiceAccountSettings
 from mooring.clock import Clock
 from mooring.pki.x509.clientissuers import IssuingCas
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.keystore import KeyStore
-from mooring.plane.reloading import Reloading
+from mooring.plane.files.reloading import Reloading
+from mooring.plane.keys.keystore import KeyStore
 from mooring.server.authentication.connector import TargetConnector
 from mooring.server.authentication.secondstage import SecondStage
 

@@ -1,0 +1,1 @@
+"""Which names a certificate may have, and whose they are."""

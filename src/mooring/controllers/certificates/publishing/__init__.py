@@ -1,0 +1,1 @@
+"""Publishers of the CAs that verify the API server."""

@@ -1,0 +1,1 @@
+"""Files of a data directory: their locks, their permissions, and changes that come into force."""

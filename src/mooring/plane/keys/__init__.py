@@ -1,0 +1,1 @@
+"""Keys, certificates and CAs of a server in its data directory."""

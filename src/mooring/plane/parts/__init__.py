@@ -1,0 +1,1 @@
+"""Parts of one server, each built from the settings."""
