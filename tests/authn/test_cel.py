@@ -17,6 +17,7 @@ from mooring.authn.claims.cel import (
     CLAIMS,
     MAX_ELEMENTS,
     MAX_EXPRESSION,
+    MAX_FACTOR,
     MAX_SPLIT,
     TEXT,
     TEXTS,
@@ -175,6 +176,66 @@ def test_a_list_is_built_of_few_elements_only(text: str, claims: dict[str, Any])
 )
 def test_what_costs_little_is_evaluated(text: str, claims: dict[str, Any], found: Any) -> None:
     assert given_by(text, claims) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "claims"),
+    [
+        pytest.param(
+            "claims.a.exists(x, claims.b.split(',').size() == 7)", {"a": ["b"] * 300, "b": "," * 1000}, id="splits"
+        ),
+        pytest.param("claims.a.exists(x, claims['b'].contains(x))", {"a": ["b"] * 300, "b": "a" * 2000}, id="a text"),
+        pytest.param("claims.a.all(x, !(x in claims.b))", {"a": ["b"] * 400, "b": ["a"] * 400}, id="looks up"),
+        pytest.param("claims.a.all(x, !(x in claims.b.c))", {"a": ["b"] * 400, "b": {"c": ["a"] * 400}}, id="in a map"),
+        pytest.param(
+            "claims.a.split(',').all(x, claims.b.contains(x))", {"a": "," * 400, "b": "," * 400}, id="two texts"
+        ),
+        pytest.param("claims.a.replace('a', claims.b)", {"a": "a" * 10, "b": "b" * (MAX_FACTOR + 1)}, id="replaces"),
+        pytest.param("claims.a.join(claims.b)", {"a": ["", ""], "b": "b" * (MAX_FACTOR + 1)}, id="joins"),
+        pytest.param(
+            "{'k': [claims.a.replace('a', claims.b)]}['k'][0]",
+            {"a": "a", "b": "b" * (MAX_FACTOR + 1)},
+            id="in a map's value",
+        ),
+    ],
+)
+def test_claims_that_are_combined_are_short(text: str, claims: dict[str, Any]) -> None:
+    with pytest.raises(CelFailedError, match="the claims that it combines are too long"):
+        compile_expression(text, CLAIMS, TRUTH | TEXTS).evaluate(claims)
+
+
+@pytest.mark.parametrize(
+    ("text", "claims", "found"),
+    [
+        pytest.param("claims.a.exists(x, x in claims.b)", {"a": LONG[:300], "b": ["b"] * 300}, False, id="300 in 300"),
+        pytest.param(
+            "claims.a.split(' ').exists(x, x in claims.b)", {"a": "a b " * 30, "b": ["read", "a"]}, True, id="scopes"
+        ),
+        pytest.param("claims.a.exists(x, x == claims.b)", {"a": [1, 2], "b": 2}, True, id="numbers"),
+        pytest.param("claims.a.all(x, x.startsWith('a'))", {"a": ["a" * 5000] * 3}, True, id="nothing is read again"),
+        pytest.param(
+            "claims.a.replace('@' + claims.b, '')", {"a": "jane@example.com", "b": "example.com"}, "jane", id="a domain"
+        ),
+        pytest.param("claims.a.replace('a', 'b')", {"a": "a" * 5000}, "b" * 5000, id="a literal"),
+    ],
+)
+def test_what_combines_short_claims_is_evaluated(text: str, claims: dict[str, Any], found: Any) -> None:
+    assert compile_expression(text, CLAIMS, TRUTH | TEXTS).evaluate(claims) == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "claims.a.matches(claims.b)",
+        "matches(claims.a, claims.b)",
+        "claims.a.exists(x, claims.b.matches(x))",
+        "claims.a.matches('^' + claims.b)",
+    ],
+)
+def test_a_pattern_is_a_literal(text: str) -> None:
+    with pytest.raises(CelError, match="the pattern of matches must be a literal"):
+        compile_expression(text, CLAIMS, TRUTH)
+    assert compile_expression("claims.a.matches('^b+$') && matches(claims.a, 'b')", CLAIMS, TRUTH).evaluate({"a": "b"})
 
 
 def test_claims_that_nest_deeper_than_the_stack_give_nothing() -> None:

@@ -9,6 +9,9 @@ Rules kept here (docs/protocol/openid-connect.md#authenticationconfiguration; ce
   is a `CelFailedError`, whose text holds names and no values of claims.
 * The library copies the whole list for each element that `map` or `filter` adds: 2 s for 8 000. So an expression with one of them
   fails for values that it names with more than `MAX_ELEMENTS` elements, or a text that could be split into thousands.
+* The library counts a call as one step, whatever it works on. So an expression that reads a claim again for each element of a list,
+  or that puts one claim into another, fails where the product of both is large. A pattern is a literal: one of 70 characters that
+  a token brought took 0.1 s, and one of 2 000 took 4 s.
 * The library (Google's implementation, about 14 MB) is loaded only for a configuration with an expression.
 """
 
@@ -34,6 +37,12 @@ MAX_ELEMENTS = 1_000
 MAX_SPLIT = 1_000
 """Times that one character may stand in a text for such an expression: a text is split at one."""
 
+MAX_PRODUCT = 500_000
+"""Elements, multiplied by elements and characters of the longest text, for an expression that reads a claim again for each element:
+300 groups that are looked up in 300 others. Joining a list each time takes 50 ms then, and splitting a text 40 ms."""
+MAX_FACTOR = 2_000
+"""Characters of a text for an expression that puts one claim into another: the result may have the square of it, in 30 ms."""
+
 TRUTH = frozenset({"BOOL"})
 TEXT = frozenset({"STRING", "DYN"})
 TEXTS = frozenset({"STRING", "DYN", "NULL", "LIST<STRING>", "LIST<DYN>"})
@@ -57,6 +66,10 @@ _INNER = {
 }
 """Field numbers of the expressions inside an expression. Those inside a map are one level further down."""
 _ENTRY = (3, 4)
+_LOOP = (4, 5, 6, 7)
+"""Field numbers of what a comprehension evaluates for each element, and at its ends."""
+_PUT_INTO = (b"replace", b"join", b"format")
+"""Functions whose work may be the product of their arguments."""
 _BY_NAME = (b"_[_]", b"_?._", b"_[?_]")
 """`claims["x"]`, `claims.?x` and `claims[?"x"]` name a member as `claims.x` does."""
 
@@ -72,21 +85,42 @@ class CelFailedError(MooringError):
 class Expression:
     """A compiled expression. Equal to another of the same text over the same variable."""
 
-    __slots__ = ("_compiled", "names", "text", "variable")
+    __slots__ = ("_compiled", "_puts_into", "_reads_again", "_splits", "has_open_pattern", "names", "text", "variable")
 
     def __init__(self, text: str, variable: str, compiled: Any) -> None:
         self.text = text
         self.variable = variable
-        self.names = frozenset(
-            _members_named(_last_field(_last_field(compiled.serialize(), _ANY_VALUE), _CHECKED_EXPR), variable)
-        )
+        expression = _last_field(_last_field(compiled.serialize(), _ANY_VALUE), _CHECKED_EXPR)
+        self.names = frozenset(_members_named(expression, variable))
         """Members of the variable that the expression names, however it spells that."""
+        parts = tuple(_parts(expression))
+        self._reads_again = any(
+            kind == _COMPREHENSION and _names_a_member(_fields_numbered(node, *_LOOP), variable) for kind, node in parts
+        )
+        self.has_open_pattern = any(
+            kind == _CALL
+            and _last_field(node, 2) == b"matches"
+            and not _last_field(_fields_numbered(node, 3)[-1], _CONST)
+            for kind, node in parts
+        )
+        """True when a pattern is computed."""
+        self._splits = any(kind == _CALL and _last_field(node, 2) == b"split" for kind, node in parts)
+        self._puts_into = any(
+            kind == _CALL and _last_field(node, 2) in _PUT_INTO and _names_a_member(_arguments(node), variable)
+            for kind, node in parts
+        )
         self._compiled = compiled
 
     def evaluate(self, value: Mapping[str, Any]) -> Any:
         """Return the result as JSON for this value of the variable. Raises CelFailedError."""
-        if _BUILDS_A_LIST.search(self.text) and _is_long([value.get(name) for name in self.names] or [value]):
+        named = [value.get(name) for name in self.names] or [value]
+        if _BUILDS_A_LIST.search(self.text) and _is_long(list(named)):
             raise CelFailedError("it has more elements than `map` and `filter` may have")
+        if self._reads_again or self._puts_into:
+            elements, longest = _extent(named, splits=self._splits)
+            is_product_large = self._reads_again and elements * (elements + longest) > MAX_PRODUCT
+            if is_product_large or (self._puts_into and longest > MAX_FACTOR):
+                raise CelFailedError("the claims that it combines are too long")
         try:
             found = self._compiled.eval(data={self.variable: _without_large_integers(value)})
             kind, given = found.type().name(), found.plain_value()
@@ -120,6 +154,8 @@ def compile_expression(text: str, variable: str, wanted: frozenset[str]) -> Expr
     if kind not in wanted:
         raise CelError(f"must evaluate to {_TOLD[wanted]}, not to {kind.lower()}")
     expression = Expression(text, variable, compiled)
+    if expression.has_open_pattern:
+        raise CelError("the pattern of matches must be a literal: one that a token brings could take seconds")
     strange = expression.names - set(USER_FIELDS) if variable == USER else ()
     if strange:
         raise CelError(f"compilation failed: user has no {min(strange)}; it has {', '.join(USER_FIELDS)}")
@@ -186,6 +222,27 @@ def _members_named(expression: bytes, variable: str) -> Iterator[str]:
                 yield from _members_named(one, variable)
 
 
+def _parts(expression: bytes) -> Iterator[tuple[int, bytes]]:
+    """The kind and the node of a serialized Expr, and of each inside it."""
+    for kind, _, node in fields(expression, ValueBudget()):
+        if kind not in _INNER:
+            continue
+        yield kind, node
+        for inner in _fields_numbered(node, *_INNER[kind]):
+            for one in _fields_numbered(inner, *_ENTRY) if kind == _STRUCT else (inner,):
+                yield from _parts(one)
+
+
+def _arguments(call: bytes) -> list[bytes]:
+    """The arguments of a call behind its first value, which may be its target."""
+    given = _fields_numbered(call, 3)
+    return given if _fields_numbered(call, 1) else given[1:]
+
+
+def _names_a_member(expressions: list[bytes], variable: str) -> bool:
+    return any(name for one in expressions for name in _members_named(one, variable))
+
+
 def _is_variable(expression: bytes, variable: str) -> bool:
     return _last_field(_last_field(expression, _IDENT), 1) == variable.encode()
 
@@ -205,3 +262,20 @@ def _is_long(values: list[Any]) -> bool:
             elements += len(value)
             waiting.extend(value)
     return elements > MAX_ELEMENTS
+
+
+def _extent(values: list[Any], *, splits: bool) -> tuple[int, int]:
+    """Return the elements of all lists and maps in values, and of texts that are split, and the characters of the longest text."""
+    elements, longest, waiting = 0, 0, list(values)
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            longest = max(longest, len(value))
+            elements += max(Counter(value).values(), default=0) if splits else 0
+        elif isinstance(value, Mapping):
+            elements += len(value)
+            waiting.extend(value.values())
+        elif isinstance(value, list | tuple):
+            elements += len(value)
+            waiting.extend(value)
+    return elements, longest
