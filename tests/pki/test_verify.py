@@ -354,7 +354,8 @@ ECDSA_SHA256 = bytes.fromhex("2a8648ce3d040302")
             id="an unknown signature algorithm",
         ),
         pytest.param([JANE.der] * 11, "too-large", id="too many"),
-        pytest.param([JANE.der, bytes(64 * 1024 + 1)], "too-large", id="too large"),
+        pytest.param([bytes(64 * 1024 + 1)], "too-large", id="too large"),
+        pytest.param([JANE.der, bytes(17_000), bytes(17_000)], "too-large", id="too large above the leaf"),
     ],
 )
 def test_chains_that_are_no_chains(chain: list[bytes], code: str) -> None:

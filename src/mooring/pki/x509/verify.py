@@ -50,6 +50,7 @@ from mooring.pki.x509.supervisorsigners import machine_of
 MAX_CHAIN = 10
 """Certificates that a peer may present. Real chains have one to three."""
 MAX_CERTIFICATE_BYTES = 64 * 1024  # real ones are rarely above 4 KiB; parsing is linear in size
+MAX_INTERMEDIATE_BYTES = 32 * 1024  # of all but the leaf: a CA has few names, and anyone may send CAs with thousands
 MAX_SERIAL_OCTETS = 20
 MAX_SIGNATURE_CHECKS = 32  # 80 µs each: bounds the cost of a chain of certificates with equal subjects
 
@@ -254,6 +255,8 @@ class _Search:
         self._refusal: PeerCertificateError | None = None
         self._end: x509.Certificate | None = None
         """Certificate whose issuer is unknown."""
+        self._keys: dict[int, str] = {}
+        """Identities of keys by `id` of the certificate, which the search holds. Each takes as long as the certificate is large."""
 
     def path_from(self, leaf: x509.Certificate) -> list[x509.Certificate]:
         """Return the first path that keeps all rules, or raise the last refusal of an issuer."""
@@ -268,12 +271,13 @@ class _Search:
 
     def _extended_paths(self, path: list[x509.Certificate]) -> Iterator[list[x509.Certificate]]:
         issuer = path[-1].issuer
-        if issuer not in self._roots and issuer not in self._intermediates:
+        roots, candidates = self._roots.get(issuer, ()), self._intermediates.get(issuer, ())
+        if not roots and not candidates:
             self._end = path[-1]
-        for root in self._roots.get(issuer, ()):
+        for root in roots:
             if self._may_have_issued(root, path, is_root=True):
                 yield [*path, root]
-        for candidate in self._intermediates.get(issuer, ()):
+        for candidate in candidates:
             if self._may_have_issued(candidate, path, is_root=False):
                 yield from self._extended_paths([*path, candidate])
 
@@ -281,7 +285,7 @@ class _Search:
         if issuer in path or self._checks_left == 0:
             return False
         self._checks_left -= 1
-        if _is_on(path, issuer):
+        if self._is_on(path, issuer):
             return False
         try:
             if not is_root:
@@ -296,16 +300,21 @@ class _Search:
             return False
         return True
 
+    def _is_on(self, path: Sequence[x509.Certificate], candidate: x509.Certificate) -> bool:
+        """Return whether a path has a certificate of the candidate's subject, key and alternative names."""
+        return any(
+            self._key(candidate) == self._key(one)
+            and candidate.subject == one.subject
+            and _extension_value(candidate, x509.SubjectAlternativeName)
+            == _extension_value(one, x509.SubjectAlternativeName)
+            for one in path
+        )
 
-def _is_on(path: Sequence[x509.Certificate], candidate: x509.Certificate) -> bool:
-    """Return whether a path has a certificate of the candidate's subject, key and alternative names."""
-    return any(
-        candidate.subject == one.subject
-        and _key_identity(candidate) == _key_identity(one)
-        and _extension_value(candidate, x509.SubjectAlternativeName)
-        == _extension_value(one, x509.SubjectAlternativeName)
-        for one in path
-    )
+    def _key(self, certificate: x509.Certificate) -> str:
+        key = self._keys.get(id(certificate))
+        if key is None:
+            key = self._keys[id(certificate)] = _key_identity(certificate)
+        return key
 
 
 def _key_identity(certificate: x509.Certificate) -> str:
@@ -340,6 +349,10 @@ def _parse_chain(chain: Sequence[bytes]) -> list[x509.Certificate]:
         raise PeerCertificateError("too-large", f"more than {MAX_CHAIN} certificates were presented")
     if any(len(der) > MAX_CERTIFICATE_BYTES for der in chain):
         raise PeerCertificateError("too-large", f"a certificate is larger than {MAX_CERTIFICATE_BYTES} bytes")
+    if sum(map(len, chain[1:])) > MAX_INTERMEDIATE_BYTES:
+        raise PeerCertificateError(
+            "too-large", f"the intermediates are larger than {MAX_INTERMEDIATE_BYTES} bytes together"
+        )
     try:
         return [pem.certificate_from_der(der) for der in chain]
     except PemError as error:
