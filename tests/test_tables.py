@@ -18,7 +18,6 @@ import pytest
 
 from mooring.api.kind import Kind
 from mooring.api.kinds import BY_PLURAL, KINDS, RESOURCES, STORED_FORMS, by_resource
-from mooring.authn.custom.runtime import CustomCalls
 from mooring.authz.privilegedgroup import PrivilegedGroup
 from mooring.authz.table import AUTHORIZERS
 from mooring.cli.commands import COMMANDS
@@ -28,6 +27,7 @@ from mooring.pki.rootca import RootCa
 from mooring.pki.x509.signers import SIGNERS
 from mooring.plane.configuration import SUBJECTS, declared_settings
 from mooring.registry.admission.table import ADMISSION
+from mooring.server.authentication.providers.custom import CustomCalls
 from mooring.server.endpoints.reviews import REVIEWS, review
 from mooring.server.endpoints.supervisor.table import ROUTES
 from mooring.server.endpoints.table import ENDPOINTS, ServedPath, find
@@ -108,7 +108,10 @@ TABLES: dict[str, tuple[Collect, Collect]] = {
     "kinds": (lambda folder: instances("mooring.api", Kind), lambda folder: (*KINDS, *STORED_FORMS)),
     "reviews": (lambda folder: (kind.resource.plural for kind in KINDS if kind.virtual), lambda folder: REVIEWS),
     "authenticators": (
-        lambda folder: classes("mooring.authn", "authenticate"),
+        lambda folder: (
+            *classes("mooring.authn", "authenticate"),
+            *classes("mooring.server.authentication.providers", "authenticate"),
+        ),
         lambda folder: (*map(type, built(**everything(folder))), CustomCalls),
     ),
     "authorizers; the privileged group precedes every mode": (

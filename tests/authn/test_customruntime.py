@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from mooring.authn.custom.runtime import RESERVED_NAMES, build
 from mooring.authn.host import Running
 from mooring.authn.table import NAMES
 from mooring.errors import ConfigError
+from mooring.server.authentication.providers.custom import RESERVED_NAMES, build
 from tests.support.authnhost import AuthnHost, configured
 from tests.support.serverroom import Reply, Server, connection, open_server
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mooring.authn.clientcas.runtime import FollowedClientCas
 from mooring.pki.x509.clusterca import CaState
 from mooring.plane.files.reloading import Reloading
+from mooring.server.authentication.providers.clientcas import FollowedClientCas
 from tests.support.authnhost import configured
 from tests.support.testca import ThrowawayCA
 

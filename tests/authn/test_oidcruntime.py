@@ -21,11 +21,17 @@ from mooring.authn.credentials import Credentials
 from mooring.authn.oidc.authenticationconfig import parse
 from mooring.authn.oidc.authenticator import OidcAuthenticator
 from mooring.authn.oidc.issuer import IssuerConfig
-from mooring.authn.oidc.runtime import HEALTHY_SECONDS, LINGER_SECONDS, RETRY_SECONDS, FollowedConfiguration, Issuers
 from mooring.authn.verdict import Accepted, Rejected
 from mooring.errors import ConfigError
 from mooring.plane.files.reloading import Reloading
 from mooring.secret import Secret
+from mooring.server.authentication.providers.oidc import (
+    HEALTHY_SECONDS,
+    LINGER_SECONDS,
+    RETRY_SECONDS,
+    FollowedConfiguration,
+    Issuers,
+)
 from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpRequest, HttpResponse
 from tests.support.authnhost import AuthnHost, configured
 from tests.support.jwtsigner import key_for, key_set, public, signed

@@ -13,7 +13,6 @@ from mooring.api.view import Views
 from mooring.authn.authenticator import CONNECTION
 from mooring.authn.credentials import Credentials
 from mooring.authn.recovery.authenticator import RecoveryAuthenticator
-from mooring.authn.recovery.runtime import build
 from mooring.authn.recovery.settings import RecoverySettings
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.authn.x509.checks import CertificateCheck
@@ -24,6 +23,7 @@ from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca
 from mooring.pki.x509.checkedpeer import CheckedPeer
 from mooring.pki.x509.verify import ClientTrust
+from mooring.server.authentication.providers.recovery import build
 from tests.support.authnhost import AuthnHost, configured
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -20,7 +20,6 @@ from mooring.authn.lastuses import LastUses
 from mooring.authn.login.authenticator import UserTokenAuthenticator, claims_of
 from mooring.authn.serviceaccount.authenticator import ServiceAccountAuthenticator
 from mooring.authn.serviceaccount.legacy import LegacyServiceAccountAuthenticator
-from mooring.authn.serviceaccount.runtime import FollowedTokenKeys
 from mooring.authn.verdict import Accepted, Rejected
 from mooring.errors import ConfigError
 from mooring.identity import UserInfo
@@ -30,6 +29,7 @@ from mooring.plane.configuration import server_config
 from mooring.plane.files.reloading import Reloading
 from mooring.plane.keys.keystore import KeyStore, prepare
 from mooring.secret import Secret
+from mooring.server.authentication.providers.serviceaccount import FollowedTokenKeys
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ISSUER = "https://kubernetes.default.svc.cluster.local"

@@ -17,9 +17,9 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn.chain import judge
 from mooring.authn.credentials import Credentials, bearer
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
-from mooring.authn.webhook.runtime import build
 from mooring.errors import ConfigError
 from mooring.identity import UserInfo
+from mooring.server.authentication.providers.webhook import build
 from tests.support.authnhost import AuthnHost, configured
 from tests.support.manualclock import ManualClock
 from tests.support.testca import ThrowawayCA

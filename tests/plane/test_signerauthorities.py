@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from mooring.authn.clientcas.runtime import FollowedClientCas
 from mooring.errors import ConfigError
 from mooring.pki.x509.authority import Authority
 from mooring.pki.x509.clientissuers import ClientIssuers
@@ -25,6 +24,7 @@ from mooring.pki.x509.supervisorsigners import K3S_KUBELET_CLIENT, K3S_KUBELET_S
 from mooring.plane.configuration import server_config
 from mooring.plane.files.reloading import Reloading
 from mooring.plane.signing.authorities import SignerAuthorities
+from mooring.server.authentication.providers.clientcas import FollowedClientCas
 from mooring.settings.signing import SigningSettings
 from tests.support.softhsm import MISSING, SoftHsm, soft_hsm
 from tests.support.testca import Pair, ThrowawayCA

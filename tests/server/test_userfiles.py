@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from mooring.authn.passwordfile.hash import PasswordHash
 from mooring.authn.tokenfile.authenticator import TokenFileAuthenticator, TokenTable
-from mooring.authn.userfile.runtime import MAX_WARNINGS, follow
 from mooring.errors import ConfigError
 from mooring.plane.files.reloading import Reloading
 from mooring.secret import Secret
+from mooring.server.authentication.providers.userfile import MAX_WARNINGS, follow
 from tests.support.manualclock import settle
 from tests.support.serverroom import Reply, Server, connection, open_server
 

@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mooring.authn import table
-from mooring.authn.clientcas.runtime import FollowedClientCas
 from mooring.authn.host import Host, Target
 from mooring.authn.lastuses import LastUses
-from mooring.authn.oidc.runtime import FollowedConfiguration
-from mooring.authn.serviceaccount.runtime import FollowedTokenKeys
 from mooring.authn.serviceaccount.settings import ServiceAccountSettings
 from mooring.clock import Clock
 from mooring.pki.keys import generate_key
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.files.reloading import Reloading
 from mooring.server.authentication.connector import TargetConnector
+from mooring.server.authentication.providers.clientcas import FollowedClientCas
+from mooring.server.authentication.providers.oidc import FollowedConfiguration
+from mooring.server.authentication.providers.serviceaccount import FollowedTokenKeys
 from mooring.server.authentication.secondstage import SecondStage
 from tests.support.manualclock import ManualClock
 from tests.support.testca import ThrowawayCA

@@ -1,7 +1,6 @@
 """Everything that the server hands to the runtime of an authenticator: its I/O as protocols, and the trust of the cluster.
 
-The room `authn` lies below files, TLS and the event loop of the server. So a runtime (`mooring.authn.*.runtime`) imports none of
-them: it gets a `Host`, and returns the `Running` authenticator.
+A runtime (`mooring.server.authentication.providers`) gets a `Host`, and returns the `Running` authenticator.
 """
 
 from __future__ import annotations

@@ -65,51 +65,63 @@ class AuthenticatorProvider:
 PROVIDERS: tuple[AuthenticatorProvider, ...] = (
     AuthenticatorProvider(
         "request-header",
-        "mooring.authn.requestheader.runtime:build",
+        "mooring.server.authentication.providers.requestheader:build",
         (RequestHeaderSettings,),
         REQUEST_HEADER_REASONS,
     ),
     AuthenticatorProvider(
-        "client-certificate", "mooring.authn.x509.runtime:build", (ClientCertificateSettings,), X509_REASONS
+        "client-certificate",
+        "mooring.server.authentication.providers.x509:build",
+        (ClientCertificateSettings,),
+        X509_REASONS,
     ),
     AuthenticatorProvider(
-        "node-recovery", "mooring.authn.recovery.runtime:build", (RecoverySettings,), RECOVERY_REASONS
+        "node-recovery", "mooring.server.authentication.providers.recovery:build", (RecoverySettings,), RECOVERY_REASONS
     ),
-    AuthenticatorProvider("token-file", "mooring.authn.tokenfile.runtime:build", (TokenFileSettings,)),
+    AuthenticatorProvider(
+        "token-file", "mooring.server.authentication.providers.tokenfile:build", (TokenFileSettings,)
+    ),
     AuthenticatorProvider(
         "legacy-service-account",
-        "mooring.authn.serviceaccount.runtime:build_legacy",
+        "mooring.server.authentication.providers.serviceaccount:build_legacy",
         (ServiceAccountSettings,),
         SERVICE_ACCOUNT_REASONS,
     ),
     AuthenticatorProvider(
         "service-account",
-        "mooring.authn.serviceaccount.runtime:build_bound",
+        "mooring.server.authentication.providers.serviceaccount:build_bound",
         (ServiceAccountSettings,),
         SERVICE_ACCOUNT_REASONS,
     ),
     AuthenticatorProvider(
         "bootstrap-token",
-        "mooring.authn.bootstraptoken.runtime:build",
+        "mooring.server.authentication.providers.bootstraptoken:build",
         (BootstrapTokenSettings,),
         BOOTSTRAP_TOKEN_REASONS,
     ),
-    AuthenticatorProvider("user-token", "mooring.authn.login.runtime:build", (LoginSettings,)),
-    AuthenticatorProvider("oidc", "mooring.authn.oidc.runtime:build", (OidcSettings,), OIDC_REASONS),
-    AuthenticatorProvider("webhook", "mooring.authn.webhook.runtime:build", (WebhookSettings,), WEBHOOK_REASONS),
-    AuthenticatorProvider("k3s-token", "mooring.authn.k3stoken.runtime:build", reasons=K3S_TOKEN_REASONS),
+    AuthenticatorProvider("user-token", "mooring.server.authentication.providers.login:build", (LoginSettings,)),
+    AuthenticatorProvider("oidc", "mooring.server.authentication.providers.oidc:build", (OidcSettings,), OIDC_REASONS),
+    AuthenticatorProvider(
+        "webhook", "mooring.server.authentication.providers.webhook:build", (WebhookSettings,), WEBHOOK_REASONS
+    ),
+    AuthenticatorProvider(
+        "k3s-token", "mooring.server.authentication.providers.k3stoken:build", reasons=K3S_TOKEN_REASONS
+    ),
     AuthenticatorProvider(
         "password-file",
-        "mooring.authn.passwordfile.runtime:build",
+        "mooring.server.authentication.providers.passwordfile:build",
         (PasswordFileSettings, CacheSettings),
         PASSWORD_FILE_REASONS,
     ),
     AuthenticatorProvider(
-        "keystone", "mooring.authn.keystone.runtime:build", (KeystoneSettings, CacheSettings), KEYSTONE_REASONS
+        "keystone",
+        "mooring.server.authentication.providers.keystone:build",
+        (KeystoneSettings, CacheSettings),
+        KEYSTONE_REASONS,
     ),
-    AuthenticatorProvider("own", "mooring.authn.custom.runtime:build", (CustomSettings,)),
+    AuthenticatorProvider("own", "mooring.server.authentication.providers.custom:build", (CustomSettings,)),
     AuthenticatorProvider(
-        "anonymous", "mooring.authn.anonymous.runtime:build", (AnonymousSettings,), ANONYMOUS_REASONS
+        "anonymous", "mooring.server.authentication.providers.anonymous:build", (AnonymousSettings,), ANONYMOUS_REASONS
     ),
 )
 

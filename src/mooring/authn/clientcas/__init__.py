@@ -1,4 +1,4 @@
 """The CA bundles that verify client certificates, shared by the authenticators `x509` and `requestheader`.
 
-`bundles` is pure. `runtime` follows the files. The rooms above import both.
+`mooring.server.authentication.providers.clientcas` follows the files.
 """

@@ -1,4 +1,4 @@
 """CSV files that name users, shared by the authenticators `tokenfile` and `passwordfile`.
 
-`rows` is pure and reads a file. `runtime` follows one.
+`rows` reads the content of a file, which `mooring.server.authentication.providers.userfile` follows.
 """

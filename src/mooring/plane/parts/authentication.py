@@ -10,11 +10,8 @@ from collections.abc import Callable
 
 from mooring.authn import table
 from mooring.authn.authenticator import NOTHING, Authenticator
-from mooring.authn.clientcas.runtime import FollowedClientCas
 from mooring.authn.host import Host, Target
 from mooring.authn.lastuses import LastUses
-from mooring.authn.oidc.runtime import FollowedConfiguration
-from mooring.authn.serviceaccount.runtime import FollowedTokenKeys
 from mooring.authn.serviceaccount.settings import ServiceAccountSettings
 from mooring.clock import Clock
 from mooring.pki.x509.clientissuers import IssuingCas
@@ -22,6 +19,9 @@ from mooring.plane.configuration import ServerConfig
 from mooring.plane.files.reloading import Reloading
 from mooring.plane.keys.keystore import KeyStore
 from mooring.server.authentication.connector import TargetConnector
+from mooring.server.authentication.providers.clientcas import FollowedClientCas
+from mooring.server.authentication.providers.oidc import FollowedConfiguration
+from mooring.server.authentication.providers.serviceaccount import FollowedTokenKeys
 from mooring.server.authentication.secondstage import SecondStage
 
 

@@ -8,8 +8,8 @@ from mooring.authn.host import Configured, Host, Running
 from mooring.authn.passwordfile.authenticator import KEY_BYTES, PasswordFileAuthenticator
 from mooring.authn.passwordfile.settings import PasswordFileSettings
 from mooring.authn.settings import CacheSettings
-from mooring.authn.userfile.runtime import follow
 from mooring.authn.verdictcache import VerdictCache
+from mooring.server.authentication.providers.userfile import follow
 
 KEY = "basic-auth-file"
 
