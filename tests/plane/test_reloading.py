@@ -72,6 +72,16 @@ def test_who_keeps_writing_is_waited_for(tmp_path: Path) -> None:
     assert holder.applied == [b"1", b"xxxxx"]
 
 
+def test_a_file_that_is_replaced_every_second_is_read_all_the_same(tmp_path: Path) -> None:
+    path, holder, files = tmp_path / "file", Holder(), Reloading()
+    path.write_bytes(b"0")
+    holder(files.follow(str(path), holder))
+    for number in range(1, 2 * RETRY_LOOKS + 2):
+        rename(path, b"x" * number)
+        asyncio.run(files.look())
+    assert holder.applied == [b"0", b"x" * RETRY_LOOKS, b"x" * 2 * RETRY_LOOKS]
+
+
 @pytest.mark.parametrize(
     "spoil",
     [

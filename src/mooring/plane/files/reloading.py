@@ -3,7 +3,7 @@
 Rules kept here:
 * Every second the identity, the size and the modification time of each file are compared with those of the last reading. A
   changed file is read one look later, if it has not changed again, so that a file which is written in place is not read
-  half-written.
+  half-written. One that a program writes again every second is read every ten looks, as it is then.
 * New content is used whole or not at all. When the file cannot be read or its content is wrong, the last good content stays in
   force, and the log says so once for each change. Such a file is read again every ten looks without a change of it: the read may
   have failed for want of a descriptor, or the content for another file.
@@ -35,7 +35,7 @@ LOOK_SECONDS = 1.0
 """Between two looks, which cost one stat of each file. kube-apiserver uses inotify, and looks every minute beside that."""
 
 RETRY_LOOKS = 10
-"""Looks until a file is read again that could not be used."""
+"""Looks until a file is read again that could not be used, and until one is read that changes at every look."""
 
 Use = Callable[[bytes], None]
 Prepare = Callable[[bytes], Callable[[], None]]
@@ -52,6 +52,8 @@ class _Followed:
     seen: tuple[_State, ...]
     problem: str = ""
     """Why the content that was read last is not used."""
+    moving: int = 0
+    """Looks in a row that found another change."""
     looks: int = 0
     """Looks until it is read again in spite of that."""
 
@@ -114,7 +116,8 @@ class Reloading(Observed[[]]):
     def _changed(self) -> Iterator[_Followed]:
         for file in tuple(self._files):
             before, file.seen = file.seen, _states(file.paths)
-            if file.seen != before:
+            file.moving = file.moving + 1 if file.seen != before else 0
+            if file.moving % RETRY_LOOKS:
                 continue
             if file.seen != file.read_at:
                 file.read_at, file.problem = file.seen, ""
