@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from mooring.api.mooring.membership import READS
 from mooring.api.view import Views
 from mooring.authn.host import Crls
 from mooring.authn.verdict import Rejected
@@ -43,7 +44,7 @@ class CertificateCheck:
 
 CHECKS: tuple[CertificateCheck, ...] = (
     CertificateCheck(denylist.READS, denylist.revoked),
-    CertificateCheck(membership.READS, membership.ended_or_replaced),
+    CertificateCheck(READS, membership.ended_or_replaced),
 )
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from mooring.api.mooring.membership import NODES, READS, has_companion, lapse, may_use_name
+from mooring.api.mooring.membership import has_companion, lapse, may_use_name
 from mooring.api.mooring.nodeidentity import PLURAL
 from mooring.api.view import Views
 from mooring.authn.reasons import UNREADABLE
@@ -25,8 +25,6 @@ from mooring.authn.verdict import Rejected
 from mooring.authn.x509.reasons import NODE_DELETED, NODE_KEY_REPLACED
 from mooring.identity import NODE_PREFIX
 from mooring.pki.x509.checkedpeer import CheckedPeer
-
-__all__ = ["NODES", "READS", "ended_or_replaced"]
 
 
 def ended_or_replaced(peer: CheckedPeer, views: Views, now: datetime) -> Rejected | None:

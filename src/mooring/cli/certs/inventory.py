@@ -21,6 +21,7 @@ from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring import certificateauthorityrollover as carollover
 from mooring.api.mooring import certificaterevocation, ends, lineagerecord, nodeidentity
 from mooring.api.mooring.certificaterevocation import KIND, node_entry
+from mooring.api.mooring.membership import NODES
 from mooring.api.view import NamespacedName, Views, namespaced_name
 from mooring.apimachinery.schema import Obj
 from mooring.authn.clientcas.bundles import NAME as CLIENT_CAS
@@ -161,7 +162,7 @@ class Inventory:
         return {
             PLURAL: _Fetched(self.entries),
             nodeidentity.PLURAL: _Fetched(self.identities if self.nodes is not None else ()),
-            membership.NODES: _Fetched(self.nodes or ()),
+            NODES: _Fetched(self.nodes or ()),
             ends.CONFIG_MAPS: _Fetched(self.ends),
         }
 
@@ -235,7 +236,7 @@ async def fetch(client: ClusterClient) -> Inventory:
     return Inventory(
         identities=identities,
         entries=entries,
-        nodes=await readable_objects(client, membership.NODES),
+        nodes=await readable_objects(client, NODES),
         ends=await _ends(client),
         warning=await unenforced(client),
         issued={
