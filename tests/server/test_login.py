@@ -13,6 +13,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
+from prometheus_client import generate_latest
 
 from mooring.authn.login.exchange import MAX_NAMES
 from mooring.pki import pem
@@ -331,7 +332,7 @@ def test_what_was_issued_is_in_the_audit_record_and_the_credential_is_not(tmp_pa
         issued.append(await room.certificate())
         issued.append(await room.login({}))
         issued.append(await room.login({}, (("x-remote-user", "system:admin"),)))
-        text = room.server.plane.metrics.text().decode()
+        text = generate_latest(room.server.plane.metrics.registry).decode()
         for result in ("certificate", "token", "refused"):
             assert f'mooring_logins_total{{result="{result}"}} 1.0' in text
 

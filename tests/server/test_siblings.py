@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from mooring.server import hostmetrics
 from mooring.server.hostmetrics import HostMetrics
 from mooring.server.hostshare import siblings as module
 from mooring.server.hostshare.lock import nameless_file
 from mooring.server.hostshare.published import MAX_BYTES, Publication
-from mooring.server.hostshare.share import HostMemory, HostShare
+from mooring.server.hostshare.share import ALONE, HostMemory, HostShare
 from mooring.server.hostshare.siblings import Siblings
 from mooring.server.metrics import Metrics
 from tests.support.serverroom import open_server
@@ -172,6 +174,27 @@ def test_counters_histograms_and_gauges_of_all_workers_are_added_up() -> None:
             await worker.siblings.stop()
 
     asyncio.run(body())
+
+
+@pytest.mark.parametrize("workers", [0, 2], ids=["one process", "two workers"])
+def test_metrics_are_added_up_and_written_in_a_thread(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+    write = generate_latest
+
+    def noted(registry: CollectorRegistry) -> bytes:
+        threads.append(threading.current_thread())
+        return write(registry)
+
+    monkeypatch.setattr(hostmetrics, "generate_latest", noted)
+
+    async def body() -> None:
+        worker = Worker(HostMemory(workers).share_of(0) if workers else ALONE)
+        assert (await worker.scrape())["open"] == 0
+        await worker.siblings.stop()
+
+    asyncio.run(body())
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
 
 
 def test_a_counter_never_goes_back_when_a_worker_is_killed_or_ends() -> None:

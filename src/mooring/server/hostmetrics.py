@@ -7,12 +7,15 @@ Rules kept here:
   loses what it counted since then, which no scrape has shown.
 * Counters and histograms are added up over all workers that ever were. Gauges are added up, or their greatest or least value is
   taken, over those that serve.
+* A server that was used in every way has 4 000 lines, and one that gave every status to every verb 20 000. They are added up and
+  written in a thread: that takes three times as long as reading them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
@@ -64,13 +67,14 @@ class HostMetrics:
         self._metrics = metrics
         self._share = share
         self._before: list[Metric] = []
+        self._publications = 0
         if share.memory is not None:
             self._before = [family for family in _read(share, share.worker) if _is_lasting(family.type)]
 
     def publish(self) -> None:
         """Publish the metrics of this worker for the others."""
         if self._share.memory is not None:
-            self._share.memory.publication(self._share.worker).write(_encode(self._own().collect()))
+            self._write(_encode(self._own(self._metrics.registry.collect()).collect()))
 
     def answer(self, _: str) -> bytes:
         """Answer QUESTION."""
@@ -80,27 +84,55 @@ class HostMetrics:
     async def text(self, siblings: Siblings) -> bytes:
         """Return the metrics of all workers in the Prometheus text format."""
         if self._share.memory is None:
-            return self._metrics.text()
+            return await asyncio.to_thread(_text, tuple(self._metrics.registry.collect()))
         await siblings.ask(QUESTION)
-        total = self._own()
-        serving = siblings.present
+        before, own = self._publications, tuple(self._metrics.registry.collect())
+        text, published = await asyncio.to_thread(self._added_up, own, frozenset(siblings.present))
+        if self._publications == before:  # else what was published since has more
+            self._write(published)
+        return text
+
+    def _added_up(self, own: Sequence[Metric], serving: frozenset[int]) -> tuple[bytes, bytes]:
+        """Return the metrics of all workers as text, and those of this one to be published. Runs in a thread."""
+        assert self._share.memory is not None
+        total = self._own(own)
+        published = _encode(total.collect())
         for worker in range(self._share.memory.seats):
             if worker != self._share.worker:
                 for family in _read(self._share, worker):
                     total.add(family, _any if worker in serving else _is_lasting)
-        self.publish()
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(total)
-        return generate_latest(registry)
+        return _text(total.collect()), published
 
-    def _own(self) -> _Sum:
+    def _write(self, published: bytes) -> None:
+        assert self._share.memory is not None
+        self._publications += 1
+        self._share.memory.publication(self._share.worker).write(published)
+
+    def _own(self, families: Iterable[Metric]) -> _Sum:
         """Return what this worker has counted, and those before it in its place."""
         own = _Sum(self._metrics.combine)
-        for family in self._metrics.registry.collect():
+        for family in families:
             own.add(family)
         for family in self._before:
             own.add(family, _is_lasting)
         return own
+
+
+class _Collected(Collector):
+    """Metrics as they were read."""
+
+    def __init__(self, families: Sequence[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Sequence[Metric]:
+        return self._families
+
+
+def _text(families: Sequence[Metric]) -> bytes:
+    """Return metrics in the Prometheus text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collected(families))
+    return generate_latest(registry)
 
 
 def _any(kind: str) -> bool:
