@@ -67,6 +67,7 @@ def test_reading(name: x509.Name, common_name: str, organizations: tuple[str, ..
 
 def test_an_attribute_that_is_no_text_is_passed_over() -> None:
     assert names.values(x509.Name([bit_string_attribute()]), NameOID.X500_UNIQUE_IDENTIFIER) == ()
+    assert names.texts(x509.Name([bit_string_attribute()])) == {}
 
 
 def test_rebuilding_keeps_standard_attributes_in_gos_order_and_nothing_else() -> None:
