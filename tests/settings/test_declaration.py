@@ -59,8 +59,8 @@ def test_a_text_that_is_not_utf_8_is_refused_but_for_secrets() -> None:
     with pytest.raises(
         ConfigError, match=r"^plain-text: the value is not valid UTF-8; choose a name of UTF-8 characters$"
     ):
-        ExampleSettings(plain_text="\udcff")
-    assert ExampleSettings(password="\udcff").password == "\udcff"
+        ExampleSettings.read({"plain_text": "\udcff"})
+    assert ExampleSettings.read({"password": "\udcff"}).password == "\udcff"
 
 
 def test_what_is_not_given_has_the_checked_default() -> None:
