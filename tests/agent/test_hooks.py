@@ -21,7 +21,10 @@ from tests.support.testca import ThrowawayCA
 
 CA = ThrowawayCA()
 OTHER = ThrowawayCA("other")
-TELL = 'printf "%s %s %s %s\\n" "$MOORING_KIND" "$MOORING_CERTIFICATE" "$MOORING_NODE_NAME" "${MOORING_TOKEN-none}" >> '
+TELL = (
+    'printf "%s %s %s %s\\n" "$MOORING_KIND" "$MOORING_CERTIFICATE" "$MOORING_NODE_NAME" '
+    '"${MOORING_TOKEN-${K3S_TOKEN-none}}" >> '
+)
 
 
 @pytest.fixture
@@ -58,6 +61,7 @@ def test_a_hook_runs_after_a_change_with_its_facts_and_without_a_token(
     state: NodeState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MOORING_TOKEN", "abcdef.0123456789abcdef")
+    monkeypatch.setenv("K3S_TOKEN", "abcdef.0123456789abcdef")
     told = tmp_path / "told"
     hooks = Hooks([TELL + str(told)], state, "m1", SystemClock())
 

@@ -333,6 +333,19 @@ def test_seeds_that_cannot_be_read_are_none(tmp_path: Path, content: object) -> 
     assert state.read_clusters() == (FIRST,)
 
 
+def test_an_address_in_the_place_of_the_load_balancer_is_that_of_a_server(tmp_path: Path) -> None:
+    state = balanced(tmp_path, 6444, "a.test:6443")
+    state.write_kubeconfig([FIRST], PUBLISHED, balanced=True)
+    config = parse_kubeconfig(state.kubeconfig.read_bytes())
+    by_hand = replace(config.clusters[0], server="https://c.test:6443")
+    state.kubeconfig.write_text(format_kubeconfig(replace(config, clusters=(by_hand, *config.clusters[1:]))))
+    after = NodeState(tmp_path)
+    assert not after.is_balanced()
+    assert not after.settle_address()
+    assert [one.server for one in after.read_clusters()] == ["https://c.test:6443", FIRST.server]
+    assert after.read_seeds() == ("a.test:6443",)
+
+
 def test_a_machine_without_kubelet_conf_has_no_load_balancer(state: NodeState) -> None:
     assert not state.is_balanced()
     assert state.read_seeds() == ()

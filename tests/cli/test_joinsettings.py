@@ -24,7 +24,7 @@ from mooring.cli.options.declared import settings_options
 from mooring.plane.configuration import declared_settings
 from mooring.settings.declaration import Setting
 from mooring.settings.valuetypes import DURATION, LINES, OPTIONAL_DURATION, OPTIONAL_PORT, PORT, SWITCH
-from mooring.trust.joinconfiguration import JoinPlan, JoinSettings
+from mooring.trust.joinconfiguration import ByFile, ByToken, JoinPlan, JoinSettings
 from mooring.trust.k3s.agentfile import read_agent_file
 from tests.support.commandline import CommandLine, Outcome, mooring
 
@@ -336,6 +336,20 @@ def test_k3s_url_does_not_change_the_way_of_a_file(machine: Machine, monkeypatch
     machine.file(FILE)
     monkeypatch.setenv("K3S_URL", "https://192.0.2.10:6443")
     assert machine.run("agent")[0].node_name == "from-file"
+
+
+@pytest.mark.parametrize("name", ["ADDRESS", "DISCOVERY_FILE"])
+def test_k3s_url_gets_no_token_that_is_for_another_address(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("K3S_URL", "https://192.0.2.10:6443")
+    monkeypatch.setenv("MOORING_TOKEN", TOKEN)
+    monkeypatch.setenv(f"MOORING_{name}", "192.0.2.1")
+    if name == "ADDRESS":
+        monkeypatch.setenv("MOORING_DISCOVERY_TOKEN_CA_CERT_HASH", PIN)
+    plan, _ = machine.run("agent")
+    discovery = plan.discovery
+    assert discovery == ByFile("192.0.2.1") or (isinstance(discovery, ByToken) and discovery.is_pinned)
 
 
 def test_settings_of_every_way_are_shared() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from mooring.trust.discovery import clusterinfo, errors
 from mooring.trust.discovery.pins import Pin, pins_of
 from mooring.trust.discovery.refresh import BASE, MergeBase, Refreshed, digest, merge_base, refresh_cluster
 from mooring.trust.discovery.trustedcluster import TrustedCluster
-from mooring.trust.httpexchange import Trust
+from mooring.trust.httpexchange import CERTIFICATE, HttpFailure, Trust
 from mooring.trust.kubeconfig.model import Cluster
 from tests.support.discoverypeer import CA, OTHER_CA, Network, Server, status
 
@@ -109,6 +110,29 @@ def test_where_nothing_changed_one_request_is_enough() -> None:
     net = network(info(A), A)
     net.drive(refresh_cluster(known(A), base(A)))
     assert len(net.servers[A].requests) == 1
+
+
+@pytest.mark.parametrize(
+    "here", [{"tls_server_name": "kubernetes"}, {"proxy_url": "http://proxy.test:3128"}, {"disable_compression": True}]
+)
+@pytest.mark.parametrize(("before", "published"), [([A], info(A)), ([A], info(A, B)), ([A, B], info(A, B))])
+def test_the_way_to_an_address_that_somebody_set_stays(here: dict[str, Any], before: list[str], published: Obj) -> None:
+    net = network(published, A, B)
+    first, *others = known(*before)
+    found = net.drive(refresh_cluster([replace(first, **here), *others], base(*before)))
+    assert found.clusters[0] == replace(first, **here)
+    assert [one.server for one in found.clusters] == list(found.published.published_servers)
+    assert len(net.servers[A].requests) == 1
+
+
+def test_the_way_to_an_address_that_somebody_set_yields_when_it_does_not_lead_there() -> None:
+    net = network(info(A, B), A, B)
+    net.servers[A].override = lambda count, request: (
+        HttpFailure(CERTIFICATE, "another name") if request.target == Trust(CA, tls_server_name="old.test") else None
+    )
+    first, second = known(A, B)
+    found = net.drive(refresh_cluster([replace(first, tls_server_name="old.test"), second], base(A, B)))
+    assert found.clusters == (first, second)
 
 
 def test_a_cluster_info_without_kubeconfig_changes_nothing() -> None:

@@ -2,7 +2,8 @@
 
 Rules kept here:
 * A hook is a line for `/bin/sh -c`. It gets MOORING_KIND (`client`, `serving` or `ca`), MOORING_CERTIFICATE (the path of what
-  changed) and MOORING_NODE_NAME. No other variable that begins with MOORING_ is passed on: one may hold a token.
+  changed) and MOORING_NODE_NAME. No other variable that begins with MOORING_ or K3S_TOKEN is passed on: it may
+  hold a token.
 * Hooks run one after the other, each at most HOOK_SECONDS. A failure stops nothing, and is logged by the number of the hook,
   because a command line may hold a secret.
 * Each change runs the hooks at least once. The record says for which certificate they last ran, and is written after they have run:
@@ -35,6 +36,8 @@ HOOK_SECONDS = 60.0
 """Seconds for one hook: a service reloads in a few. Renewals of this machine wait for no hook."""
 KILL_SECONDS = 5.0
 """Seconds between SIGTERM and SIGKILL for a hook that takes too long."""
+WITHHELD = ("MOORING_", "K3S_TOKEN")
+"""Beginnings of the variables that hooks do not get."""
 SHELL = "/bin/sh"
 
 
@@ -120,7 +123,7 @@ class Hooks:
         ]
 
     async def _run_all(self, kind: str) -> None:
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("MOORING_")}
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(WITHHELD)}
         environment |= {
             "MOORING_KIND": kind,
             "MOORING_CERTIFICATE": str(self._path(kind)),

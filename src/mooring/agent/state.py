@@ -14,8 +14,9 @@ Rules kept here (docs/protocol/discovery-and-join.md#files-and-waits, docs/proto
 * ca.crt is never replaced by that of another cluster. It changes only while it is as it was written
   (`mooring.trust.discovery.refresh`).
 * Only the cluster's addresses and CAs in kubelet.conf change; entries of other programs stay.
-* With a load balancer the cluster of the context is the load balancer. An extension marks it, and holds the seeds of the load
-  balancer. The servers are the entries named by their addresses, and are all that this program reads.
+* With a load balancer the cluster of the context is the load balancer. An extension marks it, and holds its address and its seeds.
+  The servers are the entries named by their addresses, and are all that this program reads. A cluster with the mark and another
+  address is a server: a person, or a version that does not know the mark, has put it there.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from mooring.agent import disk
 from mooring.agent.certificates.pairfiles import CLIENT, SERVING, PairFiles
 from mooring.agent.loadbalancer.proxy import LoadBalancer
 from mooring.agent.record import RecordFile
+from mooring.apimachinery.schema import Obj
 from mooring.client.files import exposure, read_limited
 from mooring.errors import ConfigError, MooringError
 from mooring.pki import pem
@@ -166,7 +168,7 @@ class NodeState:
         used, *listed = clusters
         if balanced and self.balancer is not None:
             used, listed = through(self.balancer, used), [*clusters]
-            content = {"servers": list(self.balancer.servers.seeds)}
+            content = {"address": self.balancer.url, "servers": list(self.balancer.servers.seeds)}
             extensions = (*extensions, {"name": LOAD_BALANCER, "extension": content})
         first = replace(used, name=present.name, ca_file="", extensions=extensions)
         others = (replace(one, name=address_of(one.server), extensions=()) for one in listed)
@@ -189,17 +191,19 @@ class NodeState:
             return ()
         first = self._flatten(select_context(config).cluster)
         others = other_addresses(config, first)
-        return others if _seeds(first) is not None else (first, *others)
+        return others if _is_balancer(first) else (first, *others)
 
     def is_balanced(self) -> bool:
         """Return True when kubelet.conf names a load balancer of an agent, of this run or an earlier one."""
         config = self._read_kubeconfig()
-        return config is not None and _seeds(select_context(config).cluster) is not None
+        return config is not None and _is_balancer(select_context(config).cluster)
 
     def read_seeds(self) -> tuple[str, ...]:
-        """Return the seeds of the load balancer in kubelet.conf, as host and port; none without one."""
+        """Return the seeds of the load balancer that kubelet.conf has named, as host and port; none without one."""
         config = self._read_kubeconfig()
-        return _seeds(select_context(config).cluster) or () if config else ()
+        mark = _mark(select_context(config).cluster) if config else None
+        servers = mark.get("servers") if mark else None
+        return valid_addresses(one for one in servers if isinstance(one, str)) if isinstance(servers, list) else ()
 
     def settle_address(self) -> bool:
         """Replace the load balancer of an earlier run in kubelet.conf, by that of this run or by a server.
@@ -232,11 +236,16 @@ def through(balancer: LoadBalancer, server: Cluster) -> Cluster:
     return replace(server, server=balancer.url, tls_server_name=name, proxy_url="")
 
 
-def _seeds(cluster: Cluster) -> tuple[str, ...] | None:
-    """Return the seeds of the load balancer that `cluster` is; None when it is a server."""
-    for extension in cluster.extensions:
-        if extension.get("name") == LOAD_BALANCER:
-            content = extension.get("extension")
-            servers = content.get("servers") if isinstance(content, dict) else None
-            return valid_addresses(one for one in servers if isinstance(one, str)) if isinstance(servers, list) else ()
+def _is_balancer(cluster: Cluster) -> bool:
+    """Return True when `cluster` is a load balancer of an agent, and False when it is a server."""
+    mark = _mark(cluster)
+    return mark is not None and mark.get("address", cluster.server) == cluster.server
+
+
+def _mark(cluster: Cluster) -> Obj | None:
+    """Return what a load balancer wrote beside its address, empty when that is damaged; None without a load balancer."""
+    for one in cluster.extensions:
+        if one.get("name") == LOAD_BALANCER:
+            content = one.get("extension")
+            return content if isinstance(content, dict) else {}
     return None

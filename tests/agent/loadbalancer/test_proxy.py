@@ -573,6 +573,25 @@ def test_a_load_balancer_is_no_server_of_itself(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("name", ["localhost", "127.1", "[::ffff:127.0.0.1]"])
+def test_a_name_that_leads_back_to_the_load_balancer_is_a_server_that_does_not_answer(
+    tmp_path: Path, name: str
+) -> None:
+    async def run() -> None:
+        async with setting(tmp_path) as to:
+            peer = await to.peer()
+            balancer = await to.balancer(peer)
+            own = f"{name}:{balancer.address.rpartition(':')[2]}"
+            balancer.update([own])
+            peer.refuse()
+            client = await to.client(balancer)
+            await client.ends()
+            assert {*balancer.servers.failed} == {*balancer.servers.known}
+            assert balancer.open_connections == ()
+
+    asyncio.run(run())
+
+
 def test_stopping_ends_open_connections_and_those_that_are_being_made(tmp_path: Path) -> None:
     async def run() -> None:
         async with setting(tmp_path) as to:

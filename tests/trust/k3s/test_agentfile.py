@@ -54,6 +54,7 @@ def parts(*texts: str) -> list[tuple[str, bytes]]:
         ),
         pytest.param(["lb-server-port: 7444"], {"lb-server-port": 7444}, id="a port"),
         pytest.param(["lb-server-port: '7444'"], {"lb-server-port": 7444}, id="a port in quotes"),
+        pytest.param(["load-balancer-port: '7444'"], {"load-balancer-port": 7444}, id="and that of the other way"),
         pytest.param(
             ["s: https://a.test\nt: abc\nd: /data\ni: 192.0.2.7"],
             {"server": ("https://a.test",), "token": "abc", "data-dir": "/data", "node-ip": ("192.0.2.7",)},

@@ -7,6 +7,7 @@ Rules kept here (docs/protocol/k3s.md#load-balancer-of-an-agent):
   or that failed, must accept a TCP connection. Nothing is checked while there is only one server: there is no other to go to.
 * A connection that the client gives up after SILENT_SECONDS without one byte from the server counts as a failure of that server,
   because the kernel accepts connections for a process that hangs.
+* No connection is continued to this load balancer itself, whatever name leads to it.
 * Above MAX_CONNECTIONS the connection that was idle longest is closed, so that no program of this machine keeps the others out.
 * With a file, the learned list is saved atomically after each change. A list that is damaged, or of another `--server`, is
   replaced.
@@ -19,6 +20,7 @@ import errno
 import logging
 import os
 import secrets
+import socket
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -28,8 +30,8 @@ from mooring.agent.steps import with_deadline
 from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.clock import Clock
 from mooring.errors import ConfigError
-from mooring.settings.addresses import parse_endpoint
-from mooring.trust.serverlist import ALL_FAILED, ServerList, ServerListChange, new_list
+from mooring.settings.addresses import Endpoint, parse_endpoint
+from mooring.trust.serverlist import ALL_FAILED, UNSPECIFIED, ServerList, ServerListChange, new_list
 
 log = logging.getLogger("mooring.agent")
 
@@ -273,15 +275,23 @@ class LoadBalancer:
 
     async def _dial(self, address: str, protocol: Side | Probe, seconds: float) -> bool:
         """Connect `protocol` to `address`. Return False when no connection came about within `seconds`."""
-        endpoint = parse_endpoint(address, "", zones=True)
-        connecting = asyncio.get_running_loop().create_connection(
-            lambda: protocol, endpoint.host, endpoint.port, happy_eyeballs_delay=FAMILY_SECONDS
-        )
         try:
-            await with_deadline(self._clock, seconds, connecting)
+            await with_deadline(
+                self._clock, seconds, self._connect_protocol(parse_endpoint(address, "", zones=True), protocol)
+            )
         except (OSError, TimeoutError):
             return False
         return True
+
+    async def _connect_protocol(self, endpoint: Endpoint, protocol: Side | Probe) -> None:
+        """Connect `protocol`. Raises OSError, also where the connection would come back here, and again without an end."""
+        loop = asyncio.get_running_loop()
+        host, port = endpoint.host, endpoint.port
+        if port == self._port:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            if any(str(address[0]).removeprefix("::ffff:") in (LOOPBACK, *UNSPECIFIED) for *_, address in found):
+                raise ConnectionRefusedError(errno.ECONNREFUSED, f"{host} is this load balancer")
+        await loop.create_connection(lambda: protocol, host, port, happy_eyeballs_delay=FAMILY_SECONDS)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

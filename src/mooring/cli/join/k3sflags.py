@@ -2,7 +2,7 @@
 
 Rules kept here (docs/protocol/k3s.md#join-of-an-agent):
 * `--server`, the key `server`, or K3S_URL without a flag of the other way of joining, chooses this way. Both ways together are an
-  error that names them.
+  error that names them. K3S_URL does not count beside MOORING_ADDRESS or MOORING_DISCOVERY_FILE: the token is for theirs.
 * The token is that of `--token`, `--token-file`, K3S_TOKEN, MOORING_TOKEN or K3S_TOKEN_FILE, in this order. It may be missing for a
   member. A flag for it replaces both keys of the file.
 * A token on the command line can be read by every user of the machine: the title of the process is the command line without it.
@@ -52,11 +52,12 @@ def choose_way(given: Given) -> tuple[bool, AgentFile]:
     others = [field for field in OTHER_WAY if field in given.flags]
     if others[:1] == ["address"] and all(text.isdecimal() for text in given.values["address"]):
         raise click.UsageError("-v takes no number: -v and -vv make Mooring's agent log more")
-    file, is_of_k3s = _read_file(given, is_other_way=bool(others))
+    is_addressed = any(field in given.variables for field in ("address", "discovery_file"))
+    file, is_of_k3s = _read_file(given, is_other_way=bool(others) or is_addressed)
     in_file = {key.replace("-", "_") for key in file.values}
     others += [field for field in OTHER_WAY if field in in_file]
     names_server = "server" in given.flags or "server" in in_file
-    is_k3s = names_server or bool(given.values["server"] and not others)
+    is_k3s = names_server or bool(given.values["server"] and not others and not is_addressed)
     if is_k3s and given.flags & {"token", "token_file"}:
         file = replace(file, values={key: value for key, value in file.values.items() if key not in TOKENS})
     if is_of_k3s and not is_k3s:

@@ -4,7 +4,8 @@ Rules kept here:
 * cluster-info is read anonymously, with TLS verified under the CAs that the member knows. So a change of CA is authenticated by
   the previous CA.
 * The merge is a three-way merge. `MergeBase` is the content of cluster-info when the member's files were written. An address or CA
-  that differs from it was set locally, for a load balancer for example, and stays as long as it works.
+  that differs from it was set locally, for a load balancer for example, and stays as long as it works. So do a proxy and a
+  `tls-server-name` where cluster-info names none.
 * New addresses and CAs take over only after a server responded with them.
 """
 
@@ -100,17 +101,33 @@ def refresh_cluster(
         listed.insert(0, current)
     last: DiscoveryError | None = None
     for bundle in dict.fromkeys((ca_pem, current.ca_pem)):
-        clusters = [replace(one, name=address_of(one.server), ca_pem=bundle) for one in listed]
-        for turn, one in enumerate(clusters):
-            try:
-                if (one.server, bundle) != (responding.server, responding.ca_pem):  # else it has just responded
-                    yield from prove_server(one)
-            except DiscoveryError as error:
-                last = error
-                continue
-            return Refreshed((one, *clusters[:turn], *clusters[turn + 1 :]), published)
+        plain = [replace(one, name=address_of(one.server), ca_pem=bundle) for one in listed]
+        clusters = [_as_set_here(one, known) for one in plain]
+        for turn, here in enumerate(clusters):
+            for one in (here,) if here == plain[turn] else (here, plain[turn]):
+                try:
+                    if (one.server, trust_of(one)) != (
+                        responding.server,
+                        trust_of(responding),
+                    ):  # else it has just responded
+                        yield from prove_server(one)
+                except DiscoveryError as error:
+                    last = error
+                    continue
+                return Refreshed((one, *clusters[:turn], *clusters[turn + 1 :]), published)
     assert last is not None  # cluster-info names an address at least
     raise last
+
+
+def _as_set_here(published: Cluster, known: Sequence[Cluster]) -> Cluster:
+    """Return a published address with the way to it that kubelet.conf has and cluster-info leaves open."""
+    here = next((one for one in known if one.server == published.server), published)
+    return replace(
+        published,
+        tls_server_name=published.tls_server_name or here.tls_server_name,
+        proxy_url=published.proxy_url or here.proxy_url,
+        disable_compression=published.disable_compression or here.disable_compression,
+    )
 
 
 def _first_published(addresses: Sequence[Cluster]) -> DiscoveryExchange[tuple[Cluster, TrustedCluster]]:

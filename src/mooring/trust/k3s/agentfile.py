@@ -19,7 +19,7 @@ from typing import Any
 from mooring.apimachinery.codec.yaml import YamlDocument, YamlError, read_yaml
 from mooring.errors import ConfigError, quoted
 from mooring.settings.declaration import Setting
-from mooring.settings.valuetypes import COMMA_SEPARATED, LINES, PORT, SWITCH, TEXTS, ValueType
+from mooring.settings.valuetypes import COMMA_SEPARATED, LINES, OPTIONAL_PORT, PORT, SWITCH, TEXTS, ValueType
 
 _REPEATABLE = (TEXTS, LINES, COMMA_SEPARATED)
 _ONE_VALUE = "the flag has one value, and a plus appends to lists: leave it out"
@@ -293,7 +293,13 @@ def _typed(kind: ValueType[Any], value: Any) -> Any:
     """
     if kind is SWITCH and value in ("true", "false"):
         return value == "true"
-    if kind is PORT and isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 5:
+    if (
+        kind in (PORT, OPTIONAL_PORT)
+        and isinstance(value, str)
+        and value.isascii()
+        and value.isdecimal()
+        and len(value) <= 5
+    ):
         return kind.from_file(int(value))
     return kind.normalise(kind.from_file(value))
 
