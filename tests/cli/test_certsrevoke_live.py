@@ -18,6 +18,7 @@ from mooring.pki.keys import accepted_public_key, public_key_fingerprint
 from mooring.pki.pem import certificates, certificates_among
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, live_server
+from tests.support.polling import eventually
 from tests.support.testca import ThrowawayCA
 
 __all__ = ["live_server", "mooring"]
@@ -98,7 +99,11 @@ def test_a_machine_with_a_certificate_for_a_name_of_the_api_server_is_named(
     live_server: LiveServer, certs: CommandLine
 ) -> None:
     node = f"n-{secrets.token_hex(4)}"
-    address = live_server.run(lambda client: client.get("services", "kubernetes", "default"))["spec"]["clusterIP"]
+    fields = "metadata.name=kubernetes"
+    services = eventually(
+        lambda: live_server.run(lambda client: client.list("services", "default", field_selector=fields)).items
+    )
+    address = services[0]["spec"]["clusterIP"]
     names = [{"name": address, "notAfter": "2999-01-01T00:00:00Z"}]
     obj = {"metadata": {"name": node}, "spec": {"certifiedNames": names}}
     live_server.run(lambda client: client.create("nodeidentities", obj))
