@@ -73,8 +73,10 @@ def holder(server: LiveServer) -> str:
 
 def pod_addresses(server: LiveServer) -> list[str]:
     async def read(client: ClusterClient) -> list[str]:
-        found = await client.get("endpoints", "kubernetes", "default")
-        return [one["ip"] for subset in found.get("subsets") or () for one in subset["addresses"]]
+        found = (await client.list("endpoints", "default", field_selector="metadata.name=kubernetes")).items
+        return [
+            one["ip"] for endpoints in found for subset in endpoints.get("subsets") or () for one in subset["addresses"]
+        ]
 
     return server.run(read)
 
