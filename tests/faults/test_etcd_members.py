@@ -373,7 +373,11 @@ def test_credentials_are_read_again_after_a_refusal_and_while_nothing_is_answere
         member.kill()
         member.start()
         await asyncio.to_thread(member.await_healthy)
-        (present / "ca.crt").write_bytes(shown["ca.crt"])  # etcd has read its own file
+        etcds = {"etcd_cafile": "ca.crt", "etcd_certfile": "root.crt", "etcd_keyfile": "root.key"}
+        probe = open_etcd(cluster, "/registry", **{key: str(others / name) for key, name in etcds.items()})
+        await probe.open()  # etcd has read its own file once it takes a client of the other CA
+        await probe.close()
+        (present / "ca.crt").write_bytes(shown["ca.crt"])
         with monkeypatch.context() as impatient:
             impatient.setattr(connection, "READ_SECONDS", 0.5)
             with pytest.raises(StorageError):
