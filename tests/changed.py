@@ -26,7 +26,17 @@ ROOT = Path(__file__).parents[1]
 SOURCE = Path("src/mooring")
 SESSION = frozenset(
     Path("tests", f"{name}.py")
-    for name in ("conftest", "budgets", "leftovers", "longestfirst", "purecoverage", "replay", "report", "secondtries")
+    for name in (
+        "conftest",
+        "budgets",
+        "leftovers",
+        "longestfirst",
+        "purecoverage",
+        "replay",
+        "report",
+        "rows",
+        "secondtries",
+    )
 )
 """Plugins of every session, which no test imports."""
 

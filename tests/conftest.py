@@ -20,6 +20,7 @@ pytest_plugins = [
     "tests.support.liveserver",
     "tests.purecoverage",
     "tests.leftovers",
+    "tests.rows",
     "tests.secondtries",
     "tests.report",
     "tests.replay",
