@@ -10,6 +10,7 @@ import pytest
 
 from mooring.api.mooring import ends
 from mooring.apimachinery.schema import Obj
+from mooring.cli.cluster import ChosenCluster
 from mooring.cli.ends.apply import _apply_all
 from mooring.clock import SystemClock
 from mooring.errors import ConflictError, InternalServerError
@@ -48,7 +49,7 @@ def test_an_object_that_cannot_be_read_is_named_at_once_and_the_other_ends_are_a
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     server: Any = Restored()
-    left = asyncio.run(_apply_all(server, (), True, SystemClock(), timedelta(hours=1)))
+    left = asyncio.run(_apply_all(server, (), True, ChosenCluster("", "", timedelta(hours=1), SystemClock())))
     assert left == {"token.lost00": f"it waits until its object can be read, or is deleted: {LOST}"}
     assert server.deleted == ["bootstrap-token-other0"]
     assert set(server.config_map["data"]) == {"token.lost00"}

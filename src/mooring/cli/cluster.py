@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import click
 
 from mooring.api.mooring.group import GROUP
+from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.options.flags import DURATION
 from mooring.cli.options.machine import default_data_dir
 from mooring.cli.printing.output import echo
@@ -24,7 +27,7 @@ from mooring.cli.printing.redaction import redacted
 from mooring.client import kubeconfigfiles
 from mooring.client.cluster import ClusterClient, connect
 from mooring.client.serverversion import NotMooringError, other_program
-from mooring.clock import Clock
+from mooring.clock import Clock, SystemClock
 from mooring.duration import format_duration
 from mooring.errors import (
     InternalServerError,
@@ -66,6 +69,43 @@ def timeout_option(function: Callable[P, T]) -> Callable[P, T]:
 def selected(kubeconfig: str, context_name: str) -> Selected:
     """Return the cluster and user that the flags mean. Raises ConfigError."""
     return kubeconfigfiles.load(kubeconfig, context_name, defaults=default_kubeconfigs())
+
+
+@dataclass(frozen=True)
+class ChosenCluster:
+    """Cluster that the flags of a command choose, and how long its requests are repeated."""
+
+    kubeconfig: str
+    context_name: str
+    timeout: timedelta
+    clock: Clock
+
+    @cached_property
+    def selected(self) -> Selected:
+        """The cluster and the user. The kubeconfig is read once, since it may be a pipe. Raises ConfigError."""
+        return selected(self.kubeconfig, self.context_name)
+
+    def run(self, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
+        """Run `work` with a client and return its result. The client is closed afterwards."""
+        return run(self.selected, self.clock, work)
+
+    async def retry(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of `call`, repeated for at most `--timeout` while it fails with a transient error."""
+        return await retry(call, self.clock, self.timeout)
+
+    def run_with_retries(self, call: Callable[[ClusterClient], Awaitable[T]]) -> T:
+        """Return the result of `call`, repeated as by `retry`, with a client."""
+        return self.run(lambda client: self.retry(lambda: call(client)))
+
+
+def cluster_options(command: Callable[..., T]) -> Callable[..., T]:
+    """Add `--kubeconfig`, `--context` and `--timeout`, which the command gets as the argument `chosen`."""
+
+    @wraps(command)
+    def with_cluster(*args: Any, kubeconfig: str, context_name: str, timeout: timedelta, **values: Any) -> T:
+        return command(*args, chosen=ChosenCluster(kubeconfig, context_name, timeout, SystemClock()), **values)
+
+    return kubeconfig_option(timeout_option(with_cluster))
 
 
 def default_kubeconfigs() -> tuple[Path, ...]:

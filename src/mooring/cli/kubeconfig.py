@@ -23,14 +23,14 @@ import click
 from mooring.apimachinery.codec.json import base64_field
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
+from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.csr.decision import CsrDecision, decide
 from mooring.cli.csr.details import PLURAL
-from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.options.flags import DURATION
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited, write_atomic
-from mooring.clock import Clock, SystemClock
+from mooring.clock import Clock
 from mooring.duration import format_duration
 from mooring.errors import ConfigError, PeerError
 from mooring.pki import pem
@@ -73,8 +73,7 @@ _NOT_NAME = re.compile(r"[^a-z0-9-]+")
 @click.option(
     "--out", default="", metavar="FILE", help="File to write, readable by you alone. [default: standard output]"
 )
-@kubeconfig_option
-@cluster.timeout_option
+@cluster_options
 def user(
     name: str,
     groups: Sequence[str],
@@ -82,9 +81,7 @@ def user(
     key_algorithm: str,
     cluster_name: str,
     out: str,
-    kubeconfig: str,
-    context_name: str,
-    timeout: timedelta,
+    chosen: ChosenCluster,
 ) -> None:
     """Issue a client certificate for the user NAME, and print a complete kubeconfig.
 
@@ -96,16 +93,15 @@ def user(
         raise click.UsageError(f"--expiration must be at least {format_duration(MIN_EXPIRATION)}")
     if out and os.path.lexists(out):
         raise ConfigError(f"{out} exists already; remove it, or choose another name")
-    clock = SystemClock()
-    chosen = cluster.selected(kubeconfig, context_name)
+    clock = chosen.clock
     key = generate_key(key_algorithm)
     request_pem = build_request(key, name, split_commas(groups))
     wanted = build_signing_request(name, request_pem, expiration)
-    certificate_pem = cluster.run(chosen, clock, lambda client: request_certificate(client, wanted, clock, timeout))
+    certificate_pem = chosen.run(lambda client: request_certificate(client, wanted, clock, chosen.timeout))
     leaf = pem.certificates(certificate_pem)[0]
     check_matches_request(leaf, parse_request(request_pem), clock.now())
     found = KubeconfigUser(name, certificate_pem=certificate_pem, key=Secret(private_key_pem(key)))
-    text = format_kubeconfig(_kubeconfig(chosen, found, cluster_name))
+    text = format_kubeconfig(_kubeconfig(chosen.selected, found, cluster_name))
     if out:
         write_atomic(Path(out), text.encode())
         echo(f"Wrote {out}: user {name}, valid until {leaf.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}", err=True)

@@ -13,12 +13,11 @@ from datetime import timedelta
 import click
 
 from mooring.apimachinery.schema import Obj
-from mooring.cli import cluster
-from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.options.client import output_option
 from mooring.cli.options.flags import DURATION
 from mooring.cli.printing.output import echo, print_document
 from mooring.client.cluster import ClusterClient
-from mooring.clock import SystemClock
 from mooring.duration import format_duration
 
 KINDS = ("Pod", "Secret", "Node")
@@ -52,8 +51,7 @@ _SECOND = timedelta(seconds=1)
 @click.option("--bound-object-name", default="", metavar="NAME", help="Name of that object.")
 @click.option("--bound-object-uid", default="", metavar="UID", help="Uid of that object. [default: its present one]")
 @output_option("token", "json", "yaml")
-@kubeconfig_option
-@cluster.timeout_option
+@cluster_options
 def token(
     name: str,
     namespace: str,
@@ -63,9 +61,7 @@ def token(
     bound_object_name: str,
     bound_object_uid: str,
     output: str,
-    kubeconfig: str,
-    context_name: str,
-    timeout: timedelta,
+    chosen: ChosenCluster,
 ) -> None:
     """Issue a token for the ServiceAccount NAME, and print it.
 
@@ -83,18 +79,12 @@ def token(
         given = "--bound-object-name" if bound_object_name else "--bound-object-uid"
         raise click.UsageError(f"{given} is only of use with --bound-object-kind")
     request: Obj = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "metadata": {}, "spec": spec}
-    clock = SystemClock()
-    chosen = cluster.selected(kubeconfig, context_name)
 
     async def request_token(client: ClusterClient) -> Obj:
         account_namespace = namespace or client.namespace
-        return await cluster.retry(
-            lambda: client.create("serviceaccounts", request, account_namespace, name=name, subresource="token"),
-            clock,
-            timeout,
-        )
+        return await client.create("serviceaccounts", request, account_namespace, name=name, subresource="token")
 
-    issued = cluster.run(chosen, clock, request_token)
+    issued = chosen.run_with_retries(request_token)
     granted = issued["spec"].get("expirationSeconds", seconds)
     if granted < seconds:
         lifetime = format_duration(timedelta(seconds=granted))

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import click
 
-from mooring.cli import cluster
 from mooring.cli.audit.records import fetch_records, require_whole
-from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.options.client import output_option
 from mooring.cli.printing.output import echo, print_document
-from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.trust.lineage.verification import verify
 
 
 @click.command("checkpoint")
 @output_option("text", "json", "yaml")
-@kubeconfig_option
-@cluster.timeout_option
-def checkpoint(output: str, kubeconfig: str, context_name: str, timeout: timedelta) -> None:
+@cluster_options
+def checkpoint(output: str, chosen: ChosenCluster) -> None:
     """Print the end of the chain of records, after verifying it.
 
     Keep the line where an attacker with the database cannot change it. `mooring audit verify --checkpoint` then finds every change
     of the records up to here.
     """
-    clock = SystemClock()
-    chosen = cluster.selected(kubeconfig, context_name)
-    verified = verify(cluster.run(chosen, clock, lambda client: fetch_records(client, clock, timeout)))
+    verified = verify(chosen.run(lambda client: fetch_records(client, chosen.clock, chosen.timeout)))
     require_whole(verified)
     if not verified.records:
         raise ConfigError(

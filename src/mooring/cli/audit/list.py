@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
 
 import click
 
 from mooring.api.mooring.lineagerecord import entries_of
 from mooring.apimachinery.schema import Obj
-from mooring.cli import cluster
 from mooring.cli.audit.records import fetch_records
-from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.options.client import output_option
 from mooring.cli.printing import output as printing
 from mooring.cli.printing.output import echo
-from mooring.clock import SystemClock
 
 HEADERS = ("TIME", "SUBJECT", "SERIAL", "TOKEN", "REQUESTER", "SOURCE", "EXPIRES")
 _FIELDS = ("time", "subject", "serialNumber", "token", "requester", "sourceAddress", "notAfter")
@@ -27,18 +25,13 @@ _FIELDS = ("time", "subject", "serialNumber", "token", "requester", "sourceAddre
 @click.option("--node", default="", metavar="NAME", help="Only client certificates of this node.")
 @click.option("--serial", default="", metavar="HEX", help="Only the certificate with this serial number.")
 @output_option("table", "json", "yaml", "name")
-@kubeconfig_option
-@cluster.timeout_option
-def list_entries(
-    token_id: str, node: str, serial: str, output: str, kubeconfig: str, context_name: str, timeout: timedelta
-) -> None:
+@cluster_options
+def list_entries(token_id: str, node: str, serial: str, output: str, chosen: ChosenCluster) -> None:
     """List the certificates that were issued.
 
     `mooring audit verify` says whether the list can be trusted.
     """
-    clock = SystemClock()
-    chosen = cluster.selected(kubeconfig, context_name)
-    records = cluster.run(chosen, clock, lambda client: fetch_records(client, clock, timeout))
+    records = chosen.run(lambda client: fetch_records(client, chosen.clock, chosen.timeout))
     wanted = {
         "token": token_id,
         "node": node,

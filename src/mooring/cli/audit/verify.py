@@ -17,16 +17,16 @@ from typing import Any
 import click
 
 from mooring.apimachinery.schema import Obj
-from mooring.cli import cluster
 from mooring.cli.audit.records import certificates_in, claims_in, fetch_claims, fetch_records, fetch_requests
 from mooring.cli.audit.storedrecords import read_stored
-from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.options.client import output_option
 from mooring.cli.options.declared import settings_options
 from mooring.cli.options.flags import usage
 from mooring.cli.printing.output import echo, print_document
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
-from mooring.clock import SystemClock
+from mooring.clock import Clock
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import load_public_keys, public_key_fingerprint
@@ -55,8 +55,7 @@ ENCRYPTION = "encryption_provider_config"
     "--key", "key_files", multiple=True, metavar="FILE", help="Public key whose signatures are trusted; repeatable."
 )
 @output_option("text", "json", "yaml")
-@kubeconfig_option
-@cluster.timeout_option
+@cluster_options
 @click.pass_context
 def verify(
     ctx: click.Context,
@@ -64,9 +63,7 @@ def verify(
     given: Sequence[str],
     key_files: Sequence[str],
     output: str,
-    kubeconfig: str,
-    context_name: str,
-    timeout: timedelta,
+    chosen: ChosenCluster,
     **values: Any,
 ) -> None:
     """Verify that no record of an issued certificate was changed, cut or reordered.
@@ -98,8 +95,7 @@ def verify(
                 f"There is no database in {data_dir}: records are read through the server; name its store with --storage.",
                 err=True,
             )
-        chosen = cluster.selected(kubeconfig, context_name)
-        requests, records, claims = cluster.run(chosen, SystemClock(), lambda client: _fetch(client, timeout))
+            requests, records, claims = chosen.run(lambda client: _fetch(client, chosen.clock, chosen.timeout))
     verified = verify_records(records, checkpoints, trusted)
     since = str(verified.entries[0]["time"]) if verified.entries else ""
     if not verified.faults:
@@ -121,9 +117,10 @@ def _reads_store(settings: StorageSettings, *, given_data_dir: bool) -> bool:
     return is_named or (given_data_dir and Path(settings.storage_url.partition(":")[2]).exists())
 
 
-async def _fetch(client: ClusterClient, limit: timedelta) -> tuple[Sequence[Obj], Sequence[Obj], list[tuple[str, str]]]:
+async def _fetch(
+    client: ClusterClient, clock: Clock, limit: timedelta
+) -> tuple[Sequence[Obj], Sequence[Obj], list[tuple[str, str]]]:
     """Return the requests, the records and the claims of node identities, in the order in which none is missed."""
-    clock = SystemClock()
     requests = await fetch_requests(client, clock, limit)
     records = await fetch_records(client, clock, limit)
     return requests, records, await fetch_claims(client, clock, limit)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -26,14 +25,14 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn.reasons import UNKNOWN_CA
 from mooring.authn.table import reason_of
 from mooring.cli import cluster
-from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.options.client import output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.cli.printing.redaction import redacted
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.client.serverversion import NotMooringError, check_is_mooring
-from mooring.clock import SystemClock
 from mooring.errors import ConfigError, ForbiddenError, NotFoundError
 from mooring.pki.errors import PkiError
 from mooring.pki.pem import certificates_among, certificates_pem
@@ -83,17 +82,14 @@ _ANOTHER = "the server does not explain refusals; is it a Mooring server?"
     help="Dry run with this user; the password is prompted for, or read from standard input.",
 )
 @output_option("table", "json", "yaml")
-@kubeconfig_option
-@cluster.timeout_option
+@cluster_options
 def explain(
     audit_id: str,
     token_file: str,
     certificate_file: str,
     username: str,
     output: str,
-    kubeconfig: str,
-    context_name: str,
-    timeout: timedelta,
+    chosen: ChosenCluster,
 ) -> int:
     """Explain a refused request, by the Audit-Id of its response, or judge a credential in a dry run.
 
@@ -104,14 +100,13 @@ def explain(
         raise click.UsageError("give an audit id, or one of --token-file, --certificate-file and --username")
     if len(audit_id) > MAX_AUDIT_ID or redacted(audit_id) != audit_id:
         raise click.UsageError("what was given is no audit id; a token is read from a file: --token-file")
-    clock = SystemClock()
-    chosen = cluster.selected(kubeconfig, context_name)
+    selected = chosen.selected  # a bad kubeconfig is reported before a password is asked for
     offered = {} if audit_id else _read_credential(token_file, certificate_file, username)
 
     async def request_with_retries(client: ClusterClient) -> Obj:
-        return await cluster.retry(lambda: request_explanation(client, audit_id, offered), clock, timeout)
+        return await chosen.retry(lambda: request_explanation(client, audit_id, offered))
 
-    response = add_meanings(cluster.run(chosen, clock, request_with_retries))
+    response = add_meanings(cluster.run(selected, chosen.clock, request_with_retries))
     _print(response, output)
     return 0 if audit_id or response.get("authenticated") is True else 1
 

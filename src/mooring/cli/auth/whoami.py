@@ -7,18 +7,15 @@ kubectl does: each only when the server does not serve the one before. The table
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import click
 
 from mooring.apimachinery.schema import Obj
-from mooring.cli import cluster
-from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.options.client import output_option
 from mooring.cli.printing import output
 from mooring.client.cluster import ClusterClient
-from mooring.clock import SystemClock
 from mooring.errors import NotFoundError, PeerError
 
 GROUP = "authentication.k8s.io"
@@ -28,16 +25,10 @@ VERSIONS = ("v1", "v1beta1", "v1alpha1")
 
 @click.command("whoami")
 @output_option("table", "json", "yaml")
-@kubeconfig_option
-@cluster.timeout_option
-def whoami(output: str, kubeconfig: str, context_name: str, timeout: timedelta) -> None:
+@cluster_options
+def whoami(output: str, chosen: ChosenCluster) -> None:
     """Print the user name, uid, groups and extra attributes that the server sees."""
-    clock = SystemClock()
-
-    async def review_with_retries(client: ClusterClient) -> Obj:
-        return await cluster.retry(partial(review, client), clock, timeout)
-
-    _print(cluster.run(cluster.selected(kubeconfig, context_name), clock, review_with_retries), output)
+    _print(chosen.run_with_retries(review), output)
 
 
 async def review(client: ClusterClient) -> Obj:

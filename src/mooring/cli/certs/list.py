@@ -13,14 +13,14 @@ from datetime import datetime, timedelta
 
 import click
 
-from mooring.cli import cluster
 from mooring.cli.certs import inventory, servingnames
 from mooring.cli.certs.inventory import STATES, Inventory, KnownCertificate
-from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.options.client import output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
-from mooring.clock import SystemClock, human_duration, parse_rfc3339
+from mooring.clock import human_duration, parse_rfc3339
 
 HEADERS = ("NODE", "SERIAL", "EXPIRES", "STATE", "REASON")
 WIDE = ("USER", "PUBLIC KEY", "REVOKED BY")
@@ -30,21 +30,16 @@ WIDE = ("USER", "PUBLIC KEY", "REVOKED BY")
 @click.option("--node", default="", metavar="NAME", help="Only certificates of this node.")
 @click.option("--state", type=click.Choice(STATES), help="Only certificates in this state.")
 @output_option("table", "wide", "json", "yaml", "name")
-@kubeconfig_option
-@cluster.timeout_option
-def list_certificates(
-    node: str, state: str | None, output: str, kubeconfig: str, context_name: str, timeout: timedelta
-) -> None:
+@cluster_options
+def list_certificates(node: str, state: str | None, output: str, chosen: ChosenCluster) -> None:
     """List the client certificates of nodes, and those that are revoked."""
-    clock = SystemClock()
-
-    now = clock.now()
+    now = chosen.clock.now()
 
     async def fetch(client: ClusterClient) -> tuple[Inventory, Sequence[str]]:
-        known = await cluster.retry(lambda: inventory.fetch(client), clock, timeout)
-        return known, await cluster.retry(lambda: servingnames.warnings(client, known, now), clock, timeout)
+        known = await chosen.retry(lambda: inventory.fetch(client))
+        return known, await chosen.retry(lambda: servingnames.warnings(client, known, now))
 
-    known, warnings = cluster.run(cluster.selected(kubeconfig, context_name), clock, fetch)
+    known, warnings = chosen.run(fetch)
     found = [
         one
         for one in known.certificates(now)

@@ -35,14 +35,15 @@ from mooring.authn.clientcas.bundles import NAMESPACE as CLIENT_CAS_NAMESPACE
 from mooring.cli import cluster
 from mooring.cli.certs import inventory
 from mooring.cli.certs.inventory import PLURAL, PUBLISHED_CLIENT_CAS, QUALIFIED, parse_serial_number, published_cas
-from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.options.client import output_option
 from mooring.cli.options.flags import usage
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.client.http.credentials import ClientCredentials
-from mooring.clock import Clock, SystemClock, rfc3339
+from mooring.clock import Clock, rfc3339
 from mooring.errors import AlreadyExistsError, ConfigError, ConflictError, NotFoundError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.errors import PkiError
@@ -121,8 +122,7 @@ class Written:
 )
 @click.option("--dry-run", is_flag=True, help="Let the server check the entry without storing it.")
 @output_option("text", "name", "json", "yaml")
-@kubeconfig_option
-@cluster.timeout_option
+@cluster_options
 def revoke(
     serial: str,
     key: str,
@@ -133,9 +133,7 @@ def revoke(
     force: bool,
     dry_run: bool,
     output: str,
-    kubeconfig: str,
-    context_name: str,
-    timeout: timedelta,
+    chosen: ChosenCluster,
 ) -> None:
     """Revoke client certificates: every Mooring server of the cluster refuses them within a second, on open connections too.
 
@@ -145,7 +143,6 @@ def revoke(
     Exactly one of --serial, --key, --node and --certificate says which. To take a revocation back, delete its entry with kubectl
     delete certificaterevocation.
     """
-    clock = SystemClock()
     with usage():
         subject = _subject(serial, key, node, certificate)
     leaf = read_certificate(certificate) if certificate else None
@@ -158,16 +155,15 @@ def revoke(
         expires=leaf.not_valid_after_utc if leaf is not None else None,
         dry_run=dry_run,
     )
-    chosen = cluster.selected(kubeconfig, context_name)
 
     async def work(client: ClusterClient) -> Written:
         await _refuse_ca(client, subject)
         if not force:
             await _refuse_unenforced(client)
-            await _refuse_own(chosen, subject, clock)
-        return await cluster.retry(lambda: write(client, revocation, clock), clock, timeout)
+            await _refuse_own(chosen.selected, subject, chosen.clock)
+        return await chosen.retry(lambda: write(client, revocation, chosen.clock))
 
-    _print(cluster.run(chosen, clock, work), output, dry_run=dry_run)
+    _print(chosen.run(work), output, dry_run=dry_run)
 
 
 def _subject(serial: str, key: str, node: str, certificate: str) -> dict[str, str]:

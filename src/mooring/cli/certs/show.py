@@ -11,7 +11,7 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +23,17 @@ from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.certificaterevocation import key_entry, node_entry, serial_entry
 from mooring.apimachinery.schema import Obj
 from mooring.authn.x509 import reasons
-from mooring.cli import cluster
 from mooring.cli.auth.explain import request_explanation
 from mooring.cli.certs import inventory
 from mooring.cli.certs.inventory import ENDED, EXPIRED, REJECTED, REVOKED, VALID, Inventory, Judged, judge, normalized
-from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.options.client import output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.client.serverversion import NotMooringError
-from mooring.clock import SystemClock, rfc3339
+from mooring.clock import rfc3339
 from mooring.errors import ConfigError, ForbiddenError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.errors import PkiError
@@ -79,21 +79,19 @@ _LABELS = {
 @click.command("show")
 @click.argument("which", metavar="SERIAL|NAME|FILE")
 @output_option("text", "json", "yaml")
-@kubeconfig_option
-@cluster.timeout_option
-def show(which: str, output: str, kubeconfig: str, context_name: str, timeout: timedelta) -> None:
+@cluster_options
+def show(which: str, output: str, chosen: ChosenCluster) -> None:
     """Show a certificate: by serial number, by the name of its node or of its revocation, or in a file."""
-    clock = SystemClock()
     chain = _read(which) if Path(which).is_file() else ()
 
     async def fetch(client: ClusterClient) -> tuple[Inventory, Judged | None]:
-        known = await cluster.retry(lambda: inventory.fetch(client), clock, timeout)
+        known = await chosen.retry(lambda: inventory.fetch(client))
         return known, await _verdict(client, chain) if chain else None
 
-    known, judged = cluster.run(cluster.selected(kubeconfig, context_name), clock, fetch)
+    known, judged = chosen.run(fetch)
     if known.warning:
         echo(f"warning: {known.warning}", err=True)
-    now = clock.now()
+    now = chosen.clock.now()
     document = of_file(which, chain[0], known, judged, now) if chain else of_name(which, known, now)
     _print(document, output)
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 
 import click
 
-from mooring.cli import cluster
+from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.csr.decision import CsrDecision, checked_reason, decide_all, reason_option
 from mooring.cli.csr.selection import RequestSelection, selection_options
-from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.options.client import output_option
 from mooring.trust.discovery.pins import PinError, parse_pin
 
 
@@ -36,8 +35,7 @@ from mooring.trust.discovery.pins import PinError, parse_pin
 )
 @click.option("--dry-run", is_flag=True, help="Let the server check the request without changing it.")
 @output_option("text", "name", "json", "yaml")
-@kubeconfig_option
-@cluster.timeout_option
+@cluster_options
 def approve(
     name: Sequence[str],
     selector: str,
@@ -51,9 +49,7 @@ def approve(
     force: bool,
     dry_run: bool,
     output: str,
-    kubeconfig: str,
-    context_name: str,
-    timeout: timedelta,
+    chosen: ChosenCluster,
 ) -> None:
     """Approve certificate signing requests, so that the signer issues the certificates.
 
@@ -83,4 +79,4 @@ def approve(
         all_pending=all_pending,
         confirmed=yes,
     )
-    decide_all(selection, decision, output, kubeconfig, context_name, timeout)
+    decide_all(selection, decision, output, chosen)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from functools import partial
 from typing import ParamSpec, TypeVar
 
@@ -21,13 +20,13 @@ import click
 from mooring.api.certificates.conditions import APPROVED
 from mooring.apimachinery.codec.json import base64_field, deep_copy
 from mooring.apimachinery.schema import Obj
-from mooring.cli import cluster
+from mooring.cli.cluster import ChosenCluster
 from mooring.cli.csr.details import PLURAL, QUALIFIED, fingerprint, refusals_by_signer
 from mooring.cli.csr.selection import RequestSelection, confirm
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
-from mooring.clock import Clock, SystemClock, rfc3339
+from mooring.clock import Clock, rfc3339
 from mooring.controllers.certificates.issuance import AUTOMATIC, WOULD_FAIL
 from mooring.errors import ConfigError, ConflictError
 from mooring.pki.errors import PkiError
@@ -83,10 +82,7 @@ def checked_reason(text: str) -> str:
     return text
 
 
-def decide_all(
-    selection: RequestSelection, decision: CsrDecision, form: str, kubeconfig: str, context_name: str, limit: timedelta
-) -> None:
-    clock = SystemClock()
+def decide_all(selection: RequestSelection, decision: CsrDecision, form: str, chosen: ChosenCluster) -> None:
     decided: list[Obj] = []
     selection.check()
 
@@ -94,17 +90,17 @@ def decide_all(
         """Return name and uid of each request; the uid is "" where the command line gave the name."""
         if selection.names:
             return [(name, "") for name in selection.names]
-        found = await cluster.retry(partial(selection.fetch, client), clock, limit)
+        found = await chosen.retry(partial(selection.fetch, client))
         if not found:
             echo("No undecided certificate signing requests found.", err=True)
         elif not selection.confirmed:
-            confirm(found, decision.verb, clock.now())
+            confirm(found, decision.verb, chosen.clock.now())
         return [(obj["metadata"]["name"], obj["metadata"].get("uid", "")) for obj in found]
 
     async def work(client: ClusterClient) -> None:
         for one, uid in await selected(client):
             about = replace(decision, uid=uid)
-            found = await cluster.retry(partial(decide, client, one, about, clock), clock, limit)
+            found = await chosen.retry(partial(decide, client, one, about, chosen.clock))
             decided.append(found)
             if form == "text":
                 suffix = " (server dry run)" if decision.dry_run else ""
@@ -112,7 +108,7 @@ def decide_all(
             elif form == "name":
                 echo(f"{QUALIFIED}/{one}")
 
-    cluster.run(cluster.selected(kubeconfig, context_name), clock, work)
+    chosen.run(work)
     if form in ("json", "yaml"):
         every = {"kind": "List", "apiVersion": "v1", "metadata": {}, "items": decided}
         document = decided[0] if len(decided) == 1 and selection.names else every

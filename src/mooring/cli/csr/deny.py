@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 
 import click
 
-from mooring.cli import cluster
+from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.csr.decision import CsrDecision, checked_reason, decide_all, reason_option
 from mooring.cli.csr.selection import RequestSelection, selection_options
-from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.options.client import output_option
 
 
 @click.command("deny")
@@ -25,8 +24,7 @@ from mooring.cli.options.client import kubeconfig_option, output_option
 @click.option("--force", is_flag=True, help="Write the request again when it is denied already.")
 @click.option("--dry-run", is_flag=True, help="Let the server check the request without changing it.")
 @output_option("text", "name", "json", "yaml")
-@kubeconfig_option
-@cluster.timeout_option
+@cluster_options
 def deny(
     name: Sequence[str],
     selector: str,
@@ -39,9 +37,7 @@ def deny(
     force: bool,
     dry_run: bool,
     output: str,
-    kubeconfig: str,
-    context_name: str,
-    timeout: timedelta,
+    chosen: ChosenCluster,
 ) -> None:
     """Deny certificate signing requests, for good."""
     decision = CsrDecision(
@@ -55,4 +51,4 @@ def deny(
         all_pending=all_pending,
         confirmed=yes,
     )
-    decide_all(selection, decision, output, kubeconfig, context_name, timeout)
+    decide_all(selection, decision, output, chosen)

@@ -6,20 +6,18 @@ Rules kept here: the table has kubectl's columns. `-o json|yaml` prints the obje
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import click
 
 from mooring.api.certificates.certificatesigningrequest import KIND
 from mooring.apimachinery.schema import Obj
-from mooring.cli import cluster
+from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.csr.details import PLURAL, QUALIFIED, csr_details
-from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.options.client import output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
-from mooring.client.cluster import ClusterClient
-from mooring.clock import SystemClock
 from mooring.controllers.certificates.requeststate import is_undecided
 
 
@@ -27,25 +25,14 @@ from mooring.controllers.certificates.requeststate import is_undecided
 @click.option("--signer", default="", metavar="NAME", help="Only requests for this signer.")
 @click.option("--pending", is_flag=True, help="Only requests without a decision.")
 @output_option("table", "wide", "json", "yaml", "name")
-@kubeconfig_option
-@cluster.timeout_option
-def list_requests(
-    signer: str, pending: bool, output: str, kubeconfig: str, context_name: str, timeout: timedelta
-) -> None:
+@cluster_options
+def list_requests(signer: str, pending: bool, output: str, chosen: ChosenCluster) -> None:
     """List certificate signing requests."""
-    clock = SystemClock()
-
-    async def fetch(client: ClusterClient) -> Sequence[Obj]:
-        async def ask() -> Sequence[Obj]:
-            selector = f"spec.signerName={signer}" if signer else ""
-            return (await client.list(PLURAL, field_selector=selector)).items
-
-        return await cluster.retry(ask, clock, timeout)
-
-    found = cluster.run(cluster.selected(kubeconfig, context_name), clock, fetch)
+    selector = f"spec.signerName={signer}" if signer else ""
+    found: Sequence[Obj] = chosen.run_with_retries(lambda client: client.list(PLURAL, field_selector=selector)).items
     if pending:
         found = [obj for obj in found if is_undecided(obj)]
-    _print_list(found, output, clock.now())
+    _print_list(found, output, chosen.clock.now())
 
 
 def _print_list(found: Sequence[Obj], form: str, now: datetime) -> None:

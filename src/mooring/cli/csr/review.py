@@ -9,20 +9,17 @@ Rules kept here:
 from __future__ import annotations
 
 import sys
-from datetime import timedelta
 from functools import partial
 
 import click
 
-from mooring.cli import cluster
+from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.csr.decision import CsrDecision, decide
 from mooring.cli.csr.details import PLURAL, QUALIFIED
 from mooring.cli.csr.selection import RequestSelection, selector_options
 from mooring.cli.csr.show import print_request, shown
-from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.printing.output import ask, echo
 from mooring.client.cluster import ClusterClient
-from mooring.clock import SystemClock
 from mooring.controllers.certificates.requeststate import is_undecided
 from mooring.errors import ConfigError, NotFoundError
 
@@ -40,38 +37,29 @@ MAX_ANSWER = 4096
     show_default=True,
     help="Message of the conditions, for people.",
 )
-@kubeconfig_option
-@cluster.timeout_option
-def review(
-    selector: str,
-    field_selector: str,
-    signer: str,
-    message: str,
-    kubeconfig: str,
-    context_name: str,
-    timeout: timedelta,
-) -> None:
+@cluster_options
+def review(selector: str, field_selector: str, signer: str, message: str, chosen: ChosenCluster) -> None:
     """Show each undecided request with what its node had before, and ask: approve, deny, skip or quit.
 
     Answers are read from standard input, one a line; the first letter is enough.
     """
-    clock = SystemClock()
+    clock = chosen.clock
     selection = RequestSelection(label_selector=selector, field_selector=field_selector, signer=signer)
     counts = dict.fromkeys(ANSWERS, 0)
 
     async def work(client: ClusterClient) -> None:
-        found = await cluster.retry(partial(selection.fetch, client), clock, timeout)
+        found = await chosen.retry(partial(selection.fetch, client))
         if not found:
             echo("No undecided certificate signing requests found.", err=True)
         for place, obj in enumerate(found, 1):
             name = obj["metadata"]["name"]
             try:
-                newest = await cluster.retry(partial(client.get, PLURAL, name), clock, timeout)
+                newest = await chosen.retry(partial(client.get, PLURAL, name))
             except NotFoundError:
                 continue
             if not is_undecided(newest):
                 continue
-            print_request(await cluster.retry(partial(shown, client, newest, clock.now()), clock, timeout), clock.now())
+            print_request(await chosen.retry(partial(shown, client, newest, clock.now())), clock.now())
             answer = _ask(f"[{place}/{len(found)}] {name}: approve, deny, skip or quit? ")
             if answer == QUIT:
                 break
@@ -79,7 +67,7 @@ def review(
                 uid = newest["metadata"].get("uid", "")
                 decision = CsrDecision(condition=_CONDITIONS[answer], message=message, uid=uid)
                 try:
-                    await cluster.retry(partial(decide, client, name, decision, clock), clock, timeout)
+                    await chosen.retry(partial(decide, client, name, decision, clock))
                 except ConfigError as error:
                     echo(f"Warning: {error}", err=True)
                     answer = SKIP
@@ -88,7 +76,7 @@ def review(
             counts[answer] += 1
             echo()
 
-    cluster.run(cluster.selected(kubeconfig, context_name), clock, work)
+    chosen.run(work)
     echo(f"{counts[APPROVE]} approved, {counts[DENY]} denied, {counts[SKIP]} skipped", err=True)
 
 

@@ -15,14 +15,14 @@ import click
 from mooring.apimachinery.codec.json import base64_field
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.table import age
-from mooring.cli import cluster
+from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.csr.details import PLURAL, QUALIFIED, csr_details
 from mooring.cli.csr.difference import Before, document, fetch_before, text_lines
-from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.options.client import output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo, highlight
 from mooring.client.cluster import ClusterClient
-from mooring.clock import SystemClock, human_duration
+from mooring.clock import human_duration
 from mooring.controllers.certificates.requeststate import is_undecided
 
 Shown = tuple[Obj, dict[str, Any], Before | None]
@@ -32,19 +32,18 @@ Shown = tuple[Obj, dict[str, Any], Before | None]
 @click.command("show")
 @click.argument("name", nargs=-1, required=True)
 @output_option("text", "wide", "json", "yaml", "name")
-@kubeconfig_option
-@cluster.timeout_option
-def show(name: Sequence[str], output: str, kubeconfig: str, context_name: str, timeout: timedelta) -> None:
+@cluster_options
+def show(name: Sequence[str], output: str, chosen: ChosenCluster) -> None:
     """Show the details of certificate signing requests.
 
     Before you approve a request, compare the fingerprint of its key with the one that the machine prints.
     """
-    clock = SystemClock()
+    clock = chosen.clock
 
     async def fetch(client: ClusterClient) -> Sequence[Shown]:
-        return [await cluster.retry(partial(_fetch, client, one, clock.now()), clock, timeout) for one in name]
+        return [await chosen.retry(partial(_fetch, client, one, clock.now())) for one in name]
 
-    _print_requests(cluster.run(cluster.selected(kubeconfig, context_name), clock, fetch), output, clock.now())
+    _print_requests(chosen.run(fetch), output, clock.now())
 
 
 async def _fetch(client: ClusterClient, name: str, now: datetime) -> Shown:

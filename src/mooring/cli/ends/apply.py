@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 import click
@@ -18,11 +17,11 @@ from mooring.api.mooring.ends import BY_HAND, End, is_more, joins_of, uids_of
 from mooring.api.mooring.membership import new_identity, with_spec
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.cli import cluster
+from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.ends.stored import REMEDIES, change, fetch, kind_of, selected, waiting
-from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
-from mooring.clock import Clock, SystemClock, rfc3339
+from mooring.clock import rfc3339
 from mooring.errors import ApiError, ConflictError, NotFoundError
 from mooring.trust.bootstraptoken.restrictions import JOINED_KEYS
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
@@ -31,19 +30,14 @@ from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
 @click.command("apply")
 @click.argument("end", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Apply every end that can be applied.")
-@kubeconfig_option
-@cluster.timeout_option
+@cluster_options
 @click.pass_context
-def apply(
-    ctx: click.Context, end: tuple[str, ...], every: bool, kubeconfig: str, context_name: str, timeout: timedelta
-) -> None:
+def apply(ctx: click.Context, end: tuple[str, ...], every: bool, chosen: ChosenCluster) -> None:
     """End again what the store brought back: delete tokens and Nodes, and count joins again.
 
     Each END is one that `mooring ends list` prints. The exit code is 1 when one of them has to be settled by hand.
     """
-    clock = SystemClock()
-    chosen = cluster.selected(kubeconfig, context_name)
-    left = cluster.run(chosen, clock, lambda client: _apply_all(client, end, every, clock, timeout))
+    left = chosen.run(lambda client: _apply_all(client, end, every, chosen))
     for key, problem in left.items():
         remedy = problem or REMEDIES.get(kind_of(key), "no command of this version applies it; then waive")
         echo(f"{key}: {remedy}", err=True)
@@ -52,10 +46,10 @@ def apply(
 
 
 async def _apply_all(
-    client: ClusterClient, keys: tuple[str, ...], every: bool, clock: Clock, limit: timedelta
+    client: ClusterClient, keys: tuple[str, ...], every: bool, chosen: ChosenCluster
 ) -> dict[str, str]:
     """Apply the ends; return the keys of those that a person has to settle, and why where an object cannot be read."""
-    found = waiting(await cluster.retry(lambda: fetch(client), clock, limit))
+    found = waiting(await chosen.retry(lambda: fetch(client)))
     left = {key: "" for key in found if is_more(key)} if every else {}
     for key in selected(found, keys, every):
         kind, value = kind_of(key), found[key]
@@ -68,7 +62,7 @@ async def _apply_all(
             await change(client, lambda data: _remove(data, key))
 
         try:
-            await cluster.retry(apply_one, clock, limit)
+            await chosen.retry(apply_one)
         except ApiError as error:
             if not cluster.is_unreadable(error):
                 raise

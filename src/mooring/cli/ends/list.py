@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import click
 
-from mooring.cli import cluster
+from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.ends.stored import REMEDIES, fetch, kind_of, waiting
-from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.options.client import output_option
 from mooring.cli.printing.output import echo, print_document, print_table
-from mooring.clock import SystemClock
 
 
 @click.command("list")
 @output_option("table", "json", "yaml", "name")
-@kubeconfig_option
-@cluster.timeout_option
-def list_ends(output: str, kubeconfig: str, context_name: str, timeout: timedelta) -> None:
+@cluster_options
+def list_ends(output: str, chosen: ChosenCluster) -> None:
     """List what the store would bring back: deleted tokens and Nodes, and other ends that a server remembers.
 
     Revocations are not listed: the servers have made them again.
 
     While the list is not empty, the servers serve and issue nothing.
     """
-    clock = SystemClock()
-    chosen = cluster.selected(kubeconfig, context_name)
-    found = waiting(cluster.run(chosen, clock, lambda client: cluster.retry(lambda: fetch(client), clock, timeout)))
+    found = waiting(chosen.run_with_retries(fetch))
     if output in ("json", "yaml"):
         print_document({"kind": "Ends", "items": [{"key": key, **value} for key, value in found.items()]}, output)
     elif output == "name":

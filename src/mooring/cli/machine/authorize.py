@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from datetime import timedelta
 
 import click
 
@@ -16,12 +15,12 @@ from mooring.api.mooring.authorizedmachine import KIND, PLURAL
 from mooring.api.mooring.group import API_VERSION
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
-from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.options.client import output_option
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import other_program
-from mooring.clock import SystemClock
 from mooring.errors import AlreadyExistsError, NotFoundError
 from mooring.pki.x509.canonicalnames import canonical
 from mooring.settings.valuetypes import split_commas
@@ -60,8 +59,7 @@ QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"
     "the same machine; repeatable, or with commas.",
 )
 @output_option("text", "name", "json", "yaml")
-@kubeconfig_option
-@cluster.timeout_option
+@cluster_options
 def authorize(
     name: str,
     node_name: str,
@@ -70,9 +68,7 @@ def authorize(
     allow_cidr: Sequence[str],
     serving_name: Sequence[str],
     output: str,
-    kubeconfig: str,
-    context_name: str,
-    timeout: timedelta,
+    chosen: ChosenCluster,
 ) -> None:
     """Authorize a machine to join as node NAME, once.
 
@@ -88,7 +84,6 @@ def authorize(
         split_commas(allow_cidr),
         split_commas(serving_name),
     )
-    clock = SystemClock()
 
     async def create(client: ClusterClient) -> Obj:
         async def attempt() -> Obj:
@@ -102,7 +97,7 @@ def authorize(
             except NotFoundError:
                 raise await cluster.not_served(client, PLURAL) from None
 
-        created = await cluster.retry(attempt, clock, timeout)
+        created = await chosen.retry(attempt)
         if allow_cidr and (program := await other_program(client)):
             echo(
                 f"Warning: {client.server} is {program}, not Mooring, and does not record where a request comes from: an entry "
@@ -111,7 +106,7 @@ def authorize(
             )
         return created
 
-    created = cluster.run(cluster.selected(kubeconfig, context_name), clock, create)
+    created = chosen.run(create)
     shown = secret.reveal().decode() if secret else ""
     if output in ("json", "yaml"):
         printed.print_document({**created, "code": shown} if shown else created, output)

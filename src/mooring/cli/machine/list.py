@@ -3,40 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 
 import click
 
 from mooring.api.mooring.authorizedmachine import KIND, PLURAL
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
+from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.machine.authorize import QUALIFIED
-from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.options.client import output_option
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
-from mooring.clock import SystemClock
 from mooring.errors import NotFoundError
 
 
 @click.command("list")
 @output_option("table", "wide", "json", "yaml", "name")
-@kubeconfig_option
-@cluster.timeout_option
-def list_machines(output: str, kubeconfig: str, context_name: str, timeout: timedelta) -> None:
+@cluster_options
+def list_machines(output: str, chosen: ChosenCluster) -> None:
     """List authorized machines."""
-    clock = SystemClock()
 
     async def fetch(client: ClusterClient) -> Sequence[Obj]:
-        async def ask() -> Sequence[Obj]:
-            try:
-                return (await client.list(PLURAL)).items
-            except NotFoundError:
-                raise await cluster.not_served(client, PLURAL) from None
+        try:
+            return (await client.list(PLURAL)).items
+        except NotFoundError:
+            raise await cluster.not_served(client, PLURAL) from None
 
-        return await cluster.retry(ask, clock, timeout)
-
-    found = cluster.run(cluster.selected(kubeconfig, context_name), clock, fetch)
+    found = chosen.run_with_retries(fetch)
     if output in ("json", "yaml"):
         printed.print_document({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": list(found)}, output)
     elif output == "name":
@@ -46,6 +40,6 @@ def list_machines(output: str, kubeconfig: str, context_name: str, timeout: time
         echo("No authorized machines found.", err=True)
     else:
         columns = [column for column in KIND.resource.columns if output == "wide" or not column.priority]
-        now = clock.now()
+        now = chosen.clock.now()
         rows = [[str(column.cell(obj, now)) for column in columns] for obj in found]
         printed.print_table([column.name.upper() for column in columns], rows)

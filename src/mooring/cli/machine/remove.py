@@ -6,39 +6,35 @@ Rules kept here: a machine that has joined keeps its certificate; its Node is de
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from functools import partial
 
 import click
 
 from mooring.api.mooring.authorizedmachine import PLURAL
 from mooring.cli import cluster
+from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.machine.authorize import QUALIFIED
-from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
-from mooring.clock import SystemClock
 from mooring.errors import NotFoundError
 
 
 @click.command("remove")
 @click.argument("name", nargs=-1, required=True)
-@kubeconfig_option
-@cluster.timeout_option
-def remove(name: Sequence[str], kubeconfig: str, context_name: str, timeout: timedelta) -> None:
+@cluster_options
+def remove(name: Sequence[str], chosen: ChosenCluster) -> None:
     """Withdraw the authorization of machines. Those that have joined keep their certificates."""
-    clock = SystemClock()
 
     async def work(client: ClusterClient) -> None:
         for one in name:
             try:
-                await cluster.retry(partial(client.delete, PLURAL, one), clock, timeout)
+                await chosen.retry(partial(client.delete, PLURAL, one))
             except NotFoundError:
                 await _check_is_served(client)
                 raise
             echo(f"{QUALIFIED}/{one} removed")
 
-    cluster.run(cluster.selected(kubeconfig, context_name), clock, work)
+    chosen.run(work)
 
 
 async def _check_is_served(client: ClusterClient) -> None:

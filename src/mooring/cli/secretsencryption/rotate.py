@@ -26,14 +26,13 @@ from mooring.api.kinds import RESOURCES
 from mooring.apimachinery.codec.yaml import encode_yaml
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Obj
-from mooring.cli import cluster
-from mooring.cli.options.client import kubeconfig_option
+from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.options.flags import DURATION
 from mooring.cli.printing.output import echo
 from mooring.cli.secretsencryption import report
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited, write_atomic
-from mooring.clock import Clock, SystemClock
+from mooring.clock import Clock
 from mooring.errors import ApiError, ConfigError, ConflictError, NotFoundError
 from mooring.trust.encryption import keychange
 from mooring.trust.encryption.configuration import MAX_BYTES, GroupResource, parse, read_document
@@ -102,23 +101,21 @@ class _File:
 @click.option(
     "--wait", type=DURATION, default="5m", show_default=True, help="Time limit for servers to use a changed file."
 )
-@kubeconfig_option
-@cluster.timeout_option
-def rotate(file: str, yes: bool, wait: timedelta, kubeconfig: str, context_name: str, timeout: timedelta) -> None:
+@cluster_options
+def rotate(file: str, yes: bool, wait: timedelta, chosen: ChosenCluster) -> None:
     """Replace the keys of aescbc, aesgcm and secretbox that encrypt stored objects.
 
     Adds a new key, writes with it, encrypts all objects again, and removes the old keys. Servers need
     --encryption-provider-config-automatic-reload. On several machines, copy the file to each when the command asks for it.
     A command that was interrupted goes on when it is started again.
     """
-    clock = SystemClock()
     place = _File(Path(file))
 
     async def work(client: ClusterClient) -> None:
-        await cluster.retry(lambda: client.get_path("/version"), clock, timeout)
-        await _rotate(_Rotation(place, client, clock, wait), lambda: yes or _confirmed(place))
+        await chosen.retry(lambda: client.get_path("/version"))
+        await _rotate(_Rotation(place, client, chosen.clock, wait), lambda: yes or _confirmed(place))
 
-    cluster.run(cluster.selected(kubeconfig, context_name), clock, work)
+    chosen.run(work)
 
 
 def _confirmed(place: _File) -> bool:

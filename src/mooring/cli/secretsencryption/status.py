@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import click
 
-from mooring.cli import cluster
-from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.options.client import output_option
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 from mooring.cli.secretsencryption import report
-from mooring.client.cluster import ClusterClient
-from mooring.clock import SystemClock
 
 
 @click.command("status")
 @output_option("table", "json", "yaml")
-@kubeconfig_option
-@cluster.timeout_option
-def status(output: str, kubeconfig: str, context_name: str, timeout: timedelta) -> None:
+@cluster_options
+def status(output: str, chosen: ChosenCluster) -> None:
     """Show which file each server uses, and which provider and key wrote how many values of each resource.
 
     A value is stale when another key than the first one has written it. `mooring secrets-encryption rotate` writes it again.
     """
-    clock = SystemClock()
-
-    async def work(client: ClusterClient) -> report.EncryptionOverview:
-        return await cluster.retry(lambda: report.fetch(client, clock.now()), clock, timeout)
-
-    found = cluster.run(cluster.selected(kubeconfig, context_name), clock, work)
+    found = chosen.run_with_retries(lambda client: report.fetch(client, chosen.clock.now()))
     if output in ("json", "yaml"):
         servers = [
             {"server": server, "configHash": config_hash, "automaticReload": reloads == "yes"}

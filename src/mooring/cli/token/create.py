@@ -25,8 +25,8 @@ import click
 from click.core import ParameterSource
 
 from mooring.cli import cluster
+from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.join.joincommand import agent_line, join_line
-from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.options.flags import DURATION, usage
 from mooring.cli.printing.output import echo
 from mooring.cli.token.allowance import print_allowance
@@ -35,7 +35,7 @@ from mooring.cli.token.tokenformat import K3S, KUBEADM, format_option
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.client.serverversion import other_program
-from mooring.clock import Clock, SystemClock
+from mooring.clock import Clock
 from mooring.errors import AlreadyExistsError, ConfigError, ForbiddenError, NotFoundError
 from mooring.settings.valuetypes import split_commas
 from mooring.trust.bootstraptoken.restrictions import (
@@ -143,8 +143,7 @@ _NOT_WITH_CONFIG = (
 )
 @click.option("--dry-run", is_flag=True, help="Print the output without creating a token.")
 @format_option
-@kubeconfig_option
-@cluster.timeout_option
+@cluster_options
 @click.pass_context
 def create(
     ctx: click.Context,
@@ -162,9 +161,7 @@ def create(
     certificate_key: str,
     dry_run: bool,
     token_format: str,
-    kubeconfig: str,
-    context_name: str,
-    timeout: timedelta,
+    chosen: ChosenCluster,
 ) -> None:
     """Create a bootstrap token and print it.
 
@@ -173,7 +170,7 @@ def create(
     in annotations of the Secret: Mooring enforces them, kube-apiserver does not, and stderr says so. Machines join with the
     token kubeadm's way and k3s's way, in whichever format it was printed.
     """
-    clock = SystemClock()
+    clock = chosen.clock
     is_k3s = token_format == K3S
     _check_certificate_key(certificate_key, print_join_command)
     _check_program(join_program, token_format, certificate_key)
@@ -195,26 +192,25 @@ def create(
                     restrictions=_restrictions(max_joins, allow_cidr, node_name),
                 ),
             )
-    chosen = cluster.selected(kubeconfig, context_name)
     program = "kubeadm" if certificate_key else join_program
     lines = [record.token.reveal() for record in records]
     if is_k3s:
-        digest = ca_hash(_served_ca(chosen, clock, timeout), clock.now())
+        digest = ca_hash(_served_ca(chosen), clock.now())
         lines = [format_token(digest, record.token).reveal().decode() for record in records]
     if print_join_command and is_k3s:
-        lines = [_agent_command(chosen, program, line) for line in lines]
+        lines = [_agent_command(chosen.selected, program, line) for line in lines]
     elif print_join_command:
-        pins = _pins(chosen, clock, timeout)
-        lines = [_join_command(chosen, record, program, pins, certificate_key) for record in records]
+        pins = _pins(chosen)
+        lines = [_join_command(chosen.selected, record, program, pins, certificate_key) for record in records]
     if dry_run:
         limits = next((record.restrictions for record in records if record.restrictions), Restrictions())
-        unenforced_by = cluster.run(chosen, clock, lambda client: _unenforced_by(client, limits))
+        unenforced_by = chosen.run(lambda client: _unenforced_by(client, limits))
         for record, line in zip(records, lines, strict=True):
             echo(f"[dry-run] would create the Secret {NAMESPACE}/{secret_name(record.token.id)}", err=True)
             echo(line)
             print_allowance(record, clock.now(), unenforced_by)
     else:
-        cluster.run(chosen, clock, lambda client: create_all(client, records, lines, clock, timeout))
+        chosen.run(lambda client: create_all(client, records, lines, clock, chosen.timeout))
 
 
 def _restrictions(max_joins: str, networks: Sequence[str], node_name: str) -> Restrictions:
@@ -255,16 +251,17 @@ def _refuse_flags_with_config(ctx: click.Context, token: str | None) -> None:
         raise click.UsageError(f"--config cannot be mixed with {', '.join(mixed)}: write it into the file")
 
 
-def _pins(chosen: Selected, clock: Clock, limit: timedelta) -> list[str]:
+def _pins(chosen: ChosenCluster) -> list[str]:
     """Return the pins of the CAs that verify the server."""
-    return [str(pin) for pin in pins_of(_known_ca(chosen, clock, limit))]
+    return [str(pin) for pin in pins_of(_known_ca(chosen))]
 
 
-def _known_ca(chosen: Selected, clock: Clock, limit: timedelta) -> bytes:
+def _known_ca(chosen: ChosenCluster) -> bytes:
     """Return the CAs that verify the server, from the kubeconfig, else from cluster-info. Raises ConfigError."""
-    ca_pem = chosen.cluster.ca_pem or (read_limited(Path(chosen.cluster.ca_file)) if chosen.cluster.ca_file else b"")
+    named = chosen.selected.cluster
+    ca_pem = named.ca_pem or (read_limited(Path(named.ca_file)) if named.ca_file else b"")
     if not ca_pem:
-        ca_pem = cluster.run(chosen, clock, lambda client: _published_ca(client, clock, limit))
+        ca_pem = chosen.run_with_retries(_published_ca)
     if not ca_pem:
         raise ConfigError(
             "neither the kubeconfig nor cluster-info names a CA that verifies the server, so there is no hash to print; let "
@@ -273,29 +270,23 @@ def _known_ca(chosen: Selected, clock: Clock, limit: timedelta) -> bytes:
     return ca_pem
 
 
-def _served_ca(chosen: Selected, clock: Clock, limit: timedelta) -> bytes:
+def _served_ca(chosen: ChosenCluster) -> bytes:
     """Return the CA bundle as the server serves it to machines that join k3s's way, else as the kubeconfig has it."""
-
-    async def fetch(client: ClusterClient) -> bytes:
-        return await cluster.retry(lambda: client.read(CACERTS), clock, limit)
-
     try:
-        return cluster.run(chosen, clock, fetch)
+        return chosen.run_with_retries(lambda client: client.read(CACERTS))
     except (NotFoundError, ForbiddenError, NotKubernetesError):  # the last for a 404 that is no Status
         echo(
-            f"Warning: {chosen.cluster.server} does not serve {CACERTS}, so machines cannot join it k3s's way; a Mooring server "
-            "serves it with --k3s-supervisor. The hash is that of the CA in the kubeconfig",
+            f"Warning: {chosen.selected.cluster.server} does not serve {CACERTS}, so machines cannot join it k3s's way; a Mooring "
+            "server serves it with --k3s-supervisor. The hash is that of the CA in the kubeconfig",
             err=True,
         )
-        return _known_ca(chosen, clock, limit)
+        return _known_ca(chosen)
 
 
-async def _published_ca(client: ClusterClient, clock: Clock, limit: timedelta) -> bytes:
+async def _published_ca(client: ClusterClient) -> bytes:
     """Return the CAs of the servers in cluster-info; empty without cluster-info."""
     try:
-        info = await cluster.retry(
-            lambda: client.get("configmaps", clusterinfo.NAME, clusterinfo.NAMESPACE), clock, limit
-        )
+        info = await client.get("configmaps", clusterinfo.NAME, clusterinfo.NAMESPACE)
         text: str = (info.get("data") or {}).get(KUBECONFIG_KEY, "")
         return discovery_cluster(parse_kubeconfig(text)).ca_pem
     except (NotFoundError, ForbiddenError, KubeconfigError):

@@ -8,17 +8,15 @@ token is deleted. The first failure stops.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 
 import click
 
 from mooring.cli import cluster
-from mooring.cli.options.client import kubeconfig_option
+from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.options.flags import usage
 from mooring.cli.printing.output import echo
 from mooring.cli.token.tokenformat import format_option
 from mooring.client.cluster import ClusterClient
-from mooring.clock import Clock, SystemClock
 from mooring.errors import ApiError, ConfigError, NotFoundError
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
 from mooring.trust.k3s.token import bootstrap_token_id
@@ -28,28 +26,22 @@ from mooring.trust.k3s.token import bootstrap_token_id
 @click.argument("token", nargs=-1, required=True)
 @click.option("--dry-run", is_flag=True, help="Print the output without deleting a token.")
 @format_option
-@kubeconfig_option
-@cluster.timeout_option
-def delete(
-    token: Sequence[str], dry_run: bool, token_format: str, kubeconfig: str, context_name: str, timeout: timedelta
-) -> None:
+@cluster_options
+def delete(token: Sequence[str], dry_run: bool, token_format: str, chosen: ChosenCluster) -> None:
     """Delete bootstrap tokens, each given as its id, as a whole, or as a whole K10 token.
 
     The form of the arguments decides, whatever --format says. Machines that have joined with a token stay members.
     """
     with usage():
         ids = [bootstrap_token_id(text) for text in token]
-    chosen = cluster.selected(kubeconfig, context_name)
-    if dry_run:
-        for token_id in ids:
-            echo(f'bootstrap token "{token_id}" deleted (dry run)')
-        return
-    clock = SystemClock()
-    cluster.run(chosen, clock, lambda client: _delete_all(client, ids, clock, timeout))
+    chosen.run(lambda client: _delete_all(client, ids, dry_run, chosen))
 
 
-async def _delete_all(client: ClusterClient, ids: Sequence[str], clock: Clock, limit: timedelta) -> None:
+async def _delete_all(client: ClusterClient, ids: Sequence[str], dry_run: bool, chosen: ChosenCluster) -> None:
     for token_id in ids:
+        if dry_run:
+            echo(f'bootstrap token "{token_id}" deleted (dry run)')
+            continue
 
         async def delete_one(token_id: str = token_id) -> None:
             try:
@@ -61,5 +53,5 @@ async def _delete_all(client: ClusterClient, ids: Sequence[str], clock: Clock, l
                     raise
                 raise ConfigError(f'the bootstrap token "{token_id}" was not deleted: {error}') from error
 
-        await cluster.retry(delete_one, clock, limit)
+        await chosen.retry(delete_one)
         echo(f'bootstrap token "{token_id}" deleted')

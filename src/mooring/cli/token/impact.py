@@ -14,7 +14,7 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 
 import click
@@ -24,15 +24,15 @@ from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
 from mooring.api.mooring.certificaterevocation import key_entry
 from mooring.api.mooring.group import API_VERSION
 from mooring.apimachinery.schema import Obj
-from mooring.cli import cluster
 from mooring.cli.audit.records import REQUESTS, fetch_records, require_whole
 from mooring.cli.certs import inventory
-from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.options.client import output_option
 from mooring.cli.options.flags import usage
 from mooring.cli.printing import output as printing
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
-from mooring.clock import Clock, SystemClock, parse_rfc3339
+from mooring.clock import parse_rfc3339
 from mooring.controllers.certificates.requeststate import is_approved_and_unsigned, is_undecided, with_condition
 from mooring.errors import AlreadyExistsError, ConfigError, ConflictError, InvalidError, NotFoundError
 from mooring.identity import BOOTSTRAP_USER_PREFIX
@@ -53,24 +53,19 @@ _SHOWN_KEY = len("sha256:") + 16
 @click.option("--revoke", is_flag=True, help="Delete the token, and revoke every certificate that descends from it.")
 @click.option("--dry-run", is_flag=True, help="With --revoke: print what would be done.")
 @output_option("table", "json", "yaml", "name")
-@kubeconfig_option
-@cluster.timeout_option
-def impact(
-    token: str, revoke: bool, dry_run: bool, output: str, kubeconfig: str, context_name: str, timeout: timedelta
-) -> None:
+@cluster_options
+def impact(token: str, revoke: bool, dry_run: bool, output: str, chosen: ChosenCluster) -> None:
     """List the nodes and certificates that a token obtained, with their renewals.
 
     The token is given as its id or as a whole, and may be deleted already.
     """
-    clock = SystemClock()
     with usage():
         token_id = bootstrap_token_id(token)
     if dry_run and not revoke:
         raise click.UsageError("--dry-run is only of use with --revoke")
-    chosen = cluster.selected(kubeconfig, context_name)
-    work = partial(_work, token_id=token_id, revoke=revoke, dry_run=dry_run, clock=clock, limit=timeout)
-    entries, waiting = cluster.run(chosen, clock, work)
-    _print(entries, token_id, output, clock.now())
+    work = partial(_work, token_id=token_id, revoke=revoke, dry_run=dry_run, chosen=chosen)
+    entries, waiting = chosen.run(work)
+    _print(entries, token_id, output, chosen.clock.now())
     if waiting:
         what = "would be denied" if revoke else "may be approved"
         echo(f"{waiting} requests of the token have no certificate yet; each {what}: mooring csr list", err=True)
@@ -83,7 +78,7 @@ def impact(
 
 
 async def _work(
-    client: ClusterClient, *, token_id: str, revoke: bool, dry_run: bool, clock: Clock, limit: timedelta
+    client: ClusterClient, *, token_id: str, revoke: bool, dry_run: bool, chosen: ChosenCluster
 ) -> tuple[list[Obj], int]:
     """Return the entries that descend from the token, and the number of its requests that may still get a certificate."""
     if revoke and (unenforced := await inventory.unenforced(client)):
@@ -92,25 +87,25 @@ async def _work(
             err=True,
         )
     if revoke:
-        await _delete_token(client, token_id, dry_run, clock, limit)
+        await _delete_token(client, token_id, dry_run, chosen)
     revoked: set[str] = set()
     for _ in range(MAX_PASSES):
         if revoke and not dry_run:
-            await _refuse_requests(client, token_id, clock, limit)
-        verified = verify(await fetch_records(client, clock, limit))
+            await _refuse_requests(client, token_id, chosen)
+        verified = verify(await fetch_records(client, chosen.clock, chosen.timeout))
         require_whole(verified)
         entries = descendants(verified.entries, token_id)
         ends = _ends_by_key(entries)
         if not revoke or not set(ends) - revoked:
             break
         for key in sorted(set(ends) - revoked):
-            await _revoke_key(client, key, ends[key], token_id, dry_run, clock, limit)
+            await _revoke_key(client, key, ends[key], token_id, dry_run, chosen)
         revoked |= set(ends)
     else:
         raise ConfigError(
             "new certificates appear as fast as they are revoked; see mooring audit list, and run this again"
         )
-    return entries, len(await _waiting(client, token_id, clock, limit))
+    return entries, len(await _waiting(client, token_id, chosen))
 
 
 def _ends_by_key(entries: Sequence[Obj]) -> dict[str, str]:
@@ -123,19 +118,19 @@ def _ends_by_key(entries: Sequence[Obj]) -> dict[str, str]:
     return ends
 
 
-async def _delete_token(client: ClusterClient, token_id: str, dry_run: bool, clock: Clock, limit: timedelta) -> None:
+async def _delete_token(client: ClusterClient, token_id: str, dry_run: bool, chosen: ChosenCluster) -> None:
     if dry_run:
         echo(f'bootstrap token "{token_id}" would be deleted', err=True)
         return
     try:
-        await cluster.retry(lambda: client.delete("secrets", secret_name(token_id), NAMESPACE), clock, limit)
+        await chosen.retry(lambda: client.delete("secrets", secret_name(token_id), NAMESPACE))
         echo(f'bootstrap token "{token_id}" deleted', err=True)
     except NotFoundError:
         echo(f'bootstrap token "{token_id}" is deleted already', err=True)
 
 
 async def _revoke_key(
-    client: ClusterClient, key: str, end: str, token_id: str, dry_run: bool, clock: Clock, limit: timedelta
+    client: ClusterClient, key: str, end: str, token_id: str, dry_run: bool, chosen: ChosenCluster
 ) -> None:
     """Put a key on the denylist for as long as its last certificate lives, and may come back."""
     if dry_run:
@@ -162,11 +157,11 @@ async def _revoke_key(
             if until and parse_rfc3339(until) < parse_rfc3339(end):
                 await client.update(REVOCATIONS, {**present, "spec": {**present["spec"], "expiresAt": end}})
 
-    await cluster.retry(put, clock, limit)
+    await chosen.retry(put)
     echo(f"{REVOCATIONS}/{key_entry(key)} created", err=True)
 
 
-async def _waiting(client: ClusterClient, token_id: str, clock: Clock, limit: timedelta) -> Sequence[Obj]:
+async def _waiting(client: ClusterClient, token_id: str, chosen: ChosenCluster) -> Sequence[Obj]:
     """Return the requests of the token that may still get a certificate."""
 
     async def ask() -> Sequence[Obj]:
@@ -175,19 +170,19 @@ async def _waiting(client: ClusterClient, token_id: str, clock: Clock, limit: ti
     user = BOOTSTRAP_USER_PREFIX + token_id
     return [
         csr
-        for csr in await cluster.retry(ask, clock, limit)
+        for csr in await chosen.retry(ask)
         if (csr.get("spec") or {}).get("username") == user and (is_undecided(csr) or is_approved_and_unsigned(csr))
     ]
 
 
-async def _refuse_requests(client: ClusterClient, token_id: str, clock: Clock, limit: timedelta) -> None:
+async def _refuse_requests(client: ClusterClient, token_id: str, chosen: ChosenCluster) -> None:
     """Deny the requests of the token, and mark those as failed that are approved and not signed.
 
     One that is decided or changed at the same moment is looked at again.
     """
     message = f"the bootstrap token {token_id} was revoked: let the machine join again with another token"
     for _ in range(MAX_PASSES):
-        waiting = await _waiting(client, token_id, clock, limit)
+        waiting = await _waiting(client, token_id, chosen)
         if not waiting:
             return
         for csr in waiting:
@@ -195,7 +190,7 @@ async def _refuse_requests(client: ClusterClient, token_id: str, clock: Clock, l
             refused = with_condition(csr, kind, REVOKED, message)
             put = partial(client.update, REQUESTS, refused, subresource=subresource)
             try:
-                await cluster.retry(put, clock, limit)
+                await chosen.retry(put)
             except (ConflictError, NotFoundError, InvalidError):
                 continue
             echo(f"{REQUESTS}/{csr['metadata']['name']} {'denied' if kind == DENIED else 'failed'}", err=True)

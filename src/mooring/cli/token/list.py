@@ -23,15 +23,14 @@ import click
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.table import age
 from mooring.authn.lastuses import BOOTSTRAP_LAST_USED
-from mooring.cli import cluster
-from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.options.client import output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.cli.printing.redaction import redacted
 from mooring.cli.token.allowance import joins_cell, limits_cell
 from mooring.cli.token.tokenformat import K3S, format_option
-from mooring.client.cluster import ClusterClient
-from mooring.clock import SystemClock, human_duration, parse_rfc3339, rfc3339
+from mooring.clock import human_duration, parse_rfc3339, rfc3339
 from mooring.trust.bootstraptoken.restrictions import joined_keys
 from mooring.trust.bootstraptoken.token import TokenError
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, SECRET_TYPE, TokenRecord, from_secret, secret_name
@@ -51,41 +50,26 @@ _PADDING = 3
 @click.option("--redact", is_flag=True, help="Print ids only, not whole tokens.")
 @click.option("--dry-run", is_flag=True, help="Accepted as in kubeadm, without effect.")
 @format_option
-@kubeconfig_option
-@cluster.timeout_option
-def list_tokens(
-    output: str,
-    redact: bool,
-    dry_run: bool,
-    token_format: str,
-    kubeconfig: str,
-    context_name: str,
-    timeout: timedelta,
-) -> None:
+@cluster_options
+def list_tokens(output: str, redact: bool, dry_run: bool, token_format: str, chosen: ChosenCluster) -> None:
     """List bootstrap tokens.
 
     Whole tokens are printed: keep the output private, or use --redact or --format k3s, which print ids.
     """
-    clock = SystemClock()
-
-    async def fetch(client: ClusterClient) -> Sequence[Obj]:
-        async def ask() -> Sequence[Obj]:
-            listed = await client.list("secrets", NAMESPACE, field_selector=f"type={SECRET_TYPE}")
-            return listed.items
-
-        return await cluster.retry(ask, clock, timeout)
-
+    listed = chosen.run_with_retries(
+        lambda client: client.list("secrets", NAMESPACE, field_selector=f"type={SECRET_TYPE}")
+    )
     found = []
-    for secret in cluster.run(cluster.selected(kubeconfig, context_name), clock, fetch):
+    for secret in listed.items:
         try:
             joined_keys(secret)
             found.append((from_secret(secret), secret))
         except TokenError as error:
             echo(f"Warning: {redacted(str(error))}", err=True)
     if token_format == K3S:
-        _print_as_k3s(found, output, clock.now())
+        _print_as_k3s(found, output, chosen.clock.now())
     else:
-        _print(found, output, redact, clock.now())
+        _print(found, output, redact, chosen.clock.now())
 
 
 def _print(found: Sequence[tuple[TokenRecord, Obj]], form: str, redact: bool, now: datetime) -> None:

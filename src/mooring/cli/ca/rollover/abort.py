@@ -8,11 +8,10 @@ import click
 
 from mooring.api.mooring.certificateauthorityrollover import ABORTED
 from mooring.apimachinery.schema import Obj
-from mooring.cli import cluster
 from mooring.cli.ca.rollover import request
-from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.options.client import output_option
 from mooring.client.cluster import ClusterClient
-from mooring.clock import Clock
 
 
 @click.command("abort")
@@ -26,24 +25,15 @@ from mooring.clock import Clock
 )
 @request.wait_option
 @output_option("text", "name", "json", "yaml")
-@kubeconfig_option
-@cluster.timeout_option
-def abort(
-    force: bool,
-    compromised: bool,
-    wait: timedelta,
-    output: str,
-    kubeconfig: str,
-    context_name: str,
-    timeout: timedelta,
-) -> None:
+@cluster_options
+def abort(force: bool, compromised: bool, wait: timedelta, output: str, chosen: ChosenCluster) -> None:
     """Go back to the old CA. This is possible until the old CA is retired.
 
     The new CA stays trusted until machines have replaced the certificates that it issued.
     """
 
-    async def work(client: ClusterClient, clock: Clock) -> Obj:
-        rollover = await request.read(client, clock, timeout)
+    async def work(client: ClusterClient) -> Obj:
+        rollover = await request.read(client, chosen)
         return await request.ask(client, rollover, ABORTED, force=force, compromised=compromised)
 
-    request.run(kubeconfig, context_name, output, work, wait)
+    request.run(chosen, output, work, wait)

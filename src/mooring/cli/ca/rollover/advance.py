@@ -13,12 +13,11 @@ import click
 from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.certificateauthorityrollover import ABORTED, RETIRED, next_phase, status_of
 from mooring.apimachinery.schema import Obj
-from mooring.cli import cluster
 from mooring.cli.ca.rollover import request
-from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.options.client import output_option
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
-from mooring.clock import Clock
 from mooring.errors import ConfigError
 
 
@@ -31,24 +30,15 @@ from mooring.errors import ConfigError
 )
 @request.wait_option
 @output_option("text", "name", "json", "yaml")
-@kubeconfig_option
-@cluster.timeout_option
-def advance(
-    force: bool,
-    compromised: bool,
-    wait: timedelta,
-    output: str,
-    kubeconfig: str,
-    context_name: str,
-    timeout: timedelta,
-) -> None:
+@cluster_options
+def advance(force: bool, compromised: bool, wait: timedelta, output: str, chosen: ChosenCluster) -> None:
     """Go on to the next phase: IssueNew, Drain, Retired.
 
     Retired is refused while machines would be locked out. They are named with the reason.
     """
 
-    async def work(client: ClusterClient, clock: Clock) -> Obj:
-        rollover = await request.read(client, clock, timeout)
+    async def work(client: ClusterClient) -> Obj:
+        rollover = await request.read(client, chosen)
         phase = next_phase(rollover)
         if not phase:
             state = "was aborted" if spec_of(rollover).get("phase") == ABORTED else "has ended or is about to"
@@ -57,7 +47,7 @@ def advance(
             _check_machines(rollover, force)
         return await request.ask(client, rollover, phase, force=force, compromised=compromised)
 
-    request.run(kubeconfig, context_name, output, work, wait)
+    request.run(chosen, output, work, wait)
 
 
 def _check_machines(rollover: Obj, force: bool) -> None:

@@ -16,12 +16,13 @@ from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.certificateauthorityrollover import ABORTED, DONE, KIND, RETIRED, SINGLETON, status_of
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
+from mooring.cli.cluster import ChosenCluster
 from mooring.cli.options.flags import DURATION
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import check_is_mooring
-from mooring.clock import Clock, SystemClock
+from mooring.clock import Clock
 from mooring.errors import ConfigError, NotFoundError, PeerError
 
 PLURAL = KIND.resource.plural
@@ -37,7 +38,7 @@ wait_option = click.option(
     help="How long to wait until the server has reached the phase; 0s asks for it only.",
 )
 
-Work = Callable[[ClusterClient, Clock], Awaitable[Obj]]
+Work = Callable[[ClusterClient], Awaitable[Obj]]
 
 
 async def check_server(client: ClusterClient) -> None:
@@ -49,11 +50,11 @@ async def check_server(client: ClusterClient) -> None:
     )
 
 
-async def read(client: ClusterClient, clock: Clock, limit: timedelta) -> Obj:
+async def read(client: ClusterClient, chosen: ChosenCluster) -> Obj:
     """Return the rollover. Raises ConfigError when there is none, NotMooringError for another API server."""
     await check_server(client)
     try:
-        return await cluster.retry(lambda: client.get(PLURAL, SINGLETON), clock, limit)
+        return await chosen.retry(lambda: client.get(PLURAL, SINGLETON))
     except NotFoundError:
         raise ConfigError("no rollover of the CA is under way; begin one with mooring ca rollover start") from None
 
@@ -103,17 +104,14 @@ def machine_lines(rollover: Obj) -> list[str]:
     return lines
 
 
-def run(kubeconfig: str, context_name: str, form: str, work: Work, wait: timedelta) -> None:
+def run(chosen: ChosenCluster, form: str, work: Work, wait: timedelta) -> None:
     """Run `work`, wait for the phase of the rollover that it returns, and print that. Exit with 1 when it is not reached."""
-    clock = SystemClock()
 
-    def connected(task: Work) -> Obj:
-        return cluster.run(cluster.selected(kubeconfig, context_name), clock, lambda client: task(client, clock))
+    def look() -> Obj:
+        current = cluster.selected(chosen.kubeconfig, chosen.context_name)
+        return cluster.run(current, chosen.clock, lambda client: client.get(PLURAL, SINGLETON))
 
-    async def fetch(client: ClusterClient, clock: Clock) -> Obj:
-        return await client.get(PLURAL, SINGLETON)
-
-    rollover = wait_until_reached(lambda: connected(fetch), connected(work), clock, wait)
+    rollover = wait_until_reached(look, chosen.run(work), chosen.clock, wait)
     if form in ("json", "yaml"):
         output.print_document(rollover, form)
     elif form == "name":

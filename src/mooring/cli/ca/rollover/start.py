@@ -8,11 +8,10 @@ import click
 
 from mooring.api.mooring.certificateauthorityrollover import ENDED, KIND, SINGLETON, TRUST_BOTH, status_of
 from mooring.apimachinery.schema import Obj
-from mooring.cli import cluster
 from mooring.cli.ca.rollover import request
-from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.options.client import output_option
 from mooring.client.cluster import ClusterClient
-from mooring.clock import Clock
 from mooring.errors import ConfigError, NotFoundError
 
 
@@ -24,20 +23,17 @@ from mooring.errors import ConfigError, NotFoundError
 )
 @request.wait_option
 @output_option("text", "name", "json", "yaml")
-@kubeconfig_option
-@cluster.timeout_option
-def start(
-    compromised: bool, wait: timedelta, output: str, kubeconfig: str, context_name: str, timeout: timedelta
-) -> None:
+@cluster_options
+def start(compromised: bool, wait: timedelta, output: str, chosen: ChosenCluster) -> None:
     """Make a new CA, and trust it beside the old one everywhere.
 
     Nothing is issued from the new CA yet. Each further phase needs mooring ca rollover advance.
     """
 
-    async def work(client: ClusterClient, clock: Clock) -> Obj:
+    async def work(client: ClusterClient) -> Obj:
         await request.check_server(client)
         try:
-            found = await cluster.retry(lambda: client.get(request.PLURAL, SINGLETON), clock, timeout)
+            found = await chosen.retry(lambda: client.get(request.PLURAL, SINGLETON))
         except NotFoundError:
             pass
         else:
@@ -52,7 +48,7 @@ def start(
             },
         )
 
-    request.run(kubeconfig, context_name, output, work, wait)
+    request.run(chosen, output, work, wait)
 
 
 async def _remove_ended(client: ClusterClient, found: Obj) -> None:

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import click
 
 from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.certificateauthorityrollover import ABORTED, next_phase, status_of
 from mooring.apimachinery.schema import Obj
-from mooring.cli import cluster
 from mooring.cli.ca.rollover import request
-from mooring.cli.options.client import kubeconfig_option, output_option
+from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.options.client import output_option
 from mooring.cli.printing import output as printing
 from mooring.cli.printing.output import echo
-from mooring.clock import SystemClock
 
 
 @click.command("status")
 @output_option("text", "name", "json", "yaml")
-@kubeconfig_option
-@cluster.timeout_option
-def status(output: str, kubeconfig: str, context_name: str, timeout: timedelta) -> None:
+@cluster_options
+def status(output: str, chosen: ChosenCluster) -> None:
     """Show the rollover: its phase, both CAs, and the machines that are behind."""
-    clock = SystemClock()
-    chosen = cluster.selected(kubeconfig, context_name)
-    rollover = cluster.run(chosen, clock, lambda client: request.read(client, clock, timeout))
+    rollover = chosen.run(lambda client: request.read(client, chosen))
     if output in ("json", "yaml"):
         printing.print_document(rollover, output)
     elif output == "name":
