@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import click
 
 from mooring.cli.cluster import ChosenCluster, cluster_options
@@ -37,12 +35,7 @@ from mooring.trust.discovery.pins import PinError, parse_pin
 @output_option("text", "name", "json", "yaml")
 @cluster_options
 def approve(
-    name: Sequence[str],
-    selector: str,
-    field_selector: str,
-    signer: str,
-    all_pending: bool,
-    yes: bool,
+    selection: RequestSelection,
     fingerprint: str,
     message: str,
     reason: str,
@@ -55,7 +48,7 @@ def approve(
 
     Check a request first with mooring csr show NAME, or decide one after the other with mooring csr review.
     """
-    if fingerprint and len(name) != 1:
+    if fingerprint and len(selection.names) != 1:
         raise click.UsageError("--fingerprint needs exactly one NAME")
     try:
         wanted = str(parse_pin(fingerprint)) if fingerprint else ""
@@ -70,13 +63,5 @@ def approve(
         force=force,
         dry_run=dry_run,
         fingerprint=wanted,
-    )
-    selection = RequestSelection(
-        names=name,
-        label_selector=selector,
-        field_selector=field_selector,
-        signer=signer,
-        all_pending=all_pending,
-        confirmed=yes,
     )
     decide_all(selection, decision, output, chosen)

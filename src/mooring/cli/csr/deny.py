@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import click
 
 from mooring.cli.cluster import ChosenCluster, cluster_options
@@ -26,12 +24,7 @@ from mooring.cli.options.client import output_option
 @output_option("text", "name", "json", "yaml")
 @cluster_options
 def deny(
-    name: Sequence[str],
-    selector: str,
-    field_selector: str,
-    signer: str,
-    all_pending: bool,
-    yes: bool,
+    selection: RequestSelection,
     message: str,
     reason: str,
     force: bool,
@@ -42,13 +35,5 @@ def deny(
     """Deny certificate signing requests, for good."""
     decision = CsrDecision(
         condition="Denied", message=message, reason=checked_reason(reason), force=force, dry_run=dry_run
-    )
-    selection = RequestSelection(
-        names=name,
-        label_selector=selector,
-        field_selector=field_selector,
-        signer=signer,
-        all_pending=all_pending,
-        confirmed=yes,
     )
     decide_all(selection, decision, output, chosen)

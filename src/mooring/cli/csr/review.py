@@ -38,13 +38,12 @@ MAX_ANSWER = 4096
     help="Message of the conditions, for people.",
 )
 @cluster_options
-def review(selector: str, field_selector: str, signer: str, message: str, chosen: ChosenCluster) -> None:
+def review(selection: RequestSelection, message: str, chosen: ChosenCluster) -> None:
     """Show each undecided request with what its node had before, and ask: approve, deny, skip or quit.
 
     Answers are read from standard input, one a line; the first letter is enough.
     """
     clock = chosen.clock
-    selection = RequestSelection(label_selector=selector, field_selector=field_selector, signer=signer)
     counts = dict.fromkeys(ANSWERS, 0)
 
     async def work(client: ClusterClient) -> None:

@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ParamSpec, TypeVar
+from functools import wraps
+from typing import Any, TypeVar
 
 import click
 
@@ -21,12 +22,26 @@ from mooring.client.cluster import ClusterClient
 from mooring.controllers.certificates.requeststate import is_undecided
 from mooring.errors import ConfigError
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def selector_options(function: Callable[P, R]) -> Callable[P, R]:
-    """Add `--selector`, `--field-selector` and `--signer`."""
+def selector_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add `--selector`, `--field-selector` and `--signer`, which the command gets as the argument `selection`."""
+
+    @wraps(command)
+    def function(
+        *args: Any,
+        selector: str,
+        field_selector: str,
+        signer: str,
+        name: Sequence[str] = (),
+        all_pending: bool = False,
+        yes: bool = False,
+        **values: Any,
+    ) -> R:
+        selection = RequestSelection(name, selector, field_selector, signer, all_pending, yes)
+        return command(*args, selection=selection, **values)
+
     for option in (
         click.option("--signer", default="", metavar="NAME", help="Only undecided requests for this signer."),
         click.option(
@@ -40,8 +55,8 @@ def selector_options(function: Callable[P, R]) -> Callable[P, R]:
     return function
 
 
-def selection_options(function: Callable[P, R]) -> Callable[P, R]:
-    """Add NAME… and the flags that select requests in its place."""
+def selection_options(function: Callable[..., R]) -> Callable[..., R]:
+    """Add NAME… and the flags that select requests in its place, which the command gets as the argument `selection`."""
     for option in (
         click.option("-y", "--yes", is_flag=True, help="Do not ask before deciding requests that are not named."),
         click.option("--all-pending", is_flag=True, help="All undecided requests."),
@@ -52,7 +67,7 @@ def selection_options(function: Callable[P, R]) -> Callable[P, R]:
     return function
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RequestSelection:
     """Requests that the command line selects."""
 

@@ -18,10 +18,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from mooring.api.certificates.conditions import APPROVED, conditions_of
+from mooring.api.certificates.conditions import conditions_of
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.actions import Action, CheckAccess, Entropy, Key, Retry, Update
+from mooring.controllers.actions import Action, CheckAccess, Entropy, Key, Retry
+from mooring.controllers.certificates.approval.automaticapproval import approval, undecided
 from mooring.controllers.certificates.issuance import (
     NEEDS_APPROVAL,
     Issuance,
@@ -34,14 +35,7 @@ from mooring.controllers.certificates.issuance import (
     watched,
 )
 from mooring.controllers.certificates.noderecovery import NodeRecovery, is_recovery
-from mooring.controllers.certificates.requeststate import (
-    REQUESTS,
-    is_undecided,
-    parsed_request,
-    with_condition,
-    without_condition,
-)
-from mooring.pki.errors import RequestError
+from mooring.controllers.certificates.requeststate import REQUESTS, is_undecided
 from mooring.pki.x509.signers import SIGNERS
 
 REASON = "AutoApproved"
@@ -69,17 +63,12 @@ class CsrApprover:
         return (("", obj["metadata"]["name"]),)
 
     def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
-        csr = views[REQUESTS].get(key[1])
-        if csr is None or not _may_be_approved(csr):
+        issuance = undecided(key, views, now, _may_be_approved)
+        if issuance is None:
             return ()
-        spec = csr["spec"]
-        try:
-            request = parsed_request(csr)
-        except (RequestError, ValueError):  # ValueError: no base64
-            return ()  # written by another server, since this one validates; the signer reports the error after an approval
+        csr, spec = issuance.csr, issuance.csr["spec"]
         signer = SIGNERS[spec["signerName"]]
-        issuance = Issuance(csr=csr, request=request, now=now, automatic=True)
-        approvals = signer.approval_subresources(request, spec.get("usages") or (), issuance.username)
+        approvals = signer.approval_subresources(issuance.request, spec.get("usages") or (), issuance.username)
         if approvals and self.recovery is not None and is_recovery(csr):
             objection = self.recovery.objection(issuance, views)
             if objection is not None:
@@ -93,28 +82,25 @@ class CsrApprover:
         """Check access to each approval in turn until one is allowed."""
         if not approvals:
             return ()
-        approval, *rest = approvals
+        subresource, *rest = approvals
 
         def then(allowed: bool) -> Sequence[Action]:
             if allowed:
-                return self._approve(issuance, views, f"a SubjectAccessReview grants the requester {approval}")
+                return self._approve(issuance, views, f"a SubjectAccessReview grants the requester {subresource}")
             return self._check_approvals(issuance, views, rest) or (
-                *marked_as_not_granted(issuance, approval),
+                *marked_as_not_granted(issuance, subresource),
                 Retry("the requester may not have its kubelet client certificate approved by itself"),
             )
 
-        return (CheckAccess(access_review(issuance.csr["spec"], approval), then),)
+        return (CheckAccess(access_review(issuance.csr["spec"], subresource), then),)
 
     def _approve(self, issuance: Issuance, views: Views, grounds: str) -> Sequence[Action]:
         """Approve a request that RBAC or the rule allows, unless an issuance check objects or has to claim something first."""
         finding = find(self.checks, issuance, views)
         if isinstance(finding, Objection):
             return held_or_denied(issuance.csr, finding, issuance.now)
-        message = f"Approved without a person: {grounds}."
-        csr = without_condition(issuance.csr, NEEDS_APPROVAL)
-        approved = with_condition(csr, APPROVED, REASON, message)
-        approval = Update(REQUESTS, approved, "approval", unobjected(self.checks, issuance))
-        return (*finding.actions, approval) if finding is not None else (approval,)
+        approved = approval(issuance.csr, REASON, grounds, unobjected(self.checks, issuance))
+        return (*finding.actions, approved) if finding is not None else (approved,)
 
 
 def _may_be_approved(csr: Obj) -> bool:

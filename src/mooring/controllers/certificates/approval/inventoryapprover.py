@@ -13,16 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from mooring.api.certificates.conditions import APPROVED
 from mooring.api.mooring.authorizedmachine import PLURAL, used_by
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.actions import Action, Entropy, Key, Update
+from mooring.controllers.actions import Action, Entropy, Key
+from mooring.controllers.certificates.approval.automaticapproval import approval, undecided
 from mooring.controllers.certificates.inventory import MachineInventory, concerns
 from mooring.controllers.certificates.issuance import (
     AUTOMATIC,
-    NEEDS_APPROVAL,
-    Issuance,
     IssuanceCheck,
     Objection,
     find,
@@ -31,14 +29,7 @@ from mooring.controllers.certificates.issuance import (
     unobjected,
     watched,
 )
-from mooring.controllers.certificates.requeststate import (
-    REQUESTS,
-    is_undecided,
-    parsed_request,
-    with_condition,
-    without_condition,
-)
-from mooring.pki.errors import RequestError
+from mooring.controllers.certificates.requeststate import REQUESTS, is_undecided
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, SIGNERS
 
 REASON = f"{AUTOMATIC}ApprovedMachine"
@@ -74,16 +65,11 @@ class InventoryApprover:
         return ()
 
     def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
-        csr = views[REQUESTS].get(key[1])
-        if csr is None or not _may_be_approved(csr):
+        issuance = undecided(key, views, now, _may_be_approved)
+        if issuance is None:
             return ()
-        spec = csr["spec"]
-        try:
-            request = parsed_request(csr)
-        except (RequestError, ValueError):  # ValueError: no base64
-            return ()  # written by another server, since this one validates
-        issuance = Issuance(csr=csr, request=request, now=now, automatic=True)
-        if not concerns(issuance) or SIGNERS[spec["signerName"]].refusals(request, spec.get("usages") or ()):
+        csr, usages = issuance.csr, issuance.csr["spec"].get("usages") or ()
+        if not concerns(issuance) or SIGNERS[issuance.signer_name].refusals(issuance.request, usages):
             return ()
         match = self.inventory.match(issuance, views)
         if not match.authorizes:
@@ -95,11 +81,8 @@ class InventoryApprover:
         if finding is not None:
             return prepared(finding, now)
         assert match.entry is not None  # it authorizes
-        message = (
-            f'Approved without a person: the machine is "{match.entry["metadata"]["name"]}" of the authorized machines.'
-        )
-        approved = with_condition(without_condition(csr, NEEDS_APPROVAL), APPROVED, REASON, message)
-        return (Update(REQUESTS, approved, "approval", unobjected(self.checks, issuance)),)
+        grounds = f'the machine is "{match.entry["metadata"]["name"]}" of the authorized machines'
+        return (approval(csr, REASON, grounds, unobjected(self.checks, issuance)),)
 
 
 def _may_be_approved(csr: Obj) -> bool:

@@ -16,13 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from mooring.api.certificates.conditions import APPROVED
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.actions import Action, Addresses, Entropy, Key, Resolve, Update
+from mooring.controllers.actions import Action, Addresses, Entropy, Key, Resolve
+from mooring.controllers.certificates.approval.automaticapproval import approval, undecided
 from mooring.controllers.certificates.issuance import (
     AUTOMATIC,
-    NEEDS_APPROVAL,
     Issuance,
     IssuanceCheck,
     Objection,
@@ -32,15 +31,8 @@ from mooring.controllers.certificates.issuance import (
     unobjected,
     watched,
 )
-from mooring.controllers.certificates.requeststate import (
-    REQUESTS,
-    is_undecided,
-    parsed_request,
-    with_condition,
-    without_condition,
-)
+from mooring.controllers.certificates.requeststate import REQUESTS, is_undecided
 from mooring.identity import NODE_PREFIX, NODES
-from mooring.pki.errors import RequestError
 from mooring.pki.x509.signers import KUBELET_SERVING, SIGNERS
 
 NODE_KIND = "nodes"
@@ -72,18 +64,13 @@ class ServingApprover:
         return ()
 
     def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
-        csr = views[REQUESTS].get(key[1])
-        if csr is None or not _may_be_approved(csr):
+        issuance = undecided(key, views, now, _may_be_approved)
+        if issuance is None:
             return ()
-        try:
-            request = parsed_request(csr)
-        except (RequestError, ValueError):  # ValueError: no base64
-            return ()  # written by another server, since this one validates
-        issuance = Issuance(csr=csr, request=request, now=now, automatic=True)
-        node_name = request.common_name.removeprefix(NODE_PREFIX)
+        node_name = issuance.request.common_name.removeprefix(NODE_PREFIX)
         objection = _form_objection(issuance)
         if objection is not None:
-            return held_or_denied(csr, objection, now)
+            return held_or_denied(issuance.csr, objection, now)
         node = views[NODE_KIND].get(node_name)
         if node is None or node["metadata"].get("deletionTimestamp"):
             return self._object(
@@ -105,10 +92,8 @@ class ServingApprover:
             return (Resolve(finding.unresolved, issuance.username, then),)
         if finding is not None:
             return prepared(finding, issuance.now)
-        message = f'Approved without a person: every name and address belongs to Node "{node_name}" alone.'
-        csr = without_condition(issuance.csr, NEEDS_APPROVAL)
-        approved = with_condition(csr, APPROVED, REASON, message)
-        return (Update(REQUESTS, approved, "approval", unobjected(self.checks, issuance)),)
+        grounds = f'every name and address belongs to Node "{node_name}" alone'
+        return (approval(issuance.csr, REASON, grounds, unobjected(self.checks, issuance)),)
 
     def _object(self, issuance: Issuance, node_name: str, objection: Objection) -> Sequence[Action]:
         """Hold the request until its Node changes, or deny it."""

@@ -17,16 +17,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from mooring.api.certificates.conditions import APPROVED
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Authorize
-from mooring.controllers.actions import Action, CheckAccess, Entropy, Key, Retry, Update
+from mooring.controllers.actions import Action, CheckAccess, Entropy, Key, Retry
 from mooring.controllers.certificates.approval.approver import GROUP, access_review, marked_as_not_granted
+from mooring.controllers.certificates.approval.automaticapproval import approval, undecided
 from mooring.controllers.certificates.issuance import (
     AUTOMATIC,
-    NEEDS_APPROVAL,
     Issuance,
     IssuanceCheck,
     Objection,
@@ -35,15 +34,8 @@ from mooring.controllers.certificates.issuance import (
     prepared,
     watched,
 )
-from mooring.controllers.certificates.requeststate import (
-    REQUESTS,
-    is_undecided,
-    parsed_request,
-    with_condition,
-    without_condition,
-)
+from mooring.controllers.certificates.requeststate import REQUESTS, is_undecided, parsed_request
 from mooring.identity import NODE_PREFIX, UserInfo
-from mooring.pki.errors import RequestError
 from mooring.pki.x509.signers import NODE_CLIENT, SELF_NODE_CLIENT, SIGNERS
 from mooring.pki.x509.supervisorsigners import SUPERVISOR_SIGNERS, credential_in
 from mooring.trust.k3s.identity import AGENTS, AUTHENTICATOR, SERVERS
@@ -68,30 +60,25 @@ class SupervisorApprover:
         return (("", obj["metadata"]["name"]),)
 
     def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
-        csr = views[REQUESTS].get(key[1])
-        if csr is None or not _may_be_approved(csr):
+        issuance = undecided(key, views, now, _may_be_approved)
+        if issuance is None:
             return ()
-        spec = csr["spec"]
-        try:
-            request = parsed_request(csr)
-        except (RequestError, ValueError):  # ValueError: no base64
-            return ()  # written past this server: nobody but the supervisor makes such requests here
-        if SIGNERS[spec["signerName"]].refusals(request, spec.get("usages") or ()):
+        spec = issuance.csr["spec"]
+        if SIGNERS[issuance.signer_name].refusals(issuance.request, spec.get("usages") or ()):
             return ()
-        issuance = Issuance(csr=csr, request=request, now=now, automatic=True)
-        if _has_cluster_token(csr):
+        if _has_cluster_token(issuance.csr):
             return self._approve(issuance, views, "the machine has the token of the cluster")
-        approval = _approval(issuance.username)
+        subresource = _subresource(issuance.username)
 
         def then(allowed: bool) -> Sequence[Action]:
             if allowed:
-                return self._approve(issuance, views, f"a SubjectAccessReview grants the requester {approval}")
+                return self._approve(issuance, views, f"a SubjectAccessReview grants the requester {subresource}")
             return (
-                *marked_as_not_granted(issuance, approval),
+                *marked_as_not_granted(issuance, subresource),
                 Retry("the requester may not have certificates of a node approved by itself"),
             )
 
-        return (CheckAccess(access_review(spec, approval), then),)
+        return (CheckAccess(access_review(spec, subresource), then),)
 
     def _approve(self, issuance: Issuance, views: Views, grounds: str) -> Sequence[Action]:
         finding = find(self.checks, issuance, views)
@@ -99,9 +86,7 @@ class SupervisorApprover:
             return held_or_denied(issuance.csr, finding, issuance.now)
         if finding is not None:
             return prepared(finding, issuance.now)
-        csr = without_condition(issuance.csr, NEEDS_APPROVAL)
-        message = f"Approved without a person: {grounds}."
-        return (Update(REQUESTS, with_condition(csr, APPROVED, REASON, message), "approval"),)
+        return (approval(issuance.csr, REASON, grounds, None),)
 
 
 def would_approve(csr: Obj, checks: Sequence[IssuanceCheck], views: Views, now: datetime, authorize: Authorize) -> bool:
@@ -118,13 +103,13 @@ def would_approve(csr: Obj, checks: Sequence[IssuanceCheck], views: Views, now: 
     spec = csr["spec"]
     extra = {name: tuple(values) for name, values in issuance.extra.items()}
     user = UserInfo(issuance.username, spec.get("uid", ""), tuple(spec.get("groups") or ()), extra)
-    approval = _approval(user.username)
+    subresource = _subresource(user.username)
     return authorize(
-        Attributes(user=user, verb="create", group=GROUP, version="*", resource=REQUESTS, subresource=approval)
+        Attributes(user=user, verb="create", group=GROUP, version="*", resource=REQUESTS, subresource=subresource)
     ).allowed
 
 
-def _approval(username: str) -> str:
+def _subresource(username: str) -> str:
     """Return the subresource that a requester must be allowed to create."""
     return SELF_NODE_CLIENT if username.startswith(NODE_PREFIX) else NODE_CLIENT
 
