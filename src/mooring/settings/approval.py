@@ -5,18 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mooring.errors import ConfigError
 from mooring.settings.addresses import parse_suffixes
+from mooring.settings.checks import one_of
 from mooring.settings.declaration import Settings, setting
 from mooring.settings.valuetypes import COMMA_SEPARATED, TEXT
 
 OPTIONAL, REQUIRED = CHOICES = ("optional", "required")
-
-
-def _one_of_choices(text: str, key: str) -> str:
-    if text not in CHOICES:
-        raise ConfigError(f'{key}: "{text}" is not one of {", ".join(CHOICES)}')
-    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +24,7 @@ class ApprovalSettings(Settings):
         default=OPTIONAL,
         meaning="Inventory of authorized machines: optional, or required, so that others wait for a person.",
         metavar="MODE",
-        parse=_one_of_choices,
+        parse=one_of(CHOICES),
     )
 
     node_dns_suffixes: tuple[str, ...] = setting(

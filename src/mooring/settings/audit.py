@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from mooring.errors import ConfigError
 from mooring.settings.checks import integer_within
-from mooring.settings.declaration import Settings, setting
+from mooring.settings.declaration import Settings, file_setting, setting
 from mooring.settings.valuetypes import INTEGER, OPTIONAL_TEXT, TEXT
 
 MAX_MIB = 1 << 20
@@ -48,12 +48,9 @@ class AuditSettings(Settings):
         default_note="audit.log in the data directory",
         metavar="PATH",
     )
-    audit_policy_file: str = setting(
-        TEXT,
-        default="",
-        meaning="Audit policy (audit.k8s.io/v1): the level at which each request is logged.",
+    audit_policy_file: str = file_setting(
+        "Audit policy (audit.k8s.io/v1): the level at which each request is logged.",
         default_note="every request, level Metadata",
-        metavar="FILE",
     )
     audit_log_mode: AuditMode = setting(
         TEXT,

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from urllib.parse import urlsplit
 
 from mooring.errors import ConfigError
+
+
+def one_of(choices: Sequence[str]) -> Callable[[str, str], str]:
+    """Return a check for one of a few words."""
+
+    def check(text: str, key: str) -> str:
+        if text not in choices:
+            raise ConfigError(f'{key}: "{text}" is not one of {", ".join(choices)}')
+        return text
+
+    return check
 
 
 def integer_within(least: int, most: int) -> Callable[[int, str], int]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self, TypedDict, TypeVar, Unpack, overload
 
 from mooring.errors import ConfigError
-from mooring.settings.valuetypes import ValueType
+from mooring.settings.valuetypes import TEXT, ValueType
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -75,10 +75,9 @@ def _is_encodable(value: Any) -> bool:
     return not isinstance(value, str) or not any("\ud800" <= character <= "\udfff" for character in value)
 
 
-class _More(TypedDict, total=False):
+class _MoreOfFile(TypedDict, total=False):
     """Fields of a declaration that most leave out."""
 
-    metavar: str
     default_note: str
     former_name: str
     secret: bool
@@ -86,6 +85,10 @@ class _More(TypedDict, total=False):
     short: str
     positional: bool
     own_variable: str
+
+
+class _More(_MoreOfFile, total=False):
+    metavar: str
 
 
 @overload
@@ -105,6 +108,15 @@ def setting(value_type: ValueType[Any], *, default: Any, **rest: Any) -> Any:
     """
     declared = Setting(name="", value_type=value_type, default=default, **rest)
     return field(default=declared.checked(default), repr=not declared.secret, metadata={_DECLARATION: declared})
+
+
+def _path(text: str, key: str) -> str:
+    return text
+
+
+def file_setting(meaning: str, *, parse: Callable[[str, str], str] = _path, **more: Unpack[_MoreOfFile]) -> str:
+    """Declare a setting that is the path of a file, empty by default."""
+    return setting(TEXT, default="", meaning=meaning, metavar="FILE", parse=parse, **more)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mooring.errors import ConfigError
-from mooring.settings.declaration import Settings, setting
-from mooring.settings.valuetypes import BOOLEAN, TEXT
+from mooring.settings.declaration import Settings, file_setting, setting
+from mooring.settings.valuetypes import BOOLEAN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,12 +16,9 @@ class EncryptionSettings(Settings):
 
     heading: ClassVar[str] = "Encryption at rest"
 
-    encryption_provider_config: str = setting(
-        TEXT,
-        default="",
-        meaning="EncryptionConfiguration (apiserver.config.k8s.io/v1): resources that are encrypted in the store, and keys.",
+    encryption_provider_config: str = file_setting(
+        "EncryptionConfiguration (apiserver.config.k8s.io/v1): resources that are encrypted in the store, and keys.",
         default_note="objects are stored unencrypted",
-        metavar="FILE",
     )
     encryption_provider_config_automatic_reload: bool = setting(
         BOOLEAN,

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from mooring.errors import ConfigError
 from mooring.settings.addresses import parse_hosts
-from mooring.settings.declaration import Settings, setting
+from mooring.settings.declaration import Settings, file_setting, setting
 from mooring.settings.tlsprofile import TLS_1_2, TlsProfile, parse_suites, parse_version, tls_profile
 from mooring.settings.valuetypes import BOOLEAN, COMMA_SEPARATED, DURATION, TEXT
 
@@ -26,23 +26,15 @@ class ServingSettings(Settings):
         metavar="NAME,...",
         parse=parse_hosts,
     )
-    tls_cert_file: str = setting(
-        TEXT,
-        default="",
-        meaning="Serving certificate of your own, with its chain behind it; read again when it changes.",
+    tls_cert_file: str = file_setting(
+        "Serving certificate of your own, with its chain behind it; read again when it changes.",
         default_note="one of the cluster's CA",
-        metavar="FILE",
     )
-    tls_private_key_file: str = setting(
-        TEXT, default="", meaning="Private key of --tls-cert-file; read again when it changes.", metavar="FILE"
-    )
-    root_ca_file: str = setting(
-        TEXT,
-        default="",
-        meaning="CAs that verify the serving certificate, published for joining machines, Pods and kubeconfigs; read again when "
+    tls_private_key_file: str = file_setting("Private key of --tls-cert-file; read again when it changes.")
+    root_ca_file: str = file_setting(
+        "CAs that verify the serving certificate, published for joining machines, Pods and kubeconfigs; read again when "
         "it changes.",
         default_note="the root of --tls-cert-file, else the cluster's CA",
-        metavar="FILE",
     )
     disable_http2_serving: bool = setting(
         BOOLEAN, default=False, meaning="Serve HTTP/1.1 only, also to clients that offer HTTP/2."

@@ -21,8 +21,8 @@ from typing import ClassVar
 
 from mooring.errors import ConfigError
 from mooring.settings.checks import duration_within
-from mooring.settings.declaration import Settings, setting
-from mooring.settings.valuetypes import DURATION, TEXT, TEXTS
+from mooring.settings.declaration import Settings, file_setting, setting
+from mooring.settings.valuetypes import DURATION, TEXTS
 
 PKCS11 = "pkcs11:"
 """Scheme of a key that a token holds."""
@@ -111,59 +111,32 @@ class SigningSettings(Settings):
 
     heading: ClassVar[str] = "Signers"
 
-    cluster_signing_cert_file: str = setting(
-        TEXT,
-        default="",
-        meaning="CA certificate that signs for the four built-in signers; read again when it changes.",
+    cluster_signing_cert_file: str = file_setting(
+        "CA certificate that signs for the four built-in signers; read again when it changes.",
         default_note="the cluster's CA",
-        metavar="FILE",
     )
-    cluster_signing_key_file: str = setting(
-        TEXT,
-        default="",
-        meaning="Private key of --cluster-signing-cert-file, or a pkcs11: URI; read again when it changes.",
-        metavar="FILE",
-        parse=_without_pin,
+    cluster_signing_key_file: str = file_setting(
+        "Private key of --cluster-signing-cert-file, or a pkcs11: URI; read again when it changes.", parse=_without_pin
     )
-    cluster_signing_kubelet_serving_cert_file: str = setting(
-        TEXT, default="", meaning="CA certificate for kubernetes.io/kubelet-serving.", metavar="FILE"
+    cluster_signing_kubelet_serving_cert_file: str = file_setting("CA certificate for kubernetes.io/kubelet-serving.")
+    cluster_signing_kubelet_serving_key_file: str = file_setting(
+        "Key of --cluster-signing-kubelet-serving-cert-file.", parse=_without_pin
     )
-    cluster_signing_kubelet_serving_key_file: str = setting(
-        TEXT,
-        default="",
-        meaning="Key of --cluster-signing-kubelet-serving-cert-file.",
-        metavar="FILE",
-        parse=_without_pin,
+    cluster_signing_kubelet_client_cert_file: str = file_setting(
+        "CA certificate for kubernetes.io/kube-apiserver-client-kubelet."
     )
-    cluster_signing_kubelet_client_cert_file: str = setting(
-        TEXT, default="", meaning="CA certificate for kubernetes.io/kube-apiserver-client-kubelet.", metavar="FILE"
+    cluster_signing_kubelet_client_key_file: str = file_setting(
+        "Key of --cluster-signing-kubelet-client-cert-file.", parse=_without_pin
     )
-    cluster_signing_kubelet_client_key_file: str = setting(
-        TEXT,
-        default="",
-        meaning="Key of --cluster-signing-kubelet-client-cert-file.",
-        metavar="FILE",
-        parse=_without_pin,
+    cluster_signing_kube_apiserver_client_cert_file: str = file_setting(
+        "CA certificate for kubernetes.io/kube-apiserver-client."
     )
-    cluster_signing_kube_apiserver_client_cert_file: str = setting(
-        TEXT, default="", meaning="CA certificate for kubernetes.io/kube-apiserver-client.", metavar="FILE"
+    cluster_signing_kube_apiserver_client_key_file: str = file_setting(
+        "Key of --cluster-signing-kube-apiserver-client-cert-file.", parse=_without_pin
     )
-    cluster_signing_kube_apiserver_client_key_file: str = setting(
-        TEXT,
-        default="",
-        meaning="Key of --cluster-signing-kube-apiserver-client-cert-file.",
-        metavar="FILE",
-        parse=_without_pin,
-    )
-    cluster_signing_legacy_unknown_cert_file: str = setting(
-        TEXT, default="", meaning="CA certificate for kubernetes.io/legacy-unknown.", metavar="FILE"
-    )
-    cluster_signing_legacy_unknown_key_file: str = setting(
-        TEXT,
-        default="",
-        meaning="Key of --cluster-signing-legacy-unknown-cert-file.",
-        metavar="FILE",
-        parse=_without_pin,
+    cluster_signing_legacy_unknown_cert_file: str = file_setting("CA certificate for kubernetes.io/legacy-unknown.")
+    cluster_signing_legacy_unknown_key_file: str = file_setting(
+        "Key of --cluster-signing-legacy-unknown-cert-file.", parse=_without_pin
     )
     signer: tuple[tuple[str, SigningFiles], ...] = setting(
         TEXTS,
@@ -172,12 +145,9 @@ class SigningSettings(Settings):
         metavar="NAME=CERT,KEY",
         parse=_own_signers,
     )
-    cluster_signing_policy_file: str = setting(
-        TEXT,
-        default="",
-        meaning="Rules for what each signer signs (mooring.dev/v1alpha1 SigningPolicy); read again when it changes.",
+    cluster_signing_policy_file: str = file_setting(
+        "Rules for what each signer signs (mooring.dev/v1alpha1 SigningPolicy); read again when it changes.",
         default_note="no rules but those of each signer",
-        metavar="FILE",
     )
     cluster_signing_duration: timedelta = setting(
         DURATION,

@@ -8,7 +8,7 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from mooring.errors import ConfigError
-from mooring.settings.declaration import Settings, setting
+from mooring.settings.declaration import Settings, file_setting, setting
 from mooring.settings.valuetypes import COMMA_SEPARATED, TEXT
 
 
@@ -78,19 +78,13 @@ class StorageSettings(Settings):
         metavar="PATH",
         parse=_prefix,
     )
-    etcd_cafile: str = setting(
-        TEXT,
-        default="",
-        meaning="CA bundle that verifies the certificates of etcd.",
-        default_note="gRPC's list of public CAs",
-        metavar="FILE",
+    etcd_cafile: str = file_setting(
+        "CA bundle that verifies the certificates of etcd.", default_note="gRPC's list of public CAs"
     )
-    etcd_certfile: str = setting(TEXT, default="", meaning="Client certificate for etcd.", metavar="FILE")
-    etcd_keyfile: str = setting(TEXT, default="", meaning="Key of the client certificate for etcd.", metavar="FILE")
+    etcd_certfile: str = file_setting("Client certificate for etcd.")
+    etcd_keyfile: str = file_setting("Key of the client certificate for etcd.")
     etcd_username: str = setting(TEXT, default="", meaning="User of etcd's own authentication.", metavar="NAME")
-    etcd_password_file: str = setting(
-        TEXT, default="", meaning="File with the password of the user of etcd.", metavar="FILE"
-    )
+    etcd_password_file: str = file_setting("File with the password of the user of etcd.")
 
     def __post_init__(self) -> None:
         if self.etcd_servers and self.storage:

@@ -24,7 +24,7 @@ from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.settings import addresses
 from mooring.settings.addresses import DEFAULT_PORT
-from mooring.settings.declaration import Settings, setting
+from mooring.settings.declaration import Settings, file_setting, setting
 from mooring.settings.nodes import DELETIONS, ENDS_MEMBERSHIP, REGISTRATIONS
 from mooring.settings.valuetypes import COMMA_SEPARATED, DURATION, OPTIONAL_DURATION, SWITCH, TEXT, one_of
 from mooring.trust.bootstraptoken.token import BootstrapToken, TokenError, looks_like_token, parse_token
@@ -306,11 +306,8 @@ class JoinSettings(MemberSettings):
         meaning="Time limit of the wait for the certificate.",
         parse=_longer_than_zero,
     )
-    machine_code_file: str = setting(
-        TEXT,
-        default="",
-        meaning="File with the one-time code that mooring machine authorize printed; - for standard input.",
-        metavar="FILE",
+    machine_code_file: str = file_setting(
+        "File with the one-time code that mooring machine authorize printed; - for standard input."
     )
     certificate_lifetime: timedelta | None = setting(
         OPTIONAL_DURATION,

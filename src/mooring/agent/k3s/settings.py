@@ -16,7 +16,7 @@ from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.schema import Obj
 from mooring.errors import ConfigError
 from mooring.settings.addresses import parse_address
-from mooring.settings.declaration import setting
+from mooring.settings.declaration import file_setting, setting
 from mooring.settings.valuetypes import COMMA_SEPARATED, PORT, SWITCH, TEXT, TEXTS
 from mooring.trust.httpsurl import https_url_problem
 from mooring.trust.joinconfiguration import MemberSettings
@@ -101,12 +101,8 @@ class K3sJoinSettings(MemberSettings):
         metavar="URL",
         parse=_servers,
     )
-    token_file: str = setting(
-        TEXT,
-        default="",
-        own_variable="K3S_TOKEN_FILE",
-        meaning="With --server: file with the token, emptied after the join.",
-        metavar="FILE",
+    token_file: str = file_setting(
+        "With --server: file with the token, emptied after the join.", own_variable="K3S_TOKEN_FILE"
     )
     data_dir: str = setting(
         TEXT,

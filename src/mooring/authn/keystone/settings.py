@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from mooring.errors import ConfigError
 from mooring.settings.checks import https_url
-from mooring.settings.declaration import Settings, setting
+from mooring.settings.declaration import Settings, file_setting, setting
 from mooring.settings.valuetypes import TEXT
 
 
@@ -34,12 +34,9 @@ class KeystoneSettings(Settings):
         former_name="experimental-keystone-url",
         parse=_parse_url,
     )
-    keystone_ca_file: str = setting(
-        TEXT,
-        default="",
-        meaning="CAs to verify Keystone with; read again when it changes.",
+    keystone_ca_file: str = file_setting(
+        "CAs to verify Keystone with; read again when it changes.",
         default_note="the machine's",
-        metavar="FILE",
         former_name="experimental-keystone-ca-file",
     )
     keystone_user_domain: str = setting(

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from mooring.errors import ConfigError
 from mooring.settings.checks import https_url
-from mooring.settings.declaration import Settings, setting
+from mooring.settings.declaration import Settings, file_setting, setting
 from mooring.settings.valuetypes import COMMA_SEPARATED, TEXT, TEXTS
 
 SIGNING_ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512")
@@ -37,13 +37,7 @@ class OidcSettings(Settings):
         meaning="Audience that its tokens must be for.",
         metavar="ID",
     )
-    oidc_ca_file: str = setting(
-        TEXT,
-        default="",
-        meaning="CAs to verify the provider with.",
-        default_note="the machine's",
-        metavar="FILE",
-    )
+    oidc_ca_file: str = file_setting("CAs to verify the provider with.", default_note="the machine's")
     oidc_username_claim: str = setting(
         TEXT,
         default=USERNAME_CLAIM,
@@ -81,12 +75,9 @@ class OidcSettings(Settings):
         meaning="Claim and value that a token must have; repeatable.",
         metavar="CLAIM=VALUE",
     )
-    authentication_config: str = setting(
-        TEXT,
-        default="",
-        meaning="AuthenticationConfiguration (apiserver.config.k8s.io): JWT issuers and anonymous access; read again when it "
-        "changes.",
-        metavar="FILE",
+    authentication_config: str = file_setting(
+        "AuthenticationConfiguration (apiserver.config.k8s.io): JWT issuers and anonymous access; read again when it "
+        "changes."
     )
 
     def __post_init__(self) -> None:

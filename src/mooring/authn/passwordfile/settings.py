@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mooring.settings.declaration import Settings, setting
-from mooring.settings.valuetypes import TEXT
+from mooring.settings.declaration import Settings, file_setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,10 +14,7 @@ class PasswordFileSettings(Settings):
 
     heading: ClassVar[str] = "Password file"
 
-    basic_auth_file: str = setting(
-        TEXT,
-        default="",
-        meaning='CSV of passwords: password,user,uid,"group,..."; a password may be hashed (mooring auth hash-password). '
-        "Read again when it changes.",
-        metavar="FILE",
+    basic_auth_file: str = file_setting(
+        'CSV of passwords: password,user,uid,"group,..."; a password may be hashed (mooring auth hash-password). '
+        "Read again when it changes."
     )

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
 
-from mooring.errors import ConfigError
-from mooring.settings.checks import duration_within
+from mooring.settings.checks import duration_within, one_of
 from mooring.settings.declaration import Settings, setting
 from mooring.settings.valuetypes import DURATION, TEXT
 
@@ -16,12 +15,6 @@ MAX_AGE = timedelta(days=30)
 """Longer than a repair or a holiday takes. The disk of a machine that was thrown away may turn up later."""
 LONGEST = timedelta(days=3650)
 """Lifetime of the CA: no node certificate is older."""
-
-
-def _one_of_choices(text: str, key: str) -> str:
-    if text not in CHOICES:
-        raise ConfigError(f'{key}: "{text}" is not one of {", ".join(CHOICES)}')
-    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +28,7 @@ class RecoverySettings(Settings):
         default=BY_RULE,
         meaning="How a machine with an expired node certificate gets another: by-rule, by-approval of a person, or off.",
         metavar="MODE",
-        parse=_one_of_choices,
+        parse=one_of(CHOICES),
     )
     node_recovery_max_age: timedelta = setting(
         DURATION,

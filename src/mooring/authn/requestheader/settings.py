@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mooring.errors import ConfigError
-from mooring.settings.declaration import Settings, setting
-from mooring.settings.valuetypes import COMMA_SEPARATED, TEXT
+from mooring.settings.declaration import Settings, file_setting, setting
+from mooring.settings.valuetypes import COMMA_SEPARATED
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 """RFC 9110 5.6.2: a token."""
@@ -34,12 +34,7 @@ class RequestHeaderSettings(Settings):
 
     heading: ClassVar[str] = "Authenticating proxy"
 
-    requestheader_client_ca_file: str = setting(
-        TEXT,
-        default="",
-        meaning="CAs of the certificate an authenticating proxy shows.",
-        metavar="FILE",
-    )
+    requestheader_client_ca_file: str = file_setting("CAs of the certificate an authenticating proxy shows.")
     requestheader_allowed_names: tuple[str, ...] = setting(
         COMMA_SEPARATED,
         default=(),

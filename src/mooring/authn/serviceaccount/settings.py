@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from mooring.errors import ConfigError
 from mooring.settings.checks import https_url
-from mooring.settings.declaration import Settings, setting
+from mooring.settings.declaration import Settings, file_setting, setting
 from mooring.settings.valuetypes import BOOLEAN, COMMA_SEPARATED, DURATION, TEXT, TEXTS
 
 DEFAULT_ISSUER = "https://kubernetes.default.svc.cluster.local"
@@ -97,12 +97,9 @@ class ServiceAccountSettings(Settings):
         metavar="FILE",
         parse=_parse_key_files,
     )
-    service_account_signing_key_file: str = setting(
-        TEXT,
-        default="",
-        meaning="PEM file of the private key that signs service account tokens; it also verifies them. Read again when it changes.",
+    service_account_signing_key_file: str = file_setting(
+        "PEM file of the private key that signs service account tokens; it also verifies them. Read again when it changes.",
         default_note="pki/sa.key of the data directory",
-        metavar="FILE",
     )
     service_account_jwks_uri: str = setting(
         TEXT,

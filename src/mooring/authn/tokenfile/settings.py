@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mooring.settings.declaration import Settings, setting
-from mooring.settings.valuetypes import TEXT
+from mooring.settings.declaration import Settings, file_setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,9 +14,4 @@ class TokenFileSettings(Settings):
 
     heading: ClassVar[str] = "Token file"
 
-    token_auth_file: str = setting(
-        TEXT,
-        default="",
-        meaning='CSV of bearer tokens: token,user,uid,"group,..."; read again when it changes.',
-        metavar="FILE",
-    )
+    token_auth_file: str = file_setting('CSV of bearer tokens: token,user,uid,"group,..."; read again when it changes.')

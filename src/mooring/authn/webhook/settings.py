@@ -9,7 +9,7 @@ from typing import ClassVar
 from mooring.authn.settings import MAX_CACHE_TTL
 from mooring.errors import ConfigError
 from mooring.settings.checks import duration_within
-from mooring.settings.declaration import Settings, setting
+from mooring.settings.declaration import Settings, file_setting, setting
 from mooring.settings.valuetypes import DURATION, TEXT
 
 VERSIONS = ("v1beta1", "v1")
@@ -27,12 +27,7 @@ class WebhookSettings(Settings):
 
     heading: ClassVar[str] = "Token webhook"
 
-    authentication_token_webhook_config_file: str = setting(
-        TEXT,
-        default="",
-        meaning="Kubeconfig of a service that answers TokenReviews.",
-        metavar="FILE",
-    )
+    authentication_token_webhook_config_file: str = file_setting("Kubeconfig of a service that answers TokenReviews.")
     authentication_token_webhook_version: str = setting(
         TEXT,
         default=VERSIONS[0],

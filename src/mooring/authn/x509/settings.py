@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mooring.errors import ConfigError
-from mooring.settings.declaration import Settings, setting
-from mooring.settings.valuetypes import BOOLEAN, COMMA_SEPARATED, TEXT
+from mooring.settings.declaration import Settings, file_setting, setting
+from mooring.settings.valuetypes import BOOLEAN, COMMA_SEPARATED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,12 +16,9 @@ class ClientCertificateSettings(Settings):
 
     heading: ClassVar[str] = "Client certificates"
 
-    client_ca_file: str = setting(
-        TEXT,
-        default="",
-        meaning="Certificates of the CAs that client certificates are verified under; read again when it changes.",
+    client_ca_file: str = file_setting(
+        "Certificates of the CAs that client certificates are verified under; read again when it changes.",
         default_note="the cluster's CA",
-        metavar="FILE",
     )
     client_crl_file: tuple[str, ...] = setting(
         COMMA_SEPARATED,

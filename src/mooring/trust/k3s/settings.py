@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.settings.declaration import Settings, setting
+from mooring.settings.declaration import Settings, file_setting, setting
 from mooring.settings.valuetypes import BOOLEAN, COMMA_SEPARATED, TEXT
 from mooring.trust.k3s.agenttoken import parse_agent_token
 
@@ -44,11 +44,8 @@ class K3sSettings(Settings):
         meaning="Serve k3s's supervisor API (/cacerts, /ping, /v1-k3s/...), with which k3s agents join; a server token is then "
         "always made.",
     )
-    agent_token_file: str = setting(
-        TEXT,
-        default="",
-        meaning="File with the agent token: agents join with it, and no longer with the server token. Read again when it changes.",
-        metavar="FILE",
+    agent_token_file: str = file_setting(
+        "File with the agent token: agents join with it, and no longer with the server token. Read again when it changes."
     )
     agent_token: Secret | None = setting(
         TEXT,

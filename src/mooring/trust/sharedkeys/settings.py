@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.settings.declaration import Settings, setting
+from mooring.settings.declaration import Settings, file_setting, setting
 from mooring.settings.valuetypes import BOOLEAN, TEXT
 from mooring.trust.httpsurl import https_url_problem
 from mooring.trust.sharedkeys.servertoken import ANY_LENGTH, MIN_SECRET, check_length, parse_token
@@ -56,12 +56,9 @@ class SharedKeysSettings(Settings):
         metavar="store|files",
         parse=_place,
     )
-    server_token_file: str = setting(
-        TEXT,
-        default="",
-        meaning="File with the token that opens the keys of the cluster in the store; the first server makes one.",
+    server_token_file: str = file_setting(
+        "File with the token that opens the keys of the cluster in the store; the first server makes one.",
         default_note="server/token in the data directory",
-        metavar="FILE",
     )
     server_token: Secret | None = setting(
         TEXT,
