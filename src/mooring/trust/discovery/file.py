@@ -57,29 +57,21 @@ def discover_by_file(
     found = trusted_cluster(step, config, cluster, via, user)
     found = replace(found, published_servers=(), published_ca_pem=b"")
     rounds = Rounds(polling)
-    while True:
-        last: DiscoveryError | None = None
-        for turn, one in enumerate(found.clusters):
-            if last is not None:
-                yield rounds.report(last)
-            yield Notice(f"Asking {one.server} for cluster-info with the trust of the discovery document")
-            step = f"fetching cluster-info from {one.server} (step 2)"
-            reply = yield from send(cluster_info_request(one.server, trust_of(one), user))
-            rounds.charge(reply)
-            try:
-                published = read_cluster_info(step, reply).get(jws.KUBECONFIG_KEY)
-                return (yield from _complete(found.led_by(turn), published))
-            except ForbiddenAnswerError:
-                yield Notice("The server keeps cluster-info to itself; TLS proved it, so the discovery document stands")
-                return found.led_by(turn)
-            except DiscoveryError as error:
-                last = error
-        assert last is not None  # every address was tried, and none passed
-        wait = rounds.next_wait()
-        if wait is None:
-            raise last
-        yield rounds.report(last)
-        yield wait
+
+    def attempt(turn: int) -> DiscoveryExchange[TrustedCluster]:
+        one = found.clusters[turn]
+        yield Notice(f"Asking {one.server} for cluster-info with the trust of the discovery document")
+        step = f"fetching cluster-info from {one.server} (step 2)"
+        reply = yield from send(cluster_info_request(one.server, trust_of(one), user))
+        rounds.charge(reply)
+        try:
+            published = read_cluster_info(step, reply).get(jws.KUBECONFIG_KEY)
+            return (yield from _complete(found.led_by(turn), published))
+        except ForbiddenAnswerError:
+            yield Notice("The server keeps cluster-info to itself; TLS proved it, so the discovery document stands")
+            return found.led_by(turn)
+
+    return (yield from rounds.first_that_passes(range(len(found.clusters)), attempt, drops_final=False))
 
 
 def _refuse_files(path: str) -> bytes:

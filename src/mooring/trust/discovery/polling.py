@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from mooring.trust.discovery.errors import DiscoveryError
-from mooring.trust.discovery.notices import Notice
+from mooring.trust.discovery.notices import DiscoveryExchange, Notice
 from mooring.trust.httpexchange import HttpFailure, HttpResponse, Wait
+
+P = TypeVar("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,32 @@ class Rounds:
         if self._spent > self._polling.total or self._finished == self._polling.attempts:
             return None
         return Wait(self._polling.interval, self._polling.jitter)
+
+    def first_that_passes(
+        self, places: Iterable[P], attempt: Callable[[P], DiscoveryExchange[T]], *, drops_final: bool = True
+    ) -> DiscoveryExchange[T]:
+        """Return what `attempt` returns for the first place that passes, in as many rounds as there are.
+
+        A final error ends the attempts on one place where `drops_final` is True. Raises the last error; the others are reported.
+        """
+        left = list(dict.fromkeys(places))
+        while True:
+            last: DiscoveryError | None = None
+            for place in tuple(left):
+                if last is not None:
+                    yield self.report(last)
+                try:
+                    return (yield from attempt(place))
+                except DiscoveryError as error:
+                    last = error
+                if last.final and drops_final:
+                    left.remove(place)
+            assert last is not None  # there was a place, and none passed
+            wait = self.next_wait() if left else None
+            if wait is None:
+                raise last
+            yield self.report(last)
+            yield wait
 
     def report(self, error: DiscoveryError) -> Notice:
         """Return the notice of an error that does not end discovery. Only the first of equal notices is kept."""

@@ -26,7 +26,6 @@ from mooring.trust.discovery import jws
 from mooring.trust.discovery.errors import (
     CaHashMismatchError,
     ClusterInfoChangedError,
-    DiscoveryError,
     UnusableClusterInfoError,
 )
 from mooring.trust.discovery.fetch import cluster_info_request, read_cluster_info
@@ -62,24 +61,11 @@ def discover_by_token(
     if not pins and vouched is None and not unsafe_skip_ca_verification:
         raise ValueError("discovery by token needs pins, or the flag unsafe_skip_ca_verification")
     rounds = Rounds(polling)
-    left = list(dict.fromkeys(endpoints))
-    while True:
-        last: DiscoveryError | None = None
-        for endpoint in tuple(left):
-            if last is not None:
-                yield rounds.report(last)
-            try:
-                return (yield from _try_endpoint(endpoint, token, pins, vouched, rounds))
-            except DiscoveryError as error:
-                last = error
-            if last.final:
-                left.remove(endpoint)
-        assert last is not None  # there was an endpoint, and none passed
-        wait = rounds.next_wait() if left else None
-        if wait is None:
-            raise last
-        yield rounds.report(last)
-        yield wait
+    return (
+        yield from rounds.first_that_passes(
+            endpoints, lambda endpoint: _try_endpoint(endpoint, token, pins, vouched, rounds)
+        )
+    )
 
 
 def _try_endpoint(

@@ -114,24 +114,8 @@ class NodeIdentity:
 
 def establish_trust(urls: Sequence[str], ca_hash: str, polling: Polling = JOIN_POLLING) -> DiscoveryExchange[TrustedCa]:
     """Return the first server that passes, and its CAs. `ca_hash` is that of the token, or empty. Raises DiscoveryError."""
-    rounds, left = Rounds(polling), list(dict.fromkeys(urls))
-    while True:
-        last: DiscoveryError | None = None
-        for url in tuple(left):
-            if last is not None:
-                yield rounds.report(last)
-            try:
-                return (yield from _trust_of(url, ca_hash, rounds))
-            except DiscoveryError as error:
-                last = error
-            if last.final:
-                left.remove(url)
-        assert last is not None  # there was a server, and none passed
-        wait = rounds.next_wait() if left else None
-        if wait is None:
-            raise last
-        yield rounds.report(last)
-        yield wait
+    rounds = Rounds(polling)
+    return (yield from rounds.first_that_passes(urls, lambda url: _trust_of(url, ca_hash, rounds)))
 
 
 def _trust_of(url: str, ca_hash: str, rounds: Rounds) -> DiscoveryExchange[TrustedCa]:
