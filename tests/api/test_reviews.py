@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mooring.api.authentication.selfsubjectreview import self_subject_review
-from mooring.api.authentication.tokenreview import token_review
+from mooring.api.authentication.selfsubjectreview import KINDS as SELF_SUBJECT_REVIEWS
+from mooring.api.authentication.tokenreview import KINDS as TOKEN_REVIEWS
 from mooring.api.authentication.userinfo import user_info
 from mooring.api.authorization.accessreview import (
     LOCAL_SUBJECT_ACCESS_REVIEW,
@@ -32,18 +32,18 @@ BY = Change(USER, NOW)
 def test_a_token_review_needs_a_token() -> None:
     for obj in ({}, {"spec": {"audiences": ["a"]}}):
         with pytest.raises(BadRequestError, match=r"^token is required for TokenReview in authentication$"):
-            token_review("v1").prepare_for_create(obj, BY)
+            TOKEN_REVIEWS[0].prepare_for_create(obj, BY)
 
 
 def test_a_token_review_drops_the_clients_status() -> None:
     obj: Obj = {"spec": {"token": "t"}, "status": {"authenticated": True}}
-    token_review("v1").prepare_for_create(obj, BY)
+    TOKEN_REVIEWS[0].prepare_for_create(obj, BY)
     assert obj == {"spec": {"token": "t"}}
 
 
 def test_a_self_review_drops_the_clients_status() -> None:
     obj: Obj = {"status": {"userInfo": {"username": "root"}}}
-    self_subject_review("v1").prepare_for_create(obj, BY)
+    SELF_SUBJECT_REVIEWS[0].prepare_for_create(obj, BY)
     assert obj == {}
 
 
@@ -61,7 +61,7 @@ def test_attributes_a_user_lacks_are_absent() -> None:
 
 
 def test_each_version_is_built_by_one_call() -> None:
-    older = self_subject_review("v1beta1").resource
+    older = SELF_SUBJECT_REVIEWS[1].resource
     assert (older.api_version, older.schema.name) == (
         "authentication.k8s.io/v1beta1",
         "io.k8s.api.authentication.v1beta1.SelfSubjectReview",

@@ -18,7 +18,6 @@ from mooring.apimachinery.apply.fieldset import (
     intersection,
     parse_field_set,
     paths,
-    recursive_difference,
     union,
 )
 from tests.support.work import work
@@ -48,22 +47,12 @@ def test_the_root_is_in_no_set() -> None:
     assert not contains(field_set_of(("f:a",)), ())
 
 
-def test_a_recursive_difference_removes_everything_below() -> None:
-    have = field_set_of(("f:a",), ("f:a", "f:b"), ("f:c", "f:d"), ("f:c", "f:e"), ("f:g",))
-    gone = field_set_of(("f:a",), ("f:c", "f:d"), ("f:g", "f:h"))
-    assert members(recursive_difference(have, gone)) == {("f:c", "f:e"), ("f:g",)}
-    assert recursive_difference({".": {}, "f:a": {}}, {}) == {"f:a": {}}
-
-
 @given(PATH_SETS, PATH_SETS)
 def test_the_algebra_is_that_of_sets_of_paths(a: set[Path], b: set[Path]) -> None:
     left, right = field_set_of(*a), field_set_of(*b)
     assert members(union(left, right)) == a | b
     assert members(intersection(left, right)) == a & b
     assert members(difference(left, right)) == a - b
-    assert members(recursive_difference(left, right)) == {
-        path for path in a if not any(path[: len(other)] == other for other in b)
-    }
     assert (left, right) == (field_set_of(*a), field_set_of(*b)), "nothing given is changed"
 
 

@@ -30,7 +30,6 @@ LEASES = Resource(
     version="v1",
     kind="Lease",
     plural="leases",
-    singular="lease",
     namespaced=True,
     schema=Message("Lease", ()),
 )

@@ -51,7 +51,6 @@ def read_only_kind(
             version="v1",
             kind=name,
             plural=_plural(singular),
-            singular=singular,
             namespaced=namespaced,
             schema=schema,
             short_names=short_names,

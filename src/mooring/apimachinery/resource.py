@@ -73,7 +73,6 @@ class ResourcePath:
 class Resource(ResourcePath):
     """One resource as clients see it."""
 
-    singular: str
     namespaced: bool
     schema: Message
     short_names: tuple[str, ...] = ()
@@ -86,3 +85,8 @@ class Resource(ResourcePath):
     (For namespaces OpenAPI declares a Status although the response is the object, as in kube-apiserver.)"""
     stored_as: tuple[str, str, str] | None = None
     """Group, version and kind of the form in which objects are stored, when it differs from this one."""
+
+    @property
+    def singular(self) -> str:
+        """Name of one object in commands."""
+        return self.kind.lower()

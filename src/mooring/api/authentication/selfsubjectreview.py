@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from mooring.api.authentication.tokenreview import GROUP
 from mooring.api.authentication.userinfo import user_info_schema
-from mooring.api.kind import Change, Kind
+from mooring.api.review import review_kind
 from mooring.apimachinery.metav1 import OBJECT_META
-from mooring.apimachinery.resource import Resource
-from mooring.apimachinery.schema import Field, Message, Obj
+from mooring.apimachinery.schema import Field, Message
 
 
 def _schema(version: str) -> Message:
@@ -30,28 +29,5 @@ def _schema(version: str) -> Message:
     )
 
 
-def _prepare_for_create(obj: Obj, change: Change) -> None:
-    obj.pop("status", None)
-
-
-def self_subject_review(version: str) -> Kind:
-    """Build the kind for one version of its API."""
-    return Kind(
-        resource=Resource(
-            group=GROUP,
-            version=version,
-            kind="SelfSubjectReview",
-            plural="selfsubjectreviews",
-            singular="selfsubjectreview",
-            namespaced=False,
-            schema=_schema(version),
-            verbs=("create",),
-        ),
-        storage="",
-        name_errors=lambda name: [],
-        prepare_for_create=_prepare_for_create,
-    )
-
-
-KINDS = tuple(self_subject_review(version) for version in ("v1", "v1beta1"))
+KINDS = tuple(review_kind(GROUP, version, _schema(version)) for version in ("v1", "v1beta1"))
 """v1beta1 is served because TokenReview is served in it: clients of that version expect both kinds."""

@@ -9,9 +9,9 @@ Rules kept here (docs/protocol/authentication.md#webhook, docs/protocol/authenti
 from __future__ import annotations
 
 from mooring.api.authentication.userinfo import user_info_schema
-from mooring.api.kind import Change, Kind
+from mooring.api.kind import Change
+from mooring.api.review import drop_status, review_kind
 from mooring.apimachinery.metav1 import OBJECT_META
-from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
 from mooring.errors import BadRequestError
 
@@ -53,28 +53,11 @@ def _schema(version: str) -> Message:
 
 def _prepare_for_create(obj: Obj, change: Change) -> None:
     """Drop the status. Raises BadRequestError without a token."""
-    obj.pop("status", None)
+    drop_status(obj, change)
     if not (obj.get("spec") or {}).get("token"):
         raise BadRequestError("token is required for TokenReview in authentication")
 
 
-def token_review(version: str) -> Kind:
-    """Build the kind for one version of its API."""
-    return Kind(
-        resource=Resource(
-            group=GROUP,
-            version=version,
-            kind="TokenReview",
-            plural="tokenreviews",
-            singular="tokenreview",
-            namespaced=False,
-            schema=_schema(version),
-            verbs=("create",),
-        ),
-        storage="",
-        name_errors=lambda name: [],
-        prepare_for_create=_prepare_for_create,
-    )
-
-
-KINDS = tuple(token_review(version) for version in ("v1", "v1beta1"))
+KINDS = tuple(
+    review_kind(GROUP, version, _schema(version), prepare=_prepare_for_create) for version in ("v1", "v1beta1")
+)

@@ -9,25 +9,19 @@ Rules kept here (docs/protocol/authorization.md#access-reviews):
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from mooring.api.authorization.schema import RULES_SPEC, RULES_STATUS, SELF_SPEC, SPEC, STATUS, review_schema
-from mooring.api.kind import Change, Kind
+from mooring.api.kind import Change
+from mooring.api.review import drop_status, review_kind
 from mooring.apimachinery.names import label_value_errors, qualified_name_errors
-from mooring.apimachinery.resource import Resource
-from mooring.apimachinery.schema import Message, Obj
+from mooring.apimachinery.schema import Obj
 from mooring.errors import BadRequestError, FieldError, forbidden, invalid, required
 
 GROUP = "authorization.k8s.io"
 
 
-def _drop_status(obj: Obj, change: Change) -> None:
-    obj.pop("status", None)
-
-
 def _prepare_rules_review(obj: Obj, change: Change) -> None:
     """Drop the status. Raises BadRequestError without a namespace."""
-    _drop_status(obj, change)
+    drop_status(obj, change)
     if not (obj.get("spec") or {}).get("namespace"):
         raise BadRequestError("no namespace on request")
 
@@ -126,50 +120,28 @@ def _requirement_errors(requirement: Obj, path: str, *, is_label: bool) -> list[
     return errors
 
 
-def _review(
-    kind: str,
-    schema: Message,
-    validate: Callable[[Obj], list[FieldError]] = lambda obj: [],
-    prepare: Callable[[Obj, Change], None] = _drop_status,
-    *,
-    namespaced: bool = False,
-) -> Kind:
-    return Kind(
-        resource=Resource(
-            group=GROUP,
-            version="v1",
-            kind=kind,
-            plural=kind.lower() + "s",
-            singular=kind.lower(),
-            namespaced=namespaced,
-            schema=schema,
-            verbs=("create",),
-        ),
-        storage="",
-        name_errors=lambda name: [],
-        prepare_for_create=prepare,
-        validate=validate,
-    )
-
-
-SUBJECT_ACCESS_REVIEW = _review(
-    "SubjectAccessReview",
+SUBJECT_ACCESS_REVIEW = review_kind(
+    GROUP,
+    "v1",
     review_schema("SubjectAccessReview", SPEC, STATUS, "Asks whether a user may do something."),
-    _validate_subject_review,
+    validate=_validate_subject_review,
 )
-LOCAL_SUBJECT_ACCESS_REVIEW = _review(
-    "LocalSubjectAccessReview",
+LOCAL_SUBJECT_ACCESS_REVIEW = review_kind(
+    GROUP,
+    "v1",
     review_schema("LocalSubjectAccessReview", SPEC, STATUS, "Asks whether a user may do something in one namespace."),
-    _validate_local_review,
+    validate=_validate_local_review,
     namespaced=True,
 )
-SELF_SUBJECT_ACCESS_REVIEW = _review(
-    "SelfSubjectAccessReview",
+SELF_SUBJECT_ACCESS_REVIEW = review_kind(
+    GROUP,
+    "v1",
     review_schema("SelfSubjectAccessReview", SELF_SPEC, STATUS, "Asks whether the caller may do something."),
-    _validate_self_review,
+    validate=_validate_self_review,
 )
-SELF_SUBJECT_RULES_REVIEW = _review(
-    "SelfSubjectRulesReview",
+SELF_SUBJECT_RULES_REVIEW = review_kind(
+    GROUP,
+    "v1",
     review_schema("SelfSubjectRulesReview", RULES_SPEC, RULES_STATUS, "Asks what the caller may do in one namespace."),
     prepare=_prepare_rules_review,
 )

@@ -157,7 +157,6 @@ KIND = Kind(
         version="v1",
         kind="CertificateSigningRequest",
         plural="certificatesigningrequests",
-        singular="certificatesigningrequest",
         namespaced=False,
         schema=CERTIFICATE_SIGNING_REQUEST,
         short_names=("csr",),

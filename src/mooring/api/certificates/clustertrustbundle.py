@@ -153,7 +153,6 @@ KIND = Kind(
         version="v1beta1",
         kind="ClusterTrustBundle",
         plural=PLURAL,
-        singular="clustertrustbundle",
         namespaced=False,
         schema=CLUSTER_TRUST_BUNDLE,
         columns=(NAME, Column("SignerName", _shown_signer, description="Signer whose trust anchors these are.")),

@@ -67,7 +67,6 @@ KIND = Kind(
         version="v1",
         kind="Lease",
         plural="leases",
-        singular="lease",
         namespaced=True,
         schema=LEASE,
         columns=(

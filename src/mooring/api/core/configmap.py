@@ -63,7 +63,6 @@ KIND = Kind(
         version="v1",
         kind="ConfigMap",
         plural="configmaps",
-        singular="configmap",
         namespaced=True,
         schema=CONFIG_MAP,
         short_names=("cm",),

@@ -168,7 +168,6 @@ KIND = Kind(
         version="v1",
         kind="Endpoints",
         plural="endpoints",
-        singular="endpoints",
         namespaced=True,
         schema=ENDPOINTS,
         short_names=("ep",),

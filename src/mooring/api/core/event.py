@@ -161,7 +161,6 @@ KIND = Kind(
         version="v1",
         kind="Event",
         plural="events",
-        singular="event",
         namespaced=True,
         schema=EVENT,
         short_names=("ev",),

@@ -134,7 +134,6 @@ KIND = Kind(
         version="v1",
         kind="Namespace",
         plural="namespaces",
-        singular="namespace",
         namespaced=False,
         schema=NAMESPACE,
         short_names=("ns",),

@@ -141,7 +141,6 @@ KIND = Kind(
         version="v1",
         kind="Secret",
         plural="secrets",
-        singular="secret",
         namespaced=True,
         schema=SECRET,
         columns=(

@@ -77,7 +77,6 @@ KIND = Kind(
         version="v1",
         kind="ServiceAccount",
         plural="serviceaccounts",
-        singular="serviceaccount",
         namespaced=True,
         schema=SERVICE_ACCOUNT,
         short_names=("sa",),

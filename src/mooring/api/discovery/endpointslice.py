@@ -251,7 +251,6 @@ KIND = Kind(
         version="v1",
         kind="EndpointSlice",
         plural="endpointslices",
-        singular="endpointslice",
         namespaced=True,
         schema=ENDPOINT_SLICE,
         columns=(

@@ -213,7 +213,6 @@ KIND = Kind(
         version=VERSION,
         kind="AuthorizedMachine",
         plural=PLURAL,
-        singular="authorizedmachine",
         namespaced=False,
         schema=AUTHORIZED_MACHINE,
         short_names=("machine",),

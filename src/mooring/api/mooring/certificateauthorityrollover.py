@@ -181,7 +181,6 @@ KIND = Kind(
         version=VERSION,
         kind="CertificateAuthorityRollover",
         plural="certificateauthorityrollovers",
-        singular="certificateauthorityrollover",
         namespaced=False,
         schema=ROLLOVER,
         short_names=("carollover",),

@@ -296,7 +296,6 @@ KIND = Kind(
         version=VERSION,
         kind="CertificateRevocation",
         plural=PLURAL,
-        singular="certificaterevocation",
         namespaced=False,
         schema=CERTIFICATE_REVOCATION,
         short_names=("revocation", "revocations"),

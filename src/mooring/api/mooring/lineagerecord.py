@@ -149,7 +149,6 @@ KIND = Kind(
         version=VERSION,
         kind="LineageRecord",
         plural=PLURAL,
-        singular="lineagerecord",
         namespaced=False,
         schema=LINEAGE_RECORD,
         short_names=("lineage",),

@@ -221,7 +221,6 @@ KIND = Kind(
         version=VERSION,
         kind="NodeIdentity",
         plural=PLURAL,
-        singular="nodeidentity",
         namespaced=False,
         schema=NODE_IDENTITY,
         short_names=("nodeid",),

@@ -1,6 +1,7 @@
-"""Schema, validation and print columns that RoleBinding and ClusterRoleBinding share.
+"""Schema, strategy and print columns that RoleBinding and ClusterRoleBinding share.
 
 Rules kept here (docs/protocol/rbac.md, docs/protocol/tables.md):
+* PUT of a missing binding creates it.
 * roleRef is immutable: permission to edit a binding must not include permission to grant another role.
 * Users and Groups belong to the API group rbac.authorization.k8s.io, which is the default. ServiceAccounts belong to "", and in a
   ClusterRoleBinding they need a namespace.
@@ -11,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
+from mooring.api.kind import Kind
 from mooring.api.meta.printcolumns import NAME
 from mooring.api.rbac.rules import API, GROUP
 from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors, path_segment_errors
-from mooring.apimachinery.resource import Column
+from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
 from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, invalid, not_supported, required
@@ -46,9 +48,9 @@ ROLE_REF = Message(
 )
 
 
-def binding_schema(kind: str, doc: str) -> Message:
-    """Return the schema of one of the two kinds."""
-    return Message(
+def binding_kind(kind: str, doc: str, *, namespaced: bool) -> Kind:
+    """Return one of the two kinds."""
+    schema = Message(
         API + kind,
         (
             Field("metadata", 1, OBJECT_META, "Standard object metadata."),
@@ -56,6 +58,24 @@ def binding_schema(kind: str, doc: str) -> Message:
             Field("roleRef", 3, ROLE_REF, "The role that is granted. Cannot be changed.", required=True),
         ),
         doc,
+    )
+    plural = f"{kind.lower()}s"
+    return Kind(
+        resource=Resource(
+            group=GROUP,
+            version="v1",
+            kind=kind,
+            plural=plural,
+            namespaced=namespaced,
+            schema=schema,
+            columns=BINDING_COLUMNS,
+        ),
+        storage=f"/registry/{plural}",
+        name_errors=path_segment_errors,
+        default=default,
+        validate=lambda obj: binding_errors(obj, namespaced=namespaced),
+        validate_update=role_ref_errors,
+        allow_create_on_update=True,
     )
 
 

@@ -91,7 +91,6 @@ KIND = Kind(
         version="v1",
         kind="ClusterRole",
         plural="clusterroles",
-        singular="clusterrole",
         namespaced=False,
         schema=CLUSTER_ROLE,
         columns=ROLE_COLUMNS,

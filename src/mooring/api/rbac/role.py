@@ -27,7 +27,6 @@ KIND = Kind(
         version="v1",
         kind="Role",
         plural="roles",
-        singular="role",
         namespaced=True,
         schema=ROLE,
         columns=ROLE_COLUMNS,

@@ -142,7 +142,6 @@ KIND = Kind(
         version="v1",
         kind="CSINode",
         plural="csinodes",
-        singular="csinode",
         namespaced=False,
         schema=CSI_NODE,
         columns=(

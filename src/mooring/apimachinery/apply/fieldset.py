@@ -146,20 +146,6 @@ def difference(a: FieldSet, b: FieldSet) -> FieldSet:
     return _combine(a, b, lambda in_a, in_b: in_a and not in_b, True, False)
 
 
-def recursive_difference(a: FieldSet, b: FieldSet) -> FieldSet:
-    """Return the members of `a` that are neither in `b` nor below a member of `b`."""
-    result: FieldSet = {}
-    for key, child in a.items():
-        if key == SELF:
-            continue
-        other = b.get(key)
-        if other is None:
-            result[key] = child
-        elif not is_member(other):
-            insert(result, key, is_member(child), recursive_difference(child, other))
-    return result
-
-
 def unrelated(a: FieldSet, b: FieldSet) -> FieldSet:
     """Return the members of `a` that are not in `b`, not above a member of `b`, and not in a keyed item with a member of `b`."""
     result: FieldSet = {}

@@ -30,8 +30,6 @@ from mooring.pki.keys import PrivateKey, load_public_keys, public_key_fingerprin
 NAME_DIGITS = 16
 """Digits of a record's name. Names sort as numbers do, and no server writes 10^16 records."""
 BEFORE_FIRST = "sha256:" + "0" * 64
-MAX_CHECKPOINT = 128
-"""Characters of a checkpoint as text."""
 
 _HASH = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 _NAME = re.compile(rf"[0-9]{{{NAME_DIGITS}}}", re.ASCII)

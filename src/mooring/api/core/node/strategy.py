@@ -153,7 +153,6 @@ KIND = Kind(
         version="v1",
         kind="Node",
         plural="nodes",
-        singular="node",
         namespaced=False,
         schema=NODE,
         short_names=("no",),

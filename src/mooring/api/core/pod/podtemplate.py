@@ -87,7 +87,6 @@ KIND = Kind(
         version="v1",
         kind="PodTemplate",
         plural="podtemplates",
-        singular="podtemplate",
         namespaced=True,
         schema=POD_TEMPLATE,
         columns=(

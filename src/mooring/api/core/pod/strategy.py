@@ -85,7 +85,6 @@ KIND = Kind(
         version="v1",
         kind="Pod",
         plural="pods",
-        singular="pod",
         namespaced=True,
         schema=POD,
         short_names=("po",),

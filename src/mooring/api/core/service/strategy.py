@@ -158,7 +158,6 @@ KIND = Kind(
         version="v1",
         kind="Service",
         plural="services",
-        singular="service",
         namespaced=True,
         schema=SERVICE,
         short_names=("svc",),
