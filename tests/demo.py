@@ -1,7 +1,8 @@
 """`make demo`: the main job on real processes, each step with its time.
 
-A server on SQLite, a token, three machines that join as processes of their own and use their certificates; then requests that
-must be refused, and the end of the token. Exits 0 when every step succeeded; leaves no process and no files.
+A server on SQLite, a token, three machines that join as processes of their own and use their certificates, one of which renews its
+own; then requests that must be refused, and the end of the token. Exits 0 when every step succeeded; leaves no process and no
+files.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ MOORING = (sys.executable, "-m", "mooring")
 MACHINES = ("machine-1", "machine-2", "machine-3")
 CLUSTER_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 PATIENCE = 20.0
+LIFETIME = "40s"
+"""Lifetime of certificates, so that a renewal is seen: they are dated back by five minutes, and agents renew them at 90 %."""
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
 
@@ -105,6 +108,8 @@ def server(data: Path, port: int) -> Iterator[Api]:
         str(port),
         "--token",
         "",
+        "--cluster-signing-duration",
+        LIFETIME,
     )
     log = data.parent / "server.log"
     with log.open("wb") as output:
@@ -129,6 +134,18 @@ def server(data: Path, port: int) -> Iterator[Api]:
         if process.poll() is None:
             process.kill()
             process.wait()
+
+
+@contextlib.contextmanager
+def agent(root: Path) -> Iterator[None]:
+    """Run the agent of a machine that has joined, until the end of the block."""
+    with (root / "agent.log").open("wb") as output:
+        process = subprocess.Popen([*MOORING, "agent", "--root", str(root)], stdout=output, stderr=output)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def join_arguments(port: int, token: str, pin: str, node: str, root: Path) -> tuple[str, ...]:
@@ -168,10 +185,10 @@ def demo(folder: Path) -> None:
                 if process.returncode:
                     fail(f"{name}: {output}")
                 lines = output.strip().splitlines()
-                shown = (
-                    lines if name == MACHINES[0] else lines[-3:-2]
-                )  # all lines of one machine, one line of each other
-                report += [f"{name}  {line}" for line in shown]
+                # all lines of one machine, one line of each other
+                report += [
+                    f"{name}  {line}" for line in lines if name == MACHINES[0] or line.startswith("This machine")
+                ]
 
         with step("each uses the certificate it was issued") as report:
             for name in MACHINES:
@@ -185,6 +202,13 @@ def demo(folder: Path) -> None:
                 if refused != 403:
                     fail(f"{name} could read the Node of {other}")
                 report.append(f"{name}  GET its own Node: {code}; the Node of {other}: {refused} {status['reason']}")
+
+        with step("the agent of one machine renews its certificate, with another key") as report:
+            pem = roots[MACHINES[0]] / "var/lib/kubelet/pki/kubelet-client-current.pem"
+            before = pem.resolve()
+            with agent(roots[MACHINES[0]]):
+                wait_for(lambda: pem.resolve() != before, "the renewal of a certificate")
+            report += [f"{MACHINES[0]}  {before.name} is followed by {pem.resolve().name}"]
 
         with step("a wrong pin is refused") as report:
             wrong = "sha256:" + "0" * 64

@@ -8,6 +8,7 @@ Rules kept here:
 * After the end of a membership the agent sends nothing but a question every minute whether its certificate is accepted again. It
   keeps its files and continues when `mooring join` has placed another certificate.
 * A machine whose certificate expired takes the way back (`mooring.agent.recovery`), after a token that is at hand was refused.
+* The service manager that started the process hears of each membership and its end, and gets signs of life from the event loop.
 * The load balancer, where there is one, listens before the join, so that a kubelet that is there reaches a server as soon as one
   answers. The agent's own requests go to the servers directly.
 """
@@ -41,6 +42,7 @@ from mooring.agent.trustreport import report_trust
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError, MooringError, UnauthorizedError
+from mooring.servicenotifier import ServiceNotifier
 from mooring.trust.joinconfiguration import ByToken, JoinPlan
 from mooring.trust.kubeconfig.model import Cluster, address_of
 
@@ -48,6 +50,7 @@ log = logging.getLogger("mooring.agent")
 
 LOOK_SECONDS = 2.0
 """Seconds between two looks for another certificate, after a membership has ended. A look reads one link."""
+NO_MEMBER = "no member of a cluster any more"
 ASK_SECONDS = 60.0
 """Seconds between two questions whether a rejected certificate is accepted again: a revocation may have been withdrawn."""
 
@@ -63,6 +66,7 @@ class Agent:
         clock: Clock,
         report: Report,
         on_member: Callable[[Joined], None],
+        notifier: ServiceNotifier = ServiceNotifier(),
     ) -> None:
         self._plan = plan
         self._options = options
@@ -70,6 +74,7 @@ class Agent:
         self._clock = clock
         self._report = report
         self._on_member = on_member
+        self._notifier = notifier
 
     async def run(self) -> None:
         """Run until cancelled. Raises JoinError, ConfigError."""
@@ -77,6 +82,7 @@ class Agent:
             joined = await self._member()
             self._on_member(joined)
             log.info("member %s of %s", joined.node_name, joined.server)
+            self._notifier.ready(f"member {joined.node_name} of {joined.server}")
             if joined.files.settle_address():
                 log.warning(
                     "wrote %s: it named a load balancer that does not run any more; restart a kubelet that uses it",
@@ -88,7 +94,9 @@ class Agent:
                 await self._keep(joined)
             except ClientCertificateExpiredError as error:
                 log.warning("%s", error)
+                self._notifier.status(str(error))
             except MembershipEndedError as error:
+                self._notifier.status(f"{NO_MEMBER}: {error}")
                 if isinstance(error, CertificateRefusedError) and await self._is_ca_retired(joined):
                     log.warning(
                         "the CA of the certificate was replaced while this machine was off: it asks for another one"
@@ -232,6 +240,7 @@ async def run(
     report: Report = lambda progress: None,
     on_member: Callable[[Joined], None] = lambda joined: None,
     more: AgentSettings = AgentSettings(),
+    notifier: ServiceNotifier = ServiceNotifier(),
 ) -> None:
     """Run until SIGTERM or SIGINT. Raises JoinError, or ConfigError when there is neither a certificate nor a plan."""
     clock = clock or SystemClock()
@@ -243,7 +252,7 @@ async def run(
             await stack.enter_async_context(balancer)
             balancer.update([address_of(one.server) for one in state.read_clusters()])
             options = replace(options, balancer=balancer)
-        await until_stopped(Agent(plan, options, more, clock, report, on_member).run())
+        await until_stopped(Agent(plan, options, more, clock, report, on_member, notifier).run(), clock, notifier)
 
 
 def _given_endpoints(plan: JoinPlan | None) -> tuple[str, ...]:
@@ -251,15 +260,16 @@ def _given_endpoints(plan: JoinPlan | None) -> tuple[str, ...]:
     return plan.discovery.endpoints if plan is not None and isinstance(plan.discovery, ByToken) else ()
 
 
-async def until_stopped(work: Coroutine[Any, Any, Any]) -> None:
-    """Run `work` until SIGTERM or SIGINT cancels it. Raises its error."""
+async def until_stopped(work: Coroutine[Any, Any, Any], clock: Clock, notifier: ServiceNotifier) -> None:
+    """Run `work` until SIGTERM or SIGINT cancels it, with signs of life to the service manager. Raises its error."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     try:
-        await run_all(work, stopping.wait())
+        await run_all(work, stopping.wait(), notifier.keep_alive(clock))
     finally:
+        notifier.stopping()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
 

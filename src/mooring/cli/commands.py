@@ -40,11 +40,18 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
         ),
         "up": CommandEntry("mooring.cli.server.serve:up", "Serve a control plane, which the first start creates."),
         "server": CommandEntry("mooring.cli.server.serve:server", "Serve a control plane."),
+        "server unit": CommandEntry("mooring.cli.server.unit:unit", "Print a systemd unit for a server."),
         "join": CommandEntry("mooring.cli.join.join:join", "Make this machine a member of a cluster."),
         "agent": CommandEntry(
             "mooring.cli.join.agent:agent", "Join if needed, then keep this machine's certificate and Node fresh."
         ),
         "agent unit": CommandEntry("mooring.cli.join.unit:unit", "Print a systemd unit for the agent."),
+        "agent install": CommandEntry(
+            "mooring.cli.join.install:install", "Install the agent as a service of systemd, and start it."
+        ),
+        "agent uninstall": CommandEntry(
+            "mooring.cli.join.install:uninstall", "Stop and remove the service of the agent."
+        ),
         "token create": CommandEntry("mooring.cli.token.create:create", "Create a bootstrap token."),
         "token list": CommandEntry("mooring.cli.token.list:list_tokens", "List bootstrap tokens."),
         "token delete": CommandEntry("mooring.cli.token.delete:delete", "Delete bootstrap tokens."),
@@ -170,6 +177,7 @@ GROUPS: Mapping[str, str] = MappingProxyType(
         "serviceaccount": "ServiceAccounts: identities for programs.",
         "controllers": "Controllers against any Kubernetes API server.",
         "agent": "The agent of this machine.",
+        "server": "A control plane, and the unit that runs it.",
         "snapshot": "Snapshots: every object of a store in a file.",
         "store": "The database of a server.",
         "datastore": "The store of a cluster.",
@@ -232,13 +240,15 @@ class TableGroup(click.Group):
 class CommandGroup(TableGroup):
     """A command that also has commands below it: it runs unless one of those is named.
 
-    A command with arguments runs unless the first word names a command below it.
+    A command with arguments, or with a way of its own to read a command line, runs unless the first word names a command below it.
     """
 
     def __init__(self, name: str, prefix: str, command: click.Command) -> None:
         super().__init__(name, prefix, command.help or "")
-        self._takes_arguments = any(isinstance(one, click.Argument) for one in command.params)
-        self.params = [] if self._takes_arguments else command.params
+        self._reads_itself = type(command) is not click.Command or any(
+            isinstance(one, click.Argument) for one in command.params
+        )
+        self.params = [] if self._reads_itself else command.params
         self.no_args_is_help = False
         self.invoke_without_command = True
         self.subcommand_metavar = "[COMMAND]"
@@ -248,7 +258,7 @@ class CommandGroup(TableGroup):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        if self._takes_arguments and (not args or args[0] not in self.rows()):
+        if self._reads_itself and (not args or args[0] not in self.rows()):
             return self._command.make_context(info_name, args, parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 

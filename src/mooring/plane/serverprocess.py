@@ -3,6 +3,7 @@
 Rules kept here:
 * SIGTERM and SIGINT drain, and a second one ends the process at once. One line is logged when the server is ready.
 * A process whose store has failed drains, too, and ends with an error, so that a service manager starts it again.
+* The service manager that started the process hears of readiness and of the stop, and gets signs of life from the event loop.
 * SIGHUP stops no server of one process, unless its terminal was closed, and does not reload: new connections would wait until the
   running requests have ended, for up to a minute. Workers restart without that (`mooring.plane.workers.serve`).
 """
@@ -26,13 +27,14 @@ from mooring.plane.assemble import Process
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.files.directorylock import only_server
 from mooring.plane.keys.keystore import KeyStore
-from mooring.plane.process.lifecycle import RunningServer, running
+from mooring.plane.process.lifecycle import RunningServer, cancelled, running
 from mooring.plane.process.processidentity import is_gone, process_identity
 from mooring.plane.sharedkeys.start import prepare_keys
 from mooring.plane.workers.available import worker_count
 from mooring.plane.workers.listening import cannot_listen
 from mooring.plane.workers.parent import is_terminal
 from mooring.plane.workers.serve import ReadConfig, serve_with_workers
+from mooring.servicenotifier import ServiceNotifier
 from mooring.settings.network import NetworkSettings
 
 log = logging.getLogger("mooring")
@@ -50,15 +52,22 @@ def serve(config: ServerConfig, on_ready: OnReady | None = None, read_config: Re
 
     `read_config` reads the configuration again, for a restart of the workers; by default it stays.
     """
+    notifier = ServiceNotifier.of_environment()
     with only_server(Path(config.data_dir)):
         if (count := worker_count(config)) > 1:
-            serve_with_workers(config, count, read_config or (lambda: config), on_ready or (lambda server: None))
+            read_again, announce = read_config or (lambda: config), on_ready or (lambda server: None)
+            serve_with_workers(config, count, read_again, announce, notifier)
             return
         prepared = prepare_keys(config, SystemClock(), secrets.token_bytes)
-        uvloop.run(serve_until_signal(config, prepared.key_store, on_ready))
+        uvloop.run(serve_until_signal(config, prepared.key_store, on_ready, notifier))
 
 
-async def serve_until_signal(config: ServerConfig, key_store: KeyStore, on_ready: OnReady | None = None) -> None:
+async def serve_until_signal(
+    config: ServerConfig,
+    key_store: KeyStore,
+    on_ready: OnReady | None = None,
+    notifier: ServiceNotifier = ServiceNotifier(),
+) -> None:
     """Serve on the running event loop until SIGTERM or SIGINT. Raises MooringError when the server cannot start."""
     loop = asyncio.get_running_loop()
     signalled = asyncio.Event()
@@ -82,17 +91,23 @@ async def serve_until_signal(config: ServerConfig, key_store: KeyStore, on_ready
         loop.add_signal_handler(signal.SIGHUP, hang_up)
     network = config[NetworkSettings]
     async with AsyncExitStack() as stack:
+        clock = SystemClock()
+        alive = asyncio.create_task(notifier.keep_alive(clock), name="service manager")
+        stack.push_async_callback(cancelled, alive)
         process = Process(identity=process_identity(), is_gone=is_gone)
         try:
-            server = await stack.enter_async_context(running(config, key_store, SystemClock(), os.urandom, process))
+            server = await stack.enter_async_context(running(config, key_store, clock, os.urandom, process))
         except OSError as error:
             if error.filename is not None:
                 raise  # of a file, not of a socket
             raise cannot_listen(network, error) from error
-        log.info("serving on %s:%d, reached as %s", network.bind_address, server.port, config.endpoints[0].url)
+        serving = f"serving on {network.bind_address}:{server.port}, reached as {config.endpoints[0].url}"
+        log.info("%s", serving)
+        notifier.ready(serving)
         if on_ready is not None:
             on_ready(server)
         failure = await server.until_stopped(signalled)
         log.info("draining")
+        notifier.stopping()
     if failure:
         raise StorageError(failure)

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from mooring.agent import clusterfiles
 from mooring.agent.certificates.renewal import ClientCertificateExpiredError, random_draw
 from mooring.agent.comeback import REFUSED_SECONDS, Attempts
-from mooring.agent.daemon import run_all, until_stopped
+from mooring.agent.daemon import NO_MEMBER, run_all, until_stopped
 from mooring.agent.hooks import Hooks
 from mooring.agent.k3s.membership import AgentPlan, SupervisedMember, TokenNeededError, converse, join
 from mooring.agent.k3s.renewals import ONCE, SupervisorRenewal
@@ -34,6 +34,7 @@ from mooring.client.http.driver import ignore
 from mooring.client.http.requests import drive_fetching
 from mooring.clock import Clock, SystemClock
 from mooring.errors import MooringError
+from mooring.servicenotifier import ServiceNotifier
 from mooring.trust.discovery.refresh import refresh_cluster
 from mooring.trust.k3s.responses import KUBELET, WANTED
 
@@ -62,6 +63,7 @@ class SupervisedAgent:
         on_renew: Sequence[str] = (),
         balancer: LoadBalancer | None = None,
         draw: Callable[[], float] = random_draw,
+        notifier: ServiceNotifier = ServiceNotifier(),
     ) -> None:
         self._plan = plan
         self._clock = clock
@@ -70,6 +72,7 @@ class SupervisedAgent:
         self._on_renew = tuple(on_renew)
         self._balancer = balancer
         self._draw = draw
+        self._notifier = notifier
 
     async def run(self) -> NoReturn:
         """Run until cancelled. Raises JoinError, ConfigError."""
@@ -77,6 +80,7 @@ class SupervisedAgent:
         while True:
             self._on_member(member)
             log.info("member %s of %s", member.node_name, member.server)
+            self._notifier.ready(f"member {member.node_name} of {member.server}")
             if self._balancer is not None:
                 self._balancer.update(member.apiservers)
             for found in member.files.exposures():
@@ -85,8 +89,10 @@ class SupervisedAgent:
                 await self._keep(member)
             except ClientCertificateExpiredError as error:
                 log.warning("%s", error)
+                self._notifier.status(str(error))
                 member = await self._join_or_come_back()
             except MembershipEndedError as error:
+                self._notifier.status(f"{NO_MEMBER}: {error}")
                 member = await self._join_again(error)
 
     # ── becoming a member ────────────────────────────────────────────────────────────────────────────────────────
@@ -276,6 +282,7 @@ async def run(
     report: Report = lambda progress: None,
     on_member: Callable[[SupervisedMember], None] = lambda member: None,
     on_renew: Sequence[str] = (),
+    notifier: ServiceNotifier = ServiceNotifier(),
 ) -> None:
     """Run until SIGTERM or SIGINT. Raises JoinError, ConfigError."""
     clock = clock or SystemClock()
@@ -289,5 +296,7 @@ async def run(
                 settings.lb_server_port, settings.server, clock, files.load_balancer, port_flag="--lb-server-port"
             )
             await stack.enter_async_context(balancer)
-        agent = SupervisedAgent(plan, clock, report, on_member=on_member, on_renew=on_renew, balancer=balancer)
-        await until_stopped(agent.run())
+        agent = SupervisedAgent(
+            plan, clock, report, on_member=on_member, on_renew=on_renew, balancer=balancer, notifier=notifier
+        )
+        await until_stopped(agent.run(), clock, notifier)

@@ -26,6 +26,7 @@ from mooring.cli.join.progress import line
 from mooring.cli.options.declared import settings_options
 from mooring.cli.printing import logs
 from mooring.cli.printing.output import echo
+from mooring.servicenotifier import ServiceNotifier
 from mooring.trust.joinconfiguration import JoinSettings
 from mooring.trust.k3s.agentfile import AgentFile, ignored_keys, refused_flag
 
@@ -59,6 +60,7 @@ def agent(context: click.Context, /, verbose: int, **_: Any) -> None:
     With --server URL it joins the k3s way instead, through k3s's supervisor API, and keeps the files of a k3s agent. The flags of
     k3s agent that concern joining are taken, in k3s's configuration file too. Those of its runtime are not: no kubelet runs here.
     """
+    notifier = ServiceNotifier.of_environment()
     given = Given(context)
     is_k3s, file = choose_way(given)
     more = given.read(AgentSettings)
@@ -66,7 +68,7 @@ def agent(context: click.Context, /, verbose: int, **_: Any) -> None:
         plan_of_agent = plan_k3s_join(given, file)
         logs.configure(verbose)
         _warn(file)
-        asyncio.run(process.run(plan_of_agent, report=_report, on_renew=more.on_renew))
+        asyncio.run(process.run(plan_of_agent, report=_report, on_renew=more.on_renew, notifier=notifier))
         return
     settings = given.read(JoinSettings)
     with given.explained():
@@ -74,7 +76,7 @@ def agent(context: click.Context, /, verbose: int, **_: Any) -> None:
     options = join_options(settings)
     logs.configure(verbose)
     _warn(file)
-    asyncio.run(daemon.run(plan, options, report=_report, more=more))
+    asyncio.run(daemon.run(plan, options, report=_report, more=more, notifier=notifier))
 
 
 def _warn(file: AgentFile) -> None:

@@ -7,6 +7,9 @@ the remedy. `-o json` prints one document, for a failure too. The command can be
 from __future__ import annotations
 
 import asyncio
+import os
+import shlex
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,9 +17,11 @@ import click
 from mooring.agent import recovery
 from mooring.agent.join import Joined, JoinOptions
 from mooring.agent.join import join as join_cluster
+from mooring.agent.registration import NONE as NO_NODE
 from mooring.agent.steps import JoinError, Progress, Report
-from mooring.cli.join import k3sconfig, progress
+from mooring.cli.join import install, k3sconfig, progress
 from mooring.cli.join.flags import Given, config_option, host_name, join_options, names_discovery, read_config
+from mooring.cli.join.unit import AgentUnit, agent_unit
 from mooring.cli.options.client import output_option
 from mooring.cli.options.declared import settings_options
 from mooring.cli.printing import output as printed
@@ -25,6 +30,9 @@ from mooring.cli.printing.redaction import redacted
 from mooring.clock import SystemClock, rfc3339
 from mooring.errors import ConfigError
 from mooring.trust.joinconfiguration import JoinPlan, JoinSettings
+
+SYSTEMD = Path("/run/systemd/system")
+"""A directory that is there while systemd runs the machine (sd_booted(3))."""
 
 
 @click.command("join")
@@ -36,14 +44,23 @@ from mooring.trust.joinconfiguration import JoinPlan, JoinSettings
     is_flag=True,
     help="Verify the cluster, write its CA and a bootstrap kubeconfig, and leave the certificate to a kubelet.",
 )
+@click.option(
+    "--service",
+    "is_service",
+    is_flag=True,
+    help="Install the agent as a service of systemd afterwards, as mooring agent install does: it keeps the membership.",
+)
 @output_option("text", "json")
 @click.pass_context
-def join(context: click.Context, /, dry_run: bool, discover_only: bool, output: str, **_: Any) -> None:
+def join(
+    context: click.Context, /, dry_run: bool, discover_only: bool, is_service: bool, output: str, **_: Any
+) -> None:
     """Make this machine a member of the cluster at ADDRESS (host:port).
 
     With several addresses of one cluster, each is tried until one passes. The command can be repeated: it continues where it
     stopped. A machine that was a member before needs no flags: an expired certificate is used to ask for another.
     """
+    wanted = _checked_service(context, dry_run, discover_only) if is_service else None
     given = Given(context)
     file = read_config(given)
     if "server" in file.values:
@@ -57,12 +74,36 @@ def join(context: click.Context, /, dry_run: bool, discover_only: bool, output: 
         with given.explained():
             plan = settings.plan(host_name())
     if output == "json":
-        _join_with_json_output(plan, options)
+        _join_with_json_output(plan, options, wanted)
         return
     with progress.progress_printer() as report:
         joined = asyncio.run(_run(plan, options, report))
     for line in _result_lines(joined, options):
         echo(line)
+    if wanted is not None and joined.pair is not None:
+        for line in install.lines(install.installed(wanted, install.service(), start=True)):
+            echo(line)
+    elif joined.pair is not None and (step := next_step(options.settings)):
+        echo("Next, keep its certificate and its Node fresh: without the agent it is not Ready after 50 s.")
+        echo(f"  {step}")
+
+
+def _checked_service(context: click.Context, dry_run: bool, discover_only: bool) -> AgentUnit:
+    """Return the unit of the agent. Raises ConfigError for a machine on which it cannot be installed: before a token is used."""
+    if discover_only:
+        raise click.UsageError("--service and --discover-only exclude each other: a kubelet keeps the membership then")
+    wanted = agent_unit(context)
+    if not dry_run:
+        install.service().check(start=True)
+    return wanted
+
+
+def next_step(settings: JoinSettings) -> str:
+    """Return the command that keeps a membership; "" where a kubelet does, or where the service is there already."""
+    if settings.register_node == NO_NODE or os.path.lexists(install.service().path):
+        return ""
+    root = "" if settings.root == "/" else f" --root {shlex.quote(settings.root)}"
+    return f"mooring agent{root}" if root or not SYSTEMD.is_dir() else "mooring agent install"
 
 
 async def _run(plan: JoinPlan | None, options: JoinOptions, report: Report) -> Joined:
@@ -71,7 +112,7 @@ async def _run(plan: JoinPlan | None, options: JoinOptions, report: Report) -> J
     return await join_cluster(plan, options, report=report)
 
 
-def _join_with_json_output(plan: JoinPlan | None, options: JoinOptions) -> None:
+def _join_with_json_output(plan: JoinPlan | None, options: JoinOptions, wanted: AgentUnit | None) -> None:
     steps: list[dict[str, Any]] = []
 
     def collect(progress: Progress) -> None:
@@ -97,7 +138,16 @@ def _join_with_json_output(plan: JoinPlan | None, options: JoinOptions) -> None:
         document |= {"joined": False, "error": {"step": step, "message": "interrupted"}}
         printed.print_document(document, "json")
         raise
-    printed.print_document(document | result(joined), "json")
+    document |= result(joined)
+    if wanted is not None and joined.pair is not None:
+        try:
+            document["service"] = install.installed(wanted, install.service(), start=True)
+        except ConfigError as error:
+            printed.print_document(document | {"error": {"step": "service", "message": redacted(str(error))}}, "json")
+            raise
+    elif joined.pair is not None and (step := next_step(options.settings)):
+        document["next"] = step
+    printed.print_document(document, "json")
 
 
 def result(joined: Joined) -> dict[str, Any]:

@@ -5,14 +5,13 @@ Rules kept here:
   starts only then. It names no address but that of `--server`.
 * The sandbox leaves the agent its files and the network. Hooks run in it. With hooks the file system is not read-only, because a
   hook writes where its service reads.
-* The unit does not use sd_notify: systemd takes the agent as started once the program runs (Type=exec).
+* The agent says when it is a member (Type=notify). systemd waits for that as long as it takes, as for k3s's agent: a request may
+  wait for a person.
 """
 
 from __future__ import annotations
 
-import shutil
-import sys
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,17 @@ from mooring.agent.state import NodeState
 from mooring.cli.join import k3sconfig
 from mooring.cli.join.flags import SETTINGS, SUBJECTS, Given, config_option, read_config
 from mooring.cli.options.declared import settings_options
+from mooring.cli.options.flags import Decorator
 from mooring.cli.printing.output import echo
-from mooring.settings.declaration import Setting
-from mooring.settings.valuetypes import SWITCH
+from mooring.cli.systemd.unitfile import (
+    SANDBOX,
+    WATCHDOG_SECONDS,
+    arguments_of,
+    command_line,
+    program_words,
+    quote,
+    specifiers,
+)
 
 _UNIT = """\
 [Unit]
@@ -38,60 +45,63 @@ ConditionPathExists={proof}
 StartLimitIntervalSec=0
 
 [Service]
-Type=exec
+Type=notify
 ExecStart={command}
 Restart=always
 RestartSec=10
-UMask=0077
-NoNewPrivileges=yes
-{file_system}ProtectHome=read-only
-PrivateTmp=yes
-PrivateDevices=yes
-ProtectKernelTunables=yes
-ProtectKernelModules=yes
-ProtectKernelLogs=yes
-ProtectControlGroups=yes
-ProtectClock=yes
-ProtectHostname=yes
-RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
-RestrictNamespaces=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-LockPersonality=yes
-SystemCallArchitectures=native
-SystemCallFilter=@system-service
-
+TimeoutStartSec=infinity
+WatchdogSec={watchdog}
+{sandbox}
 [Install]
 WantedBy=multi-user.target
 """
 
-
+NAME = "mooring-agent"
 UNIT_FIELDS = {"root", "register_node", "node_deletion", "server", "data_dir"}
 UNIT_SETTINGS = (*(one for one in SETTINGS if one.field in UNIT_FIELDS), *SUBJECTS[AgentSettings])
 """Settings of the agent that a unit may hold, in the order of its command line."""
 
 
+@dataclass(frozen=True, slots=True)
+class AgentUnit:
+    """A unit, and the file that proves that this machine is a member."""
+
+    text: str
+    proof: Path
+
+
+def unit_options(function: Any) -> Any:
+    """Add the flags of an agent that a unit may hold, `--config` and `--program`."""
+    add: tuple[Decorator[..., Any], ...] = (
+        click.option("--program", default="", metavar="PATH", help="Absolute path of mooring. [default: this program]"),
+        config_option(k3sconfig.DEFAULT_CONFIG, None),
+        settings_options(UNIT_SETTINGS, variables=False),
+    )
+    for one in add:
+        function = one(function)
+    return function
+
+
 @click.command("unit")
-@settings_options(UNIT_SETTINGS, variables=False)
-@config_option(k3sconfig.DEFAULT_CONFIG, None)
-@click.option("--program", default="", metavar="PATH", help="Absolute path of mooring. [default: this program]")
+@unit_options
 @click.pass_context
-def unit(context: click.Context, /, program: str, config: str, **_: Any) -> None:
+def unit(context: click.Context, /, **_: Any) -> None:
     """Print a systemd unit that runs the agent of a machine that has joined.
 
-    Flags and a file that is named become those of the agent. Write the unit to /etc/systemd/system/mooring-agent.service, then run
-    `systemctl enable --now mooring-agent`.
+    Flags and a file that is named become those of the agent. `mooring agent install` writes, enables and starts the same unit.
     """
-    path = Path(program or shutil.which(sys.argv[0]) or sys.argv[0])
-    if program and not path.is_absolute():
-        raise click.UsageError("--program must be an absolute path")
+    for line in agent_unit(context).text.splitlines():
+        echo(line)
+
+
+def agent_unit(context: click.Context) -> AgentUnit:
+    """Return the unit for the flags of `unit_options`, or of another command with some of them. Raises UsageError, ConfigError."""
     given = Given(context)
-    arguments = [str(path.absolute()), "agent"]
+    config = str(given.values["config"])
+    arguments = [*program_words(str(given.values.get("program", ""))), "agent"]
     if config:
         arguments += ["--config", str(Path(config).absolute())]
-    for one in UNIT_SETTINGS:
-        if one.field in given.flags:
-            arguments += _arguments(one, given.values[one.field])
+    arguments += arguments_of(UNIT_SETTINGS, {one: given.values[one] for one in {*given.flags, *given.variables}})
     given.add(read_config(given))
     settings, more = given.read(K3sJoinSettings), given.read(AgentSettings)
     root = Path(settings.root)
@@ -109,38 +119,12 @@ def unit(context: click.Context, /, program: str, config: str, **_: Any) -> None
         state = NodeState(root)
         proof = state.kubeconfig
         writable = (state.kubeconfig.parent, state.certificates, state.record.path.parent)
-    paths = " ".join(quote(f"-{path}") for path in writable)
-    file_system = "" if more.on_renew else f"ProtectSystem=strict\nReadWritePaths={paths}\n"
-    text = _UNIT.format(proof=specifiers(str(proof)), command=join(arguments), file_system=file_system)
-    for line in text.splitlines():
-        echo(line)
-
-
-def _arguments(setting: Setting, value: Any) -> list[str]:
-    """Return the arguments that give a setting this value."""
-    flag = f"--{setting.name}"
-    if setting.value_type is SWITCH:
-        return [flag]
-    if setting.name == "root":
-        value = str(Path(value).absolute())
-    return [part for one in (value if isinstance(value, tuple) else (value,)) for part in (flag, str(one))]
-
-
-def join(arguments: Sequence[str]) -> str:
-    """Return a command line for ExecStart. Raises UsageError for an argument with a line break, which no unit can hold."""
-    return " ".join(quote(one).replace("$", "$$") for one in arguments)
-
-
-def quote(argument: str) -> str:
-    """Return one word of a unit, quoted where needed, without specifiers (systemd.syntax). Raises UsageError for a line break."""
-    if not argument.isprintable():
-        raise click.UsageError("a unit cannot hold line breaks or control characters: put the command into a script")
-    escaped = specifiers(argument.replace("\\", "\\\\"))
-    if argument and not any(one in argument for one in " \"';"):
-        return escaped
-    return '"' + escaped.replace('"', '\\"') + '"'
-
-
-def specifiers(text: str) -> str:
-    """Return `text` so that systemd reads no specifier in it."""
-    return text.replace("%", "%%")
+    paths = " ".join(quote(f"-{path.absolute()}") for path in writable)
+    read_only = "" if more.on_renew else f"ProtectSystem=strict\nReadWritePaths={paths}\n"
+    text = _UNIT.format(
+        proof=specifiers(str(proof.absolute())),
+        command=command_line(arguments),
+        watchdog=WATCHDOG_SECONDS,
+        sandbox=SANDBOX.format(file_system=f"{read_only}ProtectHome=read-only\n"),
+    )
+    return AgentUnit(text, proof.absolute())

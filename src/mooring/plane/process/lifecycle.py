@@ -107,7 +107,7 @@ async def running(
         assembly.event_loop_lag.start()
         stack.callback(assembly.event_loop_lag.stop)
         for name, work in _background_work(assembly, clock).items():
-            stack.push_async_callback(_cancel, asyncio.create_task(work, name=name))
+            stack.push_async_callback(cancelled, asyncio.create_task(work, name=name))
         gc.freeze()  # objects of the start live as long as the server: garbage collections need not visit them
         yield RunningServer(assembly=assembly, port=port)
         assembly.stopping.set()
@@ -180,6 +180,7 @@ async def _drain(assembly: Assembly) -> None:
     assembly.listener.abort_all()
 
 
-async def _cancel(task: asyncio.Task[None]) -> None:
+async def cancelled(task: asyncio.Task[Any]) -> None:
+    """Cancel a task, and return when it has ended."""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

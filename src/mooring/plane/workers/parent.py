@@ -32,6 +32,7 @@ from mooring.errors import ConfigError, MooringError
 from mooring.plane.workers import line as words
 from mooring.plane.workers.heartbeat import Looks
 from mooring.plane.workers.line import Line, line_pair
+from mooring.servicenotifier import ServiceNotifier
 
 log = logging.getLogger("mooring.workers")
 
@@ -147,12 +148,14 @@ class WorkersParent:
         worker_ended: Callable[[int], None] = lambda seat: None,
         stopping: Callable[[], None] = lambda: None,
         limits: Limits | None = None,
+        notifier: ServiceNotifier | None = None,
         now: Callable[[], float] | None = None,
     ) -> None:
         """`beats` returns the heartbeats of a seat, `looks` says which workers hang.
 
         `all_serve` is called once, when all workers serve for the first time, `worker_ended` with the seat of each that ended,
-        `stopping` once no worker is started any more. `now` is the monotonic time in seconds.
+        `stopping` once no worker is started any more. `notifier` hears of restarts and gets signs of life. `now` is the
+        monotonic time in seconds.
         """
         self.count = count
         self.seats = seats_for(count)
@@ -165,6 +168,8 @@ class WorkersParent:
         self._looks = looks or Looks()
         self._limits = limits or Limits()
         self._now = now or SystemClock().monotonic
+        self._notifier = notifier or ServiceNotifier()
+        self._next_sign = 0.0
         self._workers: list[Worker] = []
         self._failures = 0
         self._may_start_at = 0.0
@@ -216,11 +221,14 @@ class WorkersParent:
                 yield self._looks.due
         if self._missing():
             yield self._may_start_at
+        if self._notifier.pause is not None:
+            yield self._next_sign
 
     def _signal(self, number: int) -> None:
         is_hangup = number == signal.SIGHUP and self._has_terminal and not is_terminal()
         if number == signal.SIGHUP and not is_hangup:
             self._restart_wanted = True
+            self._notifier.reloading("restarting the workers one after the other")
         elif is_hangup or number in (signal.SIGTERM, signal.SIGINT):
             if self._stage is Stage.STOPPING:
                 self._kill_all()
@@ -276,6 +284,7 @@ class WorkersParent:
         if restart is not None and worker.phase is Phase.STARTING and worker.body is restart.body:
             log.error("the restart ends, and the workers that serve stay: %s", reason)
             self._restart = None
+            self._restart_ended()
             return
         if self._stage is Stage.FIRST and (worker.failure or code == EXIT_FAULT):
             self._failure, self._is_faulty = worker.failure, not worker.failure
@@ -294,6 +303,9 @@ class WorkersParent:
     def _advance(self) -> None:
         """Take every step that is due."""
         now = self._now()
+        if self._notifier.pause is not None and now >= self._next_sign:
+            self._notifier.alive()
+            self._next_sign = now + self._notifier.pause
         for worker in self._workers:
             self._kill_late(worker, now)
         if now >= self._looks.due:
@@ -316,12 +328,18 @@ class WorkersParent:
         if self._restart is not None and settled and not self._restart.old:
             self._restart = None
             log.info("all workers were restarted")
+            self._restart_ended()
         if self._restart_wanted and self._restart is None and settled:
             self._restart_wanted = False
             try:
                 self._restart = Restart(self._read(), list(self._workers))
             except (MooringError, OSError) as error:
                 log.error("the configuration is not used, and the workers that serve stay: %s", error)
+                self._restart_ended()
+
+    def _restart_ended(self) -> None:
+        if not self._restart_wanted:
+            self._notifier.ready()
 
     def _reach(self, stage: Stage) -> None:
         self._stage = max(self._stage, stage)

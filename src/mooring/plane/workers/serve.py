@@ -23,6 +23,7 @@ from mooring.plane.workers.line import Line
 from mooring.plane.workers.listening import bound_port, cannot_listen, listen
 from mooring.plane.workers.parent import Body, Limits, WorkersParent, seats_for
 from mooring.plane.workers.worker import run_worker
+from mooring.servicenotifier import ServiceNotifier
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import ServingSettings
 from mooring.settings.storage import StorageSettings
@@ -38,7 +39,11 @@ ReadConfig = Callable[[], ServerConfig]
 
 
 def serve_with_workers(
-    config: ServerConfig, count: int, read_config: ReadConfig, on_ready: Callable[[RunningServer], None]
+    config: ServerConfig,
+    count: int,
+    read_config: ReadConfig,
+    on_ready: Callable[[RunningServer], None],
+    notifier: ServiceNotifier,
 ) -> None:
     """Serve with `count` workers until SIGTERM or SIGINT. Raises MooringError when the server cannot start.
 
@@ -65,16 +70,15 @@ def serve_with_workers(
         _refuse_shared_changes(config, wanted)
         return body_of(wanted)
 
+    url = config.endpoints[0].url
+    serving = f"serving on {network.bind_address}:{port} with {count} workers, reached as {url}"
+
     def all_serve() -> None:
-        log.info(
-            "serving on %s:%d with %d workers, reached as %s",
-            network.bind_address,
-            port,
-            count,
-            config.endpoints[0].url,
-        )
+        log.info("%s", serving)
+        notifier.ready(serving)
 
     def stopping() -> None:
+        notifier.stopping()
         for listening in sockets:
             listening.close()  # else clients would connect to it until the last worker has ended, and nobody accept them
 
@@ -86,6 +90,7 @@ def serve_with_workers(
         body_of(config),
         read,
         all_serve=all_serve,
+        notifier=notifier,
         worker_ended=seats.clear,
         stopping=stopping,
         beats=seats.beats,

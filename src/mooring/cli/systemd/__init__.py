@@ -1,0 +1,1 @@
+"""systemd: the text of units, and the calls of `systemctl` that install and remove them."""

@@ -1,0 +1,101 @@
+"""Text of systemd units: words of a command line, and the sandbox of every unit.
+
+Rules kept here (systemd.syntax, systemd.exec): a word is quoted where it must be, and no specifier or variable is read in it. No
+unit holds a secret: units are readable for every user.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mooring.duration import format_duration
+from mooring.settings.declaration import Setting
+from mooring.settings.valuetypes import BOOLEAN, OPTIONAL_BOOLEAN, SWITCH
+
+SANDBOX = """\
+UMask=0077
+NoNewPrivileges=yes
+{file_system}PrivateTmp=yes
+PrivateDevices=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectControlGroups=yes
+ProtectClock=yes
+ProtectHostname=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+"""
+WATCHDOG_SECONDS = 60
+"""Seconds without a sign of life after which systemd starts the process again: as long as for a worker of a server."""
+
+
+def program_words(given: str) -> list[str]:
+    """Return the beginning of a command line of this program: what `--program` gave, else what runs now. Raises UsageError."""
+    if given and not Path(given).is_absolute():
+        raise click.UsageError("--program must be an absolute path")
+    if not given and Path(sys.argv[0]).name == "__main__.py":
+        return [sys.executable, "-m", "mooring"]
+    return [str(Path(given or shutil.which(sys.argv[0]) or sys.argv[0]).absolute())]
+
+
+def arguments_of(settings: Iterable[Setting], values: Mapping[str, Any]) -> list[str]:
+    """Return the arguments that give these settings their values. Raises UsageError for a secret."""
+    found: list[str] = []
+    for one in settings:
+        if one.field not in values:
+            continue
+        if one.secret:
+            raise click.UsageError(
+                f"--{one.name} is a secret, and every user can read a unit: put it into the file of --config"
+            )
+        value, flag = values[one.field], f"--{one.name}"
+        if one.value_type is SWITCH:
+            found.append(flag)
+        elif one.value_type in (BOOLEAN, OPTIONAL_BOOLEAN):
+            found.append(f"{flag}={str(value).lower()}")
+        else:
+            texts = [_text(one, each) for each in (value if isinstance(value, tuple) else (value,))]
+            found += [part for text in texts for part in (flag, text)]
+    return found
+
+
+def _text(setting: Setting, value: Any) -> str:
+    """Return a value as the command line writes it: a path is absolute, because a unit runs in the root directory."""
+    if isinstance(value, timedelta):
+        return format_duration(value)
+    text = str(value)
+    is_path = setting.metavar in ("FILE", "DIR", "PATH") and text not in ("", "-")
+    return str(Path(text).absolute()) if is_path else text
+
+
+def command_line(arguments: Sequence[str]) -> str:
+    """Return a command line for ExecStart. Raises UsageError for an argument with a line break, which no unit can hold."""
+    return " ".join(quote(one).replace("$", "$$") for one in arguments)
+
+
+def quote(argument: str) -> str:
+    """Return one word of a unit, quoted where needed, without specifiers. Raises UsageError for a line break."""
+    if not argument.isprintable():
+        raise click.UsageError("a unit cannot hold line breaks or control characters: put the command into a script")
+    escaped = specifiers(argument.replace("\\", "\\\\"))
+    if argument and not any(one in argument for one in " \"';"):
+        return escaped
+    return '"' + escaped.replace('"', '\\"') + '"'
+
+
+def specifiers(text: str) -> str:
+    """Return `text` so that systemd reads no specifier in it."""
+    return text.replace("%", "%%")
