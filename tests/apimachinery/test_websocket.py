@@ -21,6 +21,10 @@ from mooring.apimachinery.websocket import is_handshake, is_of_another_site, is_
             "websocket", "keep-alive, Upgrade", True, id="upgrade may be one option of several, as Firefox sends it"
         ),
         pytest.param("websocket", "upgrade ,keep-alive", True, id="spaces around an option do not matter"),
+        pytest.param("websocket", "\tupgrade", True, id="nor do tabs"),
+        pytest.param(
+            "websocket", "upgrade\xa0", False, id="a no-break space is part of the option, as for the HTTP parser"
+        ),
         pytest.param("", "Upgrade", False, id="no Upgrade header"),
         pytest.param("websocket", "", False, id="no Connection header"),
         pytest.param("websocket", "keep-alive", False, id="a connection that is to be kept"),

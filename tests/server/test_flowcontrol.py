@@ -149,6 +149,9 @@ def test_a_reply_leaves(at_once: bool) -> None:
         def is_closing(self) -> bool:
             return False
 
+        def resume_reading(self) -> None:
+            pass
+
         def abort(self) -> None:
             raise AssertionError
 

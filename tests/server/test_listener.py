@@ -643,6 +643,7 @@ def test_before_the_connection_is_cut_the_client_has_time_to_see_the_answer_and_
     protocol = http1.Http1Connection(Application(tell))
     protocol.transport = cast(Any, SimpleNamespace(abort="cut"))
     protocol.loop = cast(Any, SimpleNamespace(call_later=call_later))
+    protocol.phase = http1.DISCARDED
     protocol.on_body(bytes(http1.MAX_DISCARDED))
     assert done == []
     protocol.on_body(b"x")

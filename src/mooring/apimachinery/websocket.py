@@ -2,7 +2,8 @@
 
 Rules kept here:
 1. A request is an opening handshake when its first `Upgrade` header is `websocket` and its first `Connection` header names
-   `upgrade` among its options; both case-insensitive.
+   `upgrade` among its options; both case-insensitive. Spaces and tabs around an option are not part of it. Others are, as for the
+   HTTP parser: what the parser does not take for an upgrade must not be answered as one.
 2. Subprotocols are listed in any number of `Sec-WebSocket-Protocol` headers, separated by commas; together they are one list.
 3. The WebSocket library of kube-apiserver requires an `Origin` and accepts any: a request is refused when it is missing, `null`, or
    neither a URI nor an absolute path.
@@ -28,7 +29,7 @@ def is_handshake(upgrade: str, connection: str) -> bool:
     """Return whether the headers are those of an opening handshake (rule 1); an absent header is ""."""
     if upgrade.lower() != "websocket":
         return False
-    return any(option.strip() == "upgrade" for option in connection.lower().split(","))
+    return any(option.strip(" \t") == "upgrade" for option in connection.lower().split(","))
 
 
 def subprotocols(headers: Iterable[str]) -> tuple[str, ...]:

@@ -55,7 +55,6 @@ class ExchangeCarrier(Protocol):
 
     transport: TlsTransport
     loop: asyncio.AbstractEventLoop
-    writer: ResponseWriter | None
 
     @property
     def is_choked(self) -> bool:
@@ -74,8 +73,8 @@ class ExchangeCarrier(Protocol):
     def refuse(self, status: bytes) -> None:
         """Reply with an empty body, and close."""
 
-    def upgraded(self, writer: UpgradedWriter) -> None:
-        """Pass the client's bytes to `writer` from now on."""
+    def upgraded(self, exchange: Exchange) -> None:
+        """Pass the client's bytes to `exchange.received` from now on."""
 
     def answered(self, exchange: Exchange) -> None:
         """Go on with the next request: this exchange has ended."""
@@ -85,8 +84,8 @@ class Exchange:
     """One request and its reply."""
 
     __slots__ = (
-        "_carrier", "_pieces", "_sent_continue", "_wake", "held", "is_last", "is_lost", "is_started", "is_whole", "request",
-        "task", "unread",
+        "_carrier", "_pieces", "_sent_continue", "_wake", "_writer", "held", "is_last", "is_lost", "is_started", "is_whole",
+        "request", "task", "unread",
     )  # fmt: skip
 
     def __init__(
@@ -111,6 +110,7 @@ class Exchange:
         self._sent_continue = False
         self._pieces: list[bytes] = []
         self._wake: asyncio.Future[None] | None = None
+        self._writer: ResponseWriter | None = None
 
     def arrived(self, data: bytes) -> None:
         """Add a piece of the body."""
@@ -133,6 +133,13 @@ class Exchange:
         """Note that the client is gone."""
         self.is_lost = True
         self._wake_waiter()
+        if self._writer is not None:
+            self._writer.lost()
+
+    def received(self, data: bytes) -> None:
+        """Pass bytes of the client to the protocol to which the connection was upgraded."""
+        if isinstance(self._writer, UpgradedWriter):
+            self._writer.received(data)
 
     def _wake_waiter(self) -> None:
         if self._wake is not None and not self._wake.done():
@@ -242,11 +249,11 @@ class Exchange:
         # A watch may last an hour: keep what the audit record needs, and no credentials.
         self.request.headers = [one for one in self.request.headers if one[0] == b"user-agent"]
         if response.upgrade is None:
-            writer = carrier.writer = ResponseWriter(transport)
+            writer = self._writer = ResponseWriter(transport)
         else:
             self.is_last = True
-            writer = response.upgrade(transport)
-            carrier.upgraded(writer)
+            writer = self._writer = response.upgrade(transport)
+            carrier.upgraded(self)
         try:
             await stream(writer)
         finally:
@@ -256,7 +263,7 @@ class Exchange:
             if isinstance(writer, UpgradedWriter):
                 await writer.leave()
             else:
-                carrier.writer = None
+                self._writer = None
                 if await self._has_room():
                     transport.write(b"0\r\n\r\n")
         finally:
