@@ -74,7 +74,7 @@ def test_nothing_that_fits_its_schema_makes_a_hook_fail(kind: Kind, data: st.Dat
         return
     for column in kind.resource.columns:
         column.cell(kind.from_storage(old), LATER)
-    assert tuple(kind.selectable_fields(kind.from_storage(old))) == kind.field_labels
+    assert tuple(kind.storage_kind.selectable_fields(old)) == kind.storage_kind.field_labels
     for subresource in ("", *(kind.subresources or {})):
         try:
             new, _ = updated(kind, second, old, subresource)

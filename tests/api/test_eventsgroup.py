@@ -240,8 +240,9 @@ def test_the_core_group_allows_every_change() -> None:
 
 
 def test_field_labels_are_those_of_the_group() -> None:
-    fields = KIND.selectable_fields({"metadata": {"name": "e"}, **WHOLE})
-    assert dict(fields) == {
+    assert KIND.alias is not None
+    fields = CORE.selectable_fields(to_core({"metadata": {"name": "e"}, **WHOLE}))
+    assert {label: fields[name] for label, name in KIND.alias.field_labels.items()} == {
         "reason": "Joined",
         "regarding.kind": "Pod",
         "regarding.namespace": "default",

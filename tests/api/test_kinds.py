@@ -98,6 +98,8 @@ def test_an_alias_has_the_storage_prefix_of_its_stored_kind() -> None:
         assert kind.resource.kind == stored_kind.resource.kind
         stored_as = (stored_kind.resource.group, stored_kind.resource.version, stored_kind.resource.kind)
         assert kind.resource.stored_as == stored_as
+        assert kind.alias is not None
+        assert set(kind.alias.field_labels.values()) <= set(stored_kind.field_labels)
 
 
 def test_storage_prefixes_are_those_of_kube_apiserver() -> None:
@@ -288,7 +290,7 @@ def test_an_empty_object_prints_and_validates_without_failing(kind: Kind) -> Non
         assert column.description
     kind.validate(obj)
     kind.validate_create(obj)
-    assert tuple(kind.selectable_fields(obj)) == kind.field_labels
+    assert tuple(kind.alias.field_labels if kind.alias else kind.selectable_fields(obj)) == kind.field_labels
 
 
 SELECTABLE = {

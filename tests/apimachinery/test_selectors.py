@@ -313,6 +313,12 @@ def test_only_an_equal_term_pins_a_value() -> None:
     assert (selector.requires("a"), selector.requires("b"), selector.requires("c")) == (None, "y", None)
 
 
+def test_a_field_selector_is_renamed_where_another_label_is_known() -> None:
+    selector = parse_field_selector("regarding.name=a\\,b,type!=Warning,metadata.name=e")
+    renamed = selector.renamed({"regarding.name": "involvedObject.name", "type": "type", "reason": "unused"})
+    assert str(renamed) == "involvedObject.name=a\\,b,type!=Warning,metadata.name=e"
+
+
 def test_an_unknown_field_label_is_refused_in_upstream_words() -> None:
     selector = parse_field_selector("metadata.name=a,spec.x=b")
     with pytest.raises(BadRequestError) as caught:

@@ -27,7 +27,7 @@ def create_in_a_missing_namespace(**flags: Any) -> None:
         clock = ManualClock()
         async with open_registry(server_config(storage="memory:", **flags), clock, os.urandom) as parts:
             change = Change(SYSTEM_USER, clock.now())
-            await parts.registry.create(BY_PLURAL["configmaps"], "missing", LOST, change, WriteOptions())
+            await parts.registry.writer.create(BY_PLURAL["configmaps"], "missing", LOST, change, WriteOptions())
 
     asyncio.run(body())
 
@@ -70,7 +70,7 @@ def test_an_entry_of_the_denylist_that_cannot_be_decrypted_is_known_by_its_name(
                 spec = {"serialNumber": "1f", "reason": "keyCompromise"}
                 obj = {"metadata": {"name": "serial-1f"}, "spec": spec}
                 change = Change(SYSTEM_USER, clock.now())
-                await parts.registry.create(BY_PLURAL["certificaterevocations"], "", obj, change, WriteOptions())
+                await parts.registry.writer.create(BY_PLURAL["certificaterevocations"], "", obj, change, WriteOptions())
             view = parts.registry.views["certificaterevocations"]
             assert bool(view.problem("serial-1f")) is (name == "other")
             assert (view.get("serial-1f") is None) is (name == "other")

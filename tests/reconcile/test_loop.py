@@ -95,8 +95,8 @@ async def test_existing_and_changed_objects_are_planned(room: Room) -> None:
 async def test_after_the_end_no_kind_is_followed(room: Room) -> None:
     controller = Scripted(nothing)
     async with running(room, [controller]):
-        assert room.registry.watches["configmaps"] == 1
-    assert room.registry.watches["configmaps"] == 0
+        assert room.registry.cache.kinds["configmaps"].watches == 1
+    assert room.registry.cache.kinds["configmaps"].watches == 0
 
 
 @in_room
@@ -459,7 +459,7 @@ async def test_a_loop_that_cannot_follow_is_unhealthy_until_it_can(room: Room) -
 async def test_when_one_kind_cannot_be_followed_none_is(room: Room) -> None:
     with pytest.raises(KeyError):
         await api_of(room).follow(["configmaps", "widgets"], lambda plural, obj, gone: None)
-    assert room.registry.watches["configmaps"] == 0
+    assert room.registry.cache.kinds["configmaps"].watches == 0
 
 
 @in_room

@@ -748,7 +748,7 @@ async def test_a_binding_to_a_missing_role_is_404_and_one_without_role_ref_is_42
 @in_room
 async def test_admission_alone_is_asked_for_what_is_not_stored(room: Room) -> None:
     with pytest.raises(NotFoundError):
-        room.registry.admit(
+        room.registry.writer.admit(
             AdmissionRequest(
                 operation="CREATE",
                 kind=kind("serviceaccounts"),

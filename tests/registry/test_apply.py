@@ -32,7 +32,9 @@ async def apply(
 ) -> tuple[Stored, bool]:
     namespace = "default" if kind(plural).resource.namespaced else ""
     asked = WriteOptions(dry_run=dry_run, field_manager=manager, force=force)
-    return await room.registry.apply(kind(plural), namespace, name, obj, room.change(), asked, subresource, may_create)
+    return await room.registry.writer.apply(
+        kind(plural), namespace, name, obj, room.change(), asked, subresource, may_create
+    )
 
 
 def managers(stored: Stored) -> list[str]:
@@ -63,7 +65,7 @@ async def test_applying_again_writes_nothing(room: Room) -> None:
     await room.clock.advance(5)
     again, _ = await apply(room, config(data={"x": "1"}))
     assert again.raw == first.raw
-    assert room.registry.revision == first.revision
+    assert room.registry.cache.revision == first.revision
 
 
 @in_room

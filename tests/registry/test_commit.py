@@ -58,18 +58,18 @@ class Denylist:
 
 
 async def created(room: Room, change: Change) -> Any:
-    return await room.registry.create(kind("clusterroles"), "", ROLE, change, WriteOptions())
+    return await room.registry.writer.create(kind("clusterroles"), "", ROLE, change, WriteOptions())
 
 
 async def updated(room: Room, change: Change) -> Any:
     rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
-    return await room.registry.update(
+    return await room.registry.writer.update(
         kind("clusterroles"), "", "old", {"metadata": {"name": "old"}, "rules": rules}, change, WriteOptions()
     )
 
 
 async def deleted(room: Room, change: Change) -> Any:
-    return await room.registry.delete(kind("clusterroles"), "", "old", DeleteOptions(), change)
+    return await room.registry.writer.delete(kind("clusterroles"), "", "old", DeleteOptions(), change)
 
 
 Write = Callable[[Room, Change], Awaitable[Any]]
@@ -134,21 +134,21 @@ DRY = WriteOptions(dry_run=True)
 
 
 async def created_dry(room: Room, change: Change) -> Any:
-    return await room.registry.create(kind("clusterroles"), "", ROLE, change, DRY)
+    return await room.registry.writer.create(kind("clusterroles"), "", ROLE, change, DRY)
 
 
 async def updated_dry(room: Room, change: Change) -> Any:
-    return await room.registry.update(
+    return await room.registry.writer.update(
         kind("clusterroles"), "", "old", {**OLD, "metadata": {"name": "old", "labels": {"a": "b"}}}, change, DRY
     )
 
 
 async def updated_without_a_change(room: Room, change: Change) -> Any:
-    return await room.registry.update(kind("clusterroles"), "", "old", OLD, change, WriteOptions())
+    return await room.registry.writer.update(kind("clusterroles"), "", "old", OLD, change, WriteOptions())
 
 
 async def deleted_dry(room: Room, change: Change) -> Any:
-    return await room.registry.delete(kind("clusterroles"), "", "old", DeleteOptions(dry_run=True), change)
+    return await room.registry.writer.delete(kind("clusterroles"), "", "old", DeleteOptions(dry_run=True), change)
 
 
 @pytest.mark.parametrize("write", [created_dry, updated_dry, updated_without_a_change, deleted_dry])
@@ -191,7 +191,7 @@ def test_a_refused_service_gives_its_address_back() -> None:
         service = {"metadata": {"name": "s"}, "spec": {"clusterIP": "10.96.0.77", "ports": [{"port": 80}]}}
         change = replace(second.change(), gate=Denylist(second))
         with pytest.raises(UnauthorizedError):
-            await second.registry.create(kind("services"), "default", service, change, WriteOptions())
+            await second.registry.writer.create(kind("services"), "default", service, change, WriteOptions())
         await first.create("services", {**service, "metadata": {"name": "other"}})
 
     on_two_servers(test)

@@ -32,7 +32,7 @@ async def test_the_server_fills_in_uid_creation_time_and_revision(room: Room) ->
     metadata = stored.obj["metadata"]
     assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", metadata["uid"])
     assert metadata["creationTimestamp"] == "2026-01-02T03:04:05Z"
-    assert metadata["resourceVersion"] == str(stored.revision) == str(room.registry.revision)
+    assert metadata["resourceVersion"] == str(stored.revision) == str(room.registry.cache.revision)
     assert metadata["namespace"] == "default"
     assert stored.obj["type"] == "Opaque"
 
@@ -131,7 +131,7 @@ async def test_a_create_over_an_object_being_deleted_says_so(room: Room) -> None
 async def test_refusedrequests(
     room: Room, plural: str, namespace: str, obj: Obj, error: type[ApiError], message: str
 ) -> None:
-    revision = room.registry.revision
+    revision = room.registry.cache.revision
     with pytest.raises(error) as caught:
         await room.create(plural, obj, namespace)
     assert caught.value.message.startswith(message)
@@ -153,7 +153,7 @@ async def test_an_object_above_the_storage_limit_is_413(room: Room) -> None:
 
 @in_room
 async def test_dry_run_answers_like_a_create_and_stores_nothing(room: Room) -> None:
-    revision = room.registry.revision
+    revision = room.registry.cache.revision
     stored = await room.create("secrets", secret("a"), dry_run=True)
     assert stored.obj["metadata"]["uid"]
     assert "resourceVersion" not in stored.obj["metadata"]
@@ -205,7 +205,7 @@ def test_generate_name_tries_again_on_a_collision_and_gives_up_after_eight() -> 
 @in_room
 async def test_the_writer_reads_its_own_write_at_once(room: Room) -> None:
     stored = await room.create("secrets", secret("a"))
-    assert room.registry.revision >= stored.revision
+    assert room.registry.cache.revision >= stored.revision
     view = room.registry.views["secrets"].get("a", "default")
     assert view is not None
     assert view["metadata"]["resourceVersion"] == str(stored.revision)

@@ -26,7 +26,7 @@ async def test_an_object_nothing_holds_is_gone_at_once(room: Room) -> None:
     await room.watch("secrets", resourceVersion=str(old.revision))
     deleted = await room.delete("secrets", "a")
     assert deleted.gone
-    assert deleted.stored.revision == room.registry.revision > old.revision
+    assert deleted.stored.revision == room.registry.cache.revision > old.revision
     with pytest.raises(NotFoundError):
         await room.get("secrets", "a")
     assert room.seen == ["DELETED a"]
@@ -50,7 +50,7 @@ async def test_a_finalizer_holds_the_object_until_it_is_removed(room: Room) -> N
     assert (again.stored, again.gone) == (marked.stored, False)
     last = await room.patch("secrets", "a", {"metadata": {"finalizers": None}})
     assert last.obj["metadata"]["deletionTimestamp"]
-    assert last.revision == room.registry.revision
+    assert last.revision == room.registry.cache.revision
     assert room.seen == ["MODIFIED a", "DELETED a"]
     with pytest.raises(NotFoundError):
         await room.get("secrets", "a")
@@ -195,7 +195,7 @@ async def test_a_namespace_terminates_until_its_finalizers_are_gone(room: Room) 
     assert not (await room.delete("namespaces", "x")).gone
     body = {**deleted.stored.obj, "spec": {}}
     stored, _ = await room.update("namespaces", body, subresource="finalize")
-    assert stored.revision == room.registry.revision
+    assert stored.revision == room.registry.cache.revision
     with pytest.raises(NotFoundError):
         await room.get("namespaces", "x")
 
@@ -226,7 +226,7 @@ async def test_the_namespaces_every_cluster_needs_cannot_be_deleted(room: Room, 
 async def test_deletecollection_takes_what_the_selectors_match_and_returns_it(room: Room) -> None:
     for index in range(40):
         await room.create("secrets", secret(f"s-{index:02}", metadata={"labels": {"odd": str(index % 2)}}))
-    listed = await room.registry.delete_collection(
+    listed = await room.registry.writer.delete_collection(
         kind("secrets"), "default", options(labelSelector="odd=1"), DeleteOptions(), room.change()
     )
     assert len(listed.items) == 20
@@ -247,7 +247,7 @@ async def test_deletecollection_does_not_mind_what_somebody_else_deleted_first(r
         return await real(key, expected=expected)
 
     room.storage.delete = delete  # type: ignore[method-assign] # another client in between
-    await room.registry.delete_collection(kind("secrets"), "default", options(), DeleteOptions(), room.change())
+    await room.registry.writer.delete_collection(kind("secrets"), "default", options(), DeleteOptions(), room.change())
     assert await room.names("secrets") == []
 
 
@@ -256,7 +256,7 @@ async def test_deletecollection_stops_at_the_first_refusal(room: Room) -> None:
     for name in "abc":
         await room.create("secrets", secret(name))
     with pytest.raises(ConflictError):
-        await room.registry.delete_collection(
+        await room.registry.writer.delete_collection(
             kind("secrets"), "default", options(), DeleteOptions(uid="none"), room.change()
         )
     assert await room.names("secrets") == ["a", "b", "c"]
@@ -264,7 +264,7 @@ async def test_deletecollection_stops_at_the_first_refusal(room: Room) -> None:
 
 @in_room
 async def test_deletecollection_of_nothing_is_an_empty_list(room: Room) -> None:
-    listed = await room.registry.delete_collection(
+    listed = await room.registry.writer.delete_collection(
         kind("secrets"), "default", options(), DeleteOptions(), room.change()
     )
     assert list(listed.items) == []
@@ -278,7 +278,7 @@ async def test_a_marked_object_that_lost_its_holders_elsewhere_goes_with_the_nex
     value = entry.value.replace(b'"metadata":{', b'"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z",', 1)
     await room.storage.update(stored.key, value, expected=entry.revision)
     obj = (await room.get("secrets", "a")).obj
-    await room.registry.update(kind("secrets"), "default", "a", obj, room.change(), WriteOptions())
+    await room.registry.writer.update(kind("secrets"), "default", "a", obj, room.change(), WriteOptions())
     assert await room.names("secrets") == []
 
 

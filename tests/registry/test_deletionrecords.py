@@ -53,7 +53,7 @@ async def by_a_delete(room: Room) -> None:
 
 
 async def by_a_collection(room: Room) -> None:
-    await room.registry.delete_collection(kind("nodes"), "", options(), DeleteOptions(), room.change())
+    await room.registry.writer.delete_collection(kind("nodes"), "", options(), DeleteOptions(), room.change())
 
 
 async def by_the_last_finalizer(room: Room) -> None:

@@ -179,9 +179,9 @@ async def unsafe_delete_removes_what_cannot_be_read_and_nothing_else(plane: Plan
         change = Change(UserInfo("jane"), restarted.clock.now())
         for name in ("b", "missing"):
             with pytest.raises(InvalidError, match="is exclusively used to delete corrupt object"):
-                await registry.delete_unreadable(secrets, "default", name, change)
+                await registry.writer.delete_unreadable(secrets, "default", name, change)
         for name in ("a", "garbage"):
-            await registry.delete_unreadable(secrets, "default", name, change)
+            await registry.writer.delete_unreadable(secrets, "default", name, change)
             assert await plane.inner.get(f"/registry/secrets/default/{name}") is None
         assert await restarted.names("secrets") == ["b", "c"]
         await restarted.watch("secrets", "default")
@@ -206,10 +206,10 @@ async def test_an_unsafe_delete_judges_the_value_that_it_removes(plane: Plane) -
         patch.setattr(plane.room.storage, "get", read_and_lose)
         change = Change(UserInfo("jane"), plane.room.clock.now())
         with pytest.raises(ConflictError, match="has been modified"):
-            await plane.room.registry.delete_unreadable(kind("secrets"), "default", "a", change)
+            await plane.room.registry.writer.delete_unreadable(kind("secrets"), "default", "a", change)
         writes.append(encoded(kind("secrets").resource, secret("a", metadata={"namespace": "default"})))
         with pytest.raises(InvalidError, match="exclusively"):
-            await plane.room.registry.delete_unreadable(kind("secrets"), "default", "a", change)
+            await plane.room.registry.writer.delete_unreadable(kind("secrets"), "default", "a", change)
     await settle()
     assert await plane.room.names("secrets", "default") == ["a", "b"]
 
@@ -221,7 +221,7 @@ async def test_the_key_that_comes_back_makes_the_object_readable_again(plane: Pl
         plane.providers.subscribe(restarted.registry.relist_soon)
         await restarted.watch("secrets", "other")
         await plane.use(IDENTITY, local("aesgcm", "lost"))
-        assert restarted.registry.ready
+        assert restarted.registry.cache.ready
         assert await restarted.names("secrets") == ["a", "b", "c"]
         await restarted.create("secrets", secret("d"), namespace="other")
         assert restarted.seen == ["ADDED c", "ADDED d"]
@@ -232,7 +232,7 @@ async def test_an_object_that_becomes_unreadable_is_absent_from_views_and_its_wa
     plane: Plane,
 ) -> None:
     await lose_the_key(plane)
-    await plane.room.watch("secrets", resourceVersion=str(plane.room.registry.revision))
+    await plane.room.watch("secrets", resourceVersion=str(plane.room.registry.cache.revision))
     found = await plane.inner.get(KEY)
     assert found is not None
     await plane.inner.update(KEY, b"k8s:enc:aesgcm:v1:lost:damaged", expected=found.revision)

@@ -51,7 +51,7 @@ async def remove(room: Room) -> None:
     await room.delete("namespaces", "left", "", options=DeleteOptions())
     obj = (await room.get("namespaces", "left", "")).obj
     bare = {**obj, "spec": {"finalizers": []}}
-    await room.registry.update(namespaces, "", "left", bare, room.change(), WriteOptions(), "finalize")
+    await room.registry.writer.update(namespaces, "", "left", bare, room.change(), WriteOptions(), "finalize")
 
 
 @pytest.mark.parametrize("key", [POLICY, THING, "/registry/secrets/left/unreadable"])
@@ -63,7 +63,7 @@ async def test_a_namespace_stays_until_the_objects_of_other_servers_are_gone(roo
         await remove(room)
     assert (await room.get("namespaces", "left", "")).obj["status"]["phase"] == "Terminating"
     await room.storage.delete(key, expected=entry.revision)
-    await room.registry.fresh()
+    await room.registry.reader.fresh()
     await remove(room)
     assert "left" not in await room.names("namespaces")
 

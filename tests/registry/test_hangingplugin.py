@@ -86,8 +86,8 @@ def test_a_revocation_passes_a_value_that_the_plugin_does_not_decrypt(plugin: Si
         assert await second.names("configmaps") == ["later"], "no second value is waited for meanwhile"
         with pytest.raises(InternalServerError, match=LATE):
             await second.get("secrets", "b")
-        assert await second.registry.fresh()
-        assert not second.registry.is_late
+        assert await second.registry.reader.fresh()
+        assert not second.registry.cache.is_late
         plugin.answers.set()
         await until_readable(second, "a")
         assert await second.names("secrets") == ["a", "b"]
@@ -99,7 +99,7 @@ def test_a_revocation_passes_a_value_that_the_plugin_does_not_decrypt(plugin: Si
 def test_what_is_late_never_comes_after_a_newer_change(plugin: SimulatedPlugin) -> None:
     async def test(first: Room, second: Room) -> None:
         events: list[str] = []
-        watch = await second.registry.watch(
+        watch = await second.registry.reader.watch(
             kind("secrets"), "default", options(), lambda event: events.append(f"{event.type} {event.obj['data']}")
         )
         await watch.replay()

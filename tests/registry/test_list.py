@@ -103,7 +103,7 @@ def test_a_selector_looks_through_the_past_chunk_by_chunk(monkeypatch: pytest.Mo
     async def scenario() -> None:
         async with open_room() as room:
             await fill(room)
-            then = room.registry.revision
+            then = room.registry.cache.revision
             await room.create("secrets", secret("f", metadata={"labels": {"odd": "1"}}))
             page = await room.list("secrets", resourceVersion=then, limit=2, labelSelector="odd=1")
             assert [item.name for item in page.items] == ["b", "d"]
@@ -126,7 +126,7 @@ async def test_an_expired_continue_is_410_with_a_token_that_goes_on_inconsistent
     assert decode_continue(token)[1] == -1
     rest = await room.list("secrets", "default", limit=2, continue_=token)
     assert [item.name for item in rest.items] == ["c", "cc"]
-    assert rest.revision == room.registry.revision
+    assert rest.revision == room.registry.cache.revision
     assert [item.name for item in (await room.list("secrets", "default", continue_=rest.continue_token)).items] == [
         "d",
         "e",
@@ -160,7 +160,7 @@ async def test_what_is_compacted_is_gone_also_for_a_kind_that_did_not_change(roo
 @in_room
 async def test_an_exact_list_shows_the_past(room: Room, query: dict[str, Any]) -> None:
     await fill(room, ["a", "b"])
-    then = room.registry.revision
+    then = room.registry.cache.revision
     await room.delete("secrets", "a")
     listed = await room.list("secrets", resourceVersion=then, **query)
     assert ([item.name for item in listed.items], listed.revision) == (["a", "b"], then)
@@ -177,10 +177,10 @@ async def test_an_exact_list_shows_the_past(room: Room, query: dict[str, Any]) -
 @in_room
 async def test_a_list_not_older_than_the_past_shows_the_present(room: Room, query: dict[str, Any]) -> None:
     await fill(room, ["a", "b"])
-    then = room.registry.revision
+    then = room.registry.cache.revision
     await room.delete("secrets", "a")
     listed = await room.list("secrets", resourceVersion=then, **query)
-    assert ([item.name for item in listed.items], listed.revision) == (["b"], room.registry.revision)
+    assert ([item.name for item in listed.items], listed.revision) == (["b"], room.registry.cache.revision)
 
 
 @in_room
@@ -192,7 +192,7 @@ async def test_resource_version_zero_ignores_the_limit(room: Room) -> None:
 @pytest.mark.parametrize("verb", ["get", "list", "exact list", "watch"])
 @in_room
 async def test_a_future_revision_is_waited_for_and_then_504(room: Room, verb: str) -> None:
-    future = str(room.registry.revision + 1)
+    future = str(room.registry.cache.revision + 1)
     calls = {
         "get": lambda: room.get("namespaces", "default", resource_version=future),
         "list": lambda: room.list("secrets", resourceVersion=future),
@@ -205,7 +205,10 @@ async def test_a_future_revision_is_waited_for_and_then_504(room: Room, verb: st
     await room.clock.advance(3.1)
     with pytest.raises(RequestTimeoutError) as caught:
         await call
-    assert caught.value.message == f"Timeout: Too large resource version: {future}, current: {room.registry.revision}"
+    assert (
+        caught.value.message
+        == f"Timeout: Too large resource version: {future}, current: {room.registry.cache.revision}"
+    )
     assert [cause.reason for cause in caught.value.details.causes] == ["ResourceVersionTooLarge"]
     assert caught.value.details.retry_after == 1
     again = asyncio.ensure_future(calls[verb]())  # type: ignore[no-untyped-call] # each returns its own coroutine
@@ -285,7 +288,7 @@ async def test_reads_go_to_the_store_when_the_cache_does_not_catch_up(room: Room
         "/registry/secrets/default/new",
         b'{"kind":"Secret","apiVersion":"v1","metadata":{"name":"new","namespace":"default","labels":{"odd":"0"}}}',
     )
-    assert not room.registry.ready
+    assert not room.registry.cache.ready
     assert (await room.get("secrets", "new")).obj["metadata"]["labels"] == {"odd": "0"}
     with pytest.raises(NotFoundError):
         await room.get("secrets", "newer")

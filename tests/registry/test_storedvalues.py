@@ -115,8 +115,7 @@ def test_an_event_stored_in_the_form_of_the_events_group_is_read_in_the_core_for
     key = "/registry/events/layout/every.2"
     recorded = read(key, VALUES[key])
     assert recorded is not None
-    shown = recorded.converted_to(EVENTS_EVENT)
-    stored = read(key, encoded(EVENTS_EVENT.resource, shown.obj))
+    stored = read(key, encoded(EVENTS_EVENT.resource, EVENTS_EVENT.from_storage(recorded.obj)))
     assert stored is not None
     assert stored.kind is kind("events")
     assert stored.obj["involvedObject"] == recorded.obj["involvedObject"]

@@ -50,20 +50,20 @@ def test_only_a_fresh_read_that_the_views_reach_confirms_them(is_behind: bool) -
         await inner.open()
         late = Late(inner)
         async with open_room(cast(Storage, late)) as room:
-            seen = [await room.registry.fresh(), room.registry.is_late]
+            seen = [await room.registry.reader.fresh(), room.registry.cache.is_late]
             await room.clock.advance(MAX_AGE_SECONDS + 0.5)
-            assert [*seen, room.registry.is_late] == [True, False, True]
+            assert [*seen, room.registry.cache.is_late] == [True, False, True]
             if is_behind:
                 late.open.clear()
                 await inner.create("/registry/namespaces/other", b"{}")
-            asking = asyncio.ensure_future(room.registry.fresh())
+            asking = asyncio.ensure_future(room.registry.reader.fresh())
             await settle()
             assert asking.done() is not is_behind
             await room.clock.advance(FRESH_WITHIN)
             assert await asking is not is_behind
             late.open.set()
             await settle()
-            assert await room.registry.fresh()
-            assert not room.registry.is_late
+            assert await room.registry.reader.fresh()
+            assert not room.registry.cache.is_late
 
     asyncio.run(body())

@@ -96,15 +96,15 @@ def test_watch_list(query: dict[str, Any], seen: list[str]) -> None:
 @in_room
 async def test_bookmarks_carry_the_revision_up_to_which_all_was_delivered(room: Room) -> None:
     events: list[Event] = []
-    watch = await room.watch("secrets", sink=events.append, resourceVersion=room.registry.revision)
+    watch = await room.watch("secrets", sink=events.append, resourceVersion=room.registry.cache.revision)
     await room.create("configmaps", {"metadata": {"name": "other-kind"}})
     bookmark = watch.bookmark()
-    assert bookmark.revision == room.registry.revision
+    assert bookmark.revision == room.registry.cache.revision
     assert events == []
     assert bookmark.obj == {
         "kind": "Secret",
         "apiVersion": "v1",
-        "metadata": {"resourceVersion": str(room.registry.revision)},
+        "metadata": {"resourceVersion": str(room.registry.cache.revision)},
     }
     assert json.loads(bookmark.frame()) == {"type": "BOOKMARK", "object": bookmark.obj}
     assert json.loads(watch.bookmark(initial_end=True).frame())["object"]["metadata"]["annotations"] == {
@@ -124,7 +124,7 @@ async def test_bookmarks_carry_the_revision_up_to_which_all_was_delivered(room: 
 async def test_entering_a_selector_is_added_and_leaving_it_deleted(room: Room, query: dict[str, Any]) -> None:
     events: list[Event] = []
     await room.create("secrets", secret("a"))
-    await room.watch("secrets", sink=events.append, resourceVersion=room.registry.revision, **query)
+    await room.watch("secrets", sink=events.append, resourceVersion=room.registry.cache.revision, **query)
     await room.patch("secrets", "a", {"metadata": {"labels": {"app": "x"}}, "data": {"n": "MQ=="}})
     await room.patch("secrets", "a", {"data": {"n": "Mg=="}})
     last = await room.patch("secrets", "a", {"metadata": {"labels": None}, "data": {"n": "Mw=="}})
@@ -148,15 +148,15 @@ async def test_entering_a_selector_is_added_and_leaving_it_deleted(room: Room, q
 )
 @in_room
 async def test_others_are_not_heard_of(room: Room, namespace: str, query: dict[str, Any]) -> None:
-    watch = await room.watch("secrets", namespace, resourceVersion=room.registry.revision, **query)
+    watch = await room.watch("secrets", namespace, resourceVersion=room.registry.cache.revision, **query)
     await room.create("secrets", secret("a", metadata=LABELS), "kube-system")
     await room.create("secrets", secret("b"))
     await room.create("secrets", secret("a", metadata=LABELS))
     assert room.seen == ["ADDED a"]
-    assert room.registry.watches["secrets"] == 1
+    assert room.registry.cache.kinds["secrets"].watches == 1
     watch.close()
     watch.close()
-    assert room.registry.watches["secrets"] == 0
+    assert room.registry.cache.kinds["secrets"].watches == 0
     await room.delete("secrets", "a")
     assert room.seen == ["ADDED a"]
 
@@ -194,7 +194,9 @@ async def test_views_show_the_event_when_a_watcher_hears_of_it(room: Room) -> No
     def look(event: Event) -> None:
         assert event.stored is not None
         view = room.registry.views["secrets"]
-        shown.append((view.get(event.stored.name, "default"), view.revision, room.registry.revision >= event.revision))
+        shown.append(
+            (view.get(event.stored.name, "default"), view.revision, room.registry.cache.revision >= event.revision)
+        )
 
     await room.watch("secrets", sink=look)
     stored = await room.create("secrets", secret("a"))
@@ -226,9 +228,9 @@ async def test_a_sink_may_close_its_watch_at_any_event(room: Room) -> None:
         raise ConnectionResetError
 
     await room.watch("secrets", sink=sink, allowWatchBookmarks=True)
-    await room.watch("secrets", sink=sink, resourceVersion=room.registry.revision - 2)
+    await room.watch("secrets", sink=sink, resourceVersion=room.registry.cache.revision - 2)
     assert seen == ["ADDED", "ADDED"]
-    assert room.registry.watches["secrets"] == 0
+    assert room.registry.cache.kinds["secrets"].watches == 0
 
 
 @in_room
@@ -259,13 +261,13 @@ def test_a_start_older_than_the_window_is_410() -> None:
         async with open_room() as room:
             cache = room.registry.cache.kinds["secrets"]
             cache.window = Window(events=2)
-            cache.window.restart(room.registry.revision)
-            start = room.registry.revision
+            cache.window.restart(room.registry.cache.revision)
+            start = room.registry.cache.revision
             for name in "abc":
                 await room.create("secrets", secret(name))
             with pytest.raises(ExpiredError, match=rf"^too old resource version: {start} \({start + 1}\)$"):
                 await room.watch("secrets", resourceVersion=start)
-            assert room.registry.watches["secrets"] == 0
+            assert room.registry.cache.kinds["secrets"].watches == 0
             await room.watch("secrets", resourceVersion=start + 1)
             assert room.seen == ["ADDED b", "ADDED c"]
 

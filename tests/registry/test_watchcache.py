@@ -107,7 +107,7 @@ def test_a_broken_watch_loses_nothing(
     async def scenario() -> None:
         storage = FragileStorage()
         async with fragile_room(storage) as room:
-            start = room.registry.revision
+            start = room.registry.cache.revision
             await room.watch("secrets", resourceVersion=start)
             storage.break_watch(failure)
             await room.settle()
@@ -118,7 +118,7 @@ def test_a_broken_watch_loses_nothing(
             assert room.seen == []
             await room.clock.advance(RETRY_FIRST)
             assert room.ready()
-            assert room.registry.revision == await storage.revision()
+            assert room.registry.cache.revision == await storage.revision()
             in_turn = ["MODIFIED change", "DELETED gone", "ADDED new"]
             found_by_listing = ["MODIFIED change", "ADDED new", "DELETED gone"]  # when it went is not known any more
             assert room.seen == (
@@ -324,7 +324,7 @@ async def test_bytes_that_are_no_object_cannot_be_read_and_stop_nothing(
 async def test_keys_of_kinds_not_served_are_passed_over(room: Room, key: str) -> None:
     await room.storage.create(key, b'{"kind":"X"}')
     await room.create("secrets", secret("a"))
-    assert room.registry.revision == await room.storage.revision()
+    assert room.registry.cache.revision == await room.storage.revision()
     assert await room.names("nodes") == []
 
 
@@ -397,19 +397,19 @@ async def test_the_decoded_form_of_a_large_state_goes_with_it(room: Room, size: 
 
 @in_room
 async def test_fresh_waits_for_writes_of_others(room: Room) -> None:
-    assert await room.registry.fresh()
+    assert await room.registry.reader.fresh()
     await room.storage.create(
         "/registry/secrets/default/a",
         b'{"kind":"Secret","apiVersion":"v1","metadata":{"name":"a","namespace":"default"}}',
     )
-    assert await room.registry.fresh()
+    assert await room.registry.reader.fresh()
     assert room.registry.views["secrets"].get("a", "default") is not None
     await room.registry.stop()
     await room.storage.create(
         "/registry/secrets/default/b",
         b'{"kind":"Secret","apiVersion":"v1","metadata":{"name":"b","namespace":"default"}}',
     )
-    assert not await room.registry.fresh()
+    assert not await room.registry.reader.fresh()
 
 
 @in_room
@@ -417,8 +417,8 @@ async def test_fresh_does_not_wait_in_vain_when_the_newest_revision_is_of_a_key_
     room: Room,
 ) -> None:
     entry = await room.storage.create("/mooring/anything", b"")
-    assert await room.registry.fresh()
-    assert room.registry.revision == entry.revision
+    assert await room.registry.reader.fresh()
+    assert room.registry.cache.revision == entry.revision
 
 
 @in_room
@@ -426,7 +426,7 @@ async def test_of_several_changes_in_one_revision_none_is_lost(room: Room) -> No
     await room.watch("secrets")
     stored = [await room.create("secrets", secret(name)) for name in ("a", "b")]
     room.seen.clear()
-    gone = room.registry.revision + 1
+    gone = room.registry.cache.revision + 1
     room.registry.cache.apply([StoredChange(one.key, gone, None) for one in stored])
     assert room.registry.views["secrets"].list() == []
     assert room.seen == ["DELETED a", "DELETED b"]
@@ -464,7 +464,7 @@ async def test_what_this_process_wrote_is_not_decoded_to_see_whether_it_is_whole
         assert looked_at == []
         lacking = encoded(kind("nodes").resource, {"metadata": {"name": "b", "uid": "u"}})
         await room.storage.create("/registry/minions/b", lacking)
-        await room.registry.fresh()
+        await room.registry.reader.fresh()
     assert looked_at == [lacking], "another writer's object"
     seen = await room.get("nodes", "b")
     assert seen.obj["status"]["nodeInfo"]["kubeletVersion"] == ""

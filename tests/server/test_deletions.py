@@ -41,7 +41,7 @@ async def lose_the_key(server: Server) -> None:
     """Store a Secret that no key decrypts."""
     sealed = b"k8s:enc:aesgcm:v1:lost:x"
     await server.storage.create("/registry/secrets/default/a", sealed)
-    await server.registry.fresh()
+    await server.registry.reader.fresh()
 
 
 @in_server

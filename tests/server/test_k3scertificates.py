@@ -760,7 +760,7 @@ async def test_attributes_of_the_supervisor_come_from_no_user(server: Server) ->
     jane = UserInfo("jane", groups=(MASTERS,), extra=extra)
     csr = kubeadm_request()
     kind = BY_PLURAL["certificatesigningrequests"]
-    await server.registry.create(kind, "", csr, Change(jane, server.clock.now()), WriteOptions())
+    await server.registry.writer.create(kind, "", csr, Change(jane, server.clock.now()), WriteOptions())
     (stored_csr,) = requests(server)
     assert stored_csr["spec"]["extra"] == {"scopes": ["a"]}
 
@@ -966,7 +966,7 @@ class RefusesSecrets:
 
 def with_refused_secrets(server: Server) -> RefusesSecrets:
     plugin = RefusesSecrets()
-    writer = server.registry._writer
+    writer = server.registry.writer
     writer._admission = (*writer._admission, plugin)
     return plugin
 

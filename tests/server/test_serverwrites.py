@@ -165,7 +165,7 @@ def test_no_policy_records_the_body_of_a_secret(tmp_path: Path) -> None:
     async def write(server: Server) -> None:
         secret = {"metadata": {"name": "a"}, "data": {"k": SECRET_VALUE}}
         change = Change(SYSTEM_USER, server.clock.now(), writer="test")
-        await server.registry.create(BY_PLURAL["secrets"], "default", secret, change, WriteOptions())
+        await server.registry.writer.create(BY_PLURAL["secrets"], "default", secret, change, WriteOptions())
 
     (record,) = by_writer(records_of(tmp_path, write, [{"level": "RequestResponse"}]), "test")
     assert record["level"] == "Metadata"
@@ -179,7 +179,7 @@ def test_an_object_that_is_too_large_is_left_out(tmp_path: Path, monkeypatch: py
     async def write(server: Server) -> None:
         large = {"metadata": {"name": "a"}, "data": {"k": "x" * 2000}}
         change = Change(SYSTEM_USER, server.clock.now(), writer="test")
-        await server.registry.create(BY_PLURAL["configmaps"], "default", large, change, WriteOptions())
+        await server.registry.writer.create(BY_PLURAL["configmaps"], "default", large, change, WriteOptions())
 
     (record,) = by_writer(records_of(tmp_path, write, [{"level": "RequestResponse"}]), "test")
     assert record["annotations"][OMITTED] == "the object is too large"
@@ -194,12 +194,12 @@ def test_renewals_of_leases_are_recorded_where_a_policy_wants_them(
         kind, registry = BY_PLURAL["leases"], server.registry
         change = Change(SYSTEM_USER, server.clock.now(), writer="test")
         lease = {"metadata": {"name": "a"}, "spec": {"holderIdentity": "x"}}
-        stored = await registry.create(kind, "default", lease, change, WriteOptions())
+        stored = await registry.writer.create(kind, "default", lease, change, WriteOptions())
         renewed = {
             **stored.obj,
             "spec": {"holderIdentity": "x", "renewTime": rfc3339(server.clock.now())[:-1] + ".000000Z"},
         }
-        await registry.update(kind, "default", "a", renewed, change, WriteOptions())
+        await registry.writer.update(kind, "default", "a", renewed, change, WriteOptions())
 
     written = by_writer(records_of(tmp_path, write, rules), "test")
     assert [record["verb"] for record in written] == ["create", "update"][: 1 + renewals]
@@ -222,7 +222,7 @@ def test_a_write_whose_outcome_is_not_known_is_recorded(
         change = Change(SYSTEM_USER, server.clock.now(), writer="test")
         obj = {"metadata": {"name": "a"}}
         writing = asyncio.ensure_future(
-            server.registry.create(BY_PLURAL["configmaps"], "default", obj, change, WriteOptions())
+            server.registry.writer.create(BY_PLURAL["configmaps"], "default", obj, change, WriteOptions())
         )
         await asyncio.sleep(0)
         for _ in range(20):
@@ -241,7 +241,7 @@ def test_a_write_that_was_refused_is_not_recorded(tmp_path: Path) -> None:
     async def write(server: Server) -> None:
         change = Change(SYSTEM_USER, server.clock.now(), writer="test")
         for _ in range(2):
-            writing = server.registry.create(
+            writing = server.registry.writer.create(
                 BY_PLURAL["configmaps"], "default", {"metadata": {"name": "a"}}, change, WriteOptions()
             )
             await asyncio.gather(writing, return_exceptions=True)

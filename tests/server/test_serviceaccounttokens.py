@@ -360,22 +360,22 @@ def test_a_generated_token_brings_a_warning_and_the_audit_record_names_it(tmp_pa
 def test_the_day_of_the_last_use_is_written_behind_the_request() -> None:
     async def test(server: Server) -> None:
         token, label = await held(server, mine="1"), "kubernetes.io/legacy-token-last-used"
-        before = server.registry.revision
+        before = server.registry.cache.revision
         explanation = await server.post("/debug/authentication/explain", {"token": token})
         assert explanation.obj["authenticated"] is True
         assert server.plane.authentication.last_uses.take() == (), "who only asks does not use it"
         assert await who(server, token) == NAME
-        assert server.registry.revision == before, "the request itself writes nothing"
+        assert server.registry.cache.revision == before, "the request itself writes nothing"
         for _ in range(2):
             await record(server.plane.authentication.last_uses, server.registry, server.clock)
         assert (await server.get("/api/v1/namespaces/default/secrets/held")).obj["metadata"]["labels"] == {
             "mine": "1",
             label: "2026-01-02",
         }
-        written = server.registry.revision
+        written = server.registry.cache.revision
         assert await who(server, token) == NAME
         await record(server.plane.authentication.last_uses, server.registry, server.clock)
-        assert server.registry.revision == written, "once a day"
+        assert server.registry.cache.revision == written, "once a day"
 
     in_server_with(test)
 

@@ -57,7 +57,7 @@ class House:
     def until_watches(self, number: int) -> None:
         async def look() -> None:
             async with asyncio.timeout(PATIENCE):
-                while self.server.registry.watches["secrets"] != number:
+                while self.server.registry.cache.kinds["secrets"].watches != number:
                     await asyncio.sleep(0.001)
 
         self.served.run(look)
@@ -257,12 +257,12 @@ async def test_a_beginning_that_cannot_be_delivered(server: Server) -> None:
         ("send", ListOptions()),
         ("_deliver", ListOptions(resource_version=str(first.revision))),
     ):
-        watch = await server.registry.watch(kind, "", options, lambda event: None)
+        watch = await server.registry.reader.watch(kind, "", options, lambda event: None)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Watch, failing, fail)
             with pytest.raises(RuntimeError):
                 await watch.replay()
-        assert server.registry.watches["secrets"] == 0
+        assert server.registry.cache.kinds["secrets"].watches == 0
 
 
 @in_server
@@ -281,7 +281,7 @@ async def test_a_client_that_never_takes_the_headers_does_not_gather_events(serv
         patch.setattr(KindCache, "subscribe", record)
         response = await server.response("GET", WATCH)
     [watch] = subscribed
-    assert server.registry.watches["secrets"] == 1
+    assert server.registry.cache.kinds["secrets"].watches == 1
     largest = secret("a", data={"key": "A" * 1_000_000})
     for number in range(WINDOW_BYTES // 2_000_000 + 2):
         await server.create("secrets", {**largest, "metadata": {"name": f"large-{number}"}})
@@ -292,7 +292,7 @@ async def test_a_client_that_never_takes_the_headers_does_not_gather_events(serv
     stream = Stream(response)
     await settle()
     assert [event["object"]["code"] for event in stream.events] == [410]
-    assert server.registry.watches["secrets"] == 0
+    assert server.registry.cache.kinds["secrets"].watches == 0
 
 
 class Outlet:

@@ -138,9 +138,9 @@ async def test_drain_ends_every_watch_cleanly_and_new_ones_at_once(server: Serve
 @in_server
 async def test_a_client_that_leaves_is_forgotten(server: Server) -> None:
     watch = await server.follow(WATCH)
-    assert server.registry.watches["secrets"] == 1
+    assert server.registry.cache.kinds["secrets"].watches == 1
     await watch.end()
-    assert server.registry.watches["secrets"] == 0
+    assert server.registry.cache.kinds["secrets"].watches == 0
     assert server.plane.watches.count == 0
 
 
@@ -152,7 +152,7 @@ async def test_a_client_too_far_behind_is_cut_off(server: Server) -> None:
     await settle()
     assert watch.transport.aborted
     assert watch.ended
-    assert server.registry.watches["secrets"] == 0
+    assert server.registry.cache.kinds["secrets"].watches == 0
 
 
 class Slow:
@@ -217,7 +217,7 @@ async def test_a_client_that_leaves_during_the_initial_state_is_forgotten(server
     watch.frames.lost()
     await client.take()
     assert watch.ended
-    assert server.registry.watches["secrets"] == 0
+    assert server.registry.cache.kinds["secrets"].watches == 0
 
 
 @in_server
@@ -235,7 +235,7 @@ async def test_a_client_slower_than_the_cache_remembers_is_told_to_list_again(se
     assert watch.events[-1]["type"] == "ERROR"
     assert watch.events[-1]["object"]["code"] == 410
     assert watch.ended
-    assert server.registry.watches["secrets"] == 0
+    assert server.registry.cache.kinds["secrets"].watches == 0
 
 
 @in_server
@@ -267,13 +267,15 @@ def test_bookmarks_come_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
 
     @in_server
     async def body(server: Server) -> None:
-        allowed = await server.follow(f"{WATCH}&allowWatchBookmarks=true&resourceVersion={server.registry.revision}")
-        silent = await server.follow(f"{WATCH}&resourceVersion={server.registry.revision}")
+        allowed = await server.follow(
+            f"{WATCH}&allowWatchBookmarks=true&resourceVersion={server.registry.cache.revision}"
+        )
+        silent = await server.follow(f"{WATCH}&resourceVersion={server.registry.cache.revision}")
         await until(lambda: len(allowed.event_names) >= 3)
         assert set(allowed.event_names) == {"BOOKMARK"}
         assert silent.event_names == []
         revision = allowed.events[0]["object"]["metadata"]
-        assert revision == {"resourceVersion": str(server.registry.revision)}
+        assert revision == {"resourceVersion": str(server.registry.cache.revision)}
         await allowed.end()
         await silent.end()
 
@@ -290,7 +292,9 @@ def test_a_bookmark_that_cannot_be_sent_ends_its_watch(
 
     @in_server
     async def body(server: Server) -> None:
-        watch = await server.follow(f"{WATCH}&allowWatchBookmarks=true&resourceVersion={server.registry.revision}")
+        watch = await server.follow(
+            f"{WATCH}&allowWatchBookmarks=true&resourceVersion={server.registry.cache.revision}"
+        )
         monkeypatch.setattr(Watch, "bookmark", broken)
         await until(lambda: watch.ended)
 

@@ -183,14 +183,14 @@ class House:
         return peer
 
     def watches(self) -> int:
-        return int(self.served.ask(lambda: self.server.registry.watches["secrets"]))
+        return int(self.served.ask(lambda: self.server.registry.cache.kinds["secrets"].watches))
 
     def until_watches(self, number: int) -> None:
         """Wait until that many watches run."""
 
         async def look() -> None:
             async with asyncio.timeout(PATIENCE):
-                while self.server.registry.watches["secrets"] != number:
+                while self.server.registry.cache.kinds["secrets"].watches != number:
                     await asyncio.sleep(0.001)
 
         self.served.run(look)
@@ -577,13 +577,13 @@ def test_frames_sent_before_the_101_are_read_after_it(house: House) -> None:
 
 def test_junk_before_the_101_waits_for_it_and_is_refused_as_frames(house: House) -> None:
     release = asyncio.Event()
-    original = house.server.registry.watch
+    original = house.server.registry.reader.watch
 
     async def slow(*args: Any, **kwargs: Any) -> Any:
         await release.wait()
         return await original(*args, **kwargs)
 
-    house.server.registry.watch = slow  # type: ignore[method-assign] # a watch that takes its time to begin
+    house.server.registry.reader.watch = slow  # type: ignore[method-assign] # a watch that takes its time to begin
     with house.raw(request(WATCH, headers=HANDSHAKE)) as peer:
         with contextlib.suppress(ConnectionError, ssl.SSLError):
             peer.sendall(b"x" * (http.MAX_HEADER_BYTES + 1))

@@ -92,7 +92,7 @@ class Room:
         self, plural: str, obj: Obj, namespace: str = "default", user: UserInfo = ADMIN, dry_run: bool = False
     ) -> Stored:
         namespace = namespace if kind(plural).resource.namespaced else ""
-        return await self.registry.create(
+        return await self.registry.writer.create(
             kind(plural), namespace, obj, self.change(user), WriteOptions(dry_run=dry_run)
         )
 
@@ -108,7 +108,7 @@ class Room:
         dry_run: bool = False,
     ) -> tuple[Stored, bool]:
         namespace = namespace if kind(plural).resource.namespaced else ""
-        return await self.registry.update(
+        return await self.registry.writer.update(
             kind(plural),
             namespace,
             name or obj["metadata"]["name"],
@@ -131,16 +131,16 @@ class Room:
         """Patch an object. `patch`: a merge patch, or a function."""
         namespace = namespace if kind(plural).resource.namespaced else ""
         apply = patch if callable(patch) else lambda obj: merge_patch(obj, patch)
-        return await self.registry.patch(
+        return await self.registry.writer.patch(
             kind(plural), namespace, name, apply, self.change(user), WriteOptions(), subresource
         )
 
     async def get(self, plural: str, name: str, namespace: str = "default", resource_version: str = "") -> Stored:
         namespace = namespace if kind(plural).resource.namespaced else ""
-        return await self.registry.get(kind(plural), namespace, name, resource_version)
+        return await self.registry.reader.get(kind(plural), namespace, name, resource_version)
 
     async def list(self, plural: str, namespace: str = "", **query: Any) -> ListPage:
-        return await self.registry.list(kind(plural), namespace, options(**query))
+        return await self.registry.reader.list(kind(plural), namespace, options(**query))
 
     async def names(self, plural: str, namespace: str = "", **query: Any) -> Sequence[str]:
         return [item.name for item in (await self.list(plural, namespace, **query)).items]
@@ -154,13 +154,15 @@ class Room:
         options: DeleteOptions | None = None,
     ) -> Deleted:
         namespace = namespace if kind(plural).resource.namespaced else ""
-        return await self.registry.delete(kind(plural), namespace, name, options or DeleteOptions(), self.change(user))
+        return await self.registry.writer.delete(
+            kind(plural), namespace, name, options or DeleteOptions(), self.change(user)
+        )
 
     async def watch(
         self, plural: str, namespace: str = "", sink: Callable[[Event], None] | None = None, **query: Any
     ) -> Watch:
         """Start a watch; without a sink, events are appended to `seen` as `TYPE name`."""
-        watch = await self.registry.watch(
+        watch = await self.registry.reader.watch(
             kind(plural), namespace, options(watch=True, **query), sink or self.write_down
         )
         await watch.replay()
@@ -173,7 +175,7 @@ class Room:
             self.seen.append(f"{event.type} {event.stored.name}")
 
     def ready(self) -> bool:
-        return self.registry.ready
+        return self.registry.cache.ready
 
     async def settle(self) -> None:
         """Run until every event is delivered."""

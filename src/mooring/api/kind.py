@@ -138,6 +138,8 @@ class Alias:
     """Convert from the form that clients see to the stored form."""
     from_storage: Callable[[Obj], Obj]
     """Convert from the stored form to the form that clients see."""
+    field_labels: Mapping[str, str] = field(default_factory=dict)
+    """Field labels of the stored kind by the field labels that clients use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +150,7 @@ class Kind:
     Order on update: `default(new)` → `prepare_for_update(new, old, change)` → admission → `validate(new)` + `validate_update(…)`.
     The registry prepares and validates metadata (names, labels, finalizers, owner references, immutability) for all kinds
     through `mooring.api.meta.objectmeta`; hooks handle the rest. Validation errors carry paths like `spec.request`.
-    With an `alias`, hooks of the write path get the stored form; `selectable_fields` and columns get the client's form.
+    With an `alias`, hooks of the write path get the stored form, and columns get the client's form.
     """
 
     resource: Resource
@@ -175,7 +177,7 @@ class Kind:
     selectable_fields: Callable[[Obj], Mapping[str, str]] = _no_selectable_fields
     """Field selector values besides metadata.name and metadata.namespace: every label present, "" when unset."""
     field_labels: tuple[str, ...] = ()
-    """The labels that `selectable_fields` returns; any other field label is refused with 400."""
+    """The labels that `selectable_fields` returns, or those of the `alias`; any other field label is refused with 400."""
     subresources: Mapping[str, SubresourceStrategy] | None = None
     has_generation: bool = False
     allow_unconditional_update: bool = True

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mooring.apimachinery.names import label_value_errors, qualified_name_errors
 from mooring.apimachinery.schema import Obj
@@ -320,6 +320,10 @@ class FieldSelector:
     def requires(self, label: str) -> str | None:
         """Return the value of the first `=` term for `label`, or None."""
         return next((term.value for term in self.terms if term.label == label and not term.negated), None)
+
+    def renamed(self, labels: Mapping[str, str]) -> FieldSelector:
+        """Return the selector with other labels, where `labels` has one for a label of this selector."""
+        return FieldSelector(tuple(replace(term, label=labels.get(term.label, term.label)) for term in self.terms))
 
     def labels(self) -> tuple[str, ...]:
         """Return the fields of the terms, in order, each once."""

@@ -71,21 +71,21 @@ class RegistryApi:
             on_event(plural, event.obj, event.type == "DELETED")  # the watch was opened without bookmarks
 
         kind = BY_PLURAL[plural]
-        watch = await self._registry.watch(kind, "", ListOptions(watch=True), deliver, readable_only=True)
+        watch = await self._registry.reader.watch(kind, "", ListOptions(watch=True), deliver, readable_only=True)
         await watch.replay()
         return watch
 
     async def get(self, plural: str, namespace: str, name: str) -> Obj:
-        return (await self._registry.get(BY_PLURAL[plural], namespace, name)).obj
+        return (await self._registry.reader.get(BY_PLURAL[plural], namespace, name)).obj
 
     async def create(self, plural: str, obj: Obj) -> Obj:
         namespace = obj["metadata"].get("namespace", "")
-        stored = await self._registry.create(BY_PLURAL[plural], namespace, obj, self._change(), WriteOptions())
+        stored = await self._registry.writer.create(BY_PLURAL[plural], namespace, obj, self._change(), WriteOptions())
         return stored.obj
 
     async def update(self, plural: str, obj: Obj, subresource: str = "", still: Still | None = None) -> Obj:
         metadata = obj["metadata"]
-        stored, _ = await self._registry.update(
+        stored, _ = await self._registry.writer.update(
             BY_PLURAL[plural],
             metadata.get("namespace", ""),
             metadata["name"],
@@ -103,7 +103,9 @@ class RegistryApi:
             resource_version=action.resource_version or None,
             propagation=action.propagation,
         )
-        await self._registry.delete(BY_PLURAL[action.plural], action.namespace, action.name, options, self._change())
+        await self._registry.writer.delete(
+            BY_PLURAL[action.plural], action.namespace, action.name, options, self._change()
+        )
 
     async def allows(self, review: Obj) -> bool:
         return self._authorize(subject_access_attributes(review)).allowed

@@ -238,8 +238,9 @@ class RegistryReader:
     async def watch(
         self, kind: Kind, namespace: str, options: ListOptions, sink: Sink, *, readable_only: bool = False
     ) -> Watch:
-        """Subscribe. Events reach `sink` from `Watch.replay` on. Raises ExpiredError for a start that the window no longer
-        holds.
+        """Subscribe. `sink` is called synchronously, in revision order, from `Watch.replay` on, which the caller awaits.
+
+        Raises ExpiredError for a start that the window no longer holds.
 
         `readable_only`: leave out objects that cannot be read, for a reader that learns of them from its view.
         """

@@ -214,7 +214,7 @@ class Pipeline:
         if self._supervisor is not None and (route := self._supervisor.find(request.path)) is not None:
             return await self._answer_supervised(context, self._supervisor, route)
         credentials = _credentials(request, self._schemes)
-        revision = self._registry.revision
+        revision = self._registry.cache.revision
         outcome = await self._authenticate(context, credentials, self._authenticators)
         if outcome.user is None and credentials.other is None and await self._refresh_views():
             outcome = await self._authenticate(context, credentials, self._authenticators)
@@ -223,7 +223,7 @@ class Pipeline:
             raise await self._refuse(context, outcome, UnauthorizedError())
         context.user = outcome.user
         context.standing = standing = self._standing(context, credentials, self._authenticators, revision)
-        if self._registry.is_late and not request.path.startswith(HEALTH_PATHS):
+        if self._registry.cache.is_late and not request.path.startswith(HEALTH_PATHS):
             await standing.judge_again()
         info = context.info = parse_request(request.method, request.path, request.query)
         kept = self._stripping.left(request.headers)
@@ -338,7 +338,7 @@ class Pipeline:
             request.connection.network, self._clock.monotonic()
         ):
             raise await self._refuse(context, _TOO_MANY_GUESSES, TooManyRequestsError())
-        revision = self._registry.revision
+        revision = self._registry.cache.revision
         authenticators = supervisor.authenticators_of(route)
         outcome = await self._authenticate(context, credentials, authenticators)
         is_refused = outcome.user is None or (route.needs_machine and outcome.refusals)
@@ -364,7 +364,7 @@ class Pipeline:
         context.standing = standing = self._standing(
             context, credentials, authenticators, revision, SUPERVISOR_UNAUTHORIZED
         )
-        if self._registry.is_late:
+        if self._registry.cache.is_late:
             await standing.judge_again()
         return standing
 
@@ -419,7 +419,7 @@ class Pipeline:
         service outside may have been asked.
         """
         registry = self._registry
-        revision = registry.revision
+        revision = registry.cache.revision
         standing.require(partial(self._judge_right_again, context, attributes))
         try:
             response = await self._run_in_time(context)
@@ -429,7 +429,7 @@ class Pipeline:
         if response.stream is not None or info.path.startswith(HEALTH_PATHS):
             return response
         if info.verb in _READS:
-            has_waited = registry.revision != revision or registry.is_late
+            has_waited = registry.cache.revision != revision or registry.cache.is_late
         else:
             has_waited = info.resource in _REVIEWS or not info.is_resource
         if has_waited:
@@ -471,9 +471,9 @@ class Pipeline:
 
     async def _refresh_views(self) -> bool:
         """Return True when the views lacked a write of another process, such as a token created a moment ago."""
-        before = self._registry.revision
-        await self._registry.fresh()
-        return self._registry.revision != before
+        before = self._registry.cache.revision
+        await self._registry.reader.fresh()
+        return self._registry.cache.revision != before
 
     async def _refuse(self, context: RequestContext, outcome: Outcome, unauthorized: ApiError) -> ApiError:
         """Record a refusal. Return `unauthorized`, or 429 beyond the budget of failures, or 503 where the server cannot decide now.

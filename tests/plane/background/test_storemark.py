@@ -109,10 +109,10 @@ def test_a_huge_revision_in_the_mark_moves_no_revisions_and_closes_the_gate(tmp_
         (tmp_path / name).write_text(f"{2**70}\n")
 
     async def closed(parts: RegistryParts, mark: StoreMark) -> None:
-        assert parts.registry.revision < 100
+        assert parts.registry.cache.revision < 100
         assert not mark.is_settled
         await mark.judge()
-        await parts.registry.fresh()
+        await parts.registry.reader.fresh()
         (found,) = ends.pending(parts.registry.views[ends.CONFIG_MAPS].get(ends.NAME, ends.NAMESPACE)).values()
         assert "further ahead of the store" in str(found)
 
@@ -159,12 +159,12 @@ def in_registry(tmp_path: Path, test: Callable[[RegistryParts, StoreMark], Await
 
 async def create(parts: RegistryParts, plural: str, obj: dict[str, Any], namespace: str = "") -> dict[str, Any]:
     change = Change(SYSTEM_USER, SystemClock().now())
-    return (await parts.registry.create(BY_PLURAL[plural], namespace, obj, change, WriteOptions())).obj
+    return (await parts.registry.writer.create(BY_PLURAL[plural], namespace, obj, change, WriteOptions())).obj
 
 
 async def delete(parts: RegistryParts, plural: str, name: str, namespace: str = "") -> None:
     change = Change(SYSTEM_USER, SystemClock().now())
-    await parts.registry.delete(BY_PLURAL[plural], namespace, name, DeleteOptions(), change)
+    await parts.registry.writer.delete(BY_PLURAL[plural], namespace, name, DeleteOptions(), change)
 
 
 def test_the_mark_has_what_ended_and_is_written_after_the_commit(tmp_path: Path) -> None:
@@ -190,10 +190,10 @@ def test_the_mark_has_what_ended_and_is_written_after_the_commit(tmp_path: Path)
         )
         await delete(parts, "certificaterevocations", "serial-2f")
         before = read_mark(tmp_path)
-        assert before.revision < parts.registry.revision, "it lags"
+        assert before.revision < parts.registry.cache.revision, "it lags"
         await mark.write()
         kept = read_mark(tmp_path)
-        assert kept.revision == parts.registry.revision
+        assert kept.revision == parts.registry.cache.revision
         assert set(kept.ends["token"]) == {"abcdef", "over00", "endles"}, "an older store may have a later expiration"
         assert set(kept.ends["node"]) == {"n1"}
         assert kept.ends["node"]["n1"]["uid"] == node["metadata"]["uid"]
@@ -293,8 +293,8 @@ async def put(parts: RegistryParts, obj: dict[str, Any], data: dict[str, str]) -
     """Write the entries of the list of ends, as a person does."""
     change = Change(ADMINISTRATOR, SystemClock().now())
     kind = BY_PLURAL["configmaps"]
-    await parts.registry.update(kind, ends.NAMESPACE, ends.NAME, {**obj, "data": data}, change, WriteOptions())
-    await parts.registry.fresh()
+    await parts.registry.writer.update(kind, ends.NAMESPACE, ends.NAME, {**obj, "data": data}, change, WriteOptions())
+    await parts.registry.reader.fresh()
 
 
 def listed(parts: RegistryParts) -> dict[str, str]:
@@ -339,7 +339,7 @@ def test_a_store_of_another_cluster_is_older(tmp_path: Path, caplog: pytest.LogC
         assert read_mark(tmp_path).ends["node"], "the mark stays as it was"
         await mark.judge()
         await mark.judge()
-        await parts.registry.fresh()
+        await parts.registry.reader.fresh()
         assert ends.refusal(parts.registry.views).startswith(
             "the store is older than what a server remembers, and 1 ends wait"
         )
@@ -415,7 +415,7 @@ def test_a_former_server_token_is_noticed_although_the_generation_of_the_keys_go
         await put(parts, created=100, generation=4)
         await mark.write()
         await mark.judge()
-        await parts.registry.fresh()
+        await parts.registry.reader.fresh()
         assert set(listed(parts)) == {"server-token.keys"}
 
     in_registry(tmp_path, restored)
@@ -432,7 +432,7 @@ def test_two_servers_add_what_each_remembers(tmp_path: Path) -> None:
             server = StoreMark(tmp_path / name, SystemClock())
             await server.compare(parts.registry, parts.storage)
             await server.judge()
-            await parts.registry.fresh()
+            await parts.registry.reader.fresh()
         assert set(listed(parts)) == {"node.n-one", "node.n-two"}
 
     in_registry(tmp_path, both)
@@ -471,7 +471,7 @@ def test_an_end_after_a_waiver_is_another_end(tmp_path: Path, plural: str, names
         server = StoreMark(tmp_path, SystemClock())
         await server.compare(parts.registry, parts.storage)
         await server.judge()
-        await parts.registry.fresh()
+        await parts.registry.reader.fresh()
         assert set(listed(parts)) == {f"{kind}.{name}"}
         assert not server.is_settled
 
@@ -483,7 +483,7 @@ def test_an_end_after_a_waiver_is_another_end(tmp_path: Path, plural: str, names
 
 
 async def latest(parts: RegistryParts) -> dict[str, Any]:
-    await parts.registry.fresh()
+    await parts.registry.reader.fresh()
     found = parts.registry.views["configmaps"].get(ends.NAME, ends.NAMESPACE)
     assert found is not None
     return found
@@ -544,7 +544,7 @@ def test_more_ends_than_the_list_holds_count_until_they_are_listed(
         for _ in range(3):
             for server in servers:
                 await server.judge()
-                await parts.registry.fresh()
+                await parts.registry.reader.fresh()
             assert ends.refusal(parts.registry.views)
             nodes = sorted(key for key in listed(parts) if not ends.is_more(key))
             unlisted = 5 - len(settled) - len(nodes)
@@ -599,7 +599,7 @@ def test_revocations_are_made_again_whatever_else_waits(tmp_path: Path, caplog: 
     async def judged(parts: RegistryParts, mark: StoreMark) -> None:
         await create(parts, "certificaterevocations", {"metadata": {"name": "node-n1"}, "spec": until})
         await mark.judge()
-        await parts.registry.fresh()
+        await parts.registry.reader.fresh()
         assert set(listed(parts)) == {"node.n1"}
         assert denied(parts) == {*revocations, "serial-3f"}, "with a certificate that the clock would let through"
         view = parts.registry.views["certificaterevocations"]
@@ -610,7 +610,7 @@ def test_revocations_are_made_again_whatever_else_waits(tmp_path: Path, caplog: 
         assert stolen["spec"]["message"] == "laptop stolen"
         await delete(parts, "certificaterevocations", "serial-1f")
         await mark.judge()
-        await parts.registry.fresh()
+        await parts.registry.reader.fresh()
         assert "serial-1f" not in denied(parts), "an administrator has taken it back"
 
     in_registry(tmp_path, judged)
@@ -661,7 +661,7 @@ def test_a_revocation_that_the_store_lost_is_made_again_and_one_that_was_deleted
     async def judged(parts: RegistryParts, mark: StoreMark) -> None:
         assert mark.is_settled is is_deleted
         await mark.judge()
-        await parts.registry.fresh()
+        await parts.registry.reader.fresh()
         assert (parts.registry.views["certificaterevocations"].get("serial-1f") is None) is is_deleted
         assert mark.is_settled
         assert ("lost 1 objects that deny access" in caplog.text) is not is_deleted
@@ -687,7 +687,7 @@ def test_a_machine_whose_identity_the_store_lost_stays_deleted(tmp_path: Path, i
     async def judged(parts: RegistryParts, mark: StoreMark) -> None:
         assert mark.is_settled is is_deleted
         await mark.judge()
-        await parts.registry.fresh()
+        await parts.registry.reader.fresh()
         waiting = ends.pending(parts.registry.views[ends.CONFIG_MAPS].get(ends.NAME, ends.NAMESPACE))
         assert list(waiting) == ([] if is_deleted else ["node.n1"])
 
@@ -732,7 +732,7 @@ def test_revocations_are_made_again_while_the_list_of_ends_cannot_be_read(tmp_pa
 
     async def judged(parts: RegistryParts, mark: StoreMark) -> None:
         await parts.storage.create(f"/registry/configmaps/{ends.NAMESPACE}/{ends.NAME}", b"junk")
-        await parts.registry.fresh()
+        await parts.registry.reader.fresh()
         assert "cannot be read" in ends.refusal(parts.registry.views)
         await mark.judge()
         assert denied(parts) == {"serial-1f"}
@@ -762,7 +762,7 @@ def test_a_revocation_that_cannot_be_made_again_closes_the_gate(
         moment = {"nodeName": "n1", "issuedBefore": MOMENT}
         await create(parts, "certificaterevocations", {"metadata": {"name": "node-n1"}, "spec": moment})
         await mark.judge()
-        await parts.registry.fresh()
+        await parts.registry.reader.fresh()
         (entry,) = listed(parts).values()
         assert why in entry
         found = parts.registry.views["configmaps"].get(ends.NAME, ends.NAMESPACE)
@@ -870,7 +870,7 @@ def test_a_database_file_that_was_replaced_by_an_older_copy(tmp_path: Path, capl
     async def serve() -> None:
         async with open_registry(config, SystemClock(), counting_entropy()) as parts:
             await parts.storage.create("/registry/secrets/default/a", b"{}")
-            await parts.registry.fresh()
+            await parts.registry.reader.fresh()
 
     asyncio.run(serve())
     before = read_mark(tmp_path).revision
@@ -880,7 +880,7 @@ def test_a_database_file_that_was_replaced_by_an_older_copy(tmp_path: Path, capl
         async with open_registry(config, SystemClock(), counting_entropy()) as parts:
             for n in range(3):
                 await parts.storage.create(f"/registry/secrets/default/{n}", b"{}")
-            await parts.registry.fresh()
+            await parts.registry.reader.fresh()
 
     asyncio.run(write_more())
     seen = read_mark(tmp_path).revision
@@ -892,7 +892,7 @@ def test_a_database_file_that_was_replaced_by_an_older_copy(tmp_path: Path, capl
 
     async def restart() -> int:
         async with open_registry(config, SystemClock(), counting_entropy()) as parts:
-            return parts.registry.revision
+            return parts.registry.cache.revision
 
     assert asyncio.run(restart()) >= seen + JUMP
     assert f"the store is at revision {before}, and this server has seen revision {seen}" in caplog.text
@@ -929,13 +929,13 @@ def test_a_copy_to_which_another_server_has_written_since_is_older(
 
     async def noticed(parts: RegistryParts, mark: StoreMark) -> None:
         assert not mark.is_continued
-        assert parts.registry.revision > seen + JUMP
+        assert parts.registry.cache.revision > seen + JUMP
         await mark.judge()
-        await parts.registry.fresh()
+        await parts.registry.reader.fresh()
         assert set(listed(parts)) == {"node.n1"}
         assert denied(parts) == {"serial-1f"}
         waived = {ends.WAIVED + key: text for key, text in listed(parts).items()}
-        await parts.registry.update(
+        await parts.registry.writer.update(
             BY_PLURAL[ends.CONFIG_MAPS],
             ends.NAMESPACE,
             ends.NAME,
@@ -981,7 +981,7 @@ def test_the_store_of_a_copy_of_the_data_directory_is_another_one(tmp_path: Path
     async def noticed(parts: RegistryParts, mark: StoreMark) -> None:
         assert not mark.is_settled
         await mark.judge()
-        await parts.registry.fresh()
+        await parts.registry.reader.fresh()
         assert set(listed(parts)) == {"node.n1"}
 
     in_registry(tmp_path, begin)
@@ -1006,7 +1006,7 @@ def test_a_store_that_was_emptied_is_told_in_one_line_although_nothing_had_ended
             assert parts.mark is not None
             await parts.mark.judge()
             await parts.storage.create(f"/registry/secrets/default/{await parts.storage.revision()}", b"{}")
-            await parts.registry.fresh()
+            await parts.registry.reader.fresh()
             return parts.mark.is_continued
 
     assert [asyncio.run(is_continued()) for _ in range(3)] == [True] * 3

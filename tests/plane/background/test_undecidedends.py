@@ -76,7 +76,7 @@ def test_what_cannot_be_read_in_a_restored_store_waits(tmp_path: Path, key: str,
 
     async def judged(parts: RegistryParts, mark: StoreMark) -> None:
         await mark.judge()
-        await parts.registry.fresh()
+        await parts.registry.reader.fresh()
         assert end in listed(parts)
         assert not mark.is_settled
 
@@ -133,14 +133,14 @@ def test_a_rollover_that_cannot_be_read_keeps_the_gate_closed_until_it_can_be(tm
 
     async def judged(parts: RegistryParts, mark: StoreMark) -> None:
         await mark.judge()
-        await parts.registry.fresh()
+        await parts.registry.reader.fresh()
         assert [one.rpartition("-")[0] for one in listed(parts)] == ["more.rollover"]
         found = await parts.storage.get(key)
         assert found is not None
         await parts.storage.update(key, whole[0], expected=found.revision)
-        await parts.registry.fresh()
+        await parts.registry.reader.fresh()
         await mark.judge()
-        await parts.registry.fresh()
+        await parts.registry.reader.fresh()
         assert mark.is_settled
         assert listed(parts) == {}
 

@@ -90,7 +90,7 @@ async def settle(room: Room, *servers: Server) -> None:
     for _ in range(12):
         for server in servers:
             await server.rollover.look()
-        await room.registry.fresh()
+        await room.registry.reader.fresh()
 
 
 async def ask(room: Room, phase: str, **more: object) -> None:
@@ -99,12 +99,12 @@ async def ask(room: Room, phase: str, **more: object) -> None:
     found = room.registry.views[PLURAL].get(SINGLETON)
     if found is None:
         obj = {"apiVersion": "mooring.dev/v1alpha1", "kind": "CertificateAuthorityRollover"}
-        await room.registry.create(
+        await room.registry.writer.create(
             kind, "", {**obj, "metadata": {"name": SINGLETON}, "spec": spec}, change, WriteOptions()
         )
     else:
-        await room.registry.update(kind, "", SINGLETON, {**found, "spec": spec}, change, WriteOptions())
-    await room.registry.fresh()
+        await room.registry.writer.update(kind, "", SINGLETON, {**found, "spec": spec}, change, WriteOptions())
+    await room.registry.reader.fresh()
 
 
 def status(room: Room) -> Obj:
@@ -227,7 +227,7 @@ def test_an_abort_removes_the_new_ca_from_every_server(tmp_path: Path) -> None:
         for server in (leader, follower):
             assert (server.trusted, server.has_folder()) == (1, False)
         change = Change(ADMIN, room.clock.now())
-        await room.registry.delete(BY_PLURAL[PLURAL], "", SINGLETON, DeleteOptions(), change)
+        await room.registry.writer.delete(BY_PLURAL[PLURAL], "", SINGLETON, DeleteOptions(), change)
 
     in_room(tmp_path, test)
 
@@ -282,7 +282,7 @@ def test_another_server_goes_on_with_a_rollover(sharing: Sharing) -> None:
         await ask(room, "IssueNew")
         for _ in range(3):
             await one.rollover.look()
-            await room.registry.fresh()
+            await room.registry.reader.fresh()
         one.leads, two.leads = False, True  # the first one is killed: nobody copies a file
         await settle(room, two)
         assert status(room)["phase"] == "IssueNew"
@@ -301,7 +301,7 @@ def test_two_servers_that_both_believe_to_lead_make_one_ca(sharing: Sharing) -> 
         await ask(room, "TrustBoth")
         for _ in range(8):
             await asyncio.gather(one.rollover.look(), two.rollover.look(), return_exceptions=True)
-            await room.registry.fresh()
+            await room.registry.reader.fresh()
         await settle(room, one, two)
         assert status(room)["phase"] == "TrustBoth"
         assert set(one.store.ca.trusted) == set(two.store.ca.trusted)

@@ -105,11 +105,6 @@ _CORE_LABELS = {
 """Field labels of the core group by the field labels of this group."""
 
 
-def _selectable_fields(obj: Obj) -> Mapping[str, str]:
-    stored = event.KIND.selectable_fields(to_core(obj))
-    return {label: stored[name] for label, name in _CORE_LABELS.items()}
-
-
 def _validate(obj: Obj) -> list[FieldError]:
     return event.event_errors(obj, "reportingController")
 
@@ -203,9 +198,8 @@ KIND = Kind(
     validate=_validate,
     validate_create=_validate_create,
     validate_update=_validate_update,
-    selectable_fields=_selectable_fields,
     field_labels=tuple(_CORE_LABELS),
     allow_create_on_update=event.KIND.allow_create_on_update,
     garbage_collected=event.KIND.garbage_collected,
-    alias=Alias(of=event.KIND, to_storage=to_core, from_storage=from_core),
+    alias=Alias(of=event.KIND, to_storage=to_core, from_storage=from_core, field_labels=_CORE_LABELS),
 )

@@ -158,7 +158,7 @@ class ExpiryWatch:
         }
         try:
             change = Change(SYSTEM_USER, now, writer="expiry-watch")
-            await self._registry.create(BY_PLURAL["events"], "default", event, change, WriteOptions())
+            await self._registry.writer.create(BY_PLURAL["events"], "default", event, change, WriteOptions())
         except AlreadyExistsError:
             pass  # another worker, or this server before a restart
         except MooringError as error:

@@ -51,4 +51,4 @@ async def _labelled(use: LastUse, registry: Registry, clock: Clock) -> None:
         return merge_patch(current, patch)
 
     change = Change(SYSTEM_USER, clock.now(), writer="last-uses")
-    await registry.patch(BY_PLURAL["secrets"], use.namespace, use.name, apply, change, WriteOptions())
+    await registry.writer.patch(BY_PLURAL["secrets"], use.namespace, use.name, apply, change, WriteOptions())

@@ -76,7 +76,7 @@ class RevocationListPublisher:
         """Publish a list now and after each change, until cancelled."""
         self._ca.subscribe(self._changed.set)
         options = ListOptions(watch=True)
-        watch = await self._registry.watch(BY_PLURAL[PLURAL], "", options, self._apply, readable_only=True)
+        watch = await self._registry.reader.watch(BY_PLURAL[PLURAL], "", options, self._apply, readable_only=True)
         try:
             await watch.replay()
             while True:

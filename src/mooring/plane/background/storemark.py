@@ -328,13 +328,13 @@ class StoreMark:
             obj = config_map or {"metadata": {"name": ends.NAME, "namespace": ends.NAMESPACE}}
             try:
                 if config_map is None:
-                    await registry.create(kind, ends.NAMESPACE, {**obj, "data": merged}, change, WriteOptions())
+                    await registry.writer.create(kind, ends.NAMESPACE, {**obj, "data": merged}, change, WriteOptions())
                 else:
-                    await registry.update(
+                    await registry.writer.update(
                         kind, ends.NAMESPACE, ends.NAME, {**obj, "data": merged}, change, WriteOptions()
                     )
             except (AlreadyExistsError, ConflictError):
-                await registry.fresh()
+                await registry.reader.fresh()
                 continue
             if listed and self._holds_lock():
                 self._report(listed)
@@ -399,13 +399,13 @@ class StoreMark:
             try:
                 if present is None:
                     obj = {"metadata": {"name": name}, "spec": dict(spec)}
-                    await registry.create(kind, "", obj, change, WriteOptions())
+                    await registry.writer.create(kind, "", obj, change, WriteOptions())
                 else:  # it revokes up to an earlier moment
                     obj = {**present, "spec": {**spec_of(present), **spec}}
-                    await registry.update(kind, "", name, obj, change, WriteOptions())
+                    await registry.writer.update(kind, "", name, obj, change, WriteOptions())
                 return
             except (AlreadyExistsError, ConflictError):
-                await registry.fresh()  # another process does the same
+                await registry.reader.fresh()  # another process does the same
         raise ConflictError("other processes write it, too")
 
     def _more(self, keys: Iterable[str]) -> dict[str, str]:
@@ -470,7 +470,7 @@ class StoreMark:
                 self._set(kind, name, self._without_waived(kind, name, remembered, data))
         self._is_older, self._damage, self._owes_witness = False, "", True
         # with the revision that was lost the next write would find the same restore, and write nothing
-        self._mark = replace(self._mark, revision=max(self._mark.revision, self._registry.revision))
+        self._mark = replace(self._mark, revision=max(self._mark.revision, self._registry.cache.revision))
         self._read_state()
         log.info("nothing that this server remembers as ended would come back from the store; certificates are issued")
 
@@ -515,7 +515,7 @@ class StoreMark:
                 self._release_lock()
 
     async def _follow(self, stack: AsyncExitStack, registry: Registry, plural: str, options: ListOptions) -> None:
-        watch = await registry.watch(
+        watch = await registry.reader.watch(
             BY_PLURAL[plural],
             KUBE_SYSTEM if BY_PLURAL[plural].resource.namespaced else "",
             options,
@@ -687,7 +687,7 @@ class StoreMark:
             value = {field: number for field, number in keys.items() if number}
             self._ends[End.SERVER_TOKEN] = {"keys": ends.after_waiver(self._listed(), End.SERVER_TOKEN, "keys", value)}
         mark = Mark(
-            revision=max(registry.revision, self._mark.revision),
+            revision=max(registry.cache.revision, self._mark.revision),
             cluster=_cluster(registry) or self._mark.cluster,
             lineage=self._evidence if self._head is None else (*self._evidence, self._head),
             ends={kind: dict(found) for kind, found in self._ends.items() if found},

@@ -50,14 +50,14 @@ def health_checks(
         warns=lambda: bool(audit.problem),
     )
     storage = encryption.storage
-    checks.add("etcd", lambda: registry.ready and not storage.problem)
+    checks.add("etcd", lambda: registry.cache.ready and not storage.problem)
     checks.add_warning("unreadable-objects", lambda: not registry.cache.unreadable, "healthz", "readyz")
     checks.add_warning("ends-settled", lambda: not ends.refusal(registry.views), "healthz", "readyz")
     checks.add_warning("store-continuity", lambda: mark is None or mark.is_continued, "healthz", "readyz")
     checks.add_warning("etcd-alarms", lambda: not storage.alarm, "healthz", "readyz")
     if encryption.has_health_check:
         checks.add("kms-providers", lambda: encryption.providers.healthy, "healthz", "readyz")
-    checks.add("informer-sync", lambda: registry.ready, "readyz")
+    checks.add("informer-sync", lambda: registry.cache.ready, "readyz")
     for name in DONE_BEFORE_SERVING:
         checks.add(name, lambda: True)
     checks.add("controllers", lambda: reconciler.healthy, "livez", "readyz")
@@ -110,7 +110,7 @@ def add_metrics(
         "Requests refused because they could not be recorded.",
         lambda: auditor.rejected,
     )
-    gauge("mooring_storage_revision", "Newest revision seen.", lambda: registry.revision, max)
+    gauge("mooring_storage_revision", "Newest revision seen.", lambda: registry.cache.revision, max)
     gauge("mooring_storage_failing", "1 while the store does not serve.", lambda: float(bool(storage.problem)), max)
     gauge("mooring_storage_alarm", "1 while the store has an alarm.", lambda: float(bool(storage.alarm)), max)
     counter(

@@ -95,11 +95,11 @@ async def publish(
     assert to_write is not None
     try:
         if is_fixed:
-            await registry.delete(kind, namespace, name, DeleteOptions(uid=existing["metadata"]["uid"]), change)
+            await registry.writer.delete(kind, namespace, name, DeleteOptions(uid=existing["metadata"]["uid"]), change)
         if existing is None or is_fixed:
-            await registry.create(kind, namespace, complete(to_write), change, WriteOptions())
+            await registry.writer.create(kind, namespace, complete(to_write), change, WriteOptions())
         else:
-            await registry.update(kind, namespace, name, complete(to_write), change, WriteOptions())
+            await registry.writer.update(kind, namespace, name, complete(to_write), change, WriteOptions())
     except (AlreadyExistsError, ConflictError, NotFoundError):
         return  # another server of this cluster wrote it, with the same content
 

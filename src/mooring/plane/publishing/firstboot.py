@@ -108,9 +108,9 @@ class FirstBoot:
         kind = BY_PLURAL["secrets"]
         secret = tokensecret.to_secret(record)
         try:
-            await self._registry.create(kind, tokensecret.NAMESPACE, secret, self._change(), WriteOptions())
+            await self._registry.writer.create(kind, tokensecret.NAMESPACE, secret, self._change(), WriteOptions())
         except AlreadyExistsError:
-            await self._registry.update(
+            await self._registry.writer.update(
                 kind, tokensecret.NAMESPACE, secret["metadata"]["name"], secret, self._change(), WriteOptions()
             )
 
@@ -123,7 +123,9 @@ class FirstBoot:
 
     async def _create(self, kind: Kind, obj: Obj) -> None:
         try:
-            await self._registry.create(kind, obj["metadata"].get("namespace", ""), obj, self._change(), WriteOptions())
+            await self._registry.writer.create(
+                kind, obj["metadata"].get("namespace", ""), obj, self._change(), WriteOptions()
+            )
         except AlreadyExistsError:
             return  # another server that starts at the same time was faster
 
@@ -139,9 +141,9 @@ class FirstBoot:
             if existing is None:
                 await self._create(kind, changed)
             elif changed["metadata"].get("uid"):
-                await self._registry.update(kind, namespace, name, changed, self._change(), WriteOptions())
+                await self._registry.writer.update(kind, namespace, name, changed, self._change(), WriteOptions())
             else:  # roleRef cannot be changed: the binding is replaced
-                await self._registry.delete(kind, namespace, name, DeleteOptions(), self._change())
+                await self._registry.writer.delete(kind, namespace, name, DeleteOptions(), self._change())
                 await self._create(kind, changed)
         except (ConflictError, NotFoundError):
             return  # another server reconciles the same object to the same end

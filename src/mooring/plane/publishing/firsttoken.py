@@ -37,14 +37,14 @@ async def sign_cluster_info(registry: Registry, clock: Clock) -> None:
     """Bring the signatures of cluster-info up to date."""
     config_maps, secret_kind = BY_PLURAL["configmaps"], BY_PLURAL["secrets"]
     for _ in range(MAX_ATTEMPTS):
-        config_map = (await registry.get(config_maps, clusterinfo.NAMESPACE, clusterinfo.NAME)).obj
-        tokens = await registry.list(secret_kind, NAMESPACE, ListOptions())
+        config_map = (await registry.reader.get(config_maps, clusterinfo.NAMESPACE, clusterinfo.NAME)).obj
+        tokens = await registry.reader.list(secret_kind, NAMESPACE, ListOptions())
         now = clock.now()
         changed = clusterinfo.signed(config_map, [item.obj for item in tokens.items], now)
         if changed is None:
             return
         try:
-            await registry.update(
+            await registry.writer.update(
                 config_maps,
                 clusterinfo.NAMESPACE,
                 clusterinfo.NAME,

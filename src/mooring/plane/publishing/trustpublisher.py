@@ -96,7 +96,7 @@ class TrustPublisher:
         wanted = self._serving_names()
         stored = self._registry.views["configmaps"].get(wanted["metadata"]["name"], wanted["metadata"]["namespace"])
         await self._publish(with_former_names(wanted, stored, self._clock.now()), keep_edits=False)
-        await self._registry.fresh()  # a certificate from now on is judged by what is published
+        await self._registry.reader.fresh()  # a certificate from now on is judged by what is published
         self._warn_of_conflicts(published_names(wanted))
 
     def _warn_of_conflicts(self, names: Collection[Name]) -> None:
@@ -117,7 +117,9 @@ class TrustPublisher:
         metadata = self._serving_names()["metadata"]
         options = ListOptions(watch=True, field_selector=parse_field_selector(f"metadata.name={metadata['name']}"))
         kind = BY_PLURAL["configmaps"]
-        watch = await self._registry.watch(kind, metadata["namespace"], options, self._compare, readable_only=True)
+        watch = await self._registry.reader.watch(
+            kind, metadata["namespace"], options, self._compare, readable_only=True
+        )
         try:
             await watch.replay()
             await self._publish_changes()

@@ -175,7 +175,7 @@ class CaRollover:
         changed = {**rollover, "status": status}
         change = Change(SYSTEM_USER, self._clock.now(), writer="ca-rollover")
         kind = BY_PLURAL[PLURAL]
-        await self._registry.update(kind, "", SINGLETON, changed, change, WriteOptions(), subresource="status")
+        await self._registry.writer.update(kind, "", SINGLETON, changed, change, WriteOptions(), subresource="status")
 
     def _report(self, problem: str) -> None:
         """Log a problem once."""

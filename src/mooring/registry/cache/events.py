@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from mooring.api.kind import Kind
 from mooring.apimachinery.codec.json import encode_json
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Obj
@@ -23,7 +22,7 @@ EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 class Event:
     """One watch event. A BOOKMARK has no `stored`, only the revision up to which all events were delivered."""
 
-    __slots__ = ("_converted", "_frame", "_frames", "is_initial_end", "resource", "revision", "stored", "type")
+    __slots__ = ("_frame", "_frames", "is_initial_end", "resource", "revision", "stored", "type")
 
     def __init__(
         self,
@@ -40,7 +39,6 @@ class Event:
         self.is_initial_end = is_initial_end
         self._frame: bytes | None = None
         self._frames: dict[str, bytes] | None = None
-        self._converted: Event | None = None
 
     @property
     def obj(self) -> Obj:
@@ -48,14 +46,6 @@ class Event:
         if self.stored is not None:
             return self.stored.obj
         return bookmark(self.resource, self.revision, self.is_initial_end)
-
-    def converted_to(self, kind: Kind) -> Event:
-        """Return this event for a watcher of `kind`, the object's own kind or an alias of it. A bookmark stays the same."""
-        if self.stored is None or self.resource is kind.resource:
-            return self
-        if self._converted is None or self._converted.resource is not kind.resource:
-            self._converted = Event(self.type, kind.resource, self.revision, self.stored.converted_to(kind))
-        return self._converted
 
     def frame(self) -> bytes:
         """Return the JSON line, built once for all watchers."""

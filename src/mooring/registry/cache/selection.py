@@ -1,8 +1,8 @@
 """Select objects for a list, watch or deletecollection: one kind, optionally a namespace, and selectors.
 
 Rules kept here (docs/protocol/selectors.md):
-* Every kind can be selected by metadata.name and metadata.namespace, and by the field labels that it declares. Any other field
-  label is 400.
+* Every kind can be selected by metadata.name and metadata.namespace, and by the field labels that its stored kind declares.
+  Any other field label is 400.
 * An object is decoded only when the selectors need more than its name and namespace.
 * A selector that requires one metadata.name narrows the search to that name: kubelets watch their own objects that way.
 """
@@ -30,7 +30,7 @@ class SelectionPredicate:
         self._fields = None if fields.empty else fields
         self._by_place = False
         if self._fields is not None:
-            check_field_labels(fields, (NAME, NAMESPACE, *kind.field_labels), kind.resource.plural)
+            check_field_labels(fields, (NAME, NAMESPACE, *kind.storage_kind.field_labels), kind.resource.plural)
             self._by_place = all(label in (NAME, NAMESPACE) for label in fields.labels())
             self.name = fields.requires(NAME) or ""
             if kind.resource.namespaced and not namespace:
@@ -59,11 +59,7 @@ class SelectionPredicate:
         if self.name and stored.name != self.name:
             return False
         if self._fields is not None:
-            place = (
-                {NAME: stored.name, NAMESPACE: stored.namespace}
-                if self._by_place
-                else stored.converted_to(self.kind).fields
-            )
+            place = {NAME: stored.name, NAMESPACE: stored.namespace} if self._by_place else stored.fields
             if not self._fields.matches(place):
                 return False
         return self._labels is None or self._labels.matches(stored.labels)

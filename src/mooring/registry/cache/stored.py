@@ -6,7 +6,6 @@ Rules kept here:
   fields which Go always writes) are re-encoded once, on arrival. Only kinds that have such fields are checked for them.
 * The object is decoded when a field is first read, and then shared: it must not be changed. All decoded forms together are bounded
   (`DecodedObjects`), and are made again from the bytes when needed.
-* The other form of a kind with an alias is made when it is first needed, and then shared alike.
 """
 
 from __future__ import annotations
@@ -85,14 +84,13 @@ DECODED = DecodedObjects()
 
 
 class DecodedForms:
-    """Forms of one object that were made of its bytes."""
+    """What was made of the bytes of one object."""
 
-    __slots__ = ("converted", "fields", "obj")
+    __slots__ = ("fields", "obj")
 
     def __init__(self, obj: Obj) -> None:
         self.obj = obj
         self.fields: Mapping[str, str] | None = None
-        self.converted: Stored | None = None
 
 
 class Stored(Struct, eq=False, gc=False):
@@ -181,19 +179,6 @@ class Stored(Struct, eq=False, gc=False):
     def labels(self) -> Mapping[str, str]:
         """Labels of this object."""
         return cast("Mapping[str, str]", self.obj["metadata"].get("labels") or {})
-
-    def converted_to(self, kind: Kind) -> Stored:
-        """Return this object in the form of `kind`, its own kind or an alias of it."""
-        if kind is self.kind:
-            return self
-        decoded = self.decoded or self._decode()
-        converted = decoded.converted
-        if converted is None or converted.kind is not kind:
-            value = encoded(kind.resource, kind.from_storage(decoded.obj))
-            converted = decoded.converted = Stored.of(
-                kind, self.namespace, self.name, self.revision, value, key=self.key
-            )
-        return converted
 
     def at(self, revision: int) -> Stored:
         """Return the same content at another revision, for a DELETED event."""

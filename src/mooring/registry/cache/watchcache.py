@@ -74,6 +74,11 @@ class WatchCache:
         self._tickets = 0
         self._follower: asyncio.Task[None] | None = None
 
+    @property
+    def is_late(self) -> bool:
+        """True when the views are too old to judge by: `RegistryReader.fresh` makes them younger."""
+        return self.age.is_over
+
     # -- start and stop ----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:

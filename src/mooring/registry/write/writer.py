@@ -310,7 +310,8 @@ class RegistryWriter:
         subresource: str = "",
         may_create: bool = False,
     ) -> tuple[Stored, bool]:
-        """Replace an object. The flag is True when it was created instead, where the kind and `may_create` allow that."""
+        """Replace an object, or the part that a subresource owns. The flag is True when it was created instead, where the kind and
+        `may_create` allow that."""
         errors.check_place(kind, obj, namespace, name)
         dry_run = options.dry_run
         uid = obj["metadata"].get("uid", "")
@@ -344,7 +345,10 @@ class RegistryWriter:
         subresource: str = "",
         size: int = 0,
     ) -> Stored:
-        """Change an object by `apply`, which gets a copy of its own and may raise ApiError. `size`: bytes of the patch."""
+        """Change an object by `apply`, which gets a copy of its own and may raise ApiError.
+
+        `apply` is called again after a concurrent write, and for a large object in another thread. `size`: bytes of the patch.
+        """
         for _ in range(PATCH_TRIES):
             old = await self._reader.current(kind, namespace, name)
             if old is None:
@@ -372,7 +376,8 @@ class RegistryWriter:
         may_create: bool = False,
         size: int = 0,
     ) -> tuple[Stored, bool]:
-        """Apply a configuration of `size` bytes. The flag is True when the object was created, where `may_create` allows that.
+        """Apply a configuration of `size` bytes (server-side apply). The flag is True when the object was created, where
+        `may_create` allows that.
 
         Raises ConflictError for fields that other managers own.
         """

@@ -87,10 +87,10 @@ class CredentialGate:
 
         Raises ServiceUnavailableError while they lag behind the store, and when it does not answer.
         """
-        if not self.registry.is_late:
+        if not self.registry.cache.is_late:
             return
         try:
-            has_caught_up = await self.registry.fresh()
+            has_caught_up = await self.registry.reader.fresh()
         except StorageError as error:
             raise ServiceUnavailableError(SILENT, Details(retry_after=1)) from error
         if not has_caught_up:
@@ -157,7 +157,7 @@ class Standing:
         """
         await self._renew_views()
         gate, now = self._gate, self._gate.clock.now()
-        if self._revision != gate.registry.revision or not _NOTHING <= now - self._since < MOMENT:
+        if self._revision != gate.registry.cache.revision or not _NOTHING <= now - self._since < MOMENT:
             await self._renew(now)
 
     def check(self) -> None:
@@ -199,7 +199,7 @@ class Standing:
         Raises CredentialEndedError, ForbiddenError, and ServiceUnavailableError while the views lag behind the store.
         """
         await self.prepare()
-        if not await self._gate.registry.fresh():
+        if not await self._gate.registry.reader.fresh():
             raise ServiceUnavailableError(BEHIND, Details(retry_after=1))
         self.check()
 
@@ -210,7 +210,7 @@ class Standing:
 
     async def _renew(self, now: datetime) -> None:
         """Judge the credential. Waits for a service outside only when its verdict is neither remembered nor recent."""
-        revision = self._gate.registry.revision
+        revision = self._gate.registry.cache.revision
         found = self._judge_at_once(now)
         if isinstance(found, Pending) and (found.deferred.key is None or _NOTHING <= now - self._since < RENEWED_AFTER):
             return

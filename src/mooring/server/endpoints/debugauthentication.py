@@ -106,7 +106,7 @@ async def explain(context: RequestContext, parts: Explanations) -> Response:
     credentials = _credentials(await _read_body(context))
     credentials.source = context.request.connection.address
     registry = parts.registry
-    await registry.fresh()
+    await registry.reader.fresh()
     outcome = await parts.second_stage.settle(
         judge(credentials, parts.authenticators, registry.views, context.received, parts.audiences)
     )

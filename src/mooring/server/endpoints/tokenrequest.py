@@ -60,7 +60,7 @@ async def service_account_token(context: RequestContext, issuing: TokenRequests)
         raise InvalidError.of("authentication.k8s.io", "TokenRequest", "", errors)
     await context.confirm()  # no `await` from here on: admission, binding and signature see the same views
     refuse_unsettled(issuing.registry.views)
-    issuing.registry.admit(
+    issuing.registry.writer.admit(
         AdmissionRequest(
             operation="CREATE",
             kind=BY_PLURAL["serviceaccounts"],

@@ -1,7 +1,8 @@
 """Handle the generic verbs of every kind: get, list, watch, create, update, patch, apply, delete.
 
-Rules kept here: this file translates HTTP into registry calls and back. It reads field validation, dry run and patch types from
-headers and query; `mooring.apimachinery` and `mooring.registry` implement them.
+Rules kept here: this file translates HTTP into calls of the reader and the writer and back. It reads field validation, dry run and
+patch types from headers and query; `mooring.apimachinery` and `mooring.registry` implement them. Kinds with two served forms are
+converted on the way in and on the way out (`mooring.server.resources.servedform`).
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ from mooring.registry.cache.stored import Stored
 from mooring.registry.longwork import LONG_BYTES, LongWork
 from mooring.registry.store import Registry
 from mooring.server.requestcontext import RequestContext
+from mooring.server.resources.servedform import served, served_list, stored_selectors
 from mooring.server.resources.watches import Watches
 from mooring.server.response.render import (
     accepted,
@@ -134,13 +136,13 @@ class Resources:
     async def _get(self, context: RequestContext, kind: Kind) -> Response:
         info, request = context.info, context.request
         version = parse_get_options(request.query).resource_version if request.query_string else ""
-        stored = await self._registry.get(kind, info.namespace, info.name, version)
-        return await self._response(context, stored)
+        stored = await self._registry.reader.get(kind, info.namespace, info.name, version)
+        return await self._response(context, kind, stored)
 
     async def _list(self, context: RequestContext, kind: Kind) -> Response:
         request = context.request
-        options = _list_options(request)
-        listed = await self._registry.list(kind, context.info.namespace, options)
+        options = stored_selectors(kind, _list_options(request))
+        listed = await self._registry.reader.list(kind, context.info.namespace, options)
         metadata: Obj = {"resourceVersion": str(listed.revision)}
         if listed.continue_token:
             metadata["continue"] = listed.continue_token
@@ -154,7 +156,8 @@ class Resources:
         def compute(size: int, function: Callable[[], bytes]) -> Awaitable[bytes]:
             return self._registry.long_work.run(size, context.user.username, function)
 
-        return await list_response(context.request, kind.resource, items, metadata, context.received, compute)
+        shown = await served_list(kind, items)
+        return await list_response(context.request, kind.resource, shown, metadata, context.received, compute)
 
     async def _watch(self, context: RequestContext, kind: Kind) -> Response:
         options = replace(_list_options(context.request), watch=True)
@@ -168,19 +171,19 @@ class Resources:
         options = parse_write_options(context.request.query)
         obj = await self._body(context, kind.resource.schema, kind, options)
         context.created = (obj.get("metadata") or {}).get("name", "")
-        stored = await self._registry.create(kind, context.info.namespace, obj, self._change(context), options)
+        stored = await self._registry.writer.create(kind, context.info.namespace, obj, self._change(context), options)
         context.created = stored.name
-        return await self._response(context, stored, 201)
+        return await self._response(context, kind, stored, 201)
 
     async def _update(self, context: RequestContext, kind: Kind) -> Response:
         info = context.info
         options = _with_field_manager(context, parse_write_options(context.request.query, "UpdateOptions"))
         obj = await self._body(context, kind.resource.schema, kind, options)
         may_create = kind.allow_create_on_update and self._may_create(context)
-        stored, created = await self._registry.update(
+        stored, created = await self._registry.writer.update(
             kind, info.namespace, info.name, obj, self._change(context), options, info.subresource, may_create
         )
-        return await self._response(context, stored, 201 if created else 200)
+        return await self._response(context, kind, stored, 201 if created else 200)
 
     async def _patch(self, context: RequestContext, kind: Kind) -> Response:
         info, request = context.info, context.request
@@ -210,7 +213,7 @@ class Resources:
             if isinstance(decoded, BadRequestError):
                 raise decoded
             patch, duplicates = decoded
-            new = _apply_patch(media, patch, current, kind)
+            new = _apply_patch(media, patch, kind.from_storage(current), kind)
             unversioned = media != STRATEGIC_PATCH and not new.get("apiVersion")
             try:
                 if unversioned:  # Go decodes such a body into its internal type, which lacks these fields
@@ -232,15 +235,15 @@ class Resources:
                 raise BadRequestError(
                     f"the name of the object ({info.name} based on URL) was undeterminable: name must be provided"
                 )
-            return new
+            return kind.to_storage(new)
 
         size = (
             patch_work_size(decoded[0], len(body)) if media == JSON_PATCH and isinstance(decoded, tuple) else len(body)
         )
-        stored = await self._registry.patch(
+        stored = await self._registry.writer.patch(
             kind, info.namespace, info.name, apply, self._change(context), options, info.subresource, size
         )
-        return await self._response(context, stored)
+        return await self._response(context, kind, stored)
 
     async def _apply(self, context: RequestContext, kind: Kind) -> Response:
         info, request = context.info, context.request
@@ -251,18 +254,18 @@ class Resources:
             size, context.user.username, partial(decode_apply, body, kind.resource)
         )
         context.warnings += warn_or_refuse(options.field_validation, decoded.duplicates, _strict_decoding_error)
-        stored, created = await self._registry.apply(
+        stored, created = await self._registry.writer.apply(
             kind,
             info.namespace,
             info.name,
-            decoded.obj,
+            kind.to_storage(decoded.obj),
             self._change(context),
             options,
             info.subresource,
             self._may_create(context),
             size,
         )
-        return await self._response(context, stored, 201 if created else 200)
+        return await self._response(context, kind, stored, 201 if created else 200)
 
     def _may_create(self, context: RequestContext) -> bool:
         info = context.info
@@ -281,10 +284,10 @@ class Resources:
         options = await self._delete_options(context)
         if options.ignore_store_read_error:
             return await self._delete_unreadable(context, kind)
-        deleted = await self._registry.delete(kind, info.namespace, info.name, options, self._change(context))
+        deleted = await self._registry.writer.delete(kind, info.namespace, info.name, options, self._change(context))
         if deleted.gone and not (kind.resource.returns_deleted or is_namespace(kind)):
             return object_response(request, _deleted_status(kind, deleted.stored), STATUS)
-        return await self._response(context, deleted.stored)
+        return await self._response(context, kind, deleted.stored)
 
     async def _delete_unreadable(self, context: RequestContext, kind: Kind) -> Response:
         """Delete an object that cannot be read, for a user who may do that to it."""
@@ -306,7 +309,7 @@ class Resources:
             refusal = ForbiddenError.of(info.group, info.resource, info.name, reason)
             context.rejected_reason = refusal.message
             raise refusal
-        await self._registry.delete_unreadable(kind, info.namespace, info.name, self._change(context))
+        await self._registry.writer.delete_unreadable(kind, info.namespace, info.name, self._change(context))
         status = success_status(Details(name=info.name, kind=kind.resource.kind))
         return object_response(context.request, {**status, "code": 200}, STATUS)
 
@@ -318,16 +321,18 @@ class Resources:
             reason = "is not allowed with DELETECOLLECTION, try again after removing the option"
             error = invalid(IGNORE_STORE_READ_ERROR, True, reason)
             raise InvalidError.of(OPTIONS_GROUP, "DeleteOptions", "", [error])
-        listed = await self._registry.delete_collection(
-            kind, context.info.namespace, listing, options, self._change(context)
+        listed = await self._registry.writer.delete_collection(
+            kind, context.info.namespace, stored_selectors(kind, listing), options, self._change(context)
         )
         metadata = {"resourceVersion": str(listed.revision)}
         return await self._list_response(context, kind, listed.items, metadata)
 
     async def _body(self, context: RequestContext, schema: Message, kind: Kind, options: WriteOptions) -> Obj:
-        return await read_object(
+        """Return the object in the request body, in the form in which it is stored."""
+        obj = await read_object(
             context, self._registry.long_work, schema, kind.resource.kind, kind.resource.api_version, options
         )
+        return kind.to_storage(obj)
 
     async def _delete_options(self, context: RequestContext) -> DeleteOptions:
         request = context.request
@@ -342,15 +347,17 @@ class Resources:
             ),
         )
 
-    async def _response(self, context: RequestContext, stored: Stored, status: int = 200) -> Response:
+    async def _response(self, context: RequestContext, kind: Kind, stored: Stored, status: int = 200) -> Response:
         """Return the reply with one object. Its stored bytes are sent as they are; every other form of a large object is made in
         a thread."""
         request = context.request
-        if len(stored.raw) <= LONG_BYTES or sends_stored_bytes(request):
-            return stored_response(request, stored, context.received, status)
-        return await self._registry.long_work.run(
-            len(stored.raw), context.user.username, partial(stored_response, request, stored, context.received, status)
-        )
+
+        def respond() -> Response:
+            return stored_response(request, served(kind, stored), context.received, status)
+
+        if len(stored.raw) <= LONG_BYTES or (kind.alias is None and sends_stored_bytes(request)):
+            return respond()
+        return await self._registry.long_work.run(len(stored.raw), context.user.username, respond)
 
     def _change(self, context: RequestContext) -> Change:
         return Change(

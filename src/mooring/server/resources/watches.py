@@ -43,6 +43,7 @@ from mooring.registry.cache.events import Event
 from mooring.registry.cache.kindcache import Watch
 from mooring.registry.longwork import caller_of
 from mooring.registry.store import Registry
+from mooring.server.resources.servedform import served, stored_selectors
 from mooring.server.resources.websockethandshake import accept_headers, handshake_error, is_websocket
 from mooring.server.response.render import accepted, content_type, included
 from mooring.server.transport.http import Header, Request, Response
@@ -135,7 +136,7 @@ class Watches:
 
         release = self._reserve(caller_of(username), options)
         try:
-            watch = await self._registry.watch(kind, namespace, options, deliver)
+            watch = await self._registry.reader.watch(kind, namespace, stored_selectors(kind, options), deliver)
         except BaseException as error:
             release()
             if isinstance(error, ExpiredError):
@@ -259,6 +260,10 @@ class _Timer:
 
 def _encoder(answer: Representation, kind: Kind, request: Request, now: Callable[[], datetime]) -> Encode:
     resource = kind.resource
+
+    def shown(event: Event) -> Obj:
+        return event.obj if event.stored is None else served(kind, event.stored).obj
+
     if answer.as_kind == "Table":
         include = included(request)
         first = True
@@ -268,7 +273,7 @@ def _encoder(answer: Representation, kind: Kind, request: Request, now: Callable
             metadata: Obj = {"resourceVersion": str(event.revision)}
             version = answer.as_api_version
             # A bookmark is a row, too: its object has the annotation that ends the initial events.
-            obj = table(resource, [event.obj], now(), include, metadata, api_version=version, with_columns=first)
+            obj = table(resource, [shown(event)], now(), include, metadata, api_version=version, with_columns=first)
             first = False
             return event_frame(event.type, encode_json(obj))
 
@@ -276,7 +281,7 @@ def _encoder(answer: Representation, kind: Kind, request: Request, now: Callable
     schema = PARTIAL_OBJECT_METADATA if answer.as_kind else resource.schema
 
     def converted(event: Event) -> Obj:
-        return partial_metadata(event.obj, answer.as_api_version) if answer.as_kind else event.obj
+        return partial_metadata(shown(event), answer.as_api_version) if answer.as_kind else shown(event)
 
     def as_protobuf(event: Event) -> bytes:
         return encode_watch_frame(event.type, encode_object(converted(event), schema))
@@ -284,9 +289,9 @@ def _encoder(answer: Representation, kind: Kind, request: Request, now: Callable
     def as_json(event: Event) -> bytes:
         return event_frame(event.type, encode_json(converted(event)))
 
-    form = f"{answer.media} {answer.as_kind} {answer.as_version}"
+    form = f"{resource.api_version} {answer.media} {answer.as_kind} {answer.as_version}"
     if answer.media == "protobuf":
         return lambda event: event.framed(form, as_protobuf)
-    if answer.as_kind:
+    if answer.as_kind or kind.alias:
         return lambda event: event.framed(form, as_json)
     return Event.frame

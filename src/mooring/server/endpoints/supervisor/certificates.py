@@ -165,7 +165,7 @@ async def _issued_chain(context: RequestContext, issuing: NodeCertificates) -> b
     request_pem, parsed = _certificate_request(context.request.method, await context.request.body())
     node = _Node.of(context.request, context.user) if signer in NODE_SIGNERS else None
     registry = issuing.registry
-    if not registry.ready or not await registry.fresh():
+    if not registry.cache.ready or not await registry.reader.fresh():
         raise ServiceUnavailableError("runtime core not ready")
     refuse_unsettled(registry.views)
     attested: dict[str, tuple[str, ...]] = {CREDENTIAL: (context.outcome.authenticator,)}
@@ -360,9 +360,9 @@ def _change(context: RequestContext, wanted: _Wanted) -> Change:
 
 async def _create(registry: Registry, context: RequestContext, wanted: _Wanted) -> None:
     try:
-        await registry.create(_CSRS, "", _object(wanted), _change(context, wanted), WriteOptions())
+        await registry.writer.create(_CSRS, "", _object(wanted), _change(context, wanted), WriteOptions())
     except AlreadyExistsError:
-        await registry.fresh()  # the same client asks another server at the same time
+        await registry.reader.fresh()  # the same client asks another server at the same time
 
 
 async def _delete(registry: Registry, csr: Obj, context: RequestContext) -> None:
@@ -371,9 +371,9 @@ async def _delete(registry: Registry, csr: Obj, context: RequestContext) -> None
     options = DeleteOptions(uid=metadata["uid"], resource_version=metadata["resourceVersion"])
     try:
         change = Change(context.user, context.received, gate=context.standing, writer="supervisor")
-        await registry.delete(_CSRS, "", metadata["name"], options, change)
+        await registry.writer.delete(_CSRS, "", metadata["name"], options, change)
     except (ConflictError, NotFoundError):
-        await registry.fresh()
+        await registry.reader.fresh()
 
 
 async def _decided(registry: Registry, name: str) -> Obj | None:
@@ -381,10 +381,10 @@ async def _decided(registry: Registry, name: str) -> Obj | None:
     changed = asyncio.Event()
     only = ListOptions(
         watch=True,
-        resource_version=str(registry.revision),
+        resource_version=str(registry.cache.revision),
         field_selector=parse_field_selector(f"metadata.name={name}"),
     )
-    watch = await registry.watch(_CSRS, "", only, lambda event: changed.set())
+    watch = await registry.reader.watch(_CSRS, "", only, lambda event: changed.set())
     try:
         await watch.replay()
         while True:

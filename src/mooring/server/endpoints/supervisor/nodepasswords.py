@@ -180,11 +180,11 @@ class NodePasswords:
             hashed = await self._compute(source, partial(hash_password, password, self._entropy(SALT_BYTES)))
             try:
                 change = Change(_USER, self._clock.now(), gate=gate, writer="node-passwords")
-                stored = await self._registry.create(
+                stored = await self._registry.writer.create(
                     _SECRETS, NAMESPACE, new_secret(node, hashed), change, WriteOptions()
                 )
             except AlreadyExistsError:
-                await self._registry.fresh()
+                await self._registry.reader.fresh()
                 secret = self._stored(node)
             except ForbiddenError as error:  # admission, and not the password
                 raise ServiceUnavailableError(error.message) from error
@@ -300,6 +300,6 @@ class NodePasswords:
         }
         try:
             change = Change(_USER, now, writer="node-passwords")
-            await self._registry.create(_EVENTS, "default", event, change, WriteOptions())
+            await self._registry.writer.create(_EVENTS, "default", event, change, WriteOptions())
         except (ApiError, MooringError) as error:
             log.warning("supervisor: no Event about node %s: %s", node, type(error).__name__)
