@@ -20,7 +20,7 @@ from mooring.cli.audit.records import certificates_in, fetch_records, fetch_requ
 from mooring.client.cluster import ClusterClient, ListResult, Target
 from mooring.client.listwatch import follow
 from mooring.clock import SystemClock, parse_rfc3339
-from mooring.plane.background.storemark import read_mark
+from mooring.plane.storemark.markfile import read_mark
 from mooring.reconcile.leaderelection import NAME, NAMESPACE
 from mooring.trust.lineage.verification import unrecorded, verify
 

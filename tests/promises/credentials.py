@@ -311,7 +311,7 @@ ROWS: tuple[Promise, ...] = (
             ),
             Moment.RESTART: Never("The path is verified again at each connection."),
             Moment.RESTORE: Proof(
-                "tests/plane/background/test_storemark.py::test_revocations_are_made_again_whatever_else_waits"
+                "tests/plane/storemark/test_storemark.py::test_revocations_are_made_again_whatever_else_waits"
             ),
             Moment.UNREADABLE: Proof(
                 "tests/authn/test_denylist.py::test_an_entry_that_cannot_be_read_revokes_what_its_name_says"

@@ -39,7 +39,7 @@ ROWS: tuple[Promise, ...] = (
         },
         moments={
             Moment.AT_REST: Proof(
-                "tests/plane/background/test_storemark.py::"
+                "tests/plane/storemark/test_storemark.py::"
                 "test_a_revocation_that_the_store_lost_is_made_again_and_one_that_was_deleted_is_not"
             ),
             Moment.BODY: Never(
@@ -74,7 +74,7 @@ ROWS: tuple[Promise, ...] = (
             Door.SIGNER: Proof("tests/server/test_endsgate.py::test_no_signer_signs_while_an_end_waits"),
             Door.RENEWAL: Proof("tests/server/test_endsgate.py::test_no_signer_signs_while_an_end_waits"),
             Door.RECOVERY: Proof(
-                "tests/plane/background/test_storemark.py::test_revocations_are_made_again_whatever_else_waits"
+                "tests/plane/storemark/test_storemark.py::test_revocations_are_made_again_whatever_else_waits"
             ),
             Door.LOGIN: Proof("tests/server/test_endsgate.py::test_what_issues_answers_503_while_an_end_waits"),
             Door.SERVICE_ACCOUNT: Proof(
@@ -93,23 +93,23 @@ ROWS: tuple[Promise, ...] = (
         },
         moments={
             Moment.AT_REST: Proof(
-                "tests/plane/background/test_storemark.py::test_a_copy_to_which_another_server_has_written_since_is_older"
+                "tests/plane/storemark/test_storemark.py::test_a_copy_to_which_another_server_has_written_since_is_older"
             ),
             Moment.BODY: Never("The gate is read when a credential is issued, without an await before it."),
             Moment.QUEUED: Proof(
                 "tests/server/test_endsgate.py::test_an_end_that_comes_while_a_request_waits_refuses_it"
             ),
             Moment.WATCH: Proof(
-                "tests/plane/background/test_storemark.py::test_a_store_that_is_restored_while_the_server_runs_is_judged_before_the_mark_is_written"
+                "tests/plane/storemark/test_storemark.py::test_a_store_that_is_restored_while_the_server_runs_is_judged_before_the_mark_is_written"
             ),
             Moment.RESTART: Proof(
-                "tests/plane/background/test_storemark.py::test_an_end_after_a_waiver_is_another_end",
+                "tests/plane/storemark/test_storemark.py::test_an_end_after_a_waiver_is_another_end",
             ),
             Moment.RESTORE: Proof(
                 "tests/scenarios/test_ends.py::test_a_machine_that_joined_after_the_snapshot_and_was_removed_stays_out"
             ),
             Moment.UNREADABLE: Proof(
-                "tests/plane/background/test_undecidedends.py::test_what_cannot_be_read_in_a_restored_store_waits"
+                "tests/plane/storemark/test_undecidedends.py::test_what_cannot_be_read_in_a_restored_store_waits"
             ),
             Moment.LEADER: Never("The ConfigMap of the ends is in the store, whichever process leads."),
             Moment.CLOCK: Never("A store is older by its revisions, its counts and its cluster, and not by a time."),

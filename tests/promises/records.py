@@ -40,7 +40,7 @@ ROWS: tuple[Promise, ...] = (
                 ),
                 Moment.RESTART: _CHAIN,
                 Moment.RESTORE: Proof(
-                    "tests/plane/background/test_storemark.py::test_a_lineage_record_that_is_gone_stays_as_evidence"
+                    "tests/plane/storemark/test_storemark.py::test_a_lineage_record_that_is_gone_stays_as_evidence"
                 ),
                 Moment.LEADER: Proof(
                     "tests/reconcile/test_lineage.py::test_a_new_writer_goes_on_where_the_last_one_ended"

@@ -26,7 +26,7 @@ from mooring.errors import (
 from mooring.identity import NODES
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
-from mooring.plane.background.storemark import FILE_NAME, read_mark
+from mooring.plane.storemark.markfile import FILE_NAME, read_mark
 from mooring.secret import Secret
 from mooring.trust.discovery.errors import NotKubernetesError
 from mooring.trust.kubeconfig.model import KubeconfigUser

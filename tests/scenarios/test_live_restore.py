@@ -12,7 +12,7 @@ from mooring.api.mooring import ends
 from mooring.api.mooring.certificaterevocation import PLURAL, entry_name
 from mooring.errors import ApiError, MooringError, UnauthorizedError
 from mooring.identity import NODES
-from mooring.plane.background.storemark import read_mark
+from mooring.plane.storemark.markfile import read_mark
 from mooring.trust.kubeconfig.model import KubeconfigUser
 from tests.scenarios.test_ends import until
 from tests.scenarios.test_revocation import jane, user_of

@@ -21,6 +21,10 @@ def test_a_mark_is_read_as_it_was_written() -> None:
     assert parse_mark(Mark().encode()) == Mark()
 
 
+def test_the_head_of_a_mark_is_the_newest_record() -> None:
+    assert (Mark().head, Mark(lineage=(Checkpoint(1, HEAD.hash), HEAD)).head) == (None, HEAD)
+
+
 def test_a_mark_of_an_earlier_version_has_no_count() -> None:
     document = json.loads(FULL.encode())
     del document["server"], document["witness"]

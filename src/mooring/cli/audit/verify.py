@@ -30,7 +30,7 @@ from mooring.clock import Clock
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import load_public_keys, public_key_fingerprint
-from mooring.plane.background.storemark import read_mark
+from mooring.plane.storemark.markfile import read_mark
 from mooring.settings.encryption import EncryptionSettings
 from mooring.settings.storage import StorageSettings
 from mooring.trust.lineage.chain import Checkpoint, parse_checkpoint

@@ -1,1 +1,1 @@
-"""Work of a server beside its requests: compaction, last uses, the end of the lineage, the CRL, and memory."""
+"""Work of a server beside its requests: compaction, last uses, expiry warnings, the CRL, and memory."""

@@ -10,10 +10,10 @@ from pathlib import Path
 from mooring.api.mooring import ends
 from mooring.authn.guesses import GuessLimiter
 from mooring.plane.background.expirywatch import ExpiryWatch
-from mooring.plane.background.storemark import StoreMark
 from mooring.plane.encryption import EncryptionAtRest
 from mooring.plane.parts.authentication import Authentication
 from mooring.plane.snapshots.schedule import ScheduledSnapshots
+from mooring.plane.storemark.storemark import StoreMark
 from mooring.reconcile.leaderelection import LeaderElector
 from mooring.reconcile.loop import Reconciler
 from mooring.registry.store import Registry

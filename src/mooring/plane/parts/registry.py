@@ -18,10 +18,13 @@ from mooring.authz.decision import Decision
 from mooring.authz.rbac.authorizer import Rbac
 from mooring.clock import Clock
 from mooring.controllers import table as controllers
-from mooring.plane.background.storemark import StoreMark, check_lock
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.encryption import EncryptionAtRest, read_configuration
 from mooring.plane.parts import servicerange
+from mooring.plane.storemark.markfile import MarkFile
+from mooring.plane.storemark.olderstore import continue_beyond
+from mooring.plane.storemark.storemark import StoreMark
+from mooring.reconcile.registryapi import RegistryApi
 from mooring.registry.admission import table as admission
 from mooring.registry.store import Registry
 from mooring.registry.write.deletionrecords import deletion_records
@@ -124,19 +127,23 @@ async def open_registry(
         await refuse_incomplete(storage)
         await refuse_unsupported(inner)
         level = None if config[StorageSettings].in_memory else FormatLevel(inner, clock, entropy(8).hex())
-        mark = None if config[StorageSettings].in_memory else StoreMark(Path(config.data_dir), clock)
-        if mark is not None:
-            check_lock(Path(config.data_dir))
-            await mark.continue_beyond(storage)
+        file = None if config[StorageSettings].in_memory else MarkFile(Path(config.data_dir))
+        is_continued = True
+        if file is not None:
+            file.check_lock()
+            is_continued = await continue_beyond(file, storage)
         services = config[NetworkSettings].service_cluster_ip_range
         await servicerange.record_or_check(storage, services, clock.now(), entropy)
-        parts = replace(build_registry(config, encryption, clock, entropy, observe), mark=mark, format_level=level)
+        parts = replace(build_registry(config, encryption, clock, entropy, observe), format_level=level)
         encryption.providers.subscribe(parts.registry.relist_soon)  # a plugin may come back meanwhile
         await parts.registry.start()
         opened.push_async_callback(parts.registry.stop)
         opened.push_async_callback(encryption.close)
-        if mark is not None:
-            await mark.compare(parts.registry, storage)  # before `join` writes: the revision of the store is compared
+        if file is not None:
+            api = RegistryApi(parts.registry, parts.authorize, clock, "store-mark")
+            mark = StoreMark(file, parts.registry, api, storage, clock, is_continued)
+            parts = replace(parts, mark=mark)
+            await mark.compare()  # before `join` writes: the revision of the store is compared
             await opened.enter_async_context(mark.kept())
         if level is not None:
             await level.join()

@@ -51,6 +51,11 @@ class Mark:
     witness: int = 0
     """Count that the store has, or had: a store with a lower one is older than this mark."""
 
+    @property
+    def head(self) -> Checkpoint | None:
+        """The newest record of the lineage; None without any."""
+        return self.lineage[-1] if self.lineage else None
+
     def encode(self) -> bytes:
         """Return the mark as text."""
         document = {

@@ -25,13 +25,15 @@ from mooring.clock import SystemClock, rfc3339
 from mooring.errors import ConfigError, StorageError
 from mooring.identity import MASTERS, UserInfo
 from mooring.pki.keys import private_key_pem
-from mooring.plane.background import storemark
-from mooring.plane.background.storemark import FILE_NAME, JUMP, LOCK_NAME, TRIES, StoreMark, read_mark
 from mooring.plane.configuration import server_config
 from mooring.plane.parts.registry import RegistryParts, open_registry
 from mooring.plane.publishing.firstboot import SYSTEM_USER
+from mooring.plane.storemark.markfile import FILE_NAME, LOCK_NAME, MarkFile, read_mark
+from mooring.plane.storemark.olderstore import JUMP, TRIES, continue_beyond
+from mooring.plane.storemark.storemark import StoreMark
+from mooring.reconcile.registryapi import RegistryApi
 from mooring.secret import Secret
-from mooring.storage.contract import CompactedError
+from mooring.storage.contract import CompactedError, Storage
 from mooring.storage.memory import MemoryStorage
 from mooring.storage.restores import Restore, read_restores, record_restore
 from mooring.storage.table import open_storage
@@ -60,7 +62,7 @@ def test_a_file_that_is_no_mark_is_refused(tmp_path: Path, content: bytes, caplo
     (tmp_path / FILE_NAME).write_bytes(content)
     with pytest.raises(ConfigError, match=f"{FILE_NAME}: "):
         read_mark(tmp_path)
-    assert not StoreMark(tmp_path, SystemClock()).is_settled
+    assert MarkFile(tmp_path).damage
     assert "what this server remembers of its store is damaged" in caplog.text
 
 
@@ -90,9 +92,9 @@ def test_a_mark_that_cannot_be_read_now_is_not_damaged_and_keeps_the_server_from
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", refused)
         with pytest.raises(ConfigError, match=f"{name} cannot be read: {os.strerror(code).lower()}") as caught:
-            StoreMark(tmp_path, SystemClock())
+            MarkFile(tmp_path)
     assert "damaged" not in str(caught.value)
-    assert StoreMark(tmp_path, SystemClock()).is_settled
+    assert not MarkFile(tmp_path).damage
 
 
 @pytest.mark.parametrize("name", [FILE_NAME, "store.head"])
@@ -125,14 +127,14 @@ def test_a_worker_that_cannot_read_the_mark_does_not_replace_it(
     async def failing(parts: RegistryParts, mark: StoreMark) -> None:
         await mark.write()
         first = (tmp_path / FILE_NAME).read_bytes()
-        mark._release_lock()
+        mark._file.release()
         await create(parts, "namespaces", {"metadata": {"name": "n"}})
 
         def refused(directory: Path) -> Mark:
             raise ConfigError("store.mark cannot be read: too many open files")
 
         with monkeypatch.context() as patch:
-            patch.setattr("mooring.plane.background.storemark.read_mark", refused)
+            patch.setattr("mooring.plane.storemark.markfile.read_mark", refused)
             await mark.write()
             await mark.write()
         assert (tmp_path / FILE_NAME).read_bytes() == first
@@ -155,6 +157,16 @@ def in_registry(tmp_path: Path, test: Callable[[RegistryParts, StoreMark], Await
             await test(parts, parts.mark)
 
     asyncio.run(body())
+
+
+async def compared(parts: RegistryParts, directory: Path, storage: Storage | None = None) -> StoreMark:
+    """Return the mark of another process or server, compared with the store."""
+    api = RegistryApi(parts.registry, parts.authorize, SystemClock(), "store-mark")
+    mark = StoreMark(
+        MarkFile(directory), parts.registry, api, storage or parts.storage, SystemClock(), is_continued=True
+    )
+    await mark.compare()
+    return mark
 
 
 async def create(parts: RegistryParts, plural: str, obj: dict[str, Any], namespace: str = "") -> dict[str, Any]:
@@ -269,8 +281,7 @@ def test_a_machine_that_may_create_its_node_again_has_not_ended(tmp_path: Path) 
 def test_of_several_workers_one_writes(tmp_path: Path) -> None:
     async def two(parts: RegistryParts, mark: StoreMark) -> None:
         await mark.write()
-        other = StoreMark(tmp_path, SystemClock())
-        await other.compare(parts.registry, parts.storage)
+        other = await compared(parts, tmp_path)
         (tmp_path / FILE_NAME).unlink()
         await other.write()
         assert not (tmp_path / FILE_NAME).exists()
@@ -280,8 +291,7 @@ def test_of_several_workers_one_writes(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_written_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def unwritable(parts: RegistryParts, mark: StoreMark) -> None:
-        other = StoreMark(tmp_path / "missing", SystemClock())
-        await other.compare(parts.registry, parts.storage)
+        other = await compared(parts, tmp_path / "missing")
         for _ in range(2):
             await other.write()
         assert caplog.text.count("will not be noticed") == 1
@@ -429,8 +439,7 @@ def test_two_servers_add_what_each_remembers(tmp_path: Path) -> None:
 
     async def both(parts: RegistryParts, mark: StoreMark) -> None:
         for name in ("one", "two"):
-            server = StoreMark(tmp_path / name, SystemClock())
-            await server.compare(parts.registry, parts.storage)
+            server = await compared(parts, tmp_path / name)
             await server.judge()
             await parts.registry.reader.fresh()
         assert set(listed(parts)) == {"node.n-one", "node.n-two"}
@@ -468,8 +477,7 @@ def test_an_end_after_a_waiver_is_another_end(tmp_path: Path, plural: str, names
         text = ends.entry(name, {"uid": back["metadata"]["uid"]})
         await put(parts, await latest(parts), {f"{ends.WAIVED}{kind}.{name}": text})
         (tmp_path / FILE_NAME).write_bytes(Mark(5, "another", ends={kind: {name: value}}).encode())
-        server = StoreMark(tmp_path, SystemClock())
-        await server.compare(parts.registry, parts.storage)
+        server = await compared(parts, tmp_path)
         await server.judge()
         await parts.registry.reader.fresh()
         assert set(listed(parts)) == {f"{kind}.{name}"}
@@ -494,8 +502,7 @@ def test_a_mark_that_is_damaged_again_after_a_waiver_is_asked_about_again(tmp_pa
         for second in (1, 2):
             (tmp_path / FILE_NAME).write_bytes(b"")
             os.utime(tmp_path / FILE_NAME, (second, second))
-            server = StoreMark(tmp_path, SystemClock())
-            await server.compare(parts.registry, parts.storage)
+            server = await compared(parts, tmp_path)
             await server.judge()
             config_map = await latest(parts)
             assert list(listed(parts)) == [f"mark.{tmp_path.name}"]
@@ -508,7 +515,7 @@ def test_a_mark_that_is_damaged_again_after_a_waiver_is_asked_about_again(tmp_pa
 
 
 def test_tokens_that_had_expired_make_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.plane.background.storemark.MAX_ENDS", 2)
+    monkeypatch.setattr("mooring.plane.storemark.rememberedends.MAX_ENDS", 2)
 
     async def full(parts: RegistryParts, mark: StoreMark) -> None:
         for token_id, hours in (("first0", 1), ("over00", -1), ("last00", 1)):
@@ -537,8 +544,7 @@ def test_more_ends_than_the_list_holds_count_until_they_are_listed(
     async def settle_them(parts: RegistryParts, mark: StoreMark) -> None:
         servers = []
         for name in ("one", "two"):
-            server = StoreMark(tmp_path / name, SystemClock())
-            await server.compare(parts.registry, parts.storage)
+            server = await compared(parts, tmp_path / name)
             servers.append(server)
         settled: list[str] = []
         for _ in range(3):
@@ -573,8 +579,7 @@ def test_further_ends_that_are_over_before_they_are_listed(tmp_path: Path, monke
     (tmp_path / "one" / FILE_NAME).write_bytes(mark.encode())
 
     async def judged(parts: RegistryParts, mark: StoreMark) -> None:
-        server = StoreMark(tmp_path / "one", SystemClock())
-        await server.compare(parts.registry, parts.storage)
+        server = await compared(parts, tmp_path / "one")
         await server.judge()
         assert ends.unknown(parts.registry.views, ends.End.NODE)
         await create(parts, "nodeidentities", {"metadata": {"name": "n1"}, "spec": {"nodeUID": "u1"}})
@@ -828,7 +833,7 @@ def test_the_revisions_of_a_store_at_the_start(tmp_path: Path, seen: int, store:
 
     async def scenario() -> None:
         storage = await store_at(store)
-        await StoreMark(tmp_path, SystemClock()).continue_beyond(storage)
+        await continue_beyond(MarkFile(tmp_path), storage)
         assert await storage.revision() >= after
         assert await read_restores(storage) == ((Restore(store, after),) if after > store else ())
         if after > store:
@@ -854,7 +859,7 @@ def test_of_two_servers_that_start_at_once_one_advances_and_a_store_that_does_no
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(storage, "advance", refused)
-            await StoreMark(tmp_path, SystemClock()).continue_beyond(storage)
+            await continue_beyond(MarkFile(tmp_path), storage)
         return calls
 
     assert asyncio.run(start(lambda storage: True)) == 1
@@ -1037,7 +1042,7 @@ def test_an_etcd_that_was_restored_while_every_server_was_stopped(tmp_path: Path
         running, starting = open_etcd(cluster, "/registry"), open_etcd(cluster, "/registry")
         await running.open()
         await starting.open()
-        await StoreMark(tmp_path, SystemClock()).continue_beyond(starting)
+        await continue_beyond(MarkFile(tmp_path), starting)
         assert await running.revision() > seen + JUMP, "every request asks for it"
         entry = await running.create("/later", b"")
         assert entry.revision > seen + JUMP
@@ -1062,8 +1067,10 @@ def test_an_etcd_that_was_restored_while_every_server_was_stopped(tmp_path: Path
 
 def test_a_stop_waits_for_no_store_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def silent(parts: RegistryParts, mark: StoreMark) -> None:
-        monkeypatch.setattr(storemark, "LAST_WRITE_SECONDS", 0.0)
-        monkeypatch.setattr(mark, "_shared_keys", lambda: asyncio.get_running_loop().create_future())
+        monkeypatch.setattr("mooring.plane.storemark.storemark.LAST_WRITE_SECONDS", 0.0)
+        monkeypatch.setattr(
+            "mooring.plane.storemark.storemark.shared_keys", lambda storage: asyncio.get_running_loop().create_future()
+        )
 
     in_registry(tmp_path, silent)
     assert read_mark(tmp_path).server, "what was written before is there"

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from mooring.clock import SystemClock
-from mooring.plane.background import storemark
-from mooring.plane.background.storemark import FILE_NAME, StoreMark
 from mooring.plane.parts.registry import RegistryParts
+from mooring.plane.storemark.markfile import FILE_NAME
+from mooring.plane.storemark.storemark import StoreMark
 from mooring.storage.contract import Storage, StoredChange
 from mooring.storage.table import open_storage
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord, to_secret
 from mooring.trust.ends.mark import Mark
-from tests.plane.background.test_storemark import create, delete, in_registry, listed
+from tests.plane.storemark.test_storemark import compared, create, delete, in_registry, listed
 
 TOKEN = "/registry/secrets/kube-system/bootstrap-token-abcdef"
 NODE = "/registry/minions/n1"
@@ -104,12 +104,11 @@ def test_a_revocation_that_is_missing_counts_as_lost_where_the_changes_are_not_r
         spec = {"serialNumber": "1f"}
         await create(parts, "certificaterevocations", {"metadata": {"name": "serial-1f"}, "spec": spec})
 
-    async def compared(parts: RegistryParts, mark: StoreMark) -> None:
+    async def judged(parts: RegistryParts, mark: StoreMark) -> None:
         (tmp_path / FILE_NAME).write_bytes(kept)
-        other = StoreMark(tmp_path, SystemClock())
-        monkeypatch.setattr(storemark, "READ_WITHIN", 0.01)
+        monkeypatch.setattr("mooring.plane.storemark.olderstore.READ_WITHIN", 0.01)
         silent: Any = SilentStorage(parts.storage)
-        await other.compare(parts.registry, silent)
+        other = await compared(parts, tmp_path, silent)
         assert not other.is_settled
         assert "gave none within" in caplog.text
 
@@ -117,7 +116,7 @@ def test_a_revocation_that_is_missing_counts_as_lost_where_the_changes_are_not_r
     kept = (tmp_path / FILE_NAME).read_bytes()
     with closing(sqlite3.connect(tmp_path / "mooring.db")) as database, database:
         assert database.execute("DELETE FROM live WHERE key LIKE '%/serial-1f'").rowcount == 1
-    in_registry(tmp_path, compared)
+    in_registry(tmp_path, judged)
 
 
 def test_a_rollover_that_cannot_be_read_keeps_the_gate_closed_until_it_can_be(tmp_path: Path) -> None:

@@ -1,0 +1,145 @@
+"""List the ends that an older store would bring back, in the ConfigMap of ends.
+
+Rules kept here:
+* The ConfigMap (`mooring.api.mooring.ends`) closes the gate on every server until it is settled.
+* The list is bounded. While one server remembers more, an entry says so, and nothing of that kind counts.
+* A damaged mark is an end of its own, which an administrator waives.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from mooring.api.mooring import ends
+from mooring.api.mooring.ends import End
+from mooring.clock import Clock
+from mooring.errors import AlreadyExistsError, ConfigError, ConflictError, StorageError
+from mooring.plane.storemark.markfile import MarkFile
+from mooring.reconcile.registryapi import RegistryApi
+from mooring.registry.store import Registry
+from mooring.storage.contract import Storage
+from mooring.trust.sharedkeys import envelope
+
+log = logging.getLogger("mooring")
+
+TRIES = 10
+"""Attempts to write an object, while other servers do so."""
+LISTED = 20
+"""Ends that the log lists; `mooring ends list` lists all."""
+
+
+class EndsList:
+    """The part of the list of ends that one server writes."""
+
+    def __init__(
+        self,
+        file: MarkFile,
+        registry: Registry,
+        api: RegistryApi,
+        storage: Storage,
+        clock: Clock,
+        holds_lock: Callable[[], bool],
+    ) -> None:
+        """`holds_lock`: one of several workers reports what is listed."""
+        self._file = file
+        self._registry = registry
+        self._api = api
+        self._storage = storage
+        self._clock = clock
+        self._holds_lock = holds_lock
+
+    async def update(self) -> Mapping[str, str] | None:
+        """List the ends that would come back. Return the entries when none is left to settle, else None. Raises MooringError."""
+        registry = self._registry
+        for _ in range(TRIES):
+            view = registry.views[ends.CONFIG_MAPS]
+            if view.problem(ends.NAME, ends.NAMESPACE):
+                return None  # the gate is closed until it can be read
+            config_map = view.get(ends.NAME, ends.NAMESPACE)
+            data: dict[str, str] = dict((config_map or {}).get("data") or {})
+            wanted = await self._wanted(data)
+            mark = self._file.mark
+            unread = tuple(ends.undecided(mark.ends, mark.head, registry.views))
+            added = [one for one in wanted.items() if one[0] not in data]
+            room = max(0, ends.MAX_PENDING - sum(not ends.is_more(key) for key in ends.pending(config_map)))
+            listed = dict(added[:room])
+            more = self._more((*(ends.key_of(kind, "") for kind in unread), *(key for key, _ in added[room:])))
+            others = {key: text for key, text in data.items() if not self._is_own_more(key)}
+            merged = {**others, **listed, **more}
+            if merged != data:
+                obj = config_map or {"metadata": {"name": ends.NAME, "namespace": ends.NAMESPACE}}
+                write = self._api.create if config_map is None else self._api.update
+                try:
+                    await write(ends.CONFIG_MAPS, {**obj, "data": merged})
+                except (AlreadyExistsError, ConflictError):
+                    await registry.reader.fresh()
+                    continue
+                if listed and self._holds_lock():
+                    _report(listed)
+            return None if wanted or unread else merged
+        raise StorageError("the ends of a store that is older could not be written: other servers write them, too")
+
+    def waits(self) -> bool:
+        """Return true while ends that are listed wait to be settled, and while the list cannot be read."""
+        view = self._registry.views[ends.CONFIG_MAPS]
+        pending = ends.pending(view.get(ends.NAME, ends.NAMESPACE))
+        return any(not ends.is_more(key) for key in pending) or bool(view.problem(ends.NAME, ends.NAMESPACE))
+
+    def _more(self, keys: Iterable[str]) -> dict[str, str]:
+        """Return the entries that stand for ends without room in the list, one for each kind."""
+        server = self._file.server
+        kinds = dict.fromkeys(key.partition(".")[0] for key in keys)
+        return {ends.more_key(kind, server): ends.entry(f"{kind}-{server}", {"kind": kind}) for kind in kinds}
+
+    def _is_own_more(self, key: str) -> bool:
+        return ends.is_more(key) and key.endswith(f"-{self._file.server}")
+
+    async def _wanted(self, data: Mapping[str, str]) -> dict[str, str]:
+        """Return the entries of ends that would come back and were not waived."""
+        file = self._file
+        found: dict[str, str] = {}
+        if file.damage:
+            name = file.directory.name
+            found[ends.key_of(End.MARK, name)] = ends.entry(name, file.value_of_damage())
+        keys = await shared_keys(self._storage)
+        try:
+            coming = ends.returning(
+                {kind: values for kind, values in file.mark.ends.items() if kind != End.REVOCATION},
+                file.mark.head,
+                self._registry.views,
+                keys["generation"],
+                self._clock.now(),
+                keys["created"],
+            )
+            for kind, name, value in coming:
+                found[ends.key_of(kind, name)] = ends.entry(name, value)
+        except (ValueError, KeyError, TypeError) as error:
+            file.damage = f"{file.path}: an end has no value that can be read ({error!r})"
+            found[ends.key_of(End.MARK, "values")] = ends.entry("values", file.value_of_damage())
+        return {key: text for key, text in found.items() if not ends.is_waived(data, key, text)}
+
+
+async def shared_keys(storage: Storage) -> dict[str, int]:
+    """Return the `generation` of the keys in the store, and when its server token was made (`created`). Raises StorageError.
+
+    Both are 0 when there are no keys, or when they cannot be read.
+    """
+    entry = await storage.get(envelope.KEY)
+    try:
+        row = envelope.decode(entry.value) if entry is not None else None
+    except ConfigError:
+        row = None
+    wraps = row.wraps if row is not None else ()
+    return {"generation": row.generation if row is not None else 0, "created": wraps[0].created if wraps else 0}
+
+
+def _report(listed: Mapping[str, str]) -> None:
+    keys = list(listed)
+    more = f" and {len(keys) - LISTED} more" if len(keys) > LISTED else ""
+    log.error(
+        "the store is older than what this server remembers. It serves, and issues nothing, until these ends are applied or "
+        "waived with `mooring ends`: %s%s",
+        ", ".join(keys[:LISTED]),
+        more,
+    )
