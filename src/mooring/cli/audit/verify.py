@@ -95,7 +95,7 @@ def verify(
                 f"There is no database in {data_dir}: records are read through the server; name its store with --storage.",
                 err=True,
             )
-            requests, records, claims = chosen.run(lambda client: _fetch(client, chosen.clock, chosen.timeout))
+        requests, records, claims = chosen.run(lambda client: _fetch(client, chosen.clock, chosen.timeout))
     verified = verify_records(records, checkpoints, trusted)
     since = str(verified.entries[0]["time"]) if verified.entries else ""
     if not verified.faults:
