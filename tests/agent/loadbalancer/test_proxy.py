@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mooring.agent.loadbalancer import proxy
-from mooring.agent.loadbalancer.connection import READ_BUFFER, WRITE_BUFFER
+from mooring.agent.loadbalancer.connection import READ_BUFFER, WRITE_BUFFER, Dialogue
 from mooring.agent.loadbalancer.proxy import (
     CHECK_SECONDS,
     DIAL_SECONDS,
@@ -332,7 +332,9 @@ def test_a_server_that_hangs_is_left_when_its_client_gives_up(tmp_path: Path) ->
             for client, waited in ((impatient, SILENT_SECONDS - 1), (patient, 1)):
                 client.writer.write(b"who\n")
                 await to.until(
-                    lambda: any(one.is_asked and not one.is_half_closed for one in balancer.open_connections)
+                    lambda: any(
+                        one.dialogue is Dialogue.ASKED and not one.is_half_closed for one in balancer.open_connections
+                    )
                 )
                 to.clock.spend(waited)
                 assert not balancer.servers.failed

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from enum import Enum
 from typing import cast
 
 WRITE_BUFFER = 1 << 16
@@ -22,6 +23,31 @@ KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_
 """Seconds, seconds and times: the kernel finds out within a minute that a machine is gone."""
 
 _buffer = memoryview(bytearray(READ_BUFFER))
+
+
+class Dialogue(Enum):
+    """How far a connection has come."""
+
+    SILENT = "neither side has sent anything"
+    ASKED = "the client has sent something, and the server has not"
+    ANSWERED = "the server has sent something"
+    ENDED = "both sides are closed, or are being closed"
+
+
+CLIENT_SENT = {
+    Dialogue.SILENT: Dialogue.ASKED,
+    Dialogue.ASKED: Dialogue.ASKED,
+    Dialogue.ANSWERED: Dialogue.ANSWERED,
+    Dialogue.ENDED: Dialogue.ENDED,
+}
+"""The stage after octets of the client, by the stage before them."""
+SERVER_SENT = {
+    Dialogue.SILENT: Dialogue.ANSWERED,
+    Dialogue.ASKED: Dialogue.ANSWERED,
+    Dialogue.ANSWERED: Dialogue.ANSWERED,
+    Dialogue.ENDED: Dialogue.ENDED,
+}
+"""The stage after octets of the server."""
 
 
 class Connection:
@@ -43,10 +69,7 @@ class Connection:
         self._idle_since = 0.0
         self.server = ""
         self.opened = 0.0
-        self.is_asked = False
-        """True after the first octet of the client, until the first one of the server."""
-        self._is_answered = False
-        self.has_ended = False
+        self.dialogue = Dialogue.SILENT
 
     @property
     def is_half_closed(self) -> bool:
@@ -76,7 +99,7 @@ class Connection:
 
     def joined(self, side: Side) -> None:
         """Take `side`, which is connected. The first one is the client's."""
-        if self.has_ended:
+        if self.dialogue is Dialogue.ENDED:
             side.transport.abort()
             return
         self._sides.append(side)
@@ -92,11 +115,8 @@ class Connection:
     def heard(self, side: Side) -> None:
         """Note that `side` sent something."""
         self._is_active = True
-        if side.server:
-            self._was_heard = self._is_answered = True
-            self.is_asked = False
-        elif not self._is_answered:
-            self.is_asked = True
+        self._was_heard = self._was_heard or bool(side.server)
+        self.dialogue = (SERVER_SENT if side.server else CLIENT_SENT)[self.dialogue]
 
     def take_heard(self, now: float) -> bool:
         """Return whether the server sent something since the last call."""
@@ -111,7 +131,7 @@ class Connection:
 
     def finished(self, side: Side) -> None:
         """Note that `side` sends no more."""
-        if not side.server and self.is_asked and not self.has_ended:
+        if not side.server and self.dialogue is Dialogue.ASKED:
             self._on_unanswered(self)
 
     def lost(self, side: Side, error: Exception | None) -> None:
@@ -130,8 +150,8 @@ class Connection:
         self._end()
 
     def _end(self) -> None:
-        if not self.has_ended:
-            self.has_ended = True
+        if self.dialogue is not Dialogue.ENDED:
+            self.dialogue = Dialogue.ENDED
             self._on_ended(self)
 
 

@@ -25,7 +25,7 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from mooring.agent.loadbalancer.connection import Connection, Probe, Side
+from mooring.agent.loadbalancer.connection import Connection, Dialogue, Probe, Side
 from mooring.agent.steps import with_deadline
 from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.clock import Clock
@@ -255,7 +255,7 @@ class LoadBalancer:
     async def _connect(self, connection: Connection) -> None:
         """Continue `connection` to a server, or end it."""
         tried: set[str] = set()
-        while not connection.has_ended:
+        while connection.dialogue is not Dialogue.ENDED:
             address = next((one for one in self._servers.candidates() if one not in tried), "")
             if not address:
                 self._report_all_failed(tried)
