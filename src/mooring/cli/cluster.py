@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from mooring.api.mooring.group import GROUP
 from mooring.cli.options.client import kubeconfig_option
-from mooring.cli.options.flags import DURATION
+from mooring.cli.options.flags import DURATION, Command, options_of
 from mooring.cli.options.machine import default_data_dir
 from mooring.cli.printing.output import echo
 from mooring.cli.printing.redaction import redacted
@@ -47,23 +47,24 @@ from mooring.trust.discovery.errors import (
 )
 from mooring.trust.kubeconfig.model import Selected
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 RETRY_SECONDS = 0.5
 """Interval, as in kubeadm."""
 RETRY_FOR = timedelta(minutes=1)
 """kubeadm's `timeouts.kubernetesAPICall`."""
+_CLUSTER_OPTIONS = options_of(
+    kubeconfig_option,
+    click.option(
+        "--timeout",
+        type=DURATION,
+        default=format_duration(RETRY_FOR),
+        show_default=True,
+        help="Time limit of retries while the server cannot be reached.",
+    ),
+)
 _FINAL = (NotTlsError, CertificateError, ClockSkewError, NotKubernetesError, NotMooringError)
 """Errors that a retry does not resolve."""
-
-
-def timeout_option(function: Callable[P, T]) -> Callable[P, T]:
-    """Add `--timeout`."""
-    return click.option(
-        "--timeout", type=DURATION, default=format_duration(RETRY_FOR), show_default=True,
-        help="Time limit of retries while the server cannot be reached.",
-    )(function)  # fmt: skip
 
 
 def selected(kubeconfig: str, context_name: str) -> Selected:
@@ -98,14 +99,14 @@ class ChosenCluster:
         return self.run(lambda client: self.retry(lambda: call(client)))
 
 
-def cluster_options(command: Callable[..., T]) -> Callable[..., T]:
+def cluster_options(command: Command) -> Command:
     """Add `--kubeconfig`, `--context` and `--timeout`, which the command gets as the argument `chosen`."""
 
     @wraps(command)
-    def with_cluster(*args: Any, kubeconfig: str, context_name: str, timeout: timedelta, **values: Any) -> T:
+    def with_cluster(*args: Any, kubeconfig: str, context_name: str, timeout: timedelta, **values: Any) -> Any:
         return command(*args, chosen=ChosenCluster(kubeconfig, context_name, timeout, SystemClock()), **values)
 
-    return kubeconfig_option(timeout_option(with_cluster))
+    return _CLUSTER_OPTIONS(with_cluster)
 
 
 def default_kubeconfigs() -> tuple[Path, ...]:

@@ -6,18 +6,10 @@ A CA is for `--client-ca-file` when it signs clients, and for `--root-ca-file` w
 from __future__ import annotations
 
 import secrets
-from datetime import timedelta
 
 import click
 
-from mooring.cli.certs.files import (
-    check_name,
-    issuer_options,
-    lifetime_option,
-    output_of,
-    output_options,
-    read_issuer,
-)
+from mooring.cli.certs.files import Output, check_name, issuer_options, output_options, read_issuer
 from mooring.cli.printing.output import echo
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError, MooringError
@@ -37,18 +29,13 @@ from mooring.trust.discovery.pins import pins_of
     "--key", "key_uri", metavar="URI", help="A key that a PKCS#11 token holds, as a pkcs11: URI. [default: a new key]"
 )
 @issuer_options(required=False)
-@lifetime_option(profiles.CA_LIFETIME)
-@output_options("ca")
+@output_options("ca", profiles.CA_LIFETIME)
 def ca(
     common_name: str,
     key_uri: str | None,
     ca_cert: str | None,
     ca_key: str | None,
-    lifetime: timedelta,
-    out_dir: str,
-    name: str,
-    key_algorithm: str,
-    force: bool,
+    output: Output,
 ) -> None:
     """Create a CA: a root, or with --ca-cert and --ca-key an intermediate.
 
@@ -56,17 +43,17 @@ def ca(
     """
     if (ca_cert is None) != (ca_key is None):
         raise click.UsageError("--ca-cert and --ca-key are given together")
-    output = output_of(out_dir, name, key_algorithm, lifetime, force=force)
+    output.check()
     check_name("--common-name", common_name)
     now = SystemClock().now()
-    key = generate_key(key_algorithm) if key_uri is None else _token_key(key_uri)
+    key = generate_key(output.algorithm) if key_uri is None else _token_key(key_uri)
     if ca_cert is not None and ca_key is not None:
         issuer = read_issuer(ca_cert, ca_key)
         if issuer.authority.certificate.subject == names.subject(common_name):
             raise click.UsageError("--common-name must differ from that of the signing CA")
-        chain = issuer.issue(profiles.certificate_authority(key.public_key(), now, common_name, lifetime), now)
+        chain = issuer.issue(profiles.certificate_authority(key.public_key(), now, common_name, output.lifetime), now)
     else:
-        root = self_signed_ca(key, common_name, now, serial_number(secrets.token_bytes), lifetime)
+        root = self_signed_ca(key, common_name, now, serial_number(secrets.token_bytes), output.lifetime)
         chain = (root.certificate,)
     output.write(key, chain)
     echo(str(pins_of(certificates_pem(chain[:1]))[0]))

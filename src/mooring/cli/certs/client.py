@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 
 import click
 
-from mooring.cli.certs.files import (
-    check_name,
-    issuer_options,
-    lifetime_option,
-    output_of,
-    output_options,
-    read_issuer,
-)
+from mooring.cli.certs.files import Output, check_name, issuer_options, output_options, read_issuer
 from mooring.clock import SystemClock
 from mooring.pki.keys import generate_key
 from mooring.pki.x509 import profiles
@@ -28,30 +20,27 @@ from mooring.settings.valuetypes import split_commas
     "--organization", multiple=True, metavar="GROUP,...", help="A group of the user; repeatable, or with commas."
 )
 @click.option("--uid", metavar="UID", help="UID of the user.")
-@lifetime_option(profiles.LIFETIME)
-@output_options("client")
+@output_options("client", profiles.LIFETIME)
 def client(
     ca_cert: str,
     ca_key: str,
     common_name: str,
     organization: Sequence[str],
     uid: str | None,
-    lifetime: timedelta,
-    out_dir: str,
-    name: str,
-    key_algorithm: str,
-    force: bool,
+    output: Output,
 ) -> None:
     """Create a client certificate: the common name is the user, each organization a group.
 
     A server accepts it when the CA is in its --client-ca-file. RBAC decides what the user may do.
     """
-    output = output_of(out_dir, name, key_algorithm, lifetime, force=force)
+    output.check()
     check_name("--common-name", common_name)
     for group in organization:
         check_name("--organization", group)
     if uid is not None:
         check_name("--uid", uid)
-    now, issuer, key = SystemClock().now(), read_issuer(ca_cert, ca_key), generate_key(key_algorithm)
-    template = profiles.client(key.public_key(), now, common_name, split_commas(organization), lifetime, uid or "")
+    now, issuer, key = SystemClock().now(), read_issuer(ca_cert, ca_key), generate_key(output.algorithm)
+    template = profiles.client(
+        key.public_key(), now, common_name, split_commas(organization), output.lifetime, uid or ""
+    )
     output.write(key, issuer.issue(template, now))

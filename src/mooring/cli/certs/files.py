@@ -15,17 +15,18 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import wraps
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any
 
 import click
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from mooring.cli.options.flags import DURATION
+from mooring.cli.options.flags import DURATION, Command, Option, options_of
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.client.files import exposure, make_directory, read_limited, write_atomic
@@ -48,9 +49,6 @@ from mooring.pki.x509.profiles import Template
 from mooring.plane.signing.tokenkey import open_key
 from mooring.settings.signing import PKCS11
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
 MIN_LIFETIME = timedelta(minutes=1)
 """A shorter lifetime is over before the certificate is in use."""
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*", re.ASCII)
@@ -58,12 +56,13 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Output files, and the algorithm of the key."""
+    """Output files, the algorithm of the key, and the lifetime of the certificate."""
 
     directory: Path
     name: str
     algorithm: str
     force: bool
+    lifetime: timedelta
 
     @property
     def certificate(self) -> Path:
@@ -74,7 +73,9 @@ class Output:
         return self.directory / f"{self.name}.key"
 
     def check(self) -> None:
-        """Raise ConfigError when a file exists, and UsageError for a name that is no file name."""
+        """Raise ConfigError when a file exists, and UsageError for a short lifetime and a name that is no file name."""
+        if self.lifetime < MIN_LIFETIME:
+            raise click.UsageError(f"--lifetime must be at least {format_duration(MIN_LIFETIME)}")
         if not _FILE_NAME.fullmatch(self.name):
             raise click.UsageError(f'"{output.clean(self.name)}" is no name for files; give another with --name')
         for path in (self.key, self.certificate):
@@ -107,9 +108,23 @@ class Issuer:
         return self.authority.sign(template, now, serial_number(secrets.token_bytes)), *self.chain
 
 
-def output_options(default_name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Add the flags of `Output`."""
-    flags = (
+def output_options(default_name: str, default_lifetime: timedelta) -> Option:
+    """Return the flags of `Output`, which the command gets as the argument `output`."""
+
+    def with_output(command: Command) -> Command:
+        @wraps(command)
+        def writing(
+            out_dir: str, name: str, key_algorithm: str, force: bool, lifetime: timedelta, **values: Any
+        ) -> Any:
+            return command(output=Output(Path(out_dir), name, key_algorithm, force, lifetime), **values)
+
+        return writing
+
+    return options_of(
+        click.option(
+            "--lifetime", type=DURATION, default=format_duration(default_lifetime), show_default=True,
+            help="Lifetime of the certificate, at most that of its CA.",
+        ),
         click.option("--out-dir", default=".", show_default=True, metavar="DIR", help="Directory for the files."),
         click.option(
             "--name", default=default_name, show_default=True, metavar="NAME", help="Name of the files, before .crt and .key."
@@ -119,48 +134,19 @@ def output_options(default_name: str) -> Callable[[Callable[P, R]], Callable[P, 
             help="Algorithm of the key.",
         ),
         click.option("--force", is_flag=True, help="Replace existing files."),
+        with_output,
     )  # fmt: skip
 
-    def add(function: Callable[P, R]) -> Callable[P, R]:
-        for flag in reversed(flags):
-            function = flag(function)
-        return function
 
-    return add
-
-
-def issuer_options(*, required: bool) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Add the flags of the CA that signs."""
+def issuer_options(*, required: bool) -> Option:
+    """Return the flags of the CA that signs."""
     text = "Certificate of the signing CA, followed by its intermediates." + (
         "" if required else " [default: the new CA signs itself]"
     )
-    flags = (
+    return options_of(
         click.option("--ca-cert", required=required, metavar="FILE", help=text),
         click.option("--ca-key", required=required, metavar="FILE", help="Private key of that CA, or a pkcs11: URI."),
     )
-
-    def add(function: Callable[P, R]) -> Callable[P, R]:
-        for flag in reversed(flags):
-            function = flag(function)
-        return function
-
-    return add
-
-
-def lifetime_option(default: timedelta) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Add `--lifetime`."""
-    return click.option(
-        "--lifetime", type=DURATION, default=format_duration(default), show_default=True,
-        help="Lifetime of the certificate, at most that of its CA.",
-    )  # fmt: skip
-
-
-def output_of(directory: str, name: str, algorithm: str, lifetime: timedelta, *, force: bool) -> Output:
-    if lifetime < MIN_LIFETIME:
-        raise click.UsageError(f"--lifetime must be at least {format_duration(MIN_LIFETIME)}")
-    output = Output(Path(directory), name, algorithm, force)
-    output.check()
-    return output
 
 
 def check_name(flag: str, text: str) -> None:

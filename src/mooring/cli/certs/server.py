@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
-from datetime import timedelta
 
 import click
 
-from mooring.cli.certs.files import (
-    issuer_options,
-    lifetime_option,
-    output_of,
-    output_options,
-    read_issuer,
-)
+from mooring.cli.certs.files import Output, issuer_options, output_options, read_issuer
 from mooring.cli.options.flags import usage
 from mooring.cli.printing.output import clean
 from mooring.clock import SystemClock
@@ -31,22 +24,17 @@ from mooring.settings.valuetypes import split_commas
 @click.option("--dns", multiple=True, metavar="NAME,...", help="DNS name of the server; repeatable, or with commas.")
 @click.option("--ip", multiple=True, metavar="IP,...", help="IP address of the server; repeatable, or with commas.")
 @click.option("--common-name", default="", metavar="NAME", help="Subject. [default: the first name or address]")
-@lifetime_option(profiles.LIFETIME)
-@output_options("server")
+@output_options("server", profiles.LIFETIME)
 def server(
     ca_cert: str,
     ca_key: str,
     dns: Sequence[str],
     ip: Sequence[str],
     common_name: str,
-    lifetime: timedelta,
-    out_dir: str,
-    name: str,
-    key_algorithm: str,
-    force: bool,
+    output: Output,
 ) -> None:
     """Create a serving certificate with the names and addresses under which clients reach the server."""
-    output = output_of(out_dir, name, key_algorithm, lifetime, force=force)
+    output.check()
     with usage():
         hosts, addresses = (
             [_dns_name(text) for text in split_commas(dns)],
@@ -54,9 +42,9 @@ def server(
         )
     if not hosts and not addresses:
         raise click.UsageError("give at least one --dns or --ip: clients check nothing else")
-    now, issuer, key = SystemClock().now(), read_issuer(ca_cert, ca_key), generate_key(key_algorithm)
+    now, issuer, key = SystemClock().now(), read_issuer(ca_cert, ca_key), generate_key(output.algorithm)
     subject = common_name or next(iter([*hosts, *map(str, addresses)]))
-    template = profiles.serving(key.public_key(), now, subject, hosts, addresses, lifetime)
+    template = profiles.serving(key.public_key(), now, subject, hosts, addresses, output.lifetime)
     output.write(key, issuer.issue(template, now))
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
-from mooring.cli.cluster import ChosenCluster, cluster_options
-from mooring.cli.csr.decision import CsrDecision, checked_reason, decide_all, reason_option
+from mooring.cli.cluster import ChosenCluster
+from mooring.cli.csr.decision import CsrDecision, checked_reason, decide_all, decision_options
 from mooring.cli.csr.selection import RequestSelection, selection_options
-from mooring.cli.options.client import output_option
 from mooring.trust.discovery.pins import PinError, parse_pin
 
 
@@ -19,21 +18,9 @@ from mooring.trust.discovery.pins import PinError, parse_pin
     metavar="sha256:HEX",
     help="Approve only a request for this key; needs exactly one NAME.",
 )
-@click.option(
-    "--message",
-    default="Approved with mooring csr approve.",
-    show_default=True,
-    help="Message of the condition, for people.",
+@decision_options(
+    "Approved with mooring csr approve.", "Approve a request that would fail, and write one again that is approved."
 )
-@reason_option
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Approve a request that would fail, and write one again that is approved.",
-)
-@click.option("--dry-run", is_flag=True, help="Let the server check the request without changing it.")
-@output_option("text", "name", "json", "yaml")
-@cluster_options
 def approve(
     selection: RequestSelection,
     fingerprint: str,

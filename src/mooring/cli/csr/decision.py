@@ -10,19 +10,20 @@ the key cannot change meanwhile. A request that was shown is decided by its uid:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ParamSpec, TypeVar
 
 import click
 
 from mooring.api.certificates.conditions import APPROVED
 from mooring.apimachinery.codec.json import base64_field, deep_copy
 from mooring.apimachinery.schema import Obj
-from mooring.cli.cluster import ChosenCluster
+from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.csr.details import PLURAL, QUALIFIED, fingerprint, refusals_by_signer
 from mooring.cli.csr.selection import RequestSelection, confirm
+from mooring.cli.options.client import output_option
+from mooring.cli.options.flags import Option, options_of
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
@@ -32,8 +33,6 @@ from mooring.errors import ConfigError, ConflictError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.requests import parse_request
 
-P = ParamSpec("P")
-R = TypeVar("R")
 _REASON = re.compile(r"[A-Za-z][A-Za-z0-9]{0,127}", re.ASCII)
 MAX_CONFLICTS = 10
 """Attempts, as in kubectl."""
@@ -62,14 +61,21 @@ class CsrDecision:
         return self.reason or f"Mooring{self.verb.capitalize()}"
 
 
-def reason_option(function: Callable[P, R]) -> Callable[P, R]:
-    """Add `--reason`."""
-    return click.option(
-        "--reason",
-        default="",
-        metavar="WORD",
-        help="Reason of the condition, for programs. [default: MooringApprove, MooringDeny]",
-    )(function)
+def decision_options(message: str, force_help: str) -> Option:
+    """Return the options of a decision. `message` is the default of `--message`."""
+    return options_of(
+        click.option("--message", default=message, show_default=True, help="Message of the condition, for people."),
+        click.option(
+            "--reason",
+            default="",
+            metavar="WORD",
+            help="Reason of the condition, for programs. [default: MooringApprove, MooringDeny]",
+        ),
+        click.option("--force", is_flag=True, help=force_help),
+        click.option("--dry-run", is_flag=True, help="Let the server check the request without changing it."),
+        output_option("text", "name", "json", "yaml"),
+        cluster_options,
+    )
 
 
 def checked_reason(text: str) -> str:

@@ -7,29 +7,28 @@ named are listed and confirmed first, unless `--yes`; without a terminal `--yes`
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from mooring.apimachinery.schema import Obj
 from mooring.cli.csr.details import PLURAL, csr_details
+from mooring.cli.options.flags import Command, options_of
 from mooring.cli.printing.output import echo, table
 from mooring.client.cluster import ClusterClient
 from mooring.controllers.certificates.requeststate import is_undecided
 from mooring.errors import ConfigError
 
-R = TypeVar("R")
 
-
-def selector_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Add `--selector`, `--field-selector` and `--signer`, which the command gets as the argument `selection`."""
+def _with_selection(command: Command) -> Command:
+    """Give the command one argument `selection` in place of the flags that select requests."""
 
     @wraps(command)
-    def function(
+    def selecting(
         *args: Any,
         selector: str,
         field_selector: str,
@@ -38,33 +37,28 @@ def selector_options(command: Callable[..., R]) -> Callable[..., R]:
         all_pending: bool = False,
         yes: bool = False,
         **values: Any,
-    ) -> R:
+    ) -> Any:
         selection = RequestSelection(name, selector, field_selector, signer, all_pending, yes)
         return command(*args, selection=selection, **values)
 
-    for option in (
-        click.option("--signer", default="", metavar="NAME", help="Only undecided requests for this signer."),
-        click.option(
-            "--field-selector", default="", metavar="SELECTOR", help="Only undecided requests with these fields."
-        ),
-        click.option(
-            "-l", "--selector", default="", metavar="SELECTOR", help="Only undecided requests with these labels."
-        ),
-    ):
-        function = option(function)
-    return function
+    return selecting
 
 
-def selection_options(function: Callable[..., R]) -> Callable[..., R]:
-    """Add NAME… and the flags that select requests in its place, which the command gets as the argument `selection`."""
-    for option in (
-        click.option("-y", "--yes", is_flag=True, help="Do not ask before deciding requests that are not named."),
-        click.option("--all-pending", is_flag=True, help="All undecided requests."),
-        selector_options,
-        click.argument("name", nargs=-1),
-    ):
-        function = option(function)
-    return function
+_SELECTORS = (
+    click.option("-l", "--selector", default="", metavar="SELECTOR", help="Only undecided requests with these labels."),
+    click.option("--field-selector", default="", metavar="SELECTOR", help="Only undecided requests with these fields."),
+    click.option("--signer", default="", metavar="NAME", help="Only undecided requests for this signer."),
+)
+selector_options = options_of(*_SELECTORS, _with_selection)
+"""Selectors alone; the command gets the argument `selection`."""
+selection_options = options_of(
+    click.argument("name", nargs=-1),
+    *_SELECTORS,
+    click.option("--all-pending", is_flag=True, help="All undecided requests."),
+    click.option("-y", "--yes", is_flag=True, help="Do not ask before deciding requests that are not named."),
+    _with_selection,
+)
+"""NAME… and the flags that select requests in its place; the command gets the argument `selection`."""
 
 
 @dataclass(frozen=True, slots=True)

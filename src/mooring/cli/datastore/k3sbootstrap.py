@@ -15,13 +15,13 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from mooring.cli.options import machine
 from mooring.cli.options.client import output_option
-from mooring.cli.options.flags import usage
+from mooring.cli.options.flags import options_of, usage
 from mooring.cli.options.storage import ETCD_ACCESS, etcd_options
 from mooring.cli.printing.output import echo, print_document, print_table
 from mooring.client.files import make_directory, read_limited, write_atomic
@@ -44,7 +44,6 @@ from mooring.trust.k3s.token import parse_token
 from mooring.trust.sharedkeys import servertoken
 from mooring.trust.sharedkeys.k3skeys import AUTHORITIES, FILES, bootstrap_files, keys_of
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 KEPT = "k3s"
@@ -53,17 +52,16 @@ IPSEC_BYTES = 48
 _SQLITE, _ETCD = "sqlite:", "etcd:"
 
 
-def _token_options(function: Callable[P, T]) -> Callable[P, T]:
-    function = click.option(
-        "--token-file", default="", metavar="FILE",
-        help="File with the server token of k3s. [default: server/token beside the SQLite file]",
-    )(function)  # fmt: skip
-    return click.option(
+_token_options = options_of(
+    click.option(
         "--token", default="", metavar="TOKEN", envvar="K3S_TOKEN", show_envvar=True,
         help="The token itself. Other users of the machine see a command line: prefer the file or the environment.",
-    )(function)  # fmt: skip
-
-
+    ),
+    click.option(
+        "--token-file", default="", metavar="FILE",
+        help="File with the server token of k3s. [default: server/token beside the SQLite file]",
+    ),
+)  # fmt: skip
 _data_dir = click.option(
     "--data-dir", default="", metavar="DIR", envvar="MOORING_DATA_DIR", show_envvar=True,
     help="Data directory of the Mooring server. [default: /var/lib/mooring as root, else ~/.local/share/mooring]",

@@ -13,11 +13,11 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -26,6 +26,7 @@ from mooring.agent.join import JoinOptions
 from mooring.agent.k3s.settings import K3sJoinSettings
 from mooring.agent.settings import AgentSettings
 from mooring.cli.join import k3sconfig
+from mooring.cli.options.flags import Option
 from mooring.client.files import MAX_READ, read_limited
 from mooring.errors import ConfigError
 from mooring.secret import Secret
@@ -35,8 +36,6 @@ from mooring.trust.joinconfiguration import JoinSettings, MemberSettings
 from mooring.trust.k3s.agentfile import AgentFile
 from mooring.trust.machinecode import parse_code
 
-P = ParamSpec("P")
-R = TypeVar("R")
 S = TypeVar("S", bound=Settings)
 
 _SHARED = MemberSettings.declared()
@@ -107,7 +106,7 @@ class Given:
             raise click.UsageError(text) from None
 
 
-def config_option(default: str, variable: str | None = CONFIG_VARIABLE) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def config_option(default: str, variable: str | None = CONFIG_VARIABLE) -> Option:
     """Return a decorator that adds `--config`. `default` says which file is read without it."""
     return click.option(
         "--config",

@@ -11,20 +11,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import click
 
+from mooring.cli.options.flags import Option
 from mooring.client.files import read_limited, refuse_other_writers
 from mooring.errors import ConfigError
 from mooring.settings.declaration import Setting
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 DEFAULT_PATH = "/etc/mooring/config.yaml"
 MAX_BYTES = 1 << 20
@@ -57,7 +55,7 @@ class ConfigFile:
     """Line of each key."""
 
 
-def config_option(settings: Sequence[Setting]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def config_option(settings: Sequence[Setting]) -> Option:
     """Return a decorator that adds `--config` to a command with the flags of these settings."""
 
     def take(ctx: click.Context, parameter: click.Parameter, value: str | None) -> ConfigFile | None:

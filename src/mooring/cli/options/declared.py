@@ -7,14 +7,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from mooring.cli.options.flags import DURATION as GO_DURATION
+from mooring.cli.options.flags import Option, options_of
 from mooring.duration import format_duration
 from mooring.settings.declaration import Setting
 from mooring.settings.valuetypes import (
@@ -36,9 +37,6 @@ from mooring.settings.valuetypes import (
     TEXTS,
     ValueType,
 )
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class LineText(click.types.StringParamType):
@@ -95,21 +93,12 @@ def shown_default(setting: Setting) -> Any:
     return format_duration(setting.default) if isinstance(setting.default, timedelta) else setting.default
 
 
-def settings_options(
-    settings: Iterable[Setting], *, variables: bool = True
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def settings_options(settings: Iterable[Setting], *, variables: bool = True) -> Option:
     """Return a decorator that adds the flag of each setting to a command, in order, and its variable if `variables` is True."""
-    options = [_option(one, one.variable if variables else None) for one in settings if one.flag]
-
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        for add in reversed(options):
-            function = add(function)
-        return function
-
-    return decorate
+    return options_of(*(_option(one, one.variable if variables else None) for one in settings if one.flag))
 
 
-def _option(setting: Setting, variable: str | None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def _option(setting: Setting, variable: str | None) -> Option:
     if setting.positional:
         return click.argument(setting.field, nargs=-1, envvar=variable)
     default = shown_default(setting)

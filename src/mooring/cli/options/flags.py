@@ -8,16 +8,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import click
 
 from mooring.duration import parse_duration
 from mooring.errors import ConfigError
 
-P = ParamSpec("P")
-R = TypeVar("R")
-Decorator = Callable[[Callable[P, R]], Callable[P, R]]
+Command = Callable[..., Any]
+"""The function of a command, which gets the values of its flags by name."""
+Option = Callable[[Command], Command]
+"""Adds a flag, an argument or several of them to a command."""
+
+
+def options_of(*options: Option) -> Option:
+    """Return one option that adds all of these, in their order in the help."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 class GoDuration(click.ParamType[timedelta]):

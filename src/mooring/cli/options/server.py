@@ -5,29 +5,27 @@ The flags follow from the settings in `mooring.plane.configuration.SUBJECTS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import click
 
 from mooring.cli.options import machine
 from mooring.cli.options.configfile import ConfigFile, config_option
 from mooring.cli.options.declared import settings_options
+from mooring.cli.options.flags import Command
 from mooring.errors import ConfigError
 from mooring.plane.configuration import ServerConfig, declared_settings, server_config
 from mooring.plane.endpoints import given_before, with_published
 from mooring.settings.valuetypes import split_commas
 
-P = ParamSpec("P")
-R = TypeVar("R")
 
-
-def server_options(function: Callable[P, R]) -> Callable[P, R]:
+def server_options(command: Command) -> Command:
     """Add `--config` and every flag of a server; the command gets their values as keywords for `server_configuration`."""
     settings = declared_settings()
-    return config_option(settings)(settings_options(settings)(function))
+    return config_option(settings)(settings_options(settings)(command))
 
 
 def server_configuration(*, config: ConfigFile | None = None, **values: Any) -> ServerConfig:

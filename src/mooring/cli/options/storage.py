@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from mooring.cli.options import machine
 from mooring.cli.options.configfile import config_option
 from mooring.cli.options.declared import settings_options
+from mooring.cli.options.flags import Command, Option, options_of
 from mooring.errors import ConfigError
 from mooring.plane.configuration import declared_settings
 from mooring.settings.declaration import Setting
@@ -19,33 +20,28 @@ ETCD_ACCESS = frozenset(
     {"etcd_prefix", "etcd_cafile", "etcd_certfile", "etcd_keyfile", "etcd_username", "etcd_password_file"}
 )
 """Settings of an etcd without its URLs."""
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
-def storage_options(*more: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def storage_options(*more: str) -> Option:
     """Return a decorator that adds `--config` and the flags of the store, and those settings of snapshots that are named."""
     return _options(
         [*StorageSettings.declared(), *(one for one in SnapshotSettings.declared() if one.field in more)],
     )
 
 
-def snapshot_directory_options(function: Callable[P, R]) -> Callable[P, R]:
+def snapshot_directory_options(command: Command) -> Command:
     """Add `--config` and the flags that say where the snapshots of a server are."""
     declared = (*StorageSettings.declared(), *SnapshotSettings.declared())
-    return _options([one for one in declared if one.field in ("data_dir", "snapshot_dir")])(function)
+    return _options([one for one in declared if one.field in ("data_dir", "snapshot_dir")])(command)
 
 
-def etcd_options(function: Callable[P, R]) -> Callable[P, R]:
+def etcd_options(command: Command) -> Command:
     """Add `--config` and the flags with which an etcd is reached whose URL is given otherwise."""
-    return _options([one for one in StorageSettings.declared() if one.field in ETCD_ACCESS])(function)
+    return _options([one for one in StorageSettings.declared() if one.field in ETCD_ACCESS])(command)
 
 
-def _options(settings: Sequence[Setting]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        return config_option(declared_settings())(settings_options(settings)(function))
-
-    return decorate
+def _options(settings: Sequence[Setting]) -> Option:
+    return options_of(config_option(declared_settings()), settings_options(settings))
 
 
 def storage_settings(values: dict[str, Any]) -> StorageSettings:

@@ -8,18 +8,17 @@ join line which was printed once expires. No join line is printed that no machin
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 import click
 from cryptography import x509
 
 from mooring.authn.bootstraptoken.settings import BootstrapTokenSettings
 from mooring.cli.join.joincommand import WITHHELD, agent_line, join_line
-from mooring.cli.options.flags import DURATION
+from mooring.cli.options.flags import DURATION, options_of
 from mooring.cli.printing.output import echo
 from mooring.cli.token.allowance import NEVER_EXPIRES, machines
 from mooring.clock import Clock, SystemClock
@@ -35,24 +34,16 @@ from mooring.trust.k3s.cahash import ca_hash
 from mooring.trust.k3s.settings import K3sSettings
 from mooring.trust.k3s.token import PREFIX
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def first_token_options(function: Callable[P, R]) -> Callable[P, R]:
-    """Add the flags about the token of the first start."""
-    flags = (
-        click.option(
-            "--token", default=None, metavar="TOKEN", envvar="MOORING_TOKEN", show_envvar=True,
-            help='Token to create; "" creates none. [default: a fresh one on the first start, none later]',
-        ),
-        click.option("--token-ttl", type=DURATION, default="24h0m0s", show_default=True,
-                     help="How long the token lives; 0 means for ever."),
-        click.option("--skip-token-print", is_flag=True, help="Print <value withheld> instead of the token."),
-    )  # fmt: skip
-    for add in reversed(flags):
-        function = add(function)
-    return function
+first_token_options = options_of(
+    click.option(
+        "--token", default=None, metavar="TOKEN", envvar="MOORING_TOKEN", show_envvar=True,
+        help='Token to create; "" creates none. [default: a fresh one on the first start, none later]',
+    ),
+    click.option("--token-ttl", type=DURATION, default="24h0m0s", show_default=True,
+                 help="How long the token lives; 0 means for ever."),
+    click.option("--skip-token-print", is_flag=True, help="Print <value withheld> instead of the token."),
+)  # fmt: skip
+"""Flags about the token of the first start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

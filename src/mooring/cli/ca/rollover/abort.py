@@ -9,8 +9,7 @@ import click
 from mooring.api.mooring.certificateauthorityrollover import ABORTED
 from mooring.apimachinery.schema import Obj
 from mooring.cli.ca.rollover import request
-from mooring.cli.cluster import ChosenCluster, cluster_options
-from mooring.cli.options.client import output_option
+from mooring.cli.cluster import ChosenCluster
 from mooring.client.cluster import ClusterClient
 
 
@@ -23,9 +22,7 @@ from mooring.client.cluster import ClusterClient
     is_flag=True,
     help="The key of the new CA is in other hands: neither CA vouches for the other any more.",
 )
-@request.wait_option
-@output_option("text", "name", "json", "yaml")
-@cluster_options
+@request.request_options
 def abort(force: bool, compromised: bool, wait: timedelta, output: str, chosen: ChosenCluster) -> None:
     """Go back to the old CA. This is possible until the old CA is retired.
 

@@ -14,8 +14,7 @@ from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.certificateauthorityrollover import ABORTED, RETIRED, next_phase, status_of
 from mooring.apimachinery.schema import Obj
 from mooring.cli.ca.rollover import request
-from mooring.cli.cluster import ChosenCluster, cluster_options
-from mooring.cli.options.client import output_option
+from mooring.cli.cluster import ChosenCluster
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.errors import ConfigError
@@ -28,9 +27,7 @@ from mooring.errors import ConfigError
     is_flag=True,
     help="The key of the old CA turned out to be in other hands: neither CA vouches for the other any more.",
 )
-@request.wait_option
-@output_option("text", "name", "json", "yaml")
-@cluster_options
+@request.request_options
 def advance(force: bool, compromised: bool, wait: timedelta, output: str, chosen: ChosenCluster) -> None:
     """Go on to the next phase: IssueNew, Drain, Retired.
 

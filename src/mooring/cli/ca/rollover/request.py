@@ -16,8 +16,9 @@ from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.certificateauthorityrollover import ABORTED, DONE, KIND, RETIRED, SINGLETON, status_of
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
-from mooring.cli.cluster import ChosenCluster
-from mooring.cli.options.flags import DURATION
+from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.options.client import output_option
+from mooring.cli.options.flags import DURATION, options_of
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
@@ -30,13 +31,18 @@ QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}/{SINGLETON}"
 LOOK_SECONDS = 0.3
 """Seconds between two looks at the status while a command waits."""
 
-wait_option = click.option(
-    "--wait",
-    type=DURATION,
-    default="30s",
-    show_default=True,
-    help="How long to wait until the server has reached the phase; 0s asks for it only.",
+request_options = options_of(
+    click.option(
+        "--wait",
+        type=DURATION,
+        default="30s",
+        show_default=True,
+        help="How long to wait until the server has reached the phase; 0s asks for it only.",
+    ),
+    output_option("text", "name", "json", "yaml"),
+    cluster_options,
 )
+"""Flags of every command that asks for a phase."""
 
 Work = Callable[[ClusterClient], Awaitable[Obj]]
 

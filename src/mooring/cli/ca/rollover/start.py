@@ -9,8 +9,7 @@ import click
 from mooring.api.mooring.certificateauthorityrollover import ENDED, KIND, SINGLETON, TRUST_BOTH, status_of
 from mooring.apimachinery.schema import Obj
 from mooring.cli.ca.rollover import request
-from mooring.cli.cluster import ChosenCluster, cluster_options
-from mooring.cli.options.client import output_option
+from mooring.cli.cluster import ChosenCluster
 from mooring.client.cluster import ClusterClient
 from mooring.errors import ConfigError, NotFoundError
 
@@ -21,9 +20,7 @@ from mooring.errors import ConfigError, NotFoundError
     is_flag=True,
     help="The key of the old CA is in other hands: keep nothing for the return of machines that are off.",
 )
-@request.wait_option
-@output_option("text", "name", "json", "yaml")
-@cluster_options
+@request.request_options
 def start(compromised: bool, wait: timedelta, output: str, chosen: ChosenCluster) -> None:
     """Make a new CA, and trust it beside the old one everywhere.
 
