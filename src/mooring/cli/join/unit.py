@@ -24,7 +24,7 @@ from mooring.agent.state import NodeState
 from mooring.cli.join import k3sconfig
 from mooring.cli.join.flags import SETTINGS, SUBJECTS, Given, config_option, read_config
 from mooring.cli.options.declared import settings_options
-from mooring.cli.options.flags import Decorator
+from mooring.cli.options.flags import options_of
 from mooring.cli.printing.output import echo
 from mooring.cli.systemd.unitfile import (
     SANDBOX,
@@ -70,16 +70,12 @@ class AgentUnit:
     proof: Path
 
 
-def unit_options(function: Any) -> Any:
-    """Add the flags of an agent that a unit may hold, `--config` and `--program`."""
-    add: tuple[Decorator[..., Any], ...] = (
-        click.option("--program", default="", metavar="PATH", help="Absolute path of mooring. [default: this program]"),
-        config_option(k3sconfig.DEFAULT_CONFIG, None),
-        settings_options(UNIT_SETTINGS, variables=False),
-    )
-    for one in add:
-        function = one(function)
-    return function
+unit_options = options_of(
+    settings_options(UNIT_SETTINGS, variables=False),
+    config_option(k3sconfig.DEFAULT_CONFIG, None),
+    click.option("--program", default="", metavar="PATH", help="Absolute path of mooring. [default: this program]"),
+)
+"""Flags of an agent that a unit may hold, `--config` and `--program`."""
 
 
 @click.command("unit")
