@@ -43,52 +43,30 @@ from mooring.errors import (
     quoted,
 )
 
-CODES: dict[str, int] = {
-    "BadRequest": 400,
-    "Unauthorized": 401,
-    "Forbidden": 403,
-    "NotFound": 404,
-    "MethodNotAllowed": 405,
-    "NotAcceptable": 406,
-    "AlreadyExists": 409,
-    "Conflict": 409,
-    "Gone": 410,
-    "Expired": 410,
-    "RequestEntityTooLarge": 413,
-    "UnsupportedMediaType": 415,
-    "Invalid": 422,
-    "TooManyRequests": 429,
-    "InternalError": 500,
-    "ServerTimeout": 500,
-    "StorageReadError": 500,
-    "ServiceUnavailable": 503,
-    "Timeout": 504,
+_CODE_OF: dict[type[ApiError], int] = {
+    BadRequestError: 400,
+    UnauthorizedError: 401,
+    ForbiddenError: 403,
+    NotFoundError: 404,
+    MethodNotAllowedError: 405,
+    NotAcceptableError: 406,
+    AlreadyExistsError: 409,
+    ConflictError: 409,
+    ExpiredError: 410,
+    RequestEntityTooLargeError: 413,
+    UnsupportedMediaTypeError: 415,
+    InvalidError: 422,
+    TooManyRequestsError: 429,
+    InternalServerError: 500,
+    StorageReadError: 500,
+    ServiceUnavailableError: 503,
+    RequestTimeoutError: 504,
 }
+CODES = {error.reason: code for error, code in _CODE_OF.items()} | {"Gone": 410, "ServerTimeout": 500}
 """Reason → HTTP code."""
-
-_CLASSES: tuple[type[ApiError], ...] = (
-    AlreadyExistsError,
-    BadRequestError,
-    ConflictError,
-    ExpiredError,
-    ForbiddenError,
-    InternalServerError,
-    InvalidError,
-    MethodNotAllowedError,
-    NotAcceptableError,
-    NotFoundError,
-    RequestEntityTooLargeError,
-    RequestTimeoutError,
-    ServiceUnavailableError,
-    StorageReadError,
-    TooManyRequestsError,
-    UnauthorizedError,
-    UnsupportedMediaTypeError,
-)
-_ERRORS = {error.reason: error for error in _CLASSES} | {"Gone": ExpiredError, "ServerTimeout": RequestTimeoutError}
-_NOT_BY_CODE = ("AlreadyExists", "ServerTimeout", "StorageReadError")
-"""Reasons that share their code with a more general one."""
-_BY_CODE = {CODES[reason]: error for reason, error in _ERRORS.items() if reason not in _NOT_BY_CODE}
+_ERRORS = {error.reason: error for error in _CODE_OF} | {"Gone": ExpiredError, "ServerTimeout": RequestTimeoutError}
+_BY_CODE = {code: error for error, code in _CODE_OF.items() if error not in (AlreadyExistsError, StorageReadError)}
+"""Errors by code, without those that share their code with a more general one."""
 
 INTERNAL = "Internal error occurred: the request could not be completed"
 UNKNOWN_OUTCOME = "the store did not confirm the write in time: it may or may not have been carried out"

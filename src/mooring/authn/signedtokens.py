@@ -23,6 +23,7 @@ from mooring.pki.jwt.claims import audiences, check_texts
 from mooring.pki.jwt.compact import Claims, claimed_issuer
 from mooring.pki.jwt.keyset import KeySet
 from mooring.pki.jwt.token import verify_token
+from mooring.secret import Secret
 
 T = TypeVar("T")
 
@@ -57,8 +58,11 @@ class SignedTokens(Generic[T]):
         self._keys = keys
         self._verified.clear()
 
-    def judge(self, raw: bytes, now: datetime) -> T | NotMine | Rejected:
+    def judge(self, bearer: Secret | None, now: datetime) -> T | NotMine | Rejected:
         """Return the content of a bearer token, or a verdict without content."""
+        if bearer is None:
+            return _NOT_MINE
+        raw = bearer.reveal()
         return self._verified.get(raw, now) or self._strangers.get(raw, now) or self._verify(raw, now)
 
     def _verify(self, raw: bytes, now: datetime) -> T | NotMine | Rejected:

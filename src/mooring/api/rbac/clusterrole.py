@@ -1,17 +1,15 @@
 """ClusterRole: schema and strategy.
 
 Rules kept here (docs/protocol/rbac.md): those of `mooring.api.rbac.rules`. An aggregation rule has at least one selector, and its
-selectors are valid. PUT of a missing ClusterRole creates it.
+selectors are valid.
 """
 
 from __future__ import annotations
 
-from mooring.api.kind import Kind
 from mooring.api.meta.objectmeta import label_errors
-from mooring.api.rbac.rules import API, GROUP, POLICY_RULE, ROLE_COLUMNS, rule_errors
+from mooring.api.rbac.rules import API, POLICY_RULE, role_kind, rule_errors
 from mooring.apimachinery.metav1 import LABEL_SELECTOR, OBJECT_META
-from mooring.apimachinery.names import label_value_errors, path_segment_errors, qualified_name_errors
-from mooring.apimachinery.resource import Resource
+from mooring.apimachinery.names import label_value_errors, qualified_name_errors
 from mooring.apimachinery.schema import Field, ListOf, Message, Obj
 from mooring.errors import FieldError, forbidden, invalid, required
 
@@ -85,18 +83,4 @@ def _selector_errors(selector: Obj, path: str) -> list[FieldError]:
     return errors
 
 
-KIND = Kind(
-    resource=Resource(
-        group=GROUP,
-        version="v1",
-        kind="ClusterRole",
-        plural="clusterroles",
-        namespaced=False,
-        schema=CLUSTER_ROLE,
-        columns=ROLE_COLUMNS,
-    ),
-    storage="/registry/clusterroles",
-    name_errors=path_segment_errors,
-    validate=_validate,
-    allow_create_on_update=True,
-)
+KIND = role_kind(CLUSTER_ROLE, _validate, namespaced=False)

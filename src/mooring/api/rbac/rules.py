@@ -1,12 +1,17 @@
-"""Schema, validation and print columns of the policy rules in Role and ClusterRole.
+"""Schema and validation of the policy rules in Role and ClusterRole, and the strategy of both kinds.
 
 Rules kept here (docs/protocol/rbac.md#validation-of-rbac-objects): a rule has verbs, and either URLs (never in a Role), or API
-groups and resources. Names of RBAC objects are one path segment, which may contain colons.
+groups and resources. Names of RBAC objects are one path segment, which may contain colons. PUT of a missing role creates it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from mooring.api.kind import Kind
 from mooring.api.meta.printcolumns import CREATED_AT, NAME
+from mooring.apimachinery.names import path_segment_errors
+from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
 from mooring.errors import FieldError, invalid, required
 
@@ -30,7 +35,26 @@ POLICY_RULE = Message(
     "Allows some verbs on some resources or URLs.",
 )
 
-ROLE_COLUMNS = (NAME, CREATED_AT)
+
+def role_kind(schema: Message, validate: Callable[[Obj], list[FieldError]], *, namespaced: bool) -> Kind:
+    """Return one of the two kinds, which is named like its schema."""
+    name = schema.name.rpartition(".")[2]
+    plural = f"{name.lower()}s"
+    return Kind(
+        resource=Resource(
+            group=GROUP,
+            version="v1",
+            kind=name,
+            plural=plural,
+            namespaced=namespaced,
+            schema=schema,
+            columns=(NAME, CREATED_AT),
+        ),
+        storage=f"/registry/{plural}",
+        name_errors=path_segment_errors,
+        validate=validate,
+        allow_create_on_update=True,
+    )
 
 
 def rule_errors(obj: Obj, *, namespaced: bool) -> list[FieldError]:

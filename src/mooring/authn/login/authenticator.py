@@ -24,15 +24,13 @@ from mooring.authn.claims.mapping import ClaimsRefusedError
 from mooring.authn.credentials import Credentials
 from mooring.authn.reasons import MALFORMED_CLAIMS, WRONG_AUDIENCE
 from mooring.authn.signedtokens import SignedTokens
-from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
+from mooring.authn.verdict import Accepted, Rejected, Verdict
 from mooring.identity import CREDENTIAL_ID, UserInfo
 from mooring.pki.jwt.compact import Claims
 from mooring.pki.jwt.keyset import KeySet
 
 ISSUER = "mooring login"
 CLAIM = "mooring.dev"
-
-_NOT_MINE = NotMine()
 
 
 def claims_of(user: UserInfo, *, audiences: Iterable[str], now: datetime, lifetime: timedelta, token_id: str) -> Claims:
@@ -76,9 +74,7 @@ class UserTokenAuthenticator:
         self._tokens.replace(keys)
 
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
-        if credentials.bearer is None:
-            return _NOT_MINE
-        token = self._tokens.judge(credentials.bearer.reveal(), now)
+        token = self._tokens.judge(credentials.bearer, now)
         if not isinstance(token, _Token):
             return token
         valid_for = tuple(one for one in token.audiences if one in audiences) if audiences else token.audiences

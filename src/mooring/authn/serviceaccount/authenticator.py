@@ -26,7 +26,7 @@ from mooring.authn.credentials import Credentials
 from mooring.authn.reasons import MALFORMED_CLAIMS, WRONG_AUDIENCE
 from mooring.authn.serviceaccount.liveobjects import Live, problem
 from mooring.authn.signedtokens import SignedTokens
-from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
+from mooring.authn.verdict import Accepted, Rejected, Verdict
 from mooring.authn.verifiedtokens import MAX_REMEMBERED
 from mooring.identity import CREDENTIAL_ID, UserInfo, service_account_groups, service_account_username
 from mooring.pki.jwt.claims import audiences, time_claim
@@ -37,7 +37,6 @@ EXTRA_PREFIX = "authentication.kubernetes.io/"
 STALE_TOKEN = "authentication.k8s.io/stale-token"  # noqa: S105 - an annotation's name, not a password
 WARN_AFTER = "warnafter"
 
-_NOT_MINE = NotMine()
 _NODE_BOUND = ("node", "nodes")
 _SECRET_BOUND = ("secret", "secrets")
 _POD_BOUND = ("pod", "pods")
@@ -67,9 +66,7 @@ class ServiceAccountAuthenticator:
         self._tokens.replace(keys)
 
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
-        if credentials.bearer is None:
-            return _NOT_MINE
-        token = self._tokens.judge(credentials.bearer.reveal(), now)
+        token = self._tokens.judge(credentials.bearer, now)
         if not isinstance(token, _Token):
             return token
         valid_for = (

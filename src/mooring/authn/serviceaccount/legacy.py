@@ -28,7 +28,7 @@ from mooring.authn.reasons import MALFORMED_CLAIMS, WRONG_AUDIENCE
 from mooring.authn.serviceaccount.liveobjects import NO_GRACE, Live, problem
 from mooring.authn.serviceaccount.reasons import INVALIDATED, REPLACED
 from mooring.authn.signedtokens import SignedTokens
-from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
+from mooring.authn.verdict import Accepted, Rejected, Verdict
 from mooring.authn.verifiedtokens import FOR_EVER, MAX_REMEMBERED
 from mooring.identity import UserInfo, service_account_groups
 from mooring.pki.jwt.compact import Claims
@@ -45,7 +45,6 @@ WARNING = (
 )
 TOKEN_KEY = "token"  # noqa: S105 - the name of a key of a Secret
 
-_NOT_MINE = NotMine()
 _NO_SECRET: Obj = {"data": {TOKEN_KEY: ""}}
 
 
@@ -84,9 +83,7 @@ class LegacyServiceAccountAuthenticator:
         self._tokens.replace(keys)
 
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
-        if credentials.bearer is None:
-            return _NOT_MINE
-        token = self._tokens.judge(credentials.bearer.reveal(), now)
+        token = self._tokens.judge(credentials.bearer, now)
         if not isinstance(token, LegacyToken):
             return token
         valid_for = tuple(audience for audience in self._audiences if audience in audiences or not audiences)
@@ -96,6 +93,7 @@ class LegacyServiceAccountAuthenticator:
         user = UserInfo(token.username, token.uid, service_account_groups(token.namespace))
         if not self._lookup:
             return Accepted(user, valid_for)
+        assert credentials.bearer is not None  # it has been verified
         uses = None if credentials.dry_run else self._uses
         refused = self._look_up(token, credentials.bearer, views, now, uses)
         return refused or self._accepted(user, token, views, valid_for)

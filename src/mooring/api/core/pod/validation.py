@@ -221,19 +221,26 @@ def container_errors(spec: Obj, volumes: Collection[str]) -> list[FieldError]:
     host_ports: set[tuple[str, str, int]] = set()
     for group in CONTAINER_LISTS:
         for index, container in enumerate(spec.get(group) or ()):
-            path, name = f"spec.{group}[{index}]", container.get("name", "")
-            if not name:
-                errors.append(required(f"{path}.name"))
-            elif name in names:
-                errors.append(duplicate(f"{path}.name", name))
-            else:
-                errors += [invalid(f"{path}.name", name, detail) for detail in dns1123_label_errors(name)]
-            names.add(name)
+            path = f"spec.{group}[{index}]"
+            errors += _item_name_errors(container, path, names)
             errors += _container_errors(container, path)
             errors += _port_errors(
                 container, path, bool(spec.get("hostNetwork")), host_ports if group == "containers" else set()
             )
             errors += _mount_errors(container, path, volumes)
+    return errors
+
+
+def _item_name_errors(item: Obj, path: str, names: set[str]) -> list[FieldError]:
+    """Validate the name of a container or volume, and add it to `names`, which are those of the items before it."""
+    name, path = item.get("name", ""), f"{path}.name"
+    if not name:
+        errors = [required(path)]
+    elif name in names:
+        errors = [duplicate(path, name)]
+    else:
+        errors = [invalid(path, name, detail) for detail in dns1123_label_errors(name)]
+    names.add(name)
     return errors
 
 
@@ -361,15 +368,8 @@ def volume_errors(volumes: list[Obj]) -> tuple[set[str], list[FieldError]]:
     names: set[str] = set()
     errors: list[FieldError] = []
     for index, volume in enumerate(volumes):
-        path, name = f"spec.volumes[{index}]", volume.get("name", "")
-        errors += _source_errors(volume, path)
-        if not name:
-            errors.append(required(f"{path}.name"))
-        elif name in names:
-            errors.append(duplicate(f"{path}.name", name))
-        else:
-            errors += [invalid(f"{path}.name", name, detail) for detail in dns1123_label_errors(name)]
-        names.add(name)
+        path = f"spec.volumes[{index}]"
+        errors += _source_errors(volume, path) + _item_name_errors(volume, path, names)
     return names, errors
 
 

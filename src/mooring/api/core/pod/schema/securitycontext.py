@@ -31,17 +31,18 @@ WINDOWS_SECURITY_CONTEXT_OPTIONS = Message(
     "What concerns Windows.",
 )
 
+_PROFILE_TYPE = Field(
+    "type",
+    1,
+    Scalar.STRING,
+    "Localhost, RuntimeDefault or Unconfined.",
+    required=True,
+    enum=("Localhost", "RuntimeDefault", "Unconfined"),
+)
 SECCOMP_PROFILE = Message(
     CORE + "SeccompProfile",
     (
-        Field(
-            "type",
-            1,
-            Scalar.STRING,
-            "Localhost, RuntimeDefault or Unconfined.",
-            required=True,
-            enum=("Localhost", "RuntimeDefault", "Unconfined"),
-        ),
+        _PROFILE_TYPE,
         Field("localhostProfile", 2, Scalar.STRING, "File of the profile on the node, for Localhost.", pointer=True),
     ),
     "Which system calls are allowed.",
@@ -50,14 +51,7 @@ SECCOMP_PROFILE = Message(
 APP_ARMOR_PROFILE = Message(
     CORE + "AppArmorProfile",
     (
-        Field(
-            "type",
-            1,
-            Scalar.STRING,
-            "Localhost, RuntimeDefault or Unconfined.",
-            required=True,
-            enum=("Localhost", "RuntimeDefault", "Unconfined"),
-        ),
+        _PROFILE_TYPE,
         Field(
             "localhostProfile", 2, Scalar.STRING, "Name of a profile loaded on the node, for Localhost.", pointer=True
         ),
