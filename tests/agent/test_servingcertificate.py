@@ -9,7 +9,7 @@ import pytest
 
 from mooring.agent.certificates.renewal import RequestedRenewal
 from mooring.agent.certificates.template import CertificateTemplate
-from mooring.agent.servingcertificate import ADDRESSES_SECONDS, MISSING_SECONDS, follow_addresses
+from mooring.agent.daemon import ADDRESSES_SECONDS, MISSING_SECONDS, follow_addresses
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.errors import MooringError, NotFoundError, PeerError

@@ -15,10 +15,9 @@ from mooring.authn.guesses import Bucket, GuessLimiter
 from mooring.errors import TooManyRequestsError
 from mooring.server import flowcontrol
 from mooring.server.flowcontrol import FlowControl
-from mooring.server.hostshare.buckets import SharedBuckets
-from mooring.server.hostshare.hashing import WAYS, first_cell, key_of
 from mooring.server.hostshare.lock import TRIES, HostLock, nameless_file
 from mooring.server.hostshare.share import MAX_SEATS, Counted, HostMemory, HostShare
+from mooring.server.hostshare.sources import WAYS, SharedBuckets, first_cell, key_of
 from mooring.server.transport.heldbytes import HeldBytes
 from mooring.server.transport.listener import Listener
 from mooring.server.transport.tlsconnection import TlsConnection, TlsProtocol

@@ -15,8 +15,7 @@ from mooring.server import hostmetrics
 from mooring.server.hostmetrics import HostMetrics
 from mooring.server.hostshare import siblings as module
 from mooring.server.hostshare.lock import nameless_file
-from mooring.server.hostshare.published import MAX_BYTES, Publication
-from mooring.server.hostshare.share import ALONE, HostMemory, HostShare
+from mooring.server.hostshare.share import ALONE, MAX_DOCUMENT, HostMemory, HostShare, Publication
 from mooring.server.hostshare.siblings import Siblings
 from mooring.server.metrics import Metrics
 from tests.support.serverroom import open_server
@@ -107,7 +106,7 @@ def test_the_newest_document_is_read_and_a_long_one_is_not_taken() -> None:
     for document in (b"first, and longer", b"second", b"third"):
         assert publication.write(document)
         assert Publication(place).read() == document
-    assert not publication.write(bytes(MAX_BYTES + 1))
+    assert not publication.write(bytes(MAX_DOCUMENT + 1))
     assert publication.read() == b"third"
     os.close(place)
 

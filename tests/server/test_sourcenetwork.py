@@ -8,8 +8,7 @@ import pytest
 
 from mooring.server.transport.http2 import connection as http2
 from mooring.server.transport.listener import Listener
-from mooring.server.transport.sourcenetwork import UNKNOWN_NETWORK, address_of, network_of
-from mooring.server.transport.tlsconnection import TlsConnection, TlsProtocol
+from mooring.server.transport.tlsconnection import UNKNOWN_NETWORK, TlsConnection, TlsProtocol, address_of, network_of
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ import pytest
 
 from mooring.clock import SystemClock
 from mooring.errors import StorageError
+from mooring.storage.sqlite.database import is_open
 from mooring.storage.sqlite.driver import LOOK_SECONDS, SqliteStorage
-from mooring.storage.sqlite.use import is_open
 from mooring.storage.sqlite.wholefile import verify_file
 from tests.support.manualclock import ManualClock, settle
 

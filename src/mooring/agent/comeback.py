@@ -19,8 +19,7 @@ from contextlib import contextmanager
 from mooring.agent.acceptance import check_membership
 from mooring.agent.certificates.certificaterequest import RequestEndedError
 from mooring.agent.certificates.pairfiles import Pair
-from mooring.agent.certificates.renewal import random_draw
-from mooring.agent.certificates.rotation import retry_pauses
+from mooring.agent.certificates.renewal import random_draw, retry_pauses
 from mooring.agent.member import Member
 from mooring.agent.oneshot import OneShotRequest, PendingKeyFiles
 from mooring.agent.steps import JoinError, Steps, reason_of

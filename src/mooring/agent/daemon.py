@@ -11,6 +11,9 @@ Rules kept here:
 * The service manager that started the process hears of each membership and its end, and gets signs of life from the event loop.
 * The load balancer, where there is one, listens before the join, so that a kubelet that is there reaches a server as soon as one
   answers. The agent's own requests go to the servers directly.
+* The names of a serving certificate follow the addresses of the Node (docs/protocol/kubelet-certificates.md), which is read every
+  minute, no matter which program maintains it. Without an IP address no certificate is requested. A Node that cannot be read
+  leaves the names as they are.
 """
 
 from __future__ import annotations
@@ -21,12 +24,12 @@ import signal
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from mooring.agent.acceptance import check_issued, check_membership
 from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.certificates.renewal import ClientCertificateExpiredError, RequestedRenewal
-from mooring.agent.certificates.template import CertificateTemplate
+from mooring.agent.certificates.template import CertificateTemplate, serving_template
 from mooring.agent.clusterfiles import follow, refresh
 from mooring.agent.comeback import Attempts
 from mooring.agent.hooks import Hooks
@@ -35,13 +38,12 @@ from mooring.agent.loadbalancer.proxy import LoadBalancer
 from mooring.agent.member import heartbeat
 from mooring.agent.recovery import read_member, rejoin
 from mooring.agent.registration import CertificateRefusedError, MembershipEndedError
-from mooring.agent.servingcertificate import follow_addresses
 from mooring.agent.settings import AgentSettings
 from mooring.agent.steps import JoinError, Report, described
 from mooring.agent.trustreport import report_trust
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock
-from mooring.errors import ConfigError, MooringError, UnauthorizedError
+from mooring.errors import ConfigError, MooringError, NotFoundError, UnauthorizedError
 from mooring.servicenotifier import ServiceNotifier
 from mooring.trust.joinconfiguration import ByToken, JoinPlan
 from mooring.trust.kubeconfig.model import Cluster, address_of
@@ -320,3 +322,31 @@ def serving_renewal(joined: Joined, client: ClusterClient, hooks: Hooks) -> Requ
         hooks.wake()
 
     return RequestedRenewal("serving", joined.files.serving, client, None, on_renewed=on_renewed)
+
+
+ADDRESSES_SECONDS = 60.0
+"""Seconds between two reads of the Node. Addresses of a machine change rarely, and kubelet looks as often."""
+MISSING_SECONDS = 2.0
+"""Seconds before the next read of a Node that is not registered yet."""
+
+
+async def follow_addresses(client: ClusterClient, node_name: str, renewal: RequestedRenewal) -> NoReturn:
+    """Give the names of the serving certificate to `renewal` until cancelled."""
+    warned = False
+    while True:
+        pause = ADDRESSES_SECONDS
+        try:
+            node = await client.get("nodes", node_name)
+        except NotFoundError:
+            pause = MISSING_SECONDS
+        except MooringError:
+            pass  # the heartbeat and the renewals report that the server does not answer
+        else:
+            template = serving_template(node_name, (node.get("status") or {}).get("addresses") or ())
+            if template is None and not warned:
+                log.warning(
+                    "no serving certificate is requested: the Node %s has no IP address among its addresses", node_name
+                )
+            warned = template is None
+            renewal.use_template(template)
+        await client.clock.sleep(pause)

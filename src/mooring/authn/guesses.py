@@ -4,11 +4,11 @@ Rules kept here (kube-apiserver has no such limit):
 1. Only failures count, and only those of requests with a credential. A request that is accepted is never slowed, whatever fails
    behind the same address. `failed` is called after the chain has rejected, never before.
 2. A source is a name that the caller gives. The server names one IPv4 address or one IPv6 /64
-   (`mooring.server.transport.sourcenetwork`).
+   (`mooring.server.transport.tlsconnection`).
 3. Each source has a bucket of `burst` failures that refills at `per_second`. A failure beyond it is refused with the seconds
    until the next one is answered. A refused failure takes nothing from the bucket, so waiting always helps.
 4. The table of buckets is bounded: the source whose last failure is oldest is evicted first, and starts afresh. The workers of one
-   host share a table (`mooring.server.hostshare.buckets`), so that a source has one budget for all of them.
+   host share a table (`mooring.server.hostshare.sources`), so that a source has one budget for all of them.
 5. A password costs far more to judge than to send. So no password of an `exhausted` source is judged; remembered acceptances
    still count.
 6. Times are seconds of a clock that never goes back. A step back counts as no progress.

@@ -18,7 +18,7 @@ def _check_sqlite_file(rest: str) -> None:
 
 
 def _refuse_open_sqlite_file(rest: str) -> None:
-    from mooring.storage.sqlite.use import is_open
+    from mooring.storage.sqlite.database import is_open
 
     _check_sqlite_file(rest)
     if is_open(Path(rest)):

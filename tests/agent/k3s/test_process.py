@@ -23,8 +23,7 @@ from mooring.agent import registration
 from mooring.agent.k3s import process
 from mooring.agent.k3s.giventoken import GivenToken
 from mooring.agent.k3s.membership import AgentPlan, SupervisedMember
-from mooring.agent.k3s.process import SupervisedAgent
-from mooring.agent.k3s.renewals import SupervisorRenewal
+from mooring.agent.k3s.process import SupervisedAgent, SupervisorRenewal
 from mooring.agent.k3s.settings import K3sJoinSettings
 from mooring.agent.loadbalancer.proxy import LoadBalancer
 from mooring.agent.steps import JoinError

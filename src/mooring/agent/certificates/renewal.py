@@ -3,8 +3,9 @@
 Rules kept here:
 * Every request has a new ECDSA P-256 key, which is on disk only together with its certificate. A crash before loses the key, and
   the next run sends another request.
-* A certificate is renewed after 70 % to 90 % of its lifetime, and at once when it is missing, expired, or no longer satisfies the
-  template. A template that changes during the wait for a certificate ends that wait.
+* A certificate is renewed after 70 % to 90 % of its lifetime, so that machines which joined in one minute come back over a fifth of
+  it, and at once when it is missing, expired, or no longer satisfies the template. A template that changes during the wait for a
+  certificate ends that wait.
 * A rollover of the CA asks for an earlier renewal. It comes at a random moment within EARLY_SECONDS, so that not all machines come
   at once.
 * A failed attempt is repeated after 2 s, doubled up to 16 s, then every 32 s.
@@ -19,13 +20,15 @@ import asyncio
 import logging
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from mooring.agent.certificates import certificaterequest, rotation
+from cryptography import x509
+
+from mooring.agent.certificates import certificaterequest
 from mooring.agent.certificates.pairfiles import Pair, PairFiles
 from mooring.agent.certificates.template import CertificateTemplate
 from mooring.agent.clockskew import creation_time, describe_skew
@@ -37,6 +40,39 @@ from mooring.errors import MooringError
 from mooring.pki.keys import generate_key
 
 log = logging.getLogger("mooring.agent")
+
+FIRST_SHARE = 0.7
+"""Share of the lifetime after which a renewal may begin."""
+SPREAD = 0.2
+"""Share of the lifetime over which renewals spread."""
+FIRST_PAUSE = 2.0
+"""Seconds before the second attempt."""
+RETRY_FACTOR = 2.0
+RETRY_JITTER = 0.1
+"""Share by which a pause may be longer."""
+RETRY_STEPS = 5
+"""Attempts with growing pauses between them."""
+LONG_PAUSE = 32.0
+"""Seconds before each further attempt."""
+WAIT_SECONDS = 900.0
+"""kubelet's `certificateWaitTimeout`: seconds for which one request may stay undecided."""
+
+
+def renewal_time(leaf: x509.Certificate, draw: float) -> datetime:
+    """Return the moment at which a certificate is renewed: after 70 % to 90 % of its lifetime."""
+    begin, end = leaf.not_valid_before_utc, leaf.not_valid_after_utc
+    return begin + (end - begin) * (FIRST_SHARE + draw * SPREAD)
+
+
+def retry_pauses(draw: Callable[[], float]) -> Iterator[float]:
+    """Yield the seconds before each further attempt, without end: 2, 4, 8 and 16 with their jitter, then always 32."""
+    pause = FIRST_PAUSE
+    for _ in range(RETRY_STEPS - 1):
+        yield pause * (1 + RETRY_JITTER * draw())
+        pause *= RETRY_FACTOR
+    while True:
+        yield LONG_PAUSE
+
 
 Version = tuple[int, int]
 """A version of the files (`PairFiles.version`)."""
@@ -156,7 +192,7 @@ class Renewal(ABC):
             return 0.0
         if self._drawn[0] != version:
             self._drawn = (version, self._draw())
-        due = rotation.renewal_time(pair.leaf, self._drawn[1])
+        due = renewal_time(pair.leaf, self._drawn[1])
         if self._early is not None and self._early[0] == version:
             due = min(due, self._early[1])
         return (due - self._clock.now()).total_seconds()
@@ -169,7 +205,7 @@ class Renewal(ABC):
 
     async def _renew(self) -> Version | None:
         """Replace the certificate, however many attempts it takes. Return the version in use."""
-        before, pauses = self._files.version(), rotation.retry_pauses(self._draw)
+        before, pauses = self._files.version(), retry_pauses(self._draw)
         while True:
             self.check_usable()
             if not self.is_wanted:
@@ -286,7 +322,7 @@ class RequestedRenewal(Renewal):
         if skew:
             self.warn(skew, skew)
         issued = await certificaterequest.wait(
-            self._client, obj, rotation.WAIT_SECONDS, self._report, certificaterequest.RENEWAL
+            self._client, obj, WAIT_SECONDS, self._report, certificaterequest.RENEWAL
         )
         pair = certificaterequest.issued_pair(issued, key, request, self._clock.now(), skew)
         await self._check(pair)

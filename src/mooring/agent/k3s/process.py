@@ -5,6 +5,9 @@ Rules kept here:
 * The load balancer listens before the join, so that a kubelet that is there reaches a server as soon as one answers.
 * The tasks of a member run beside each other: heartbeat, renewals of each certificate, hooks, and `_follow`, which brings the
   addresses of the API servers and the CAs of the cluster up to date.
+* A renewal goes through the supervisor (docs/protocol/k3s.md#renewals-of-an-agent) with a new key, which is on disk before it is
+  used, and is authenticated by the certificate of the node. The pair in use stays until the next one is whole. After 401 the API
+  server is asked whether the membership has ended. (k3s renews at a restart only.)
 * A certificate that expired obtains another, as for any member (`mooring.agent.comeback`).
 * After the end of a membership the machine sends nothing more. With a token file it waits until the file holds a token, and joins
   again; otherwise the process ends with an error.
@@ -13,17 +16,19 @@ Rules kept here:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 from mooring.agent import clusterfiles
-from mooring.agent.certificates.renewal import ClientCertificateExpiredError, random_draw
+from mooring.agent.acceptance import check_issued, check_membership
+from mooring.agent.certificates.pairfiles import Pair
+from mooring.agent.certificates.renewal import ClientCertificateExpiredError, Renewal, random_draw
 from mooring.agent.comeback import REFUSED_SECONDS, Attempts
 from mooring.agent.daemon import NO_MEMBER, run_all, until_stopped
 from mooring.agent.hooks import Hooks
-from mooring.agent.k3s.membership import AgentPlan, SupervisedMember, TokenNeededError, converse, join
-from mooring.agent.k3s.renewals import ONCE, SupervisorRenewal
+from mooring.agent.k3s.membership import AgentPlan, SupervisedMember, TokenNeededError, converse, join, obtain
 from mooring.agent.loadbalancer.proxy import LoadBalancer
 from mooring.agent.member import heartbeat
 from mooring.agent.registration import MembershipEndedError
@@ -35,8 +40,10 @@ from mooring.client.http.requests import drive_fetching
 from mooring.clock import Clock, SystemClock
 from mooring.errors import MooringError
 from mooring.servicenotifier import ServiceNotifier
+from mooring.trust.discovery.polling import Polling
 from mooring.trust.discovery.refresh import refresh_cluster
-from mooring.trust.k3s.responses import KUBELET, WANTED
+from mooring.trust.k3s.refusals import CredentialRefusedError
+from mooring.trust.k3s.responses import KUBELET, WANTED, Wanted, is_usable
 
 log = logging.getLogger("mooring.agent")
 
@@ -164,6 +171,56 @@ class SupervisedAgent:
         async with member.client(self._clock) as client:
             servers = self._plan.settings.server
             await _Membership(member, client, self._clock, self._on_renew, servers, self._balancer, self._draw).run()
+
+
+ONCE = Polling(attempts=1)
+"""One round of requests: the loop around them has pauses of its own."""
+
+
+class SupervisorRenewal(Renewal):
+    """Keeps one certificate fresh. `member` returns the membership with its present addresses."""
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        member: Callable[[], SupervisedMember],
+        clock: Clock,
+        on_renewed: Callable[[], Awaitable[None]],
+        draw: Callable[[], float] = random_draw,
+    ) -> None:
+        self._wanted = wanted
+        self._member = member
+        self._pairs = member().files.pair(wanted)
+        super().__init__(wanted.name, self._pairs, clock, on_renewed, draw)
+
+    def satisfies(self, pair: Pair) -> bool:
+        return is_usable(pair.leaf, self._wanted, self._member().node_name, self._clock.now())
+
+    def check_usable(self) -> None:
+        current = self._member().files.client.read_pair()
+        if current is None or not current.valid_at(self._clock.now()):
+            raise ClientCertificateExpiredError(
+                "the certificate client-kubelet of this machine is missing or has expired"
+            )
+
+    def place(self, pair: Pair) -> Path:
+        self._pairs.replace(pair)
+        return self._pairs.current
+
+    async def obtain(self) -> Pair:
+        member = self._member()
+        supervisor = member.supervisor(polling=ONCE)
+        try:
+            pair = await obtain(supervisor, member.files, self._wanted, member.identity, self._clock, ignore)
+        except CredentialRefusedError:
+            current = member.files.client.read_pair()
+            if current is not None:
+                uid = member.known_uid()
+                await check_membership(current, member.node_name, uid, member.clusters, self._clock)
+            raise
+        if self._wanted is KUBELET:
+            await check_issued(pair, member.node_name, member.clusters, self._clock)
+        return pair
 
 
 class _Membership:

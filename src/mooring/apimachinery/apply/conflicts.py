@@ -1,15 +1,40 @@
-"""Decide conflicts of server-side apply: changed fields that other managers own (409).
+"""Decide conflicts of server-side apply: changed fields that other managers own (409), and name the managers.
 
 Source: docs/protocol/server-side-apply.md.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
 
-from mooring.apimachinery.apply.fieldowner import FieldOwner
 from mooring.apimachinery.apply.fieldset import FieldSet, intersection, path_text, paths
 from mooring.errors import Cause, ConflictError, Details
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FieldOwner:
+    """Manager and operation of an entry. `api_version` is empty for Apply: a manager applies one configuration, in any version."""
+
+    operation: Literal["Apply", "Update"]
+    name: str
+    api_version: str = ""
+    subresource: str = ""
+
+    @property
+    def identifier(self) -> str:
+        """Text by which kube-apiserver identifies managers and sorts conflicts."""
+        members = {"manager": self.name, "operation": self.operation, "apiVersion": self.api_version}
+        members["subresource"] = self.subresource
+        return json.dumps({key: value for key, value in members.items() if value}, separators=(",", ":"))
+
+    def __str__(self) -> str:
+        text = json.dumps(self.name, ensure_ascii=False)
+        if self.subresource:
+            text += f" with subresource {json.dumps(self.subresource, ensure_ascii=False)}"
+        return f"{text} using {self.api_version}" if self.operation == "Update" else text
 
 
 def find_conflicts(owned: Mapping[FieldOwner, FieldSet], changed: FieldSet) -> dict[FieldOwner, FieldSet]:

@@ -30,8 +30,7 @@ from typing import Any
 
 import msgspec
 
-from mooring.apimachinery.apply.conflicts import conflict_error, find_conflicts
-from mooring.apimachinery.apply.fieldowner import FieldOwner
+from mooring.apimachinery.apply.conflicts import FieldOwner, conflict_error, find_conflicts
 from mooring.apimachinery.apply.fieldset import (
     FieldSet,
     difference,

@@ -17,7 +17,7 @@ Rules kept here (docs/protocol/objects.md#owner-references):
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -28,7 +28,67 @@ from mooring.api.meta.objectmeta import FOREGROUND, ORPHAN
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Update
-from mooring.controllers.garbagecollector.ownerindex import ObjectKey, OwnerIndex, object_key, references
+
+ObjectKey = tuple[str, str, str]
+"""(plural, namespace, name) of an object."""
+
+
+def object_key(plural: str, obj: Obj) -> ObjectKey:
+    metadata = obj["metadata"]
+    return (plural, metadata.get("namespace", ""), metadata["name"])
+
+
+def references(obj: Obj) -> list[Obj]:
+    """Return the owner references; do not change them."""
+    found: list[Obj] = obj["metadata"].get("ownerReferences") or []
+    return found
+
+
+class OwnerIndex:
+    """Keys of dependents by the uid of their owner, so that no event needs a scan of every object.
+
+    It receives every object once and every later change, and holds keys only, of objects with owners. An entry is a hint: readers
+    look the object up in its view, and a stale one is dropped when its object is missing.
+    """
+
+    __slots__ = ("_dependents", "_owners")
+
+    def __init__(self) -> None:
+        self._dependents: dict[str, dict[ObjectKey, None]] = {}
+        self._owners: dict[ObjectKey, list[Obj]] = {}
+
+    def put(self, key: ObjectKey, owners: list[Obj]) -> list[Obj]:
+        """Record the owner references of the object at `key` (none when it is gone or unowned); return the previous ones."""
+        before = self._owners.pop(key, [])
+        for owner in before:
+            uid = owner.get("uid", "")
+            dependents = self._dependents.get(uid, {})
+            dependents.pop(key, None)
+            if not dependents:
+                self._dependents.pop(uid, None)
+        if owners:
+            self._owners[key] = owners
+            for owner in owners:
+                self._dependents.setdefault(owner.get("uid", ""), {})[key] = None
+        return before
+
+    def keys(self, uid: str) -> Iterable[ObjectKey]:
+        """Return the recorded keys of dependents of the object with this uid."""
+        return tuple(self._dependents.get(uid, ()))
+
+    def dependents(self, uid: str, views: Views) -> Iterator[tuple[str, Obj, Obj]]:
+        """Yield (plural, dependent, its reference) for every object that currently names this uid as an owner."""
+        for key in self.keys(uid):
+            plural, namespace, name = key
+            obj = views[plural].get(name, namespace)
+            if obj is None:
+                self.put(key, [])
+                continue
+            for owner in references(obj):
+                if owner.get("uid") == uid:
+                    yield plural, obj, owner
+                    break
+
 
 COLLECTED = tuple(
     sorted(plural for plural, kind in BY_PLURAL.items() if kind.garbage_collected and "create" in kind.resource.verbs)

@@ -5,6 +5,8 @@ Rules kept here:
   `index` has ended and before its replacement is forked. So a worker that was killed leaves no counts behind.
 * A server of one process calls nothing of this: `HostShare()` is the share of a process that is alone, and takes no shared memory.
 * The kernel gives memory for the pages that were written only: tables for floods cost nothing before one.
+* A document that a worker publishes stands in memory that only the workers have open, with its length and a checksum, in one of two
+  places in turn. A worker that is killed while it writes leaves the one before, and its replacement goes on where it ended.
 """
 
 from __future__ import annotations
@@ -13,24 +15,68 @@ import mmap
 import os
 import secrets
 import socket
+import struct
 import weakref
+import zlib
 from dataclasses import dataclass
 from enum import IntEnum
 
 from mooring.authn.guesses import MAX_SOURCES, Buckets, LocalBuckets
-from mooring.server.hostshare.buckets import SharedBuckets
 from mooring.server.hostshare.counts import Count
 from mooring.server.hostshare.files import PAUSE_SECONDS, WORDS, SharedFile
-from mooring.server.hostshare.hashing import SECRET_BYTES
 from mooring.server.hostshare.lock import HostLock, nameless_file
-from mooring.server.hostshare.published import Publication
-from mooring.server.hostshare.sources import SharedSources
+from mooring.server.hostshare.sources import SECRET_BYTES, SharedBuckets, SharedSources
 
 MAX_SEATS = 64
 """Workers of one parent that may live at the same time: twice as many as may be configured (`mooring.settings.workers`)."""
 SOURCE_CELLS = 65_536
 """Cells for sources with connections: three for each of the connections that a host accepts."""
 _WORD = 8
+
+
+MAX_DOCUMENT = 4 << 20
+"""Bytes of a document: some 20 000 series of metrics. A longer one is not published."""
+_DOCUMENT_HEADER = struct.Struct("<QII")
+"""Number of the document, its length, and the CRC-32 of both and of its bytes."""
+_PLACE = _DOCUMENT_HEADER.size + MAX_DOCUMENT
+
+
+class Publication:
+    """Documents that one worker publishes for the others, and that stay when it ends.
+
+    `descriptor`: a file that belongs to the worker. No other one writes it.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def read(self) -> bytes | None:
+        """Return the newest whole document; None before the first."""
+        found = [self._document(place) for place in (0, 1)]
+        _, document = max(found, key=lambda one: one[0])
+        return document
+
+    def write(self, document: bytes) -> bool:
+        """Publish a document. Return False when it is too long."""
+        if len(document) > MAX_DOCUMENT:
+            return False
+        number = max(self._document(place)[0] for place in (0, 1)) + 1
+        header = _DOCUMENT_HEADER.pack(number, len(document), _checksum(number, document))
+        os.pwrite(self._descriptor, header + document, number % 2 * _PLACE)
+        return True
+
+    def _document(self, place: int) -> tuple[int, bytes | None]:
+        header = os.pread(self._descriptor, _DOCUMENT_HEADER.size, place * _PLACE)
+        if len(header) < _DOCUMENT_HEADER.size:
+            return 0, None
+        number, length, checksum = _DOCUMENT_HEADER.unpack(header)
+        document = os.pread(self._descriptor, min(length, MAX_DOCUMENT), place * _PLACE + _DOCUMENT_HEADER.size)
+        is_whole = number % 2 == place and len(document) == length and _checksum(number, document) == checksum
+        return (number, document) if number and is_whole else (0, None)
+
+
+def _checksum(number: int, document: bytes) -> int:
+    return zlib.crc32(document, zlib.crc32(b"%d %d" % (number, len(document))))
 
 
 class Counted(IntEnum):

@@ -8,6 +8,9 @@ Rules kept here:
   a turn of the event loop are bounded. A client that sends records without data all the time is cut off.
 * A client that takes none of the bytes that wait for it is cut off within 30 s. Bytes that its kernel acknowledges count as taken.
 * All plain bytes written during one turn of the event loop are encrypted together and sent by one system call.
+* Connections, streams, held memory and failed authentications are all counted by source: one IPv4 address, or one IPv6 /64, the
+  smallest block that a site is given (RFC 6177), with 2^64 addresses. An IPv4-mapped IPv6 address (RFC 4291 2.5.5.2) counts as
+  IPv4.
 """
 
 from __future__ import annotations
@@ -15,11 +18,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import ipaddress
 import logging
 import sys
 import termios
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol, cast
 
 from OpenSSL import SSL
@@ -27,11 +32,36 @@ from OpenSSL import SSL
 from mooring.authn.credentials import PeerMemo
 from mooring.server.transport.heldbytes import HeldBytes
 from mooring.server.transport.progress import ReaderProgress
-from mooring.server.transport.sourcenetwork import address_of, network_of
 from mooring.server.transport.tls import allows_http2, presented_chain
 from mooring.server.transport.tlsrecords import RECORDS_PER_TURN, TlsRecords
+from mooring.settings.addresses import parse_address
 
 log = logging.getLogger("mooring.server")
+
+UNKNOWN_NETWORK = "unknown"
+"""Source of all peers without an IP address, for example on a Unix socket."""
+IPV6_PREFIX = 64
+"""Bits of an IPv6 address that name its source."""
+KEPT_ADDRESSES = 4096
+"""Addresses whose result is kept, less than 2 MiB: clients connect again and again, and parsing takes 2 % of a new connection."""
+
+
+@lru_cache(KEPT_ADDRESSES)
+def address_of(source: str) -> str:
+    """Return the address in normal form: IPv4 for an IPv4-mapped one, without zone id. Return "" for a peer without IP address."""
+    return str(parse_address(source) or "")
+
+
+@lru_cache(KEPT_ADDRESSES)
+def network_of(address: str) -> str:
+    """Return the source of an address: an IPv4 address, an IPv6 /64, or `unknown`. Zone ids are dropped."""
+    ip = parse_address(address)
+    if ip is None:
+        return UNKNOWN_NETWORK
+    if isinstance(ip, ipaddress.IPv4Address):
+        return str(ip)
+    return str(ipaddress.ip_network((ip, IPV6_PREFIX), strict=False))
+
 
 HANDSHAKE_SECONDS = 10.0
 """Time for a TLS handshake, of the order of Go's net/http and nginx's ssl_handshake_timeout."""

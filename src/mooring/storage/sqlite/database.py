@@ -27,6 +27,7 @@ import sqlite3
 import stat
 import struct
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -409,3 +410,25 @@ def explain(error: Exception, path: Path) -> StorageError:
     if _extended_code(error) in _READ_ERRORS:
         meaning = f"could not be read: the disk reported an error; {_READ_AGAIN}"
     return StorageError(f"the database file {path} {meaning} ({name})")
+
+
+def is_open(path: Path) -> bool:
+    """Return whether a connection to the database is open, in this process or another. Raises StorageError.
+
+    Each connection in WAL mode has a lock that it shares with the others (https://www.sqlite.org/wal.html#use_of_wal_without_shared_memory);
+    an exclusive one is granted only when there is none.
+    """
+    path = path.resolve()
+    check_log(path)
+    try:
+        with closing(
+            sqlite3.connect(f"file:{quote(str(path))}?mode=rw", uri=True, isolation_level=None, timeout=0)
+        ) as connection:
+            connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+            connection.execute("BEGIN EXCLUSIVE")
+            connection.execute("ROLLBACK")
+            return False
+    except sqlite3.Error as error:
+        if is_busy(error):
+            return True
+        raise explain(error, path) from error

@@ -1,4 +1,4 @@
-"""Table of the supervisor API: every path that `--k3s-supervisor` adds. Without it none of them exists.
+"""Table of the supervisor API: every path that `--k3s-supervisor` adds, with the short handlers. Without it none of them exists.
 
 Rules kept here (docs/protocol/k3s.md#supervisor):
 * A path matches exactly. `/static/` stands for every path below it.
@@ -6,29 +6,30 @@ Rules kept here (docs/protocol/k3s.md#supervisor):
   path of the row and nothing that the client sent. `/static` is redirected to `/static/`.
 * Every other path belongs to the Kubernetes API, as the client wrote it.
 * A row names the level that opens it. A method that it does not name is 405, after authentication.
+* The bytes of `/cacerts` are those of which tokens carry the hash.
+* A change of keys or of the CA has its own commands, which go in steps that no machine notices. The answer to k3s's request names
+  them, and nothing is changed. The status of encryption names keys, and shows none.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from mooring.server.endpoints.supervisor.agents import agent_config, apiservers, ca_bundle, ping, readiness
+from mooring.apimachinery.codec.json import encode_json
+from mooring.apimachinery.schema import Obj
+from mooring.errors import BadRequestError, ServiceUnavailableError
+from mooring.server.endpoints.notfound import not_found
 from mooring.server.endpoints.supervisor.certificates import certificate, refuse_guesses
-from mooring.server.endpoints.supervisor.cleanpath import clean_path
-from mooring.server.endpoints.supervisor.operators import (
-    ca_replacement,
-    encryption_change,
-    encryption_state,
-    static_file,
-)
 from mooring.server.endpoints.supervisor.servers import rotate_token, server_bootstrap
 from mooring.server.endpoints.supervisor.services import SupervisorServices
 from mooring.server.endpoints.supervisor.tunnel import connect
 from mooring.server.requestcontext import RequestContext
+from mooring.server.response.render import content_type
 from mooring.server.supervised import Supervised
-from mooring.server.transport.http import Response
+from mooring.server.transport.http import JSON, Response
 from mooring.trust.k3s import headers as paths
 from mooring.trust.k3s.identity import Access
 
@@ -38,10 +39,56 @@ MAX_AGENT_BODY = 64 << 10
 """Bytes of a request body. A certificate request takes 10 kB at most, and many machines have the token."""
 MAX_TOKEN_BODY = 16 << 10
 """Bytes of a rotation: the longest token, each of its characters escaped, and the grace."""
-
-
 _CERTIFICATE = ("GET", "HEAD", "POST")
 """Methods of a certificate. Its handler refuses GET with a sentence: agents before 2024 sent it, and got a key that all shared."""
+TEXT = content_type("text/plain")
+
+
+async def ca_bundle(context: RequestContext, bundle: Callable[[], bytes]) -> Response:
+    """Answer with a CA bundle as PEM."""
+    return Response(200, bundle(), (TEXT,))
+
+
+async def ping(context: RequestContext, nothing: None) -> Response:
+    """Answer `pong`."""
+    return Response(200, b"pong", (TEXT,))
+
+
+async def agent_config(context: RequestContext, config: Callable[[], Obj]) -> Response:
+    """Answer with the settings of the cluster that an agent or a joining server reads."""
+    return Response(200, encode_json(config()) + b"\n", (JSON,))
+
+
+async def apiservers(context: RequestContext, addresses: Callable[[], tuple[str, ...]]) -> Response:
+    """Answer with `host:port` of each server."""
+    return Response(200, json.dumps(addresses()).encode() + b"\n", (JSON,))
+
+
+async def readiness(context: RequestContext, ready: Callable[[], bool]) -> Response:
+    """Answer `ok`. Raises ServiceUnavailableError while this server is not ready."""
+    if not ready():
+        raise ServiceUnavailableError("runtime core not ready")
+    return Response(200, b"ok", (TEXT,))
+
+
+async def encryption_state(context: RequestContext, status: Callable[[], Awaitable[Obj]]) -> Response:
+    """Answer with the state of the encryption of Secrets."""
+    return Response(200, encode_json(await status()), (JSON,))
+
+
+async def encryption_change(context: RequestContext, nothing: None) -> Response:
+    """Refuse a change of keys. Raises BadRequestError."""
+    raise BadRequestError("keys of stored values are changed with: mooring secrets-encryption rotate, on a server")
+
+
+async def ca_replacement(context: RequestContext, nothing: None) -> Response:
+    """Refuse another CA. Raises BadRequestError."""
+    raise BadRequestError("the CA is replaced in phases, with: mooring ca rollover start, on a server")
+
+
+async def static_file(context: RequestContext, nothing: None) -> Response:
+    """Answer 404: no file is served."""
+    return not_found()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,3 +206,19 @@ def _handler(row: Route[Any], services: SupervisorServices) -> Callable[[Request
 def _screen(row: Route[Any], services: SupervisorServices) -> Callable[[RequestContext], None] | None:
     screen = row.screen
     return None if screen is None else lambda context: screen(context, row.needs(services))
+
+
+def clean_path(path: str) -> str:
+    """Return the clean form of a path: no empty segment, no `.` and no `..`. A slash at its end stays.
+
+    Source: net/http, cleanPath, and path.Clean (Go 1.26, with which k3s is built).
+    """
+    if path[:1] == "/" and "//" not in path and "/." not in path:
+        return path
+    segments: list[str] = []
+    for segment in path.split("/"):
+        if segment == "..":
+            del segments[-1:]
+        elif segment not in ("", "."):
+            segments.append(segment)
+    return "/" + "/".join(segments) + ("/" if segments and path.endswith("/") else "")
