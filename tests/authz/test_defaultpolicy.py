@@ -275,6 +275,7 @@ KUBERNETES = Path(__file__).parents[1] / "vectors/authz/kubernetes-1.36.txt"
 """Roles and bindings that kube-apiserver 1.36.2 creates with its default feature gates, one object or rule a line."""
 OWN = {
     "mooring:certificate-revocation-list",
+    "mooring:leave",
     "mooring:login",
     "system:cluster-trust-bundle-discovery",
     "system:controller:kube-apiserver-serving-clustertrustbundle-publisher",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.promises.columns import Documented, Door, Moment, Never, Promise, Proof, doors, elsewhere, moments
+from tests.promises.columns import LEAVING, Documented, Door, Moment, Never, Promise, Proof, doors, elsewhere, moments
 
 _ONE_MOMENT = Proof(
     "tests/server/test_requester.py::test_of_requests_approved_at_one_moment_one_gets_a_certificate_for_a_fresh_key"
@@ -16,6 +16,7 @@ ROWS: tuple[Promise, ...] = (
         key="fresh-keys",
         sentence="Where the policy of a signer wants a fresh key, a key has one valid certificate.",
         doors={
+            Door.LEAVE: LEAVING,
             Door.KUBEADM: _RULE,
             Door.K3S: Never("Requests of the supervisor pass the same check and the same signer."),
             Door.ADMINISTRATOR: _ONE_MOMENT,
@@ -51,6 +52,7 @@ ROWS: tuple[Promise, ...] = (
         key="a-listed-machine-keeps-its-entry",
         sentence="Where an inventory is required, a machine joins under a listed name only with the entry that it fits.",
         doors={
+            Door.LEAVE: LEAVING,
             Door.KUBEADM: Proof("tests/controllers/test_inventory.py::test_without_a_fitting_entry_a_person_decides"),
             Door.K3S: _LISTED,
             Door.ADMINISTRATOR: Documented(

@@ -24,6 +24,7 @@ class Door(StrEnum):
     SIGNER = "own signer"
     RENEWAL = "renewal"
     RECOVERY = "recovery"
+    LEAVE = "leave"
     LOGIN = "login exchange"
     SERVICE_ACCOUNT = "service account token"
     REVIEW = "review of a token or a right"
@@ -76,6 +77,9 @@ def elsewhere(what: str) -> Documented:
     return Documented(what, "docs/controllers-for-any-cluster.md#what-that-api-server-enforces-and-what-it-does-not")
 
 
+LEAVING = Never(
+    "A machine that leaves gets nothing: no certificate, no name, no right. It ends its own membership alone."
+)
 ITS_OWN = elsewhere("That API server does this in its own way: nothing is promised about it.")
 
 

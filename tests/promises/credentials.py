@@ -35,6 +35,8 @@ _RESTORED = Documented(
     "A snapshot brings back what was ended after it, until the end is applied again.", "docs/back-up-and-restore.md"
 )
 
+_LEAVE = Proof("tests/server/test_leave.py::test_a_credential_that_ended_ends_no_membership")
+
 ROWS: tuple[Promise, ...] = (
     Promise(
         key="views-that-judge-are-young",
@@ -77,6 +79,7 @@ ROWS: tuple[Promise, ...] = (
         sentence="A request whose credential ends before it takes effect writes nothing, is shown no object, and gets no "
         "certificate, token or key.",
         doors={
+            Door.LEAVE: _LEAVE,
             Door.KUBEADM: _NO_CERTIFICATE,
             Door.K3S: _K3S,
             Door.ADMINISTRATOR: _BODY,
@@ -113,6 +116,7 @@ ROWS: tuple[Promise, ...] = (
         key="requests-end-with-their-requester",
         sentence="No certificate is signed for a requester whose certificate was revoked, or who was deleted, whatever key it has.",
         doors={
+            Door.LEAVE: _LEAVE,
             Door.KUBEADM: _CASES,
             Door.K3S: _CASES,
             Door.ADMINISTRATOR: _REVOKED,
@@ -159,6 +163,7 @@ ROWS: tuple[Promise, ...] = (
         sentence="A request waits for a person after its token was deleted, is denied after its token was revoked, and stays "
         "after its token has expired.",
         doors={
+            Door.LEAVE: _LEAVE,
             Door.KUBEADM: Proof(
                 "tests/cli/test_audit_live.py::test_a_revoked_token_takes_the_requests_along_that_wait"
             ),
@@ -197,6 +202,7 @@ ROWS: tuple[Promise, ...] = (
         sentence="The verdict of a service outside counts for as long as it is remembered, for ten seconds at least, and for an "
         "hour for an open watch.",
         doors={
+            Door.LEAVE: _LEAVE,
             Door.KUBEADM: Never("A joining machine has a token of this cluster."),
             Door.K3S: Never("The supervisor asks no service outside."),
             Door.ADMINISTRATOR: Proof(_STANDING + "test_a_verdict_from_outside_counts_for_as_long_as_it_is_remembered"),
@@ -233,6 +239,7 @@ ROWS: tuple[Promise, ...] = (
         key="a-retired-key-stands-on-no-path",
         sentence="A key of a CA that was replaced or given up makes no certificate that counts, even if it was certified again.",
         doors={
+            Door.LEAVE: _LEAVE,
             Door.KUBEADM: Proof(_RETIRED_KEY),
             Door.K3S: Proof(_RETIRED_KEY),
             Door.ADMINISTRATOR: Proof(_RETIRED_KEY),
@@ -281,6 +288,7 @@ ROWS: tuple[Promise, ...] = (
         key="revocation-by-key-and-path",
         sentence="A revocation counts for every encoding of a key, and for what stands above a certificate.",
         doors={
+            Door.LEAVE: _LEAVE,
             Door.KUBEADM: _ONE_VERIFIER,
             Door.K3S: _ONE_VERIFIER,
             Door.ADMINISTRATOR: Proof(_EVERY_ENCODING),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.promises.columns import Door, Moment, Never, Promise, Proof, doors, elsewhere, moments
+from tests.promises.columns import LEAVING, Door, Moment, Never, Promise, Proof, doors, elsewhere, moments
 
 _DENYLIST = "tests/authn/test_denylist.py::test_an_entry_that_cannot_be_read_revokes_what_its_name_says"
 _REVOKED = "tests/server/test_unreadable.py::test_a_revocation_that_cannot_be_read_goes_on_revoking"
@@ -17,6 +17,7 @@ ROWS: tuple[Promise, ...] = (
         key="revocation-that-cannot-be-read",
         sentence="A revocation that cannot be read goes on revoking.",
         doors={
+            Door.LEAVE: LEAVING,
             Door.KUBEADM: Proof(_REVOKED),
             Door.K3S: Proof(_REVOKED),
             Door.ADMINISTRATOR: Proof(_REVOKED),
@@ -64,6 +65,7 @@ ROWS: tuple[Promise, ...] = (
         key="ends-outlive-the-store",
         sentence="What had ended stays ended on a store that was restored, and nothing is issued until that is settled.",
         doors={
+            Door.LEAVE: LEAVING,
             Door.KUBEADM: Proof(_RESTORED),
             Door.K3S: Proof(
                 "tests/server/test_endsgate.py::test_agents_of_k3s_get_no_certificate_and_no_password_is_stored_while_an_end_waits"
@@ -122,6 +124,7 @@ ROWS: tuple[Promise, ...] = (
             "and what a person renews is warned of long before."
         ),
         doors={
+            Door.LEAVE: LEAVING,
             Door.KUBEADM: Never("Certificates of machines are renewed by the machines."),
             Door.K3S: Never("Certificates of machines are renewed by the machines."),
             Door.ADMINISTRATOR: Proof(

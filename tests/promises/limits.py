@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.promises.columns import ITS_OWN, Documented, Door, Moment, Never, Promise, Proof, doors, moments
+from tests.promises.columns import ITS_OWN, LEAVING, Documented, Door, Moment, Never, Promise, Proof, doors, moments
 
 _TURN = Proof(
     "tests/server/test_http1.py::test_a_refusal_waits_for_the_replies_before_it_and_nothing_is_served_after_it"
@@ -17,6 +17,7 @@ ROWS: tuple[Promise, ...] = (
         key="replies-belong-to-their-requests",
         sentence="A reply belongs to its request: refusals take their turn, and what could be read in two ways is refused.",
         doors={
+            Door.LEAVE: LEAVING,
             **{door: Never("Every way in over HTTP has the same connection.") for door in Door},
             Door.ADMINISTRATOR: _TURN,
             Door.KUBEADM: _HOST,

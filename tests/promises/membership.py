@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
-from tests.promises.columns import Documented, Door, Moment, Never, Promise, Proof, elsewhere
+from tests.promises.columns import Documented, Door, Moment, Never, Promise, Proof, doors, elsewhere, moments
 
 _UNREADABLE = "tests/server/test_unreadable.py::"
+_LEAVING = "tests/server/test_leave.py::"
 _CHECK = "tests/authn/test_membership.py::test_what_cannot_be_read_leaves_the_certificates_of_its_own_name_undecided"
 _SCENARIO = "tests/scenarios/test_membership.py::"
 _K3S = "tests/server/test_k3scertificates.py::"
 _COLLECTOR = "tests/controllers/test_garbagecollector.py::test_what_says_which_machines_may_come_in_is_never_collected"
 
+_LEAVE = Proof("tests/server/test_leave.py::test_a_credential_that_ended_ends_no_membership")
+
 ROWS: tuple[Promise, ...] = (
+    Promise(
+        key="a-machine-ends-no-membership-but-its-own",
+        sentence="A machine that leaves ends its own membership and nothing else, by the client certificate that it proves: "
+        "its Node goes, and its certificates are revoked.",
+        doors=doors(
+            Never("No other way in ends the membership of its caller."),
+            {
+                Door.LEAVE: Proof(_LEAVING + "test_a_machine_ends_its_own_membership_and_no_other"),
+                Door.PERSON: Proof(_LEAVING + "test_a_caller_that_is_no_machine_ends_nothing"),
+                Door.ADMINISTRATOR: Proof(_LEAVING + "test_a_caller_that_is_no_machine_ends_nothing"),
+                Door.K3S: Proof(
+                    "tests/agent/k3s/test_live.py::test_a_machine_leaves_by_the_servers_that_it_has_learned"
+                ),
+                Door.ELSEWHERE: elsewhere(
+                    "Another API server has no such path: an administrator deletes the Node, and mooring leave says so."
+                ),
+            },
+        ),
+        moments=moments(
+            Never("The deletion is judged at its commit, with the credential of the machine and the uid of its Node."),
+            {
+                Moment.AT_REST: Proof(_LEAVING + "test_a_machine_without_a_node_leaves_and_frees_its_name"),
+                Moment.QUEUED: Proof(_LEAVING + "test_a_credential_that_ended_ends_no_membership"),
+                Moment.RESTORE: Never("The deletion and the revocations are ends, and are made again after a restore."),
+            },
+        ),
+    ),
     Promise(
         key="membership-that-cannot-be-read",
         sentence="A membership that cannot be read counts for nothing: its node gets 503 meanwhile, and no other node notices.",
         doors={
+            Door.LEAVE: _LEAVE,
             Door.KUBEADM: Proof(
                 _UNREADABLE + "test_machines_join_while_a_secret_cannot_be_read_when_the_leader_changes"
             ),
@@ -75,6 +106,7 @@ ROWS: tuple[Promise, ...] = (
         key="membership-ends-with-the-deletion",
         sentence="The membership of a machine ends when the deletion of its Node begins, whatever finalizers hold the Node.",
         doors={
+            Door.LEAVE: _LEAVE,
             Door.KUBEADM: Proof(_SCENARIO + "test_a_finalizer_does_not_prolong_a_membership"),
             Door.K3S: Proof(_K3S + "test_a_node_asks_for_itself_and_while_its_node_exists"),
             Door.ADMINISTRATOR: Never("A certificate of a person is of no machine; an administrator deletes the Node."),
@@ -132,6 +164,7 @@ ROWS: tuple[Promise, ...] = (
         sentence="Certificates of kube-proxy and of k3s's controller are bound to one machine, and end with its Node, its "
         "revocation and its name.",
         doors={
+            Door.LEAVE: _LEAVE,
             Door.KUBEADM: Never("kubeadm's kube-proxy has a token of a service account, and no certificate."),
             Door.K3S: Proof(_K3S + "test_kube_proxy_s_certificate_ends_with_its_machine"),
             Door.ADMINISTRATOR: Never(
@@ -174,6 +207,7 @@ ROWS: tuple[Promise, ...] = (
         key="trust-is-never-collected",
         sentence="A right to update a revocation, an identity, an authorized machine or a rollover is no right to delete it.",
         doors={
+            Door.LEAVE: _LEAVE,
             Door.KUBEADM: Never("A machine writes none of these kinds."),
             Door.K3S: Never("A machine writes none of these kinds."),
             Door.ADMINISTRATOR: Proof(

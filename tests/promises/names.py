@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.promises.columns import Documented, Door, Moment, Never, Promise, Proof, elsewhere
+from tests.promises.columns import LEAVING, Documented, Door, Moment, Never, Promise, Proof, elsewhere
 
 _GATE = "tests/pki/test_namegate.py::"
 _CHECK = "tests/controllers/test_certifiednames.py::"
@@ -24,6 +24,7 @@ ROWS: tuple[Promise, ...] = (
         sentence="No machine is certified for a name or an address of an API server, of a Service or of loopback, in any spelling, "
         "unless an administrator has granted it to that machine.",
         doors={
+            Door.LEAVE: LEAVING,
             Door.KUBEADM: Proof(_CHECK + "test_names_of_every_server_are_reserved_even_when_a_person_approves"),
             Door.K3S: Proof(_LIVE + "test_a_token_is_no_permission_to_be_the_api_server"),
             Door.ADMINISTRATOR: Proof(_CHECK + "test_names_of_every_server_are_reserved_even_when_a_person_approves"),
@@ -72,6 +73,7 @@ ROWS: tuple[Promise, ...] = (
         sentence="No machine is certified for a name or an address that another machine has; either belongs to the identity that "
         "has a certificate for it until that ends, whatever its Node reports.",
         doors={
+            Door.LEAVE: LEAVING,
             Door.KUBEADM: Proof(_CHECK + "test_an_address_belongs_to_the_identity_that_has_a_certificate_for_it"),
             Door.K3S: Proof(_CHECK + "test_a_certified_name_stays_with_its_machine_whatever_its_node_reports"),
             Door.ADMINISTRATOR: Documented(
@@ -121,6 +123,7 @@ ROWS: tuple[Promise, ...] = (
         sentence="A name that an administrator has granted to a machine counts in requests of that machine, and one that it had to "
         "prove for only until its name changes hands.",
         doors={
+            Door.LEAVE: LEAVING,
             Door.KUBEADM: Proof(_PROVED),
             Door.K3S: Proof(_PROVED),
             Door.ADMINISTRATOR: Proof(_STRANGER),
@@ -158,6 +161,7 @@ ROWS: tuple[Promise, ...] = (
         key="the-word-of-a-node",
         sentence="What a node says of itself is proof for its own name and its own addresses, and for no further DNS name.",
         doors={
+            Door.LEAVE: LEAVING,
             Door.KUBEADM: Proof(_GATE + "test_names_that_it_may_not_have_by_its_own_word"),
             Door.K3S: Proof(
                 "tests/server/test_k3scertificates.py::"

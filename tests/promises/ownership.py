@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.promises.columns import Documented, Door, Moment, Never, Promise, Proof, doors, elsewhere, moments
+from tests.promises.columns import LEAVING, Documented, Door, Moment, Never, Promise, Proof, doors, elsewhere, moments
 
 _GATE = "tests/controllers/test_nameownership.py::"
 _K3S = "tests/controllers/test_k3sjoin.py::"
@@ -15,6 +15,7 @@ ROWS: tuple[Promise, ...] = (
         key="a-name-belongs-to-its-machine",
         sentence="The name of a node belongs to its machine until its Node is deleted, a token names it, or a person decides.",
         doors={
+            Door.LEAVE: LEAVING,
             Door.KUBEADM: Proof(_TAKEOVER + "test_a_token_does_not_take_over_the_name_of_a_live_node"),
             Door.K3S: Proof(_K3S + "test_what_is_held"),
             Door.ADMINISTRATOR: Documented(
@@ -62,6 +63,7 @@ ROWS: tuple[Promise, ...] = (
         sentence="A request that waited for a name is approved by a person, or by a token that names the node, and never by a "
         "deletion.",
         doors={
+            Door.LEAVE: LEAVING,
             Door.KUBEADM: Proof(_TAKEOVER + "test_a_stranger_who_waits_gains_nothing_by_the_deletion_of_a_node"),
             Door.K3S: Documented(
                 "A password that was refused is the first one once the Node or its Secret is deleted, as in k3s: an agent "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.promises.columns import Cell, Door, Moment, Never, Promise, Proof, moments
+from tests.promises.columns import LEAVING, Cell, Door, Moment, Never, Promise, Proof, moments
 
 _LOCK = "tests/plane/test_directorylock.py::"
 _REFUSED = Proof(_LOCK + "test_a_directory_in_use_is_refused_at_once_with_the_process_and_what_to_do")
@@ -21,6 +21,7 @@ ROWS: tuple[Promise, ...] = (
         key="one-server-for-each-data-directory",
         sentence="A second server on a data directory is refused, and changes nothing that the cluster publishes.",
         doors={
+            Door.LEAVE: LEAVING,
             **_DOORS,
             Door.OTHER_SERVER: _REFUSED,
             Door.OTHER_WORKER: _DRAINING,
@@ -42,6 +43,7 @@ ROWS: tuple[Promise, ...] = (
         key="published-addresses-stay",
         sentence="A published address stays until a person withdraws it, or leaves it out beside one that stays.",
         doors={
+            Door.LEAVE: LEAVING,
             **_DOORS,
             Door.OTHER_SERVER: _REFUSED,
             Door.OTHER_WORKER: Never("Workers share the configuration."),
@@ -64,6 +66,7 @@ ROWS: tuple[Promise, ...] = (
         sentence="A certificate, or a bundle of CAs, that does not verify with the other is not put in force, and the last good "
         "pair stays.",
         doors={
+            Door.LEAVE: LEAVING,
             **_DOORS,
             Door.OTHER_SERVER: Never("Each server verifies its own files."),
             Door.OTHER_WORKER: Never("Each worker verifies the same files."),

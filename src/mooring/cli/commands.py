@@ -52,6 +52,9 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
         "agent uninstall": CommandEntry(
             "mooring.cli.join.install:uninstall", "Stop and remove the service of the agent."
         ),
+        "leave": CommandEntry(
+            "mooring.cli.join.leave:leave", "End this machine's membership, and remove its certificate and files."
+        ),
         "token create": CommandEntry("mooring.cli.token.create:create", "Create a bootstrap token."),
         "token list": CommandEntry("mooring.cli.token.list:list_tokens", "List bootstrap tokens."),
         "token delete": CommandEntry("mooring.cli.token.delete:delete", "Delete bootstrap tokens."),

@@ -63,6 +63,7 @@ from mooring.server.endpoints.debugauthentication import Explanations
 from mooring.server.endpoints.debugauthentication import answers as refusal_answers
 from mooring.server.endpoints.encryptionatrest import EncryptionReport
 from mooring.server.endpoints.issuerdiscovery import TokenIssuer
+from mooring.server.endpoints.leave import Departures
 from mooring.server.endpoints.login import LoginParts
 from mooring.server.endpoints.reviews import Reviewers
 from mooring.server.endpoints.servedapi import ServedApi
@@ -500,6 +501,7 @@ def _services(
             jwks_uri=tokens.service_account_jwks_uri or f"https://{address}/openid/v1/jwks",
             keys=keys,
         ),
+        departures=Departures(registry=parts.registry, entropy=entropy),
         logins=LoginParts(
             ttl=config[LoginSettings].login_ttl,
             from_request_header=config[LoginSettings].login_from_request_header,

@@ -426,7 +426,7 @@ class Pipeline:
         finally:
             standing.require(None)  # it refers to the context, which refers to the standing
         info = context.info
-        if response.stream is not None or info.path.startswith(HEALTH_PATHS):
+        if response.stream is not None or info.path.startswith(HEALTH_PATHS) or context.ended_itself:
             return response
         if info.verb in _READS:
             has_waited = registry.cache.revision != revision or registry.cache.is_late

@@ -55,6 +55,8 @@ class RequestContext:
     supervised: bool = False
     """True for a request to the supervisor API: groups decide in place of authorizers. No policy may record its body, which carries
     tokens and keys."""
+    ended_itself: bool = False
+    """True once the request has ended the credential with which it was made: the reply says so, and is not judged by that."""
     routed: bool = False
     """True once the path is known to be served: verb and resource then come from closed sets and may become metric labels."""
 

@@ -99,16 +99,8 @@ class ServerList:
 
     def restored(self, data: bytes, own_address: str = "") -> ServerList | None:
         """Return the list with the learned servers of a saved form; None when it is damaged or of another URL."""
-        try:
-            saved = json.loads(data)
-        except (ValueError, RecursionError):
-            return None
-        if not isinstance(saved, dict) or saved.get("ServerURL") != self.url:
-            return None
-        addresses = saved.get("ServerAddresses")
-        if not isinstance(addresses, list) or not all(isinstance(one, str) for one in addresses):
-            return None
-        return self.with_learned(addresses, own_address).servers
+        url, addresses = _saved(data)
+        return self.with_learned(addresses, own_address).servers if addresses is not None and url == self.url else None
 
     def _rank(self, address: str) -> bytes:
         """Return where `address` stands in the shuffled order; a server that comes or goes moves no other."""
@@ -121,6 +113,27 @@ class ServerListChange:
 
     servers: ServerList
     closing: frozenset[str]
+
+
+def saved_urls(data: bytes) -> tuple[str, ...]:
+    """Return the URLs of the servers in a saved form, the learned ones first; none when it is damaged."""
+    url, addresses = _saved(data)
+    if not isinstance(url, str) or addresses is None:
+        return ()
+    learned = (f"https://{one}" for one in valid_addresses(addresses))
+    return tuple(dict.fromkeys((*learned, *((url,) if not https_url_problem(url) else ()))))
+
+
+def _saved(data: bytes) -> tuple[object, list[str] | None]:
+    """Return the URL and the addresses of a saved form; no addresses when it is damaged."""
+    try:
+        saved = json.loads(data)
+    except (ValueError, RecursionError):
+        return None, None
+    addresses = saved.get("ServerAddresses") if isinstance(saved, dict) else None
+    if not isinstance(addresses, list) or not all(isinstance(one, str) for one in addresses):
+        return None, None
+    return saved.get("ServerURL"), addresses
 
 
 def new_list(urls: Sequence[str], entropy: bytes) -> ServerList:

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from mooring.agent import member
+from mooring.agent import leave, member
 from mooring.agent.certificates.pairfiles import Pair
+from mooring.agent.disk import write
 from mooring.agent.k3s.files import AgentFiles
 from mooring.agent.k3s.giventoken import GivenToken
 from mooring.agent.k3s.membership import AgentPlan, SupervisedMember, join, obtain
@@ -35,6 +36,7 @@ from mooring.trust.discovery.polling import Polling
 from mooring.trust.k3s.cahash import ca_hash
 from mooring.trust.k3s.responses import KUBELET, WANTED
 from mooring.trust.k3s.token import format_token
+from mooring.trust.serverlist import new_list
 from tests.support import forkserver, reissue
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.manualclock import HurriedClock
@@ -338,3 +340,18 @@ def test_a_machine_whose_node_was_deleted_does_not_come_back(server: LiveServer,
     told = refused(plan(server, tmp_path, "gone-back"))
     assert "does not let this machine come back with its expired certificate" in told
     assert "--token-file" in told
+
+
+def test_a_machine_leaves_by_the_servers_that_it_has_learned(server: LiveServer, tmp_path: Path) -> None:
+    """The kubeconfig of its kubelet names a load balancer, which ends with the agent."""
+    _, text = bootstrap_token(server)
+    joined(plan(server, tmp_path, "parting", text))
+    files = AgentFiles(tmp_path)
+    files.write_kubeconfigs(f"https://127.0.0.1:{free_port()}")
+    write(files.load_balancer, new_list([server.url], b"").encode())
+    found = leave.find(tmp_path, "/var/lib/rancher/k3s")
+    assert found is not None
+    assert (found.node_name, found.server) == ("parting", server.url)
+    assert asyncio.run(leave.end(found, SystemClock())) is True
+    leave.remove(found)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

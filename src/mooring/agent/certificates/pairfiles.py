@@ -104,6 +104,11 @@ class PairFiles:
             return None
         return found.st_ino, found.st_mtime_ns
 
+    def files(self) -> tuple[Path, ...]:
+        """Return every file of the prefix, the current one last."""
+        others = sorted(one for one in self.directory.glob(f"{self.prefix}-*.pem") if one != self.current)
+        return (*others, self.current)
+
     def write_pair(self, pair: Pair, now: datetime) -> Path:
         """Write the pair to a file named by the time, and make it the current one. Return its path."""
         path = self.directory / f"{self.prefix}-{now:%Y-%m-%d-%H-%M-%S}.pem"

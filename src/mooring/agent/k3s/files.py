@@ -40,6 +40,7 @@ from mooring.secret import Secret
 from mooring.trust.k3s.responses import KUBELET, SERVING, WANTED, Wanted
 from mooring.trust.kubeconfig.model import Cluster, Kubeconfig, KubeconfigContext, KubeconfigUser, select_context
 from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
+from mooring.trust.serverlist import saved_urls
 
 DATA_DIR = "/var/lib/rancher/k3s"
 """k3s's `--data-dir`."""
@@ -76,6 +77,10 @@ class KeyPairFiles:
         """Return the certificate with its key; None when there is no usable pair."""
         self.recover()
         return _pair(self.current, self.key)
+
+    def files(self) -> tuple[Path, ...]:
+        """Return every file, the pair in use last."""
+        return (self.next_key, self.next_certificate, self.key, self.current)
 
     def version(self) -> tuple[int, int] | None:
         """Return what differs after each replacement: inode and time of the certificate. None without one."""
@@ -196,6 +201,10 @@ class AgentFiles:
             config = parse_kubeconfig(read_limited(self.directory / "kubelet.kubeconfig"))
             return select_context(config).cluster.server
         return ""
+
+    def read_learned(self) -> tuple[str, ...]:
+        """Return the URLs of the servers that the load balancer has saved; none without a file that can be read."""
+        return saved_urls(_content(self.load_balancer))
 
     def write_cas(self, client_ca: bytes, server_ca: bytes) -> tuple[Path, ...]:
         """Write both bundles where they change. Return the written files. Raises ConfigError."""

@@ -58,6 +58,15 @@ class Unit:
         if start:
             self._call("restart", self.name)
 
+    def stop(self) -> None:
+        """Stop the service. Raises ConfigError, also for a unit that this program did not write."""
+        if self._is_own():
+            self._call("stop", self.name)
+
+    def start(self) -> None:
+        """Start the service. Raises ConfigError."""
+        self._call("start", self.name)
+
     def uninstall(self) -> bool:
         """Stop, disable and remove the unit; return False when it is not there. Raises ConfigError."""
         if not self._is_own():

@@ -9,6 +9,7 @@ from mooring.pki.x509.revocationlist import SignedList
 from mooring.server.endpoints.debugauthentication import Explanations
 from mooring.server.endpoints.encryptionatrest import EncryptionReport
 from mooring.server.endpoints.issuerdiscovery import TokenIssuer
+from mooring.server.endpoints.leave import Departures
 from mooring.server.endpoints.login import LoginParts
 from mooring.server.endpoints.reviews import Reviewers
 from mooring.server.endpoints.servedapi import ServedApi
@@ -28,6 +29,7 @@ class Services:
     token_requests: TokenRequests
     issuer: TokenIssuer
     logins: LoginParts
+    departures: Departures
     explanations: Explanations
     encryption: EncryptionReport
     revocation_list: Callable[[], SignedList | None]

@@ -16,6 +16,7 @@ from mooring.server.endpoints.discovery import api
 from mooring.server.endpoints.encryptionatrest import encryption_at_rest
 from mooring.server.endpoints.health import health
 from mooring.server.endpoints.issuerdiscovery import jwks, openid_configuration
+from mooring.server.endpoints.leave import leave
 from mooring.server.endpoints.login import login
 from mooring.server.endpoints.metrics import metrics
 from mooring.server.endpoints.openapi import openapi_v2, openapi_v3
@@ -70,6 +71,7 @@ ENDPOINTS: tuple[ServedPath[Any], ...] = (
     ServedPath("/debug/authentication/refusals", refusals, lambda services: services.explanations, below=True),
     ServedPath("/debug/authentication/explain", explain, lambda services: services.explanations, methods=("POST",)),
     ServedPath("/mooring/v1/login", login, lambda services: services.logins, methods=("POST",)),
+    ServedPath("/mooring/v1/leave", leave, lambda services: services.departures, methods=("POST",)),
     ServedPath("/mooring/v1/encryption", encryption_at_rest, lambda services: services.encryption),
     ServedPath("/mooring/v1/crl", revocation_list, lambda services: services.revocation_list),
 )

@@ -14,7 +14,7 @@ from mooring.authz.rbac.bootstrappolicy.componentroles import (
 from mooring.authz.rbac.bootstrappolicy.noderules import NODE_RULES
 from mooring.authz.rbac.bootstrappolicy.userfacingroles import READ, USER_ROLES
 from mooring.authz.rbac.rules import ALL, path_rule, rule
-from mooring.identity import AUTHENTICATED, MASTERS, RECOVERING_NODES, SERVICE_ACCOUNTS, UNAUTHENTICATED
+from mooring.identity import AUTHENTICATED, MASTERS, NODES, RECOVERING_NODES, SERVICE_ACCOUNTS, UNAUTHENTICATED
 
 _CSRS = "system:certificates.k8s.io:certificatesigningrequests:"
 NODE_CLIENT = _CSRS + "nodeclient"
@@ -58,6 +58,7 @@ _CLUSTER_ROLES = (
     ),
     cluster_role("system:cluster-trust-bundle-discovery", rule(READ, "certificates.k8s.io", "clustertrustbundles")),
     cluster_role("mooring:login", path_rule("post", "/mooring/v1/login")),
+    cluster_role("mooring:leave", path_rule("post", "/mooring/v1/leave")),
     cluster_role("mooring:certificate-revocation-list", path_rule("get", "/mooring/v1/crl")),
     cluster_role(
         "system:auth-delegator",
@@ -91,6 +92,7 @@ _CLUSTER_BINDINGS = (
     cluster_binding("mooring:recovering-node", "mooring:recovering-node", group(RECOVERING_NODES)),
     cluster_binding("mooring:login", "mooring:login", group(AUTHENTICATED)),
     cluster_binding("mooring:certificate-revocation-list", "mooring:certificate-revocation-list", group(AUTHENTICATED)),
+    cluster_binding("mooring:leave", "mooring:leave", group(NODES)),
     cluster_binding("system:node", "system:node"),
 )
 

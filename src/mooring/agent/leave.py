@@ -1,0 +1,130 @@
+"""A machine leaves its cluster: the server ends the membership, then the files of the member are removed.
+
+Rules kept here:
+* The server is asked first. Nothing is removed while it has not answered, because the certificate is the proof. 401 means that the
+  membership has ended before.
+* The certificate and the files that name the servers go last, so that a run that was cut off can be repeated.
+* Files that this program or a kubelet wrote for the membership are removed, and no other. Directories stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mooring.agent import disk
+from mooring.agent.k3s.files import KUBECONFIGS, AgentFiles
+from mooring.agent.member import MemberFiles
+from mooring.agent.state import NodeState
+from mooring.client.cluster import ClusterClient
+from mooring.client.serverversion import other_program
+from mooring.clock import Clock
+from mooring.errors import ConfigError, ForbiddenError, NotFoundError, UnauthorizedError
+from mooring.identity import NODE_PREFIX
+from mooring.pki.x509 import names
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+
+PATH = "/mooring/v1/leave"
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """What is left of a membership on this machine."""
+
+    files: tuple[Path, ...]
+    """Files to remove, in their order."""
+    member: MemberFiles
+    proof: Path
+    """File that is there while the machine is a member."""
+    node_name: str = ""
+    """"" without a certificate that can be read."""
+    clusters: tuple[Cluster, ...] = ()
+
+    @property
+    def server(self) -> str:
+        return self.clusters[0].server if self.clusters else ""
+
+
+def find(root: Path, k3s_data_dir: str) -> Membership | None:
+    """Return the membership of this machine, by whichever way it joined; None without a file of one.
+
+    Raises ConfigError for a machine with the files of both ways.
+    """
+    state, agent = NodeState(root), AgentFiles(root, k3s_data_dir)
+    kubeadm, k3s = tuple(_existing(_of_kubeadm(state))), tuple(_existing(_of_k3s(agent)))
+    if kubeadm and k3s:
+        raise ConfigError(
+            f"this machine has joined in both ways ({kubeadm[-1]} and {k3s[-1]}): choose one with --way kubeadm or --way k3s"
+        )
+    if kubeadm:
+        return of_kubeadm(state)
+    return of_k3s(agent) if k3s else None
+
+
+def of_kubeadm(state: NodeState) -> Membership | None:
+    """Return the membership of a machine that joined kubeadm's way; None without a file of one."""
+    files = tuple(_existing(_of_kubeadm(state)))
+    pair = state.client.read_pair()
+    name = names.common_name(pair.leaf.subject).removeprefix(NODE_PREFIX) if pair is not None else ""
+    return Membership(files, state, state.kubeconfig, name, state.read_clusters()) if files else None
+
+
+def of_k3s(agent: AgentFiles) -> Membership | None:
+    """Return the membership of a machine that joined the k3s way; None without a file of one."""
+    files = tuple(_existing(_of_k3s(agent)))
+    pair = agent.client.read_pair()
+    name = names.common_name(pair.leaf.subject).removeprefix(NODE_PREFIX) if pair is not None else ""
+    # the address in the kubeconfig comes last: it may be that of a load balancer which has ended
+    urls = dict.fromkeys((*agent.read_learned(), agent.read_api_server()))
+    ca_pem = b"" if agent.record.read().system_roots else agent.read_server_ca()
+    clusters = tuple(Cluster("local", url, ca_pem) for url in urls if url)
+    return Membership(files, agent, agent.client.current, name, clusters) if files else None
+
+
+async def end(found: Membership, clock: Clock) -> bool:
+    """Let the server end the membership. Return False when it had ended before. Raises ApiError, PeerError, ConfigError."""
+    if not found.node_name or not found.clusters:
+        raise ConfigError(
+            f"{found.files[-1]} is left of a membership, and no certificate and server with which it could be ended: have an "
+            "administrator delete the Node, and remove the files with --files-only"
+        )
+    pair = found.member.client
+    user = KubeconfigUser("default-auth", certificate_file=str(pair.current), key_file=str(pair.key))
+    async with ClusterClient(found.clusters[0], user, clock, others=found.clusters[1:]) as client:
+        try:
+            await client.post_path(PATH, {})
+        except UnauthorizedError:
+            return False
+        except (NotFoundError, ForbiddenError) as error:
+            if program := await other_program(client):
+                raise ConfigError(
+                    f"{client.server} is {program}, where no machine ends its own membership: have an administrator run kubectl "
+                    f"delete node {found.node_name}, then remove the files here with --files-only"
+                ) from error
+            raise
+    return True
+
+
+def remove(found: Membership) -> None:
+    """Remove the files. Raises ConfigError."""
+    for path in found.files:
+        disk.remove(path)
+
+
+def _of_kubeadm(state: NodeState) -> Iterator[Path]:
+    yield from (state.bootstrap, state.pending_key, *state.serving.files(), state.record.path, state.ca)
+    yield from (state.kubeconfig, *state.client.files())
+
+
+def _of_k3s(agent: AgentFiles) -> Iterator[Path]:
+    for pair in agent.pairs.values():
+        if pair is not agent.client:
+            yield from pair.files()
+    yield from (agent.node_password, agent.node_id, agent.client_ca, agent.record.path, agent.load_balancer)
+    yield from (agent.directory / name for name in KUBECONFIGS)
+    yield from (agent.server_ca, *agent.client.files())
+
+
+def _existing(paths: Iterator[Path]) -> Iterator[Path]:
+    return (path for path in paths if path.is_symlink() or path.exists())

@@ -1,0 +1,127 @@
+"""`mooring leave`: end the membership of this machine, and remove its files.
+
+Rules kept here:
+* What goes is listed before the question. Without a terminal --yes takes its place.
+* The service of the agent is stopped first: it would join again where its file has a token. It is removed once the membership has
+  ended, and started again when that failed. A unit of somebody else's stays, and the command ends before anything is changed.
+* The command may be repeated: it removes what a run that was cut off has left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mooring.agent import leave as leaving
+from mooring.agent.k3s.files import DATA_DIR, AgentFiles
+from mooring.agent.leave import Membership
+from mooring.agent.state import NodeState
+from mooring.cli.join import install, k3sconfig
+from mooring.cli.options.client import output_option
+from mooring.cli.printing import output as printed
+from mooring.cli.printing.output import echo
+from mooring.cli.systemd.systemctl import Unit
+from mooring.cli.systemd.unitfile import specifiers
+from mooring.client.files import read_limited
+from mooring.clock import SystemClock
+
+KUBEADM, K3S = "kubeadm", "k3s"
+
+
+@click.command("leave")
+@click.option("--root", default="/", metavar="DIR", help="Directory under which the files of the member are.")
+@click.option(
+    "--data-dir", "-d", default=DATA_DIR, metavar="DIR", help="Data directory of a machine that joined the k3s way."
+)
+@click.option(
+    "--way", type=click.Choice((KUBEADM, K3S)), default=None, help="Way of joining, where files of both are here."
+)
+@click.option("--files-only", is_flag=True, help="Ask no server, and remove the files: after the Node was deleted.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@output_option("text", "json")
+def leave(root: str, data_dir: str, way: str | None, files_only: bool, yes: bool, output: str) -> None:
+    """End the membership of this machine: its Node is deleted, its certificates are revoked, and its files are removed.
+
+    The certificate of the machine proves the request, and no other membership is touched. To come back the machine joins again,
+    with a token. With another Kubernetes API server an administrator deletes the Node first, and --files-only removes the files.
+    """
+    found = _found(Path(root), data_dir, way)
+    if found is None:
+        _print_nothing(output)
+        return
+    unit = _service_of(found)
+    if not yes:
+        _ask(found, [] if unit is None else [str(unit.path)], files_only)
+    if unit is not None:
+        unit.stop()
+    try:
+        is_ended = not files_only and asyncio.run(leaving.end(found, SystemClock()))
+    except BaseException:
+        if unit is not None:
+            unit.start()
+        raise
+    if unit is not None:
+        unit.uninstall()
+    leaving.remove(found)
+    config = Path(root) / k3sconfig.DEFAULT_CONFIG.lstrip("/")
+    if output == "json":
+        document: dict[str, Any] = {
+            "kind": "LeaveResult",
+            "nodeName": found.node_name,
+            "server": found.server,
+            "membershipEnded": is_ended,
+            "serviceRemoved": unit is not None,
+            "removed": [str(path) for path in found.files],
+        }
+        printed.print_document(document, "json")
+        return
+    if files_only:
+        echo("The files of this machine are removed. No server was asked: its Node may still be there.")
+    elif is_ended:
+        echo(f"This machine has left {found.server}: node {found.node_name} is deleted, its certificates are revoked.")
+    else:
+        echo(f"The membership of node {found.node_name} had ended before. The files are removed.")
+    if config.exists():
+        echo(f"{config} stays: remove it, or the token in it, unless this machine is to join again.")
+
+
+def _found(root: Path, data_dir: str, way: str | None) -> Membership | None:
+    if way == KUBEADM:
+        return leaving.of_kubeadm(NodeState(root))
+    if way == K3S:
+        return leaving.of_k3s(AgentFiles(root, data_dir))
+    return leaving.find(root, data_dir)
+
+
+def _service_of(found: Membership) -> Unit | None:
+    """Return the unit of the agent that keeps this membership; None where there is none."""
+    unit = install.service()
+    if not unit.path.exists():
+        return None
+    condition = f"ConditionPathExists={specifiers(str(found.proof))}\n"
+    return unit if condition.encode() in read_limited(unit.path) else None
+
+
+def _ask(found: Membership, services: list[str], files_only: bool) -> None:
+    """List what goes, and ask. Raises Abort for no, UsageError where nobody can answer."""
+    if not sys.stdin.isatty():
+        raise click.UsageError("nobody is there to answer: add --yes")
+    if found.node_name and not files_only:
+        echo(
+            f"Node {found.node_name} of {found.server} will be deleted, and the certificates of this machine revoked.",
+            err=True,
+        )
+    echo("These files will be removed:", *(f"  {path}" for path in (*services, *found.files)), err=True)
+    if not click.confirm("Leave?", err=True):
+        raise click.Abort
+
+
+def _print_nothing(output: str) -> None:
+    if output == "json":
+        printed.print_document({"kind": "LeaveResult", "membershipEnded": False, "removed": []}, "json")
+    else:
+        echo("This machine is no member of a cluster: there is nothing to remove.")

@@ -1,0 +1,153 @@
+"""Serve POST `/mooring/v1/leave`: a machine ends its own membership, and no other.
+
+Rules kept here (docs/names-and-membership.md#when-a-machine-leaves):
+* The machine is that of the client certificate which proved the request. No field of the request names one. A token of the same
+  user, an impersonator and a certificate that all machines share end nothing.
+* The Node is deleted first, which ends the membership by the state of its NodeIdentity. Then the certificates of the machine are
+  revoked by serial number, each until its end. A server that is killed in between leaves a membership that has ended; where
+  machines may create their Nodes again, one that may leave again.
+* Nothing is issued, so that it is possible while ends wait to be settled, too.
+* A machine without a Node leaves, too: its NodeIdentity then names a Node that never was, so that the name is free.
+* The server writes, as for every deletion of a Node. A node gets no right to delete Nodes or to revoke.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from mooring.api.kind import Change
+from mooring.api.kinds import BY_PLURAL
+from mooring.api.mooring import certificaterevocation, nodeidentity
+from mooring.api.mooring.certificaterevocation import entry_name
+from mooring.api.mooring.membership import NODES, node_uid, with_spec
+from mooring.api.mooring.nodeidentity import companions_of, keys_of
+from mooring.apimachinery.codec.json import encode_json
+from mooring.apimachinery.options import DeleteOptions, WriteOptions
+from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.uid import uuid4
+from mooring.clock import parse_rfc3339, rfc3339
+from mooring.errors import AlreadyExistsError, ConflictError, ForbiddenError, NotFoundError
+from mooring.identity import API_SERVER, MASTERS, NODE_PREFIX, UserInfo
+from mooring.identity import NODES as NODES_GROUP
+from mooring.pki.x509.checkedpeer import CheckedPeer
+from mooring.pki.x509.verify import VerifiedPeer
+from mooring.registry.store import Registry
+from mooring.server.endpoints.login import API_VERSION
+from mooring.server.requestcontext import RequestContext
+from mooring.server.response.render import content_type
+from mooring.server.transport.http import Response
+
+log = logging.getLogger("mooring")
+
+WRITER = "leave"
+REASON = "cessationOfOperation"
+MESSAGE = "the machine has left the cluster"
+NOT_A_MACHINE = "not-a-machine"
+_USER = UserInfo(API_SERVER, groups=(MASTERS,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Departures:
+    """Parts with which a membership ends."""
+
+    registry: Registry
+    entropy: Callable[[int], bytes]
+
+
+async def leave(context: RequestContext, parts: Departures) -> Response:
+    """Answer 200 with what ended. Raises ForbiddenError for a caller that is no machine, ConflictError for a Node that changes."""
+    peer = _machine(context)
+    name, views = peer.common_name.removeprefix(NODE_PREFIX), parts.registry.views
+    await context.confirm()  # no `await` from here to the deletion
+    identity = views[nodeidentity.PLURAL].get(name)
+    uid = node_uid(views[NODES].get(name))
+    coming = dict(_revocations(peer, identity, context))
+    if uid:
+        await _delete_node(context, parts, name, uid)
+    elif identity is not None:
+        await _free_name(context, parts, identity)
+    context.ended_itself = True
+    await asyncio.gather(*(_revoke(context, parts, *one) for one in coming.items()))
+    log.info("the machine of node %s has left; %d certificates are revoked", name, len(coming))
+    body = {"kind": "Departure", "apiVersion": API_VERSION, "nodeName": name, "nodeUID": uid, "revoked": sorted(coming)}
+    return Response(200, encode_json(body), (content_type("application/json"),))
+
+
+def _machine(context: RequestContext) -> CheckedPeer:
+    """Return the certificate of the machine that asks. Raises ForbiddenError."""
+    peer, user = context.outcome.certificate, context.user
+    is_machine = (
+        peer is not None
+        and context.impersonator is None
+        and user.username.startswith(NODE_PREFIX)
+        and user.username == peer.common_name
+        and NODES_GROUP in user.groups
+    )
+    if peer is None or not is_machine:
+        context.rejected_reason = NOT_A_MACHINE
+        raise ForbiddenError(
+            f"a membership is left by the machine itself, with its own client certificate as {NODE_PREFIX}<name>; an administrator "
+            "deletes the Node"
+        )
+    return peer
+
+
+def _change(context: RequestContext, *, is_judged: bool) -> Change:
+    gate = context.standing if is_judged else None
+    return Change(_USER, context.received, gate=gate, writer=WRITER)
+
+
+async def _delete_node(context: RequestContext, parts: Departures, name: str, uid: str) -> None:
+    try:
+        await parts.registry.writer.delete(
+            BY_PLURAL[NODES], "", name, DeleteOptions(uid=uid), _change(context, is_judged=True)
+        )
+    except NotFoundError:
+        raise ConflictError(f'the Node "{name}" was deleted meanwhile: ask again') from None
+
+
+async def _free_name(context: RequestContext, parts: Departures, identity: Obj) -> None:
+    """Let the identity of a machine without a Node say that its Node is gone."""
+    ended = with_spec(identity, nodeUID=uuid4(parts.entropy), changedAt=rfc3339(context.received))
+    await parts.registry.writer.update(
+        BY_PLURAL[nodeidentity.PLURAL],
+        "",
+        identity["metadata"]["name"],
+        ended,
+        _change(context, is_judged=True),
+        WriteOptions(),
+    )
+
+
+def _revocations(peer: CheckedPeer, identity: Obj | None, context: RequestContext) -> Iterator[tuple[str, Obj]]:
+    """Yield the name and the spec of an entry for each certificate of the machine that is still valid."""
+    subjects = [{"serialNumber": f"{peer.serial_number:x}", "issuer": peer.issuer}]
+    ends = [rfc3339(peer.not_after) if isinstance(peer, VerifiedPeer) else ""]
+    for key in (*keys_of(identity), *companions_of(identity)) if identity is not None else ():
+        if parse_rfc3339(key["notAfter"]) <= context.received:
+            continue
+        serial, issuer = key.get("serialNumber", "").lstrip("0"), key.get("issuer", "")
+        subjects.append(
+            {"serialNumber": serial, "issuer": issuer} if serial and issuer else {"publicKey": key["publicKey"]}
+        )
+        ends.append(key["notAfter"])
+    for subject, end in zip(subjects, ends, strict=True):
+        spec = {**subject, "reason": REASON, "message": MESSAGE} | ({"expiresAt": end} if end else {})
+        yield entry_name(spec), spec
+
+
+async def _revoke(context: RequestContext, parts: Departures, name: str, spec: Obj) -> None:
+    kind = BY_PLURAL[certificaterevocation.PLURAL]
+    entry = {
+        "kind": kind.resource.kind,
+        "apiVersion": kind.resource.api_version,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+    try:
+        await parts.registry.writer.create(kind, "", entry, _change(context, is_judged=False), WriteOptions())
+    except AlreadyExistsError:
+        return  # it was revoked before

@@ -1,0 +1,154 @@
+"""`mooring leave`: what is asked, what goes, what stays, and what a run that failed leaves."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from mooring.agent import leave
+from tests.cli.test_service import Systemd, join, systemd
+from tests.support.commandline import CommandLine, mooring
+from tests.support.liveserver import LiveServer, live_server
+from tests.support.ports import free_port
+
+__all__ = ["live_server", "mooring", "systemd"]
+
+
+class Terminal(io.StringIO):
+    """Standard input of a person who answers."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def files(root: Path) -> list[str]:
+    return sorted(str(one.relative_to(root)) for one in root.rglob("*") if one.is_file() or one.is_symlink())
+
+
+def test_a_person_sees_what_goes_and_may_say_no(
+    live_server: LiveServer, mooring: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    mooring.done(*join(live_server, root, "asked"))
+    before = files(root)
+    monkeypatch.setattr("sys.stdin", Terminal("n\n"))
+    done = mooring("leave", "--root", str(root))
+    assert (done.code, done.out) == (130, "")
+    assert f"Node asked of {live_server.url} will be deleted" in done.err
+    assert f"  {root}/etc/kubernetes/kubelet.conf\n" in done.err
+    assert files(root) == before
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    assert mooring.done("leave", "--root", str(root)) == (
+        f"This machine has left {live_server.url}: node asked is deleted, its certificates are revoked.\n"
+    )
+    assert files(root) == []
+
+
+def test_without_a_person_to_ask_yes_is_needed(
+    live_server: LiveServer, mooring: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    mooring.done(*join(live_server, root, "unasked"))
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    done = mooring("leave", "--root", str(root))
+    assert (done.code, "add --yes" in done.err) == (2, True)
+    found = json.loads(mooring.done("leave", "--root", str(root), "--yes", "-o", "json"))
+    assert (found["nodeName"], found["membershipEnded"], found["serviceRemoved"]) == ("unasked", True, False)
+    assert f"{root}/etc/kubernetes/pki/ca.crt" in found["removed"]
+    assert "there is nothing to remove" in mooring.done("leave", "--root", str(root), "--yes")
+
+
+def test_the_service_goes_with_the_membership(
+    live_server: LiveServer, mooring: CommandLine, systemd: Systemd, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    mooring.done(*join(live_server, root, "serving", "--service"))
+    systemd.calls()
+    found = json.loads(mooring.done("leave", "--root", str(root), "--yes", "-o", "json"))
+    assert found["serviceRemoved"] is True
+    assert systemd.calls() == ["stop mooring-agent", "disable --now mooring-agent", "daemon-reload"]
+    assert not systemd.unit.exists()
+
+
+def test_the_service_of_another_root_stays(
+    live_server: LiveServer, mooring: CommandLine, systemd: Systemd, tmp_path: Path
+) -> None:
+    for name in ("first", "second"):
+        mooring.done(*join(live_server, tmp_path / name, name, "--service"))
+    systemd.calls()
+    mooring.done("leave", "--root", str(tmp_path / "first"), "--yes")
+    assert systemd.calls() == []
+    assert systemd.unit.exists()
+
+
+def test_a_server_that_does_not_answer_ends_nothing_and_the_service_goes_on(
+    live_server: LiveServer, mooring: CommandLine, systemd: Systemd, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    mooring.done(*join(live_server, root, "alone", "--service"))
+    kubeconfig = root / "etc/kubernetes/kubelet.conf"
+    kubeconfig.write_text(kubeconfig.read_text().replace(str(live_server.port), str(free_port())))
+    before = files(root)
+    systemd.calls()
+    done = mooring("leave", "--root", str(root), "--yes")
+    assert (done.code, files(root)) == (1, before)
+    assert systemd.calls() == ["stop mooring-agent", "start mooring-agent"]
+    assert "No server was asked" in mooring.done("leave", "--root", str(root), "--yes", "--files-only")
+    assert files(root) == []
+
+
+def test_what_a_run_that_was_cut_off_has_left_is_removed(
+    live_server: LiveServer, mooring: CommandLine, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    mooring.done(*join(live_server, root, "halfway"))
+    live_server.run(lambda client: client.delete("nodes", "halfway"))
+    assert "had ended before" in mooring.done("leave", "--root", str(root), "--yes")
+    assert files(root) == []
+
+
+def test_files_without_a_certificate_are_removed_when_asked_for(mooring: CommandLine, tmp_path: Path) -> None:
+    ca = tmp_path / "etc/kubernetes/pki/ca.crt"
+    ca.parent.mkdir(parents=True)
+    ca.write_text("")
+    done = mooring("leave", "--root", str(tmp_path), "--yes")
+    assert "remove the files with --files-only" in done.err
+    mooring.done("leave", "--root", str(tmp_path), "--yes", "--files-only")
+    assert not ca.exists()
+
+
+def test_a_machine_with_the_files_of_both_ways_is_asked_which(mooring: CommandLine, tmp_path: Path) -> None:
+    kubeadm, k3s = tmp_path / "etc/kubernetes/kubelet.conf", tmp_path / "var/lib/rancher/k3s/agent/client-kubelet.crt"
+    for one in (kubeadm, k3s):
+        one.parent.mkdir(parents=True)
+        one.write_text("{}")
+    done = mooring("leave", "--root", str(tmp_path), "--yes", "--files-only")
+    assert "choose one with --way kubeadm or --way k3s" in done.err
+    mooring.done("leave", "--root", str(tmp_path), "--yes", "--files-only", "--way", "k3s")
+    assert (kubeadm.exists(), k3s.exists()) == (True, False)
+    assert leave.find(tmp_path, "/var/lib/rancher/k3s") is not None
+
+
+def test_a_configuration_file_stays_and_is_named(live_server: LiveServer, mooring: CommandLine, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    mooring.done(*join(live_server, root, "configured"))
+    config = root / "etc/mooring/agent.yaml"
+    config.parent.mkdir()
+    config.write_text("register-node: ready\n")
+    assert f"{config} stays" in mooring.done("leave", "--root", str(root), "--yes")
+    assert config.exists()
+
+
+def test_a_unit_of_somebody_else_stops_the_command_before_anything_is_changed(
+    live_server: LiveServer, mooring: CommandLine, systemd: Systemd, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    mooring.done(*join(live_server, root, "foreign"))
+    systemd.unit.write_text(f"[Unit]\nConditionPathExists={root}/etc/kubernetes/kubelet.conf\n")
+    before = files(root)
+    done = mooring("leave", "--root", str(root), "--yes")
+    assert "was not written by mooring agent install" in done.err
+    assert files(root) == before
