@@ -65,7 +65,6 @@ class Heartbeat:
         self._node: Obj | None = None
         self._refreshed = -STATUS_SECONDS
         self._renewed = client.clock.now()
-        self.renewals = 0
 
     async def run(self) -> NoReturn:
         """Renew and refresh until cancelled. Raises NodeDeletedError, CertificateRefusedError."""
@@ -129,7 +128,6 @@ class Heartbeat:
             await self.refresh()
             self._lease = await self._write_lease()
         self._renewed = self._client.clock.now()
-        self.renewals += 1
 
     async def _write_lease(self) -> Obj:
         name = self._machine.name
