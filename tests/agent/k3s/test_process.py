@@ -296,7 +296,7 @@ def test_an_early_renewal_is_asked_for_once(peer: SupervisorPeer, tmp_path: Path
     running = Running(plan(peer, tmp_path), peer)
 
     async def scenario() -> None:
-        draws = iter([0.5, 0.9])
+        draws = iter([0.5, 0.5, 0.9])  # for the time of the renewal, for the early one, for nothing
         (member,) = running.members
 
         async def on_renewed() -> None:

@@ -22,6 +22,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NoReturn, Protocol
@@ -111,6 +112,17 @@ async def accept(pair: Pair) -> None:
     """Accept every certificate that answers its request."""
 
 
+@dataclass(slots=True)
+class _Timing:
+    """When one certificate is renewed."""
+
+    version: Version | None
+    draw: float
+    """Number that decides between 70 % and 90 % of the lifetime."""
+    early: datetime | None = None
+    """Moment of an earlier renewal, once a rollover has asked for one."""
+
+
 class Renewal(ABC):
     """Keeps one certificate fresh. How it is requested and placed is for the way of joining. `name` is its name in messages."""
 
@@ -128,8 +140,7 @@ class Renewal(ABC):
         self._clock = clock
         self._on_renewed = on_renewed
         self._draw = draw
-        self._drawn: tuple[Version | None, float] = (None, 0.0)
-        self._early: tuple[Version, datetime] | None = None
+        self._timing = _Timing(None, 0.0)
         self._woken = asyncio.Event()
         self._warned = ""
 
@@ -157,12 +168,15 @@ class Renewal(ABC):
     def renew_early(self) -> None:
         """Renew the present certificate soon. Further calls for the same certificate change nothing."""
         version, pair = self._files.version(), self._files.read_pair()
-        if version is None or pair is None or (self._early is not None and self._early[0] == version):
+        if version is None or pair is None:
+            return
+        timing = self._timing_of(version)
+        if timing.early is not None:
             return
         lifetime = pair.leaf.not_valid_after_utc - pair.leaf.not_valid_before_utc
         seconds = self._draw() * min(EARLY_SECONDS, lifetime.total_seconds() * EARLY_SHARE)
         log.info("the CA of the cluster is being replaced: the %s certificate is renewed in %d s", self._name, seconds)
-        self._early = (version, self._clock.now() + timedelta(seconds=seconds))
+        timing.early = self._clock.now() + timedelta(seconds=seconds)
         self._woken.set()
 
     async def run(self) -> NoReturn:
@@ -190,12 +204,17 @@ class Renewal(ABC):
         pair = self._files.read_pair()
         if pair is None or not self.satisfies(pair):
             return 0.0
-        if self._drawn[0] != version:
-            self._drawn = (version, self._draw())
-        due = renewal_time(pair.leaf, self._drawn[1])
-        if self._early is not None and self._early[0] == version:
-            due = min(due, self._early[1])
+        timing = self._timing_of(version)
+        due = renewal_time(pair.leaf, timing.draw)
+        if timing.early is not None:
+            due = min(due, timing.early)
         return (due - self._clock.now()).total_seconds()
+
+    def _timing_of(self, version: Version | None) -> _Timing:
+        """Return the timing of the certificate in use, whose version is `version`."""
+        if self._timing.version != version:
+            self._timing = _Timing(version, self._draw())
+        return self._timing
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep until `seconds` have passed, another certificate is wanted, or an early renewal is asked for."""
