@@ -68,6 +68,9 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
         ),
         "machine list": CommandEntry("mooring.cli.machine.list:list_machines", "List authorized machines."),
         "machine remove": CommandEntry("mooring.cli.machine.remove:remove", "Withdraw the authorization of machines."),
+        "node list": CommandEntry("mooring.cli.node.list:list_nodes", "List the machines of a cluster."),
+        "node show": CommandEntry("mooring.cli.node.show:show", "Show what a cluster knows of a machine."),
+        "node delete": CommandEntry("mooring.cli.node.delete:delete", "Delete Nodes, and end their memberships."),
         "csr list": CommandEntry("mooring.cli.csr.list:list_requests", "List certificate signing requests."),
         "csr show": CommandEntry("mooring.cli.csr.show:show", "Show the details of certificate signing requests."),
         "csr review": CommandEntry("mooring.cli.csr.review:review", "Decide waiting requests one after the other."),
@@ -170,6 +173,7 @@ GROUPS: Mapping[str, str] = MappingProxyType(
     {
         "token": "Bootstrap tokens, with which machines join, and the server token.",
         "machine": "Machines that an administrator has authorized to join.",
+        "node": "Machines of a cluster.",
         "csr": "Certificate signing requests.",
         "kubeconfig": "Kubeconfig files for people and programs.",
         "ca": "The CA of a cluster.",

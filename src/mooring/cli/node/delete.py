@@ -1,0 +1,43 @@
+"""`mooring node delete`: delete Nodes, which ends the membership of their machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import click
+
+from mooring.api.mooring.membership import NODES
+from mooring.cli.certs import inventory
+from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.options.client import output_option
+from mooring.cli.printing.output import echo
+from mooring.client.cluster import ClusterClient
+from mooring.errors import ConfigError, NotFoundError
+
+
+@click.command("delete")
+@click.argument("name", nargs=-1, required=True)
+@output_option("text", "name")
+@cluster_options
+def delete(name: Sequence[str], output: str, chosen: ChosenCluster) -> None:
+    """Delete Nodes. With a Mooring server this ends the membership of their machines: their certificates are refused at once.
+
+    A server with --node-deletion=reregisters, and another Kubernetes API server, go on accepting the certificates. The first
+    refuses them after mooring certs revoke --node.
+    """
+
+    async def work(client: ClusterClient) -> str:
+        for one in name:
+            try:
+                await chosen.retry(partial(client.delete, NODES, one))
+            except NotFoundError:
+                revoke = f"mooring certs revoke --node {one}"
+                raise ConfigError(
+                    f'there is no Node "{one}"; if a machine of this name never registered one, run {revoke}'
+                ) from None
+            echo(f"node/{one}" if output == "name" else f"node/{one} deleted")
+        return await inventory.unenforced(client)
+
+    if unenforced := chosen.run(work):
+        echo(f"warning: {unenforced}.", err=True)
