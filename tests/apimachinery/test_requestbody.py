@@ -13,11 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.apimachinery.codec.fieldvalidation import duplicate_fields, unknown_fields, warn_or_refuse
 from mooring.apimachinery.codec.json import decode_json, duplicate_keys, encode_json, indent_json
 from mooring.apimachinery.codec.limits import MAX_BODY, MAX_DEPTH, MAX_VALUES
 from mooring.apimachinery.codec.protobuf.envelope import encode_envelope, encode_object
-from mooring.apimachinery.codec.requestbody import DecodedBody, body_media, decode_body, decode_options
+from mooring.apimachinery.codec.requestbody import (
+    DecodedBody,
+    body_media,
+    decode_body,
+    decode_options,
+    duplicate_fields,
+    unknown_fields,
+    warn_or_refuse,
+)
 from mooring.apimachinery.codec.yaml import encode_yaml
 from mooring.apimachinery.metav1 import DELETE_OPTIONS
 from mooring.apimachinery.negotiation import JSON, PROTOBUF, YAML

@@ -4,16 +4,16 @@ Rules kept here (docs/protocol/negotiation.md, docs/protocol/requests.md):
 * Content-Type selects the decoder. An empty one means JSON; an unknown one is 415 with a list of the accepted types.
 * Bodies above `MAX_BODY` are 413. Whatever cannot be decoded is 400 in the words of kube-apiserver. A message quotes at most the
   beginning of a body, and nothing of a kind that may begin with a secret.
-* The first unknown and duplicate fields are returned with the object; `fieldvalidation` turns them into warnings or an error.
+* The first unknown and duplicate fields are returned with the object; they become warnings or one error by `?fieldValidation=`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mooring.apimachinery.codec.fieldvalidation import duplicate_fields
+from mooring.apimachinery.codec.fieldpath import MAX_REPORTED
 from mooring.apimachinery.codec.goerrors import JSON_TYPES, unmarshal_error
 from mooring.apimachinery.codec.json import decode_json, duplicate_keys
 from mooring.apimachinery.codec.limits import MAX_BODY, body_too_large
@@ -24,7 +24,7 @@ from mooring.apimachinery.codec.yaml import decode_yaml
 from mooring.apimachinery.negotiation import MEDIA_TYPES, Media
 from mooring.apimachinery.schema import Message, Obj
 from mooring.apimachinery.scheme import unexpected_kind, unexpected_options
-from mooring.errors import BadRequestError, UnsupportedMediaTypeError, quoted
+from mooring.errors import ApiError, BadRequestError, UnsupportedMediaTypeError, quoted
 
 MAX_GVK = 256
 """Characters kept of an apiVersion and of a kind; real ones have fewer than sixty."""
@@ -213,3 +213,28 @@ def _with_type_meta(obj: Obj, api_version: str, kind: str, schema: Message) -> O
     if "metadata" in schema.by_name:
         first["metadata"] = obj.get("metadata", {})
     return first | {key: value for key, value in obj.items() if key not in first}
+
+
+def unknown_fields(paths: Iterable[str]) -> list[str]:
+    """Return a warning for each path of an unknown field."""
+    return [f'unknown field "{path}"' for path in paths]
+
+
+def duplicate_fields(paths: Iterable[str]) -> list[str]:
+    """Return a warning for each path of a duplicate field."""
+    return [f'duplicate field "{path}"' for path in paths]
+
+
+def warn_or_refuse(policy: str, found: Sequence[str], strict_error: Callable[[str], ApiError]) -> Sequence[str]:
+    """Return the warnings `found`; with the policy Strict raise the error that `strict_error` makes of them.
+
+    `policy` is the value of `fieldValidation`; empty means Warn.
+    """
+    if policy == "Ignore":
+        return ()
+    if found and policy == "Strict":
+        lines = [text for text in found if text.startswith("line ")]
+        others = [text for text in found if not text.startswith("line ")]
+        yaml_errors = ["\n  ".join(("yaml: unmarshal errors:", *lines))] if lines else []
+        raise strict_error(", ".join((*yaml_errors, *others)))
+    return found[:MAX_REPORTED]

@@ -32,7 +32,7 @@ from pathlib import Path
 
 from mooring.client.files import check_owner
 from mooring.errors import ConfigError
-from mooring.server.hostshare.files import SharedFile
+from mooring.server.hostshare.lock import SharedFile
 
 log = logging.getLogger("mooring.audit")
 

@@ -1,4 +1,4 @@
-"""Locks between the workers of one host, for tables in shared memory that are changed rarely.
+"""Locks between the workers of one host: for tables in shared memory that are changed rarely, and for files that all append to.
 
 Rules kept here:
 * A lock is a byte of a file that only the workers have open (fcntl(2), POSIX record locks). The kernel releases it when its holder
@@ -7,6 +7,9 @@ Rules kept here:
   made without the lock. Tables survive that: the worst is one lost or doubled count.
 * While a holder does not give the lock back, later changes do not wait again.
 * A lock is used by one thread of a process at a time: record locks do not separate threads.
+* The workers of one parent write one file, such as the audit log, and no other server does. The first worker that opens it proves
+  that no other server has it, and decides the name for all. The others, and replacements, follow that decision. Anyone who writes
+  or renames the file holds its lock.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from hashlib import blake2b
 
 TRIES = 50
 """A change takes some 10 µs. A holder that lost its core gets it back within a few milliseconds, and 10 ms are waited for it."""
@@ -68,3 +72,32 @@ class HostLock:
         except OSError:  # another worker has it, or the kernel has no lock left
             return False
         return True
+
+
+FILE_PAUSE_SECONDS = 0.05
+"""Between two tries for the lock of a file. Writing a batch may take seconds on a slow disk, and 2.5 s are waited for it."""
+FILE_WORDS = 2
+
+
+class SharedFile:
+    """Lock of one file, and the decision which name it has. `words`: two words of shared memory."""
+
+    def __init__(self, words: memoryview[int], lock: HostLock, workers: int) -> None:
+        self._words = words
+        self.lock = lock
+        self.workers = workers
+
+    def decision(self, path: str) -> int | None:
+        """Return what was decided for `path`, None when nothing was. Called with the lock held."""
+        key, decision = self._words.tolist()
+        return decision if key == _key(path) else None
+
+    def decide(self, path: str, decision: int) -> None:
+        """Record a decision for `path`, which replaces that for another path. Called with the lock held."""
+        self._words[0] = 0
+        self._words[1] = decision
+        self._words[0] = _key(path)
+
+
+def _key(path: str) -> int:
+    return int.from_bytes(blake2b(path.encode(), digest_size=7).digest()) or 1

@@ -23,8 +23,7 @@ from enum import IntEnum
 
 from mooring.authn.guesses import MAX_SOURCES, Buckets, LocalBuckets
 from mooring.server.hostshare.counts import Count
-from mooring.server.hostshare.files import PAUSE_SECONDS, WORDS, SharedFile
-from mooring.server.hostshare.lock import HostLock, nameless_file
+from mooring.server.hostshare.lock import FILE_PAUSE_SECONDS, FILE_WORDS, HostLock, SharedFile, nameless_file
 from mooring.server.hostshare.sources import SECRET_BYTES, SharedBuckets, SharedSources
 
 MAX_SEATS = 64
@@ -179,7 +178,7 @@ class HostMemory:
             *(MAX_SOURCES,) * 3,
             SOURCE_CELLS,
             *(SOURCE_CELLS * seats,) * 2,
-            len(Shared) * WORDS,
+            len(Shared) * FILE_WORDS,
         )
         memory, start, parts = memoryview(mmap.mmap(-1, sum(sizes) * _WORD)), 0, []
         for size in sizes:
@@ -234,8 +233,8 @@ class HostMemory:
 
     def file(self, shared: Shared) -> SharedFile:
         """Return a file that all workers write."""
-        lock = HostLock(self.locks, _Lock.FILES + shared, PAUSE_SECONDS)
-        return SharedFile(self._files[shared * WORDS : (shared + 1) * WORDS], lock, self.workers)
+        lock = HostLock(self.locks, _Lock.FILES + shared, FILE_PAUSE_SECONDS)
+        return SharedFile(self._files[shared * FILE_WORDS : (shared + 1) * FILE_WORDS], lock, self.workers)
 
 
 def _close(lines: list[tuple[socket.socket, socket.socket]], descriptors: list[int]) -> None:

@@ -14,11 +14,17 @@ from typing import Any
 
 from mooring.api.kind import Change, Kind
 from mooring.apimachinery.apply.applyconfiguration import APPLY_PATCH, decode_apply
-from mooring.apimachinery.codec.fieldvalidation import duplicate_fields, unknown_fields, warn_or_refuse
 from mooring.apimachinery.codec.goerrors import go_value, unmarshal_error
 from mooring.apimachinery.codec.json import decode_json, duplicate_keys
 from mooring.apimachinery.codec.limits import work_size
-from mooring.apimachinery.codec.requestbody import cannot_be_handled, decode_body, decode_options
+from mooring.apimachinery.codec.requestbody import (
+    cannot_be_handled,
+    decode_body,
+    decode_options,
+    duplicate_fields,
+    unknown_fields,
+    warn_or_refuse,
+)
 from mooring.apimachinery.codec.unmarshal import unmarshal
 from mooring.apimachinery.metav1 import DELETE_OPTIONS, STATUS
 from mooring.apimachinery.negotiation import TRANSFORMS
