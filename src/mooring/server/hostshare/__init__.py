@@ -1,9 +1,9 @@
 """State that the worker processes of one server share, so that limits hold for the host and not for each worker.
 
-* `share`: the memory that the parent makes before it forks, and the part of it that one worker gets.
+* `share`: the memory that the parent makes before it forks, the part of it that one worker gets, and the documents of a worker
+  that stay when it ends.
 * `counts`: numbers that each worker writes for itself and all add up, without a lock.
-* `buckets`, `sources`: tables by source network, under a `lock` that does not outlive its holder.
-* `files`: files that all workers write. `published`: documents that stay when their worker ends.
+* `sources`: tables by source network. `lock`: their locks, which do not outlive their holder, and the files that all workers write.
 * `siblings`: questions to the other workers.
 
 `mooring.server.transport` and the rooms above import from here; this folder imports nothing of the server.
