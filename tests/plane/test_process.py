@@ -21,10 +21,10 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.plane import serverprocess
-from mooring.plane.assemble import Process
 from mooring.plane.background.compaction import INTERVAL_SECONDS, compact_forever
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.keys.keystore import KeyStore, prepare
+from mooring.plane.parts.foundation import Process
 from mooring.plane.process.lifecycle import RunningServer, running
 from mooring.plane.process.processidentity import is_gone, process_identity
 from mooring.plane.serverprocess import serve_until_signal
@@ -106,7 +106,7 @@ def test_a_server_starts_serves_and_stops_and_leaves_no_task_behind(tmp_path: Pa
         async with served(tmp_path) as server:
             with socket.create_connection(("127.0.0.1", server.port)):
                 pass
-            health = server.assembly.health
+            health = server.assembly.http.health
             assert health.report("livez")[0]
         assert not health.report("readyz")[0]
         with pytest.raises(ConnectionError):

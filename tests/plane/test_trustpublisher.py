@@ -36,7 +36,7 @@ async def append_ca(server: Server, path: Path) -> None:
     """Add a CA to the file, and let the server notice it."""
     path.write_bytes(path.read_bytes() + NEXT)
     for _ in range(2):
-        await server.plane.authentication.reloading.look()
+        await server.plane.trust.authentication.reloading.look()
     await settle()
 
 
@@ -58,12 +58,12 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_changed_bundle_reaches_cluster_info_and_new_connections(bundle: Path) -> None:
     async def test(server: Server) -> None:
-        before = server.plane.context.current
+        before = server.plane.trust.context.current
         first = (await server.get(CLUSTER_INFO)).obj["data"]["kubeconfig"]
         await append_ca(server, bundle)
         assert (await server.get(CLUSTER_INFO)).obj["data"]["kubeconfig"] != first
-        assert server.plane.serving.root_ca.pem == bundle.read_bytes()
-        assert server.plane.context.current is not before
+        assert server.plane.trust.serving.root_ca.pem == bundle.read_bytes()
+        assert server.plane.trust.context.current is not before
 
     with_root_ca_file(bundle, test)
 
@@ -71,7 +71,7 @@ def test_a_changed_bundle_reaches_cluster_info_and_new_connections(bundle: Path)
 def test_a_ca_that_only_verifies_the_server_certifies_no_client(bundle: Path) -> None:
     async def test(server: Server) -> None:
         await append_ca(server, bundle)
-        assert server.plane.serving.root_ca.pem.endswith(NEXT)
+        assert server.plane.trust.serving.root_ca.pem.endswith(NEXT)
         for name in ("jane", "system:masters"):
             refused = await server.get("/api", via=connection([NEXT_CA.client(name, MASTERS).der]))
             assert refused.status == 401
@@ -88,7 +88,7 @@ def test_a_failed_publication_is_logged_and_the_next_one_still_happens(
             raise StorageError("the disk is full")
 
         with monkeypatch.context() as patched:
-            patched.setattr(server.plane.first_boot, "publish_cluster_info", fail)
+            patched.setattr(server.plane.upkeep.first_boot, "publish_cluster_info", fail)
             await append_ca(server, bundle)
         assert "the ConfigMap cluster-info could not be brought up to date: the disk is full" in caplog.messages
         first = (await server.get(CLUSTER_INFO)).obj["data"]["kubeconfig"]
@@ -131,7 +131,7 @@ def test_a_failed_publication_is_repeated_until_it_succeeds(
 @pytest.mark.parametrize("harm", ["deleted", "emptied", "edited", "ended", "immutable", "binary"])
 def test_a_record_of_the_servers_names_is_written_again(bundle: Path, harm: str) -> None:
     async def test(server: Server) -> None:
-        await server.plane.trust_publisher.publish_serving_names()
+        await server.plane.upkeep.trust_publisher.publish_serving_names()
         await settle()
         (record,) = await server_records(server)
         path = f"/api/v1/namespaces/kube-system/configmaps/{record['metadata']['name']}"
@@ -160,8 +160,8 @@ def test_the_record_has_the_published_addresses_that_the_certificate_does_not_na
         published = ("api.example.com:6443", "192.0.2.80:6443")
         async with open_server(root_ca_file=str(bundle), control_plane_endpoint=published) as server:
             pair = server.ca.server("*.example.com")
-            server.plane.serving.follow_ca(((pair.certificate,), pair.key))
-            await server.plane.trust_publisher.publish_serving_names()
+            server.plane.trust.serving.follow_ca(((pair.certificate,), pair.key))
+            await server.plane.upkeep.trust_publisher.publish_serving_names()
             (record,) = await server_records(server)
             assert set(record["data"]["names"].split()) >= {"*.example.com", "api.example.com", "192.0.2.80"}
 
@@ -174,7 +174,7 @@ def test_a_machine_that_has_a_certificate_for_a_name_of_the_server_is_a_warning(
     """The server gets the name after the machine did."""
 
     async def test(server: Server) -> None:
-        publisher, serving = server.plane.trust_publisher, server.plane.serving
+        publisher, serving = server.plane.upkeep.trust_publisher, server.plane.trust.serving
         names = [{"name": "api-9.example.com", "notAfter": "2026-12-01T00:00:00Z"}]
         await server.create("nodeidentities", {"metadata": {"name": "n9"}, "spec": {"certifiedNames": names}})
         await publisher.publish_serving_names()
@@ -192,7 +192,7 @@ def test_a_machine_that_has_a_certificate_for_a_name_of_the_server_is_a_warning(
 
 def test_names_of_a_replaced_certificate_stay_in_the_record_of_the_server(bundle: Path) -> None:
     async def test(server: Server) -> None:
-        publisher, serving = server.plane.trust_publisher, server.plane.serving
+        publisher, serving = server.plane.upkeep.trust_publisher, server.plane.trust.serving
         for name in ("api-9.example.com", "api-8.example.com"):
             pair = server.ca.server(name)
             serving.follow_ca(((pair.certificate,), pair.key))

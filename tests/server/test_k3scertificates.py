@@ -83,8 +83,8 @@ def der_of(key: PrivateKey = KEY) -> bytes:
 @asynccontextmanager
 async def controllers_of(server: Server) -> AsyncIterator[None]:
     """Run the controllers of a server, as on the leader."""
-    task = asyncio.ensure_future(server.plane.elector.run(server.plane.reconciler.run))
-    await until(lambda: server.plane.elector.leading)
+    task = asyncio.ensure_future(server.plane.controllers.elector.run(server.plane.controllers.reconciler.run))
+    await until(lambda: server.plane.controllers.elector.leading)
     try:
         yield
     finally:
@@ -100,7 +100,7 @@ def supervised(*, controllers: bool = True, **flags: Any) -> Callable[[Case], Ca
             async def body() -> None:
                 settings = {"k3s_supervisor": True, "server_token": SERVER_TOKEN, "agent_token": AGENT_TOKEN, **flags}
                 async with open_server(**settings) as server:
-                    assert server.plane.supervisor is not None
+                    assert server.plane.http.supervisor is not None
                     try:
                         if controllers:
                             async with controllers_of(server):
@@ -108,7 +108,7 @@ def supervised(*, controllers: bool = True, **flags: Any) -> Callable[[Case], Ca
                         else:
                             await test(server)
                     finally:
-                        await server.plane.supervisor.passwords.close()
+                        await server.plane.http.supervisor.passwords.close()
 
             asyncio.run(body())
 
@@ -845,8 +845,8 @@ async def test_so_many_passwords_of_one_source_are_verified_at_a_time(server: Se
 @supervised()
 async def test_the_second_certificate_of_a_kubelet_waits_for_no_other_password(server: Server) -> None:
     assert (await post(server, SERVING)).status == 200
-    assert server.plane.supervisor is not None
-    passwords, released = server.plane.supervisor.passwords, threading.Event()
+    assert server.plane.http.supervisor is not None
+    passwords, released = server.plane.http.supervisor.passwords, threading.Event()
     for _ in range(THREADS):
         passwords._threads.submit(released.wait)
     others = [
@@ -944,8 +944,8 @@ async def test_guesses_of_one_name_from_many_sources_hold_two_places(server: Ser
         asyncio.ensure_future(post(server, SERVING, node=wrong, via=agent_from(f"203.0.113.{host}")))
         for host in range(1, 17)
     ]
-    assert server.plane.supervisor is not None
-    passwords = server.plane.supervisor.passwords
+    assert server.plane.http.supervisor is not None
+    passwords = server.plane.http.supervisor.passwords
     await until_async(lambda: sum(passwords._comparing.values()) == MAX_PER_NAME)
     assert (await post(server, SERVING, node=of_node("n2"))).status == 200
     answers = [reply.status for reply in await asyncio.gather(*guesses)]

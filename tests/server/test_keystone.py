@@ -49,7 +49,7 @@ def in_server_of(keystone: Keystone, test: Callable[[Server], Awaitable[None]], 
             try:
                 await test(server)
             finally:
-                await server.plane.authentication.close()
+                await server.plane.trust.authentication.close()
 
     asyncio.run(run())
 
@@ -178,7 +178,7 @@ def test_the_ca_file_is_followed(imitation: SimulatedKeystone) -> None:
         imitation.ca_file.write_bytes(good + good)
         await server.files_changed()
         assert (await user(server, "jane", "hunter2"))["username"] == "jane"
-        await server.plane.authentication.close()
+        await server.plane.trust.authentication.close()
         assert not [task for task in asyncio.all_tasks() if task.get_name() == "keystone-retire"], "closed at once"
 
     in_server_of(imitation, test)

@@ -255,7 +255,7 @@ def test_a_refusal_of_another_worker_is_found_by_its_audit_id() -> None:
     async def body() -> None:
         memory = HostMemory(2)
         async with open_server(share=memory.share_of(0)) as here, open_server(share=memory.share_of(1)) as other:
-            other.plane.siblings.start()
+            other.plane.http.siblings.start()
             refused = await other.get("/api/v1/namespaces", token="x")
             audit_id = refused.headers["audit-id"]
             found = await here.get(f"/debug/authentication/refusals/{audit_id}")
@@ -265,6 +265,6 @@ def test_a_refusal_of_another_worker_is_found_by_its_audit_id() -> None:
             assert {item["path"] for item in listed} == {"/api/v1/namespaces", "/api/v1/nodes"}
             assert len((await here.get("/debug/authentication/refusals?limit=1")).obj["items"]) == 1
             assert (await here.get("/debug/authentication/refusals/unknown")).status == 404
-            await other.plane.siblings.stop()
+            await other.plane.http.siblings.stop()
 
     asyncio.run(body())

@@ -280,7 +280,7 @@ def a_hashed_password_that(was: str, becomes: str) -> Scenario:
 
 
 async def an_id_token_whose_key_was_withdrawn(server: Server, directory: Path) -> Offer:
-    issuer = JwtIssuer(config(), "oidc/1", server.plane.open_watches._changed.set)
+    issuer = JwtIssuer(config(), "oidc/1", server.plane.http.open_watches._changed.set)
     issuer.learn(published(), server.clock.now())
     provider = OidcAuthenticator()
     provider.replace([issuer])
@@ -727,7 +727,7 @@ def test_who_may_not_ask_any_more_gets_no_answer_to_a_review_that_waited(end: st
     async def body() -> None:
         async with scene(tmp_path, by_serial_number) as (server, offer):
             begun, goes_on = asyncio.Event(), asyncio.Event()
-            stage = server.plane.authentication.second_stage
+            stage = server.plane.trust.authentication.second_stage
             settled = stage.settle
 
             async def slowly(*how: Any) -> Any:
@@ -816,8 +816,8 @@ async def a_deleted_token_of_an_agent(server: Server, directory: Path) -> Offer:
 
 async def a_replaced_server_token(server: Server, directory: Path) -> Offer:
     async def end(server: Server) -> None:
-        assert server.plane.supervisor is not None
-        judge = next(one for one in server.plane.supervisor.supervisor.authenticators if one.name == "k3s-token")
+        assert server.plane.http.supervisor is not None
+        judge = next(one for one in server.plane.http.supervisor.supervisor.authenticators if one.name == "k3s-token")
         cast(K3sTokenAuthenticator, judge).accepted = AcceptedTokens(digest(Secret(b"another-token-of-the-server")))
 
     basic = base64.b64encode(f"node:{SERVER_TOKEN}".encode()).decode()
@@ -848,8 +848,8 @@ def test_a_credential_that_ends_while_an_agent_of_k3s_waits_gets_no_certificate(
             assert refused(await (finished or request.finish())) == (401, "not authorized")
             assert (await server.get(CSRS)).obj["items"] == []
             assert flow.free_seats == 1
-            assert server.plane.supervisor is not None
-            await server.plane.supervisor.passwords.close()
+            assert server.plane.http.supervisor is not None
+            await server.plane.http.supervisor.passwords.close()
 
     asyncio.run(body())
 

@@ -283,7 +283,7 @@ async def test_machines_join_while_a_secret_cannot_be_read_when_the_leader_chang
     }
     path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
     for leader in ("first", "second"):
-        task = asyncio.ensure_future(server.plane.elector.run(server.plane.reconciler.run))
+        task = asyncio.ensure_future(server.plane.controllers.elector.run(server.plane.controllers.reconciler.run))
         try:
             created = await server.post(path, {"metadata": {"name": leader}, "spec": spec}, token=token)
             assert created.status == 201, created.text
@@ -307,8 +307,8 @@ def test_an_object_of_another_kind_under_the_key_of_an_identity_makes_no_end_goo
 
 @in_server
 async def test_the_controllers_wait_for_a_lease_that_cannot_be_read_until_it_is_deleted(server: Server) -> None:
-    elector = server.plane.elector
-    task = asyncio.ensure_future(elector.run(server.plane.reconciler.run))
+    elector = server.plane.controllers.elector
+    task = asyncio.ensure_future(elector.run(server.plane.controllers.reconciler.run))
     try:
         await until(lambda: elector.leading)
         lease = await server.storage.get("/registry/leases/kube-system/mooring-controllers")

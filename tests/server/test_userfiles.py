@@ -249,7 +249,7 @@ async def test_lines_that_do_not_count_and_an_open_file_are_warned_of(
 
 @with_files
 async def test_a_file_that_is_replaced_at_the_moment_it_is_looked_at_is_no_fault(server: Server, files: Files) -> None:
-    taken = server.plane.authentication.authenticators
+    taken = server.plane.trust.authentication.authenticators
     (tokens,) = (one for one in taken if isinstance(one, TokenFileAuthenticator))
     reloading, path = Reloading(), files.tokens
 

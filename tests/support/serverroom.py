@@ -21,11 +21,12 @@ from mooring.apimachinery.schema import Obj
 from mooring.identity import MASTERS
 from mooring.pki.keys import PrivateKey, generate_key
 from mooring.pki.rootca import RootCa
-from mooring.plane.assemble import Assembly, Process, assemble
+from mooring.plane.assemble import Assembly, assemble
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.encryption import EncryptionAtRest
 from mooring.plane.keys.keystore import KeyStore
 from mooring.plane.parts.audit import build_audit
+from mooring.plane.parts.foundation import Foundation, Process
 from mooring.plane.parts.registry import build_registry
 from mooring.plane.publishing.firstboot import FirstBoot
 from mooring.server.hostshare.share import ALONE
@@ -182,7 +183,7 @@ class Server(Room):
 
     @property
     def pipeline(self) -> Pipeline:
-        return cast(Pipeline, self.plane.application.handler)
+        return cast(Pipeline, self.plane.http.application.handler)
 
     async def call(self, method: str, target: str, **how: Any) -> Reply:
         return reply(await self.response(method, target, **how))
@@ -211,11 +212,11 @@ class Server(Room):
     async def files_changed(self) -> None:
         """Let the server see changed files at rest."""
         for _ in range(2):
-            await self.plane.authentication.reloading.look()
+            await self.plane.trust.authentication.reloading.look()
 
     def authenticator(self, name: str) -> Any:
         """The authenticator of this name."""
-        (found,) = (one for one in self.plane.authentication.authenticators if one.name == name)
+        (found,) = (one for one in self.plane.trust.authentication.authenticators if one.name == name)
         return found
 
     async def bootstrap_token(self, text: str = "abcdef.0123456789abcdef") -> str:
@@ -264,23 +265,29 @@ async def open_server(**flags: Any) -> AsyncIterator[Server]:
     parts = build_registry(config, encryption, clock, entropy, audit.auditor.written)
     registry = parts.registry
     keys = key_store(ca)
-    plane = assemble(config, keys, parts, clock, entropy, process, audit)
+    plane = assemble(
+        Foundation(
+            config=config, key_store=keys, parts=parts, clock=clock, entropy=entropy, process=process, audit=audit
+        )
+    )
     await registry.start()
     server = Server(storage, registry, clock)
     server.plane, server.ca, server.config, server.token_key = plane, ca, config, keys.token_key
-    background = [asyncio.ensure_future(work) for work in (plane.trust_publisher.run(), plane.open_watches.run())]
+    background = [
+        asyncio.ensure_future(work) for work in (plane.upkeep.trust_publisher.run(), plane.http.open_watches.run())
+    ]
     try:
         await FirstBoot(registry, clock, config, RootCa(ca.certificate_pem), ca.cluster_ca).run()
-        await plane.trust_publisher.publish_client_cas()
-        plane.audit.start()
+        await plane.upkeep.trust_publisher.publish_client_cas()
+        plane.base.audit.log.start()
         yield server
     finally:
         for task in background:
             task.cancel()
-        plane.watches.drain()
+        plane.http.watches.drain()
         await settle()
-        await plane.audit.stop()
-        await plane.authentication.close()
+        await plane.base.audit.log.stop()
+        await plane.trust.authentication.close()
         await registry.stop()
         await storage.close()
 

@@ -23,10 +23,10 @@ import uvloop
 
 from mooring.clock import SystemClock
 from mooring.errors import StorageError
-from mooring.plane.assemble import Process
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.files.directorylock import only_server
 from mooring.plane.keys.keystore import KeyStore
+from mooring.plane.parts.foundation import Process
 from mooring.plane.process.lifecycle import RunningServer, cancelled, running
 from mooring.plane.process.processidentity import is_gone, process_identity
 from mooring.plane.sharedkeys.start import prepare_keys

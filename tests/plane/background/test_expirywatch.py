@@ -47,7 +47,7 @@ def test_from_when_on_a_person_is_told(life: float, left: float, is_ca: bool, ne
 
 def watch_of(server: Server, clock: ManualClock, found: list[x509.Certificate], **options: bool) -> ExpiryWatch:
     source = ExpirySource("the serving certificate of tls-cert-file", ADVICE, lambda: found, **options)
-    return ExpiryWatch({"serving-certificate": source}, server.plane.parts.registry, clock, "192-0-2-1")
+    return ExpiryWatch({"serving-certificate": source}, server.plane.base.parts.registry, clock, "192-0-2-1")
 
 
 async def events(server: Server) -> list[tuple[str, str]]:
@@ -140,7 +140,9 @@ async def test_a_file_that_cannot_be_read_is_reported_by_its_user(server: Server
     def read() -> Sequence[x509.Certificate]:
         raise ConfigError("etcd.crt: cannot be read")
 
-    watch = ExpiryWatch({"etcd": ExpirySource("a file", ADVICE, read)}, server.plane.parts.registry, ManualClock(), "a")
+    watch = ExpiryWatch(
+        {"etcd": ExpirySource("a file", ADVICE, read)}, server.plane.base.parts.registry, ManualClock(), "a"
+    )
     await watch.look()
     assert watch.passes
     assert watch.end_of("etcd") > EPOCH.timestamp()

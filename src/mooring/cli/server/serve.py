@@ -132,9 +132,9 @@ def _create_token_when_ready(
         token = token_flags.token(is_first and accepts_tokens(config))
         if token is not None:
             await create_first_token(
-                assembly.parts.registry, SystemClock(), assembly.first_boot, token, token_flags.ttl
+                assembly.base.parts.registry, SystemClock(), assembly.upkeep.first_boot, token, token_flags.ttl
             )
-        serving = Serving(assembly.serving.chain, assembly.serving.root_ca.pem)
+        serving = Serving(assembly.trust.serving.chain, assembly.trust.serving.root_ca.pem)
         print_next_steps(config, serving, token, token_flags)
         sys.stdout.flush()
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mooring.clock import Clock
-from mooring.plane.assemble import Assembly, Process, assemble
+from mooring.plane.assemble import Assembly, assemble
 from mooring.plane.background.compaction import compact_forever
 from mooring.plane.background.lastuses import record_forever
 from mooring.plane.background.trimming import trim_forever
@@ -27,6 +27,8 @@ from mooring.plane.background.verification import verify_forever
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.keys.keystore import KeyStore
 from mooring.plane.parts.audit import build_audit
+from mooring.plane.parts.foundation import Foundation, Process
+from mooring.plane.parts.http import Http
 from mooring.plane.parts.registry import open_registry
 from mooring.plane.process.seat import Seat
 from mooring.server.transport.http import KEPT_SECONDS
@@ -49,7 +51,7 @@ class RunningServer:
 
     async def until_stopped(self, stopped: asyncio.Event) -> str:
         """Wait until `stopped` is set, or the store has failed so that this process must end. Return the reason then, else ""."""
-        storage = self.assembly.parts.storage
+        storage = self.assembly.base.parts.storage
         waits = [asyncio.create_task(event.wait()) for event in (stopped, storage.failed)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -79,64 +81,77 @@ async def running(
         stack.push_async_callback(audit.log.stop)
         registry = open_registry(config, clock, entropy, commits, audit.auditor.written)
         parts = await stack.enter_async_context(registry)
-        assembly = assemble(config, key_store, parts, clock, entropy, process, audit)
-        stack.push_async_callback(assembly.authentication.close)
-        assembly.authentication.start()
-        if assembly.shared_keys is not None:
-            await assembly.shared_keys.claim()
-        await assembly.first_boot.run()
+        base = Foundation(
+            config=config,
+            key_store=key_store,
+            parts=parts,
+            clock=clock,
+            entropy=entropy,
+            process=process,
+            audit=audit,
+        )
+        assembly = assemble(base)
+        trust, upkeep, http = assembly.trust, assembly.upkeep, assembly.http
+        stack.push_async_callback(trust.authentication.close)
+        trust.authentication.start()
+        if upkeep.shared_keys is not None:
+            await upkeep.shared_keys.claim()
+        await upkeep.first_boot.run()
         if parts.mark is not None:
             await parts.mark.judge()
-        await assembly.trust_publisher.publish_client_cas()
-        await assembly.trust_publisher.publish_serving_names()
-        stack.push_async_callback(_leave, assembly)
-        stack.push_async_callback(_drain, assembly)
-        stack.callback(assembly.watches.drain)
-        stack.callback(assembly.application.leave)
-        if assembly.supervisor is not None:
-            stack.push_async_callback(assembly.supervisor.passwords.close)
-            stack.callback(assembly.supervisor.tunnels.drain)
+        await upkeep.trust_publisher.publish_client_cas()
+        await upkeep.trust_publisher.publish_serving_names()
+        stack.push_async_callback(_leave, http)
+        stack.push_async_callback(_drain, http)
+        stack.callback(http.watches.drain)
+        stack.callback(http.application.leave)
+        if http.supervisor is not None:
+            stack.push_async_callback(http.supervisor.passwords.close)
+            stack.callback(http.supervisor.tunnels.drain)
         if seat is None:
             network = config[NetworkSettings]
-            port = await assembly.listener.start(network.bind_address, network.secure_port)
+            port = await http.listener.start(network.bind_address, network.secure_port)
         else:
-            port = assembly.listener.start_shared(seat.sockets)
-        stack.callback(assembly.listener.stop_accepting)
-        assembly.host_metrics.publish()
-        assembly.siblings.start()
-        assembly.event_loop_lag.start()
-        stack.callback(assembly.event_loop_lag.stop)
+            port = http.listener.start_shared(seat.sockets)
+        stack.callback(http.listener.stop_accepting)
+        http.host_metrics.publish()
+        http.siblings.start()
+        http.event_loop_lag.start()
+        stack.callback(http.event_loop_lag.stop)
         for name, work in _background_work(assembly, clock).items():
             stack.push_async_callback(cancelled, asyncio.create_task(work, name=name))
         gc.freeze()  # objects of the start live as long as the server: garbage collections need not visit them
         yield RunningServer(assembly=assembly, port=port)
-        assembly.stopping.set()
+        assembly.base.stopping.set()
         if delay := config[ServingSettings].shutdown_delay_duration.total_seconds():
             await clock.sleep(delay)
 
 
 def _background_work(assembly: Assembly, clock: Clock) -> dict[str, Coroutine[Any, Any, None]]:
     """Return the coroutines that run beside requests, by the names of their tasks; the last one is cancelled first."""
-    parts, authentication = assembly.parts, assembly.authentication
+    parts, trust, controllers = assembly.base.parts, assembly.trust, assembly.controllers
+    upkeep, http = assembly.upkeep, assembly.http
     rollover = {}
-    if assembly.ca_rollover is not None:
+    if upkeep.ca_rollover is not None:
         rollover = {
-            "rollover of the CA": assembly.ca_rollover.run(),
-            "renewal of certificates": assembly.ca_renewal.run(),
+            "rollover of the CA": upkeep.ca_rollover.run(),
+            "renewal of certificates": trust.ca_renewal.run(),
         }
-    shared = {"shared keys": assembly.shared_keys.run(clock)} if assembly.shared_keys is not None else {}
+    shared = {"shared keys": upkeep.shared_keys.run(clock)} if upkeep.shared_keys is not None else {}
     leases = {}
-    if assembly.master_leases is not None:
+    if controllers.master_leases is not None:
         leases = {
-            "master leases": assembly.master_leases.run(lambda: assembly.reconciler.plan_again(KUBERNETES_SERVICE))
+            "master leases": controllers.master_leases.run(
+                lambda: controllers.reconciler.plan_again(KUBERNETES_SERVICE)
+            )
         }
     levels = {}
     if parts.format_level is not None:
-        levels = {"format level": parts.format_level.run(lambda: assembly.elector.leading, _stop_process)}
-    snapshots = {"snapshots": assembly.snapshots.run()} if assembly.snapshots is not None else {}
+        levels = {"format level": parts.format_level.run(lambda: controllers.elector.leading, _stop_process)}
+    snapshots = {"snapshots": controllers.snapshots.run()} if controllers.snapshots is not None else {}
     tokens = {}
-    if assembly.supervisor is not None and assembly.supervisor.tokens is not None:
-        tokens = {"token files": assembly.supervisor.tokens.run(assembly.serving.root_ca, clock)}
+    if http.supervisor is not None and http.supervisor.tokens is not None:
+        tokens = {"token files": http.supervisor.tokens.run(trust.serving.root_ca, clock)}
     return {
         **tokens,
         **rollover,
@@ -144,17 +159,17 @@ def _background_work(assembly: Assembly, clock: Clock) -> dict[str, Coroutine[An
         **shared,
         **leases,
         **levels,
-        "first boot": assembly.first_boot.complete(),
-        "reloading": authentication.reloading.run(clock),
-        "open watches": assembly.open_watches.run(),
-        "revocation list": assembly.revocation_list.run(),
-        "expiry watch": assembly.expiry_watch.run(),
-        "encryption lease": assembly.encryption_lease.run(),
-        "trust publisher": assembly.trust_publisher.run(),
-        "controllers": assembly.elector.run(assembly.reconciler.run),
-        "last uses": record_forever(authentication.last_uses, parts.registry, clock),
+        "first boot": upkeep.first_boot.complete(),
+        "reloading": trust.authentication.reloading.run(clock),
+        "open watches": http.open_watches.run(),
+        "revocation list": upkeep.revocation_list.run(),
+        "expiry watch": upkeep.expiry_watch.run(),
+        "encryption lease": upkeep.encryption_lease.run(),
+        "trust publisher": upkeep.trust_publisher.run(),
+        "controllers": controllers.elector.run(controllers.reconciler.run),
+        "last uses": record_forever(trust.authentication.last_uses, parts.registry, clock),
         "compaction": compact_forever(parts.storage, clock),
-        "verification": verify_forever(parts.storage, clock, lambda: assembly.elector.leading),
+        "verification": verify_forever(parts.storage, clock, lambda: controllers.elector.leading),
         "trimming": trim_forever(clock),
     }
 
@@ -164,20 +179,20 @@ def _stop_process() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-async def _leave(assembly: Assembly) -> None:
+async def _leave(http: Http) -> None:
     """Publish what this worker has counted, and answer the others no more."""
-    await assembly.siblings.stop()
-    assembly.host_metrics.publish()
+    await http.siblings.stop()
+    http.host_metrics.publish()
 
 
-async def _drain(assembly: Assembly) -> None:
+async def _drain(http: Http) -> None:
     now = asyncio.get_running_loop().time
     end = now() + DRAIN_SECONDS
     for _ in range(2):  # replies that had begun did not say that the connection ends
-        await assembly.listener.wait_until_requested(KEPT_SECONDS)
-        await assembly.application.drain(max(0.0, end - now()))
-    await assembly.listener.wait_until_sent(FLUSH_SECONDS)
-    assembly.listener.abort_all()
+        await http.listener.wait_until_requested(KEPT_SECONDS)
+        await http.application.drain(max(0.0, end - now()))
+    await http.listener.wait_until_sent(FLUSH_SECONDS)
+    http.listener.abort_all()
 
 
 async def cancelled(task: asyncio.Task[Any]) -> None:

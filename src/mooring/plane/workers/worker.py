@@ -21,9 +21,9 @@ import uvloop
 from mooring.authn.host import ONCE_A_SERVER
 from mooring.clock import SystemClock
 from mooring.errors import MooringError, StorageError
-from mooring.plane.assemble import Process
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.keys.keystore import KeyStore
+from mooring.plane.parts.foundation import Process
 from mooring.plane.process.lifecycle import RunningServer, running
 from mooring.plane.process.processidentity import is_gone, process_identity
 from mooring.plane.process.seat import Seat
@@ -66,7 +66,7 @@ async def _serve(
             if word == words.DRAIN:
                 draining.set()
             elif word == words.NEIGHBOUR_ENDED and server is not None:
-                server.assembly.elector.look_now()
+                server.assembly.controllers.elector.look_now()
             elif word == words.ANNOUNCE and server is not None:
                 on_ready(server)
                 line.send(words.ANNOUNCED)

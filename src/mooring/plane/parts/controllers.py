@@ -1,0 +1,108 @@
+"""Builds the controllers of one server process, and what decides on which server they run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mooring.api.core.service.allocation import api_address
+from mooring.authn.recovery.settings import RecoverySettings
+from mooring.controllers.certificates.noderecovery import NodeRecovery
+from mooring.controllers.table import ControllerSettings, build, selected
+from mooring.plane.background.masterleases import MasterLeases
+from mooring.plane.parts.foundation import Foundation
+from mooring.plane.parts.trust import Trust
+from mooring.plane.sharedkeys.share import shares_keys
+from mooring.plane.snapshots.schedule import ScheduledSnapshots
+from mooring.reconcile.fencing import FencedApi
+from mooring.reconcile.leaderelection import LeaderElector
+from mooring.reconcile.lineage import LineageWriter
+from mooring.reconcile.loop import Reconciler
+from mooring.settings.approval import ApprovalSettings
+from mooring.settings.controllers import ControllerManagerSettings
+from mooring.settings.network import NetworkSettings
+from mooring.settings.nodes import NodeSettings
+from mooring.settings.signing import SigningSettings
+from mooring.settings.snapshots import SnapshotSettings
+from mooring.settings.storage import StorageSettings
+from mooring.trust.lineage.chain import LineageKey
+
+
+class Controllers:
+    """Controllers, leader election, and what only the leader does."""
+
+    def __init__(self, base: Foundation, trust: Trust) -> None:
+        """Raises ConfigError for controllers that do not exist."""
+        self.master_leases = _master_leases(base)
+        """None for a server that is alone on its store."""
+        self.settings = self._settings(base, trust)
+        self.elector = LeaderElector(
+            base.api_of("leader-election"), base.clock, base.process.identity, base.process.is_gone
+        )
+
+        def fenced(writer: str) -> FencedApi:
+            return FencedApi(base.api_of(writer), lambda: self.elector.may_write)
+
+        key = base.key_store.lineage_key
+        lineage = LineageWriter(fenced("lineage"), LineageKey(key) if key is not None else None)
+        self.reconciler = Reconciler(
+            build(self.settings, selected(base.config[ControllerManagerSettings].controllers)),
+            fenced("controllers"),
+            base.clock,
+            base.entropy,
+            record=lineage.append,
+            api_of=fenced,
+        )
+        self.snapshots = _scheduled_snapshots(base, self.elector)
+        """None without a schedule."""
+
+    def _addresses(self, base: Foundation) -> tuple[str, ...]:
+        """Return the addresses of the servers that live."""
+        if self.master_leases is not None:
+            return self.master_leases.addresses
+        return (base.config.advertise_address,) if base.config.advertise_address else ()
+
+    def _settings(self, base: Foundation, trust: Trust) -> ControllerSettings:
+        config = base.config
+        network = config[NetworkSettings]
+        return ControllerSettings(
+            authority_for=trust.signing.authority_for,
+            signing_duration=config[SigningSettings].cluster_signing_duration,
+            signing_policy=trust.policy.current,
+            root_ca=trust.serving.root_ca,
+            token_keys=trust.authentication.tokens.keys,
+            addresses=lambda: self._addresses(base),
+            port=network.secure_port,
+            service_address=api_address(network.service_cluster_ip_range),
+            node_monitor_grace_period=config[ControllerManagerSettings].node_monitor_grace_period,
+            trusts_source_address=True,
+            machine_inventory_required=config[ApprovalSettings].inventory_required,
+            node_dns_suffixes=config[ApprovalSettings].node_dns_suffixes,
+            server_names=lambda: trust.server_names,
+            node_recovery=NodeRecovery(config[RecoverySettings].rule_age),
+            crls=trust.authentication.client_cas.crls,
+            deletion_ends_membership=config[NodeSettings].deletion_ends_membership,
+        )
+
+
+def _master_leases(base: Foundation) -> MasterLeases | None:
+    """Return the lease of this server; None when no other server can have its store."""
+    storage = base.config[StorageSettings]
+    if storage.in_memory or (storage.is_in_data_dir and not shares_keys(base.config)):
+        return None
+    is_alone = base.process.share.alone
+    return MasterLeases(base.parts.stored, base.config.advertise_address, base.clock, is_alone=is_alone)
+
+
+def _scheduled_snapshots(base: Foundation, elector: LeaderElector) -> ScheduledSnapshots | None:
+    settings = base.config[SnapshotSettings]
+    if settings.snapshot_schedule_cron is None:
+        return None
+    return ScheduledSnapshots(
+        base.parts.stored,
+        settings.snapshot_schedule_cron,
+        Path(settings.directory(base.config.data_dir)),
+        base.clock,
+        keep=settings.snapshot_retention,
+        compressed=settings.snapshot_compress,
+        leads=lambda: elector.leading,
+    )
