@@ -69,6 +69,8 @@ class StoreMark:
         """True while the store is older than the mark, and that is not settled."""
         self._owes_witness = False
         """True when the store may have a lower count than the mark, and that was settled."""
+        self._turn = asyncio.Lock()
+        """Held by a write and by a judgement: one that began before a restore must not put its mark in the place of a later one."""
 
     @property
     def is_settled(self) -> bool:
@@ -90,12 +92,13 @@ class StoreMark:
 
         Raises MooringError.
         """
-        if self.is_settled:
-            return
-        await self._revocations.make()
-        data = await self._list.update()
-        if data is not None:
-            self._adopt(data)
+        async with self._turn:
+            if self.is_settled:
+                return
+            await self._revocations.make()
+            data = await self._list.update()
+            if data is not None:
+                self._adopt(data)
 
     def _adopt(self, data: Mapping[str, str]) -> None:
         """Go on with the store as it is: nothing would come back, or all of it was settled."""
@@ -160,6 +163,10 @@ class StoreMark:
 
     async def write(self) -> None:
         """Write the mark, unless the file has it, another worker writes it, or the store is older and that is not settled."""
+        async with self._turn:
+            await self._write()
+
+    async def _write(self) -> None:
         views, file = self._registry.views, self._file
         if not self.is_settled or ends.refusal(views) or not self._holds_lock():
             return
