@@ -162,6 +162,8 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
         "audit checkpoint": CommandEntry(
             "mooring.cli.audit.checkpoint:checkpoint", "Print the end of the records, to be kept elsewhere."
         ),
+        "help": CommandEntry("mooring.cli.help:show_help", "Print the help of a command."),
+        "version": CommandEntry("mooring.cli.help:version", "Print the version of this program."),
         "completion": CommandEntry(
             "mooring.cli.completion:completion", "Print a completion script for bash, zsh or fish."
         ),
@@ -230,10 +232,14 @@ class TableGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in self.rows() and not name.startswith("-") and not ctx.resilient_parsing:
-            similar = get_close_matches(name, self.rows(), n=1)
-            hint = f'; did you mean "{similar[0]}"?' if similar else ""
-            raise click.UsageError(f'there is no command "{name}"{hint}', ctx)
+            raise self._unknown(name, ctx)
         return super().resolve_command(ctx, args)
+
+    def _unknown(self, name: str, ctx: click.Context | None) -> click.UsageError:
+        """Return the error about a name that no command has, with the nearest one."""
+        similar = get_close_matches(name, self.rows(), n=1)
+        hint = f'; did you mean "{similar[0]}"?' if similar else ""
+        return click.UsageError(f'there is no command "{name}"{hint}', ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -266,8 +272,25 @@ class CommandGroup(TableGroup):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         if self._reads_itself and (not args or args[0] not in self.rows()):
-            return self._command.make_context(info_name, args, parent, **extra)
+            width = max(map(len, self.rows()))
+            self._command.epilog = "\n".join(
+                ["\b", "Commands:", *(f"  {name.ljust(width)}  {text}" for name, text in self.rows().items())]
+            )
+            try:
+                return self._command.make_context(info_name, list(args), parent, **extra)
+            except click.UsageError as error:
+                if any(isinstance(one, click.Argument) for one in self._command.params):
+                    raise
+                raise self._explained(error, args) from None
         return super().make_context(info_name, args, parent, **extra)
+
+    def _explained(self, error: click.UsageError, args: list[str]) -> click.UsageError:
+        """Return what is wrong with a command line that names a command below this one in the wrong way, else `error`."""
+        if not error.message.startswith("Got unexpected extra argument"):
+            return error
+        if below := next((one for one in args if one in self.rows()), None):
+            return click.UsageError(f"give the flags behind {below}, the name of the command", error.ctx)
+        return error if args[0].startswith("-") else self._unknown(args[0], error.ctx)
 
     def _run(self, **values: Any) -> None:
         ctx = click.get_current_context()

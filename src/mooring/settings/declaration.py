@@ -46,6 +46,10 @@ class Setting:
     """The flag of one letter, without its dash."""
     positional: bool = False
     """True for the arguments of the command, which have no flag."""
+    everyday: bool = False
+    """True for one that the short help of a command with many flags shows."""
+    subject: str = ""
+    """Heading of its subject."""
     own_variable: str = ""
     """Environment variable, where `MOORING_<FLAG>` means something else, or another program has one."""
     parse: Callable[[Any, str], Any] | None = None
@@ -84,6 +88,7 @@ class _MoreOfFile(TypedDict, total=False):
     flag: bool
     short: str
     positional: bool
+    everyday: bool
     own_variable: str
 
 
@@ -129,7 +134,10 @@ class Settings:
     @classmethod
     def declared(cls) -> tuple[Setting, ...]:
         """Return the declarations, in order."""
-        return tuple(replace(one.metadata[_DECLARATION], name=one.name.replace("_", "-")) for one in fields(cls))
+        return tuple(
+            replace(one.metadata[_DECLARATION], name=one.name.replace("_", "-"), subject=cls.heading)
+            for one in fields(cls)
+        )
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Self:

@@ -46,9 +46,14 @@ class NetworkSettings(Settings):
         meaning="IP address to listen on.",
         metavar="IP",
         parse=parse_bind_address,
+        everyday=True,
     )
     secure_port: int = setting(
-        PORT, default=DEFAULT_PORT, meaning="Port to listen on; 0 takes a free one.", parse=_parse_port
+        PORT,
+        default=DEFAULT_PORT,
+        meaning="Port to listen on; 0 takes a free one.",
+        parse=_parse_port,
+        everyday=True,
     )
     control_plane_endpoint: tuple[str, ...] = setting(
         COMMA_SEPARATED,
@@ -56,6 +61,7 @@ class NetworkSettings(Settings):
         meaning="host[:port] under which clients reach the control plane; repeatable. All are published, the first as the address.",
         default_note="as on the last start, else this machine's address",
         metavar="HOST[:PORT]",
+        everyday=True,
     )
     withdraw_endpoint: tuple[str, ...] = setting(
         COMMA_SEPARATED,

@@ -26,6 +26,7 @@ class SnapshotSettings(Settings):
         meaning='Times of snapshots in the notation of cron, UTC, such as "0 */12 * * *"; also @daily, @every 6h. Empty: none.',
         metavar="SCHEDULE",
         parse=parse_schedule,
+        everyday=True,
     )
     snapshot_retention: int = setting(
         INTEGER, default=5, meaning="Number of scheduled snapshots that are kept.", parse=integer_within(1, MAX_KEPT)

@@ -56,6 +56,7 @@ class StorageSettings(Settings):
         default_note="/var/lib/mooring as root, else ~/.local/share/mooring",
         metavar="DIR",
         parse=_without_trailing_slash,
+        everyday=True,
     )
     storage: str = setting(
         TEXT,
@@ -63,6 +64,7 @@ class StorageSettings(Settings):
         meaning="Store of the objects: sqlite:PATH, etcd:URL,URL,… or memory:.",
         default_note="sqlite in the data directory",
         metavar="URL",
+        everyday=True,
     )
     etcd_servers: tuple[str, ...] = setting(
         COMMA_SEPARATED,

@@ -35,4 +35,5 @@ class WorkersSettings(Settings):
         meaning="Processes that serve the port together: a number, or auto for one on each CPU that this process may use.",
         metavar="N",
         parse=_parse_count,
+        everyday=True,
     )

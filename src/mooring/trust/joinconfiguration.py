@@ -223,21 +223,29 @@ class MemberSettings(Settings):
         metavar="TOKEN",
         secret=True,
         parse=_secret,
+        everyday=True,
     )
     node_name: str = setting(
-        TEXT, default="", meaning="Name of the node.", default_note="the host name", metavar="NAME"
+        TEXT,
+        default="",
+        meaning="Name of the node.",
+        default_note="the host name",
+        metavar="NAME",
+        everyday=True,
     )
     root: str = setting(
         TEXT,
         default="/",
         meaning="Directory under which etc/kubernetes and var/lib/kubelet are written.",
         metavar="DIR",
+        everyday=True,
     )
     register_node: str = setting(
         one_of(*REGISTRATIONS),
         default="",
         meaning="Node to register: none, tainted (no Pods are placed here), or ready.",
         default_note="ready with a Mooring server, tainted with another",
+        everyday=True,
     )
     node_deletion: str = setting(
         one_of(*DELETIONS),
@@ -266,6 +274,7 @@ class JoinSettings(MemberSettings):
         positional=True,
         meaning="Addresses of API servers of one cluster, each host or host:port; each is tried until one passes.",
         parse=_endpoints,
+        everyday=True,
     )
     discovery_token: Secret | None = setting(
         TEXT,
@@ -283,6 +292,7 @@ class JoinSettings(MemberSettings):
         default=(),
         meaning="Pin: hash of the public key of a CA of the cluster; repeatable, one match is enough.",
         metavar="sha256:HEX",
+        everyday=True,
     )
     discovery_token_unsafe_skip_ca_verification: bool = setting(
         SWITCH,
@@ -294,6 +304,7 @@ class JoinSettings(MemberSettings):
         default="",
         meaning="Discovery document, a kubeconfig: a file, an https URL, or - for standard input.",
         metavar="FILE|URL|-",
+        everyday=True,
     )
     allow_discovery_credentials: bool = setting(
         SWITCH,

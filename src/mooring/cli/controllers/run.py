@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from mooring.cli.cluster import selected as selected_cluster
+from mooring.cli.options.bysubject import CommandBySubject
 from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.options.declared import settings_options
 from mooring.cli.options.flags import usage
@@ -24,7 +25,7 @@ from mooring.trust.kubeconfig.model import Selected
 SUBJECTS = (StandaloneSettings, ApprovalSettings, SigningSettings)
 
 
-@click.command("controllers")
+@click.command("controllers", cls=CommandBySubject)
 @kubeconfig_option
 @settings_options([one for subject in SUBJECTS for one in subject.declared()])
 @click.option("-v", "--verbose", count=True, help="Log more; twice for everything.")

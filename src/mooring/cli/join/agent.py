@@ -23,6 +23,7 @@ from mooring.cli.join import k3sconfig
 from mooring.cli.join.flags import SETTINGS, Given, config_option, host_name, join_options, names_discovery
 from mooring.cli.join.k3sflags import choose_way, plan_k3s_join
 from mooring.cli.join.progress import line
+from mooring.cli.options.bysubject import CommandBySubject
 from mooring.cli.options.declared import settings_options
 from mooring.cli.printing import logs
 from mooring.cli.printing.output import echo
@@ -33,7 +34,7 @@ from mooring.trust.k3s.agentfile import AgentFile, ignored_keys, refused_flag
 log = logging.getLogger("mooring.agent")
 
 
-class AgentCommand(click.Command):
+class AgentCommand(CommandBySubject):
     """The command, with an error of its own for a flag of k3s that does not concern joining."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

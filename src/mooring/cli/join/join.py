@@ -22,6 +22,7 @@ from mooring.agent.steps import JoinError, Progress, Report
 from mooring.cli.join import install, k3sconfig, progress
 from mooring.cli.join.flags import Given, config_option, host_name, join_options, names_discovery, read_config
 from mooring.cli.join.unit import AgentUnit, agent_unit
+from mooring.cli.options.bysubject import CommandBySubject
 from mooring.cli.options.client import output_option
 from mooring.cli.options.declared import settings_options
 from mooring.cli.printing import output as printed
@@ -35,7 +36,7 @@ SYSTEMD = Path("/run/systemd/system")
 """A directory that is there while systemd runs the machine (sd_booted(3))."""
 
 
-@click.command("join")
+@click.command("join", cls=CommandBySubject)
 @settings_options(JoinSettings.declared())
 @config_option(k3sconfig.DEFAULT_CONFIG)
 @click.option("--dry-run", is_flag=True, help="Perform discovery only, print the other steps, and write nothing.")

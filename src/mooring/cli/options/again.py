@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
+from mooring.cli.options.bysubject import CommandBySubject
 from mooring.errors import ConfigError
 
 _ARGUMENTS = "mooring.arguments"
 
 
-class RepeatableCommand(click.Command):
+class RepeatableCommand(CommandBySubject):
     """A command that keeps its arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

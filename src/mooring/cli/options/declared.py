@@ -68,7 +68,12 @@ OPTION_ARGUMENTS: Mapping[ValueType[Any], Mapping[str, Any]] = {
 
 
 class DeclaredOption(click.Option):
-    """A flag whose errors name the variable where the value came from there."""
+    """A flag whose errors name the variable where the value came from there, with its place in a help by subject."""
+
+    def __init__(self, *arguments: Any, subject: str = "", everyday: bool = False, **rest: Any) -> None:
+        super().__init__(*arguments, **rest)
+        self.subject = subject
+        self.everyday = everyday
 
     def get_error_hint(self, ctx: click.Context | None) -> str:
         if ctx is not None and ctx.get_parameter_source(str(self.name)) is ParameterSource.ENVIRONMENT:
@@ -118,5 +123,7 @@ def _option(setting: Setting, variable: str | None) -> Option:
         show_envvar=True,
         default=(default or None) if choices else default,
         show_default=not note and default not in ("", (), None),
+        subject=setting.subject,
+        everyday=setting.everyday,
         **arguments,
     )

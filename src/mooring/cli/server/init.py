@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from mooring.cli.options.bysubject import CommandBySubject
 from mooring.cli.options.configfile import ConfigFile
 from mooring.cli.options.server import server_configuration, server_options, server_usage
 from mooring.cli.printing.output import echo
@@ -44,7 +45,7 @@ from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery import clusterinfo
 
 
-@click.command("init")
+@click.command("init", cls=CommandBySubject)
 @server_options
 @first_token_options
 @click.option(

@@ -43,6 +43,7 @@ class K3sSettings(Settings):
         default=False,
         meaning="Serve k3s's supervisor API (/cacerts, /ping, /v1-k3s/...), with which k3s agents join; a server token is then "
         "always made.",
+        everyday=True,
     )
     agent_token_file: str = file_setting(
         "File with the agent token: agents join with it, and no longer with the server token. Read again when it changes."

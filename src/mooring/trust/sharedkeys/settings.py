@@ -48,6 +48,7 @@ class SharedKeysSettings(Settings):
         default_note="this server makes a cluster, or finds it in its store",
         metavar="URL",
         parse=_server,
+        everyday=True,
     )
     shared_keys: str = setting(
         TEXT,
@@ -67,6 +68,7 @@ class SharedKeysSettings(Settings):
         metavar="TOKEN",
         secret=True,
         parse=_token,
+        everyday=True,
     )
 
     allow_short_server_token: bool = setting(

@@ -1,0 +1,38 @@
+"""`mooring help` and `mooring version`."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+
+import click
+
+from mooring import __version__
+from mooring.cli.options.client import output_option
+from mooring.cli.printing import output as printed
+from mooring.cli.printing.output import echo
+
+
+@click.command("help")
+@click.argument("command", nargs=-1)
+@click.pass_context
+def show_help(context: click.Context, command: Sequence[str]) -> None:
+    """Print the help of a command, as its --help does: mooring help token create."""
+    found: click.Command = context.find_root().command
+    place = context.find_root()
+    for word in command:
+        below = found.get_command(place, word) if isinstance(found, click.Group) else None
+        if below is None:
+            raise click.UsageError(f'there is no command "{" ".join(command)}"')
+        found, place = below, click.Context(below, parent=place, info_name=word)
+    echo(*found.get_help(place).splitlines())
+
+
+@click.command("version")
+@output_option("text", "json", "yaml")
+def version(output: str) -> None:
+    """Print the version of this program."""
+    if output != "text":
+        printed.print_document({"mooring": __version__, "python": platform.python_version()}, output)
+    else:
+        echo(f"mooring {__version__} (Python {platform.python_version()})")
