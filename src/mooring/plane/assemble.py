@@ -16,7 +16,7 @@ from mooring.plane.parts.foundation import Foundation
 from mooring.plane.parts.http import Http
 from mooring.plane.parts.metrics import add_metrics
 from mooring.plane.parts.monitoring import watch_expiry, watch_snapshots
-from mooring.plane.parts.trust import Trust
+from mooring.plane.parts.trust import ServedTrust
 from mooring.plane.parts.upkeep import Upkeep
 
 
@@ -25,7 +25,7 @@ class Assembly:
     """The groups of parts of one server process."""
 
     base: Foundation
-    trust: Trust
+    trust: ServedTrust
     controllers: Controllers
     upkeep: Upkeep
     http: Http
@@ -34,7 +34,7 @@ class Assembly:
 def assemble(base: Foundation) -> Assembly:
     """Build the parts of a server over an open registry. Raises ConfigError for settings and files that cannot be used."""
     base.metrics.registry.register(EncryptionMetrics(base.parts.encryption, base.process.identity))
-    trust = Trust(base)
+    trust = ServedTrust(base)
     controllers = Controllers(base, trust)
     upkeep = Upkeep(base, trust, controllers)
     http = Http(base, trust, controllers, upkeep)

@@ -10,7 +10,7 @@ from mooring.controllers.certificates.noderecovery import NodeRecovery
 from mooring.controllers.table import ControllerSettings, build, selected
 from mooring.plane.background.masterleases import MasterLeases
 from mooring.plane.parts.foundation import Foundation
-from mooring.plane.parts.trust import Trust
+from mooring.plane.parts.trust import ServedTrust
 from mooring.plane.sharedkeys.share import shares_keys
 from mooring.plane.snapshots.schedule import ScheduledSnapshots
 from mooring.reconcile.fencing import FencedApi
@@ -30,7 +30,7 @@ from mooring.trust.lineage.chain import LineageKey
 class Controllers:
     """Controllers, leader election, and what only the leader does."""
 
-    def __init__(self, base: Foundation, trust: Trust) -> None:
+    def __init__(self, base: Foundation, trust: ServedTrust) -> None:
         """Raises ConfigError for controllers that do not exist."""
         self.master_leases = _master_leases(base)
         """None for a server that is alone on its store."""
@@ -61,7 +61,7 @@ class Controllers:
             return self.master_leases.addresses
         return (base.config.advertise_address,) if base.config.advertise_address else ()
 
-    def _settings(self, base: Foundation, trust: Trust) -> ControllerSettings:
+    def _settings(self, base: Foundation, trust: ServedTrust) -> ControllerSettings:
         config = base.config
         network = config[NetworkSettings]
         return ControllerSettings(

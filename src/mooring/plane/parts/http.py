@@ -14,7 +14,7 @@ from mooring.plane.parts.controllers import Controllers
 from mooring.plane.parts.foundation import Foundation
 from mooring.plane.parts.monitoring import health_checks
 from mooring.plane.parts.supervisor import build_supervisor
-from mooring.plane.parts.trust import Trust
+from mooring.plane.parts.trust import ServedTrust
 from mooring.plane.parts.upkeep import Upkeep
 from mooring.server.endpoints.debugauthentication import Explanations
 from mooring.server.endpoints.debugauthentication import answers as refusal_answers
@@ -48,7 +48,7 @@ from mooring.settings.flowcontrol import FlowControlSettings
 class Http:
     """The pipeline of one server process, what limits it and what it answers with."""
 
-    def __init__(self, base: Foundation, trust: Trust, controllers: Controllers, upkeep: Upkeep) -> None:
+    def __init__(self, base: Foundation, trust: ServedTrust, controllers: Controllers, upkeep: Upkeep) -> None:
         config, registry, clock, share = base.config, base.parts.registry, base.clock, base.process.share
         authentication = trust.authentication
         self.watches = Watches(registry, clock, base.entropy)
@@ -98,7 +98,7 @@ class Http:
             share=share,
         )
 
-    def _services(self, base: Foundation, trust: Trust, upkeep: Upkeep) -> Services:
+    def _services(self, base: Foundation, trust: ServedTrust, upkeep: Upkeep) -> Services:
         config, parts, authentication = base.config, base.parts, trust.authentication
         ca = base.key_store.ca
         address = str(config.endpoints[0])

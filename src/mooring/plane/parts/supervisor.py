@@ -15,7 +15,7 @@ from mooring.controllers.table import ControllerSettings, checks_before_password
 from mooring.pki.pem import certificates_pem
 from mooring.plane.agentconfig import agent_config
 from mooring.plane.parts.foundation import Foundation
-from mooring.plane.parts.trust import Trust
+from mooring.plane.parts.trust import ServedTrust
 from mooring.plane.sharedkeys.jointokens import JoinTokenFiles
 from mooring.plane.sharedkeys.served import server_keys
 from mooring.plane.sharedkeys.share import SharedKeys
@@ -41,7 +41,7 @@ class SupervisorApi:
     def __init__(
         self,
         base: Foundation,
-        trust: Trust,
+        trust: ServedTrust,
         shared_keys: SharedKeys | None,
         checks: tuple[IssuanceCheck, ...],
         ready: Callable[[], bool],
@@ -129,7 +129,7 @@ class SupervisorApi:
 
 def build_supervisor(
     base: Foundation,
-    trust: Trust,
+    trust: ServedTrust,
     shared_keys: SharedKeys | None,
     settings: ControllerSettings,
     ready: Callable[[], bool],

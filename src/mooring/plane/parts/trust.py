@@ -15,7 +15,7 @@ from mooring.settings.serving import ServingSettings
 from mooring.settings.signing import SigningSettings
 
 
-class Trust:
+class ServedTrust:
     """Certificates and credentials of one server process."""
 
     def __init__(self, base: Foundation) -> None:

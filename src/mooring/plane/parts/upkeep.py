@@ -13,7 +13,7 @@ from mooring.plane.background.revocationlist import RevocationListPublisher
 from mooring.plane.parts.controllers import Controllers
 from mooring.plane.parts.expiring import expiring, server_label
 from mooring.plane.parts.foundation import Foundation
-from mooring.plane.parts.trust import Trust
+from mooring.plane.parts.trust import ServedTrust
 from mooring.plane.publishing.firstboot import FirstBoot
 from mooring.plane.publishing.trustpublisher import TrustPublisher
 from mooring.plane.rollover.files import RolloverFiles
@@ -25,7 +25,7 @@ from mooring.settings.storage import StorageSettings
 class Upkeep:
     """Work of one server process beside requests and controllers."""
 
-    def __init__(self, base: Foundation, trust: Trust, controllers: Controllers) -> None:
+    def __init__(self, base: Foundation, trust: ServedTrust, controllers: Controllers) -> None:
         config, key_store, registry, clock = base.config, base.key_store, base.parts.registry, base.clock
         client_cas = trust.authentication.client_cas
         self.first_boot = FirstBoot(registry, clock, config, trust.serving.root_ca, trust.issuers)
@@ -78,7 +78,7 @@ class Upkeep:
         )
 
 
-def _serving_names(base: Foundation, trust: Trust) -> Obj:
+def _serving_names(base: Foundation, trust: ServedTrust) -> Obj:
     """Return the ConfigMap with the names of this server, which its machine and its data directory identify."""
     server = f"{platform.node()}:{Path(base.config.data_dir).resolve()}"
     return serving_names_config_map(server, trust.server_names, trust.serving.chain[0].not_valid_after_utc)
