@@ -54,6 +54,8 @@ class UserInfo:
 
 
 ANONYMOUS_USER = UserInfo(ANONYMOUS, groups=(UNAUTHENTICATED,))
+API_SERVER_USER = UserInfo(API_SERVER, groups=(MASTERS,))
+"""User of the writes of the server itself."""
 
 
 def service_account_username(namespace: str, name: str) -> str:

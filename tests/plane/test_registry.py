@@ -13,9 +13,9 @@ from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.options import WriteOptions
 from mooring.errors import ConfigError, NotFoundError
+from mooring.identity import API_SERVER_USER
 from mooring.plane.configuration import server_config
 from mooring.plane.parts.registry import check_names, open_registry
-from mooring.plane.publishing.firstboot import SYSTEM_USER
 from tests.support.encryption import IDENTITY, entry, file, local
 from tests.support.manualclock import ManualClock
 
@@ -26,7 +26,7 @@ def create_in_a_missing_namespace(**flags: Any) -> None:
     async def body() -> None:
         clock = ManualClock()
         async with open_registry(server_config(storage="memory:", **flags), clock, os.urandom) as parts:
-            change = Change(SYSTEM_USER, clock.now())
+            change = Change(API_SERVER_USER, clock.now())
             await parts.registry.writer.create(BY_PLURAL["configmaps"], "missing", LOST, change, WriteOptions())
 
     asyncio.run(body())
@@ -69,7 +69,7 @@ def test_an_entry_of_the_denylist_that_cannot_be_decrypted_is_known_by_its_name(
             if creates:
                 spec = {"serialNumber": "1f", "reason": "keyCompromise"}
                 obj = {"metadata": {"name": "serial-1f"}, "spec": spec}
-                change = Change(SYSTEM_USER, clock.now())
+                change = Change(API_SERVER_USER, clock.now())
                 await parts.registry.writer.create(BY_PLURAL["certificaterevocations"], "", obj, change, WriteOptions())
             view = parts.registry.views["certificaterevocations"]
             assert bool(view.problem("serial-1f")) is (name == "other")

@@ -26,7 +26,7 @@ from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
 from mooring.clock import rfc3339
 from mooring.errors import ApiError, ConfigError, ForbiddenError, InvalidError, NotFoundError, ServiceUnavailableError
-from mooring.identity import API_SERVER, MASTERS, NODE_PREFIX, NODES, RECOVERING_NODES, UserInfo
+from mooring.identity import API_SERVER_USER, MASTERS, NODE_PREFIX, NODES, RECOVERING_NODES, UserInfo
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
 from mooring.registry.admission.nodemembership import NodeMembership
@@ -823,7 +823,7 @@ def test_recorded_serial_numbers_stay_and_are_bounded() -> None:
 BACK = {ends.key_of(ends.End.NODE, "n1"): ends.entry("n1", {"uid": "u1"})}
 WAIVED = {ends.WAIVED + key: text for key, text in BACK.items()}
 MORE = {ends.more_key("node", "s1"): "{}"}
-SERVER = UserInfo(API_SERVER, groups=(MASTERS,))
+
 ENDS = {"metadata": {"name": ends.NAME, "namespace": ends.NAMESPACE}}
 
 
@@ -852,12 +852,14 @@ def ends_write(operation: str, node: bool = True, name: str = ends.NAME, **what:
         ),
         pytest.param(ends_write("DELETE", old={**ENDS, "data": MORE}), "is not settled", id="while a server has more"),
         pytest.param(
-            ends_write("UPDATE", old={**ENDS, "data": MORE}, new=ENDS, user=SERVER),
+            ends_write("UPDATE", old={**ENDS, "data": MORE}, new=ENDS, user=API_SERVER_USER),
             None,
             id="that server lists the rest",
         ),
         pytest.param(
-            ends_write("UPDATE", new=ENDS, user=SERVER), "node.n1 is not settled", id="a server leaves an end out, too"
+            ends_write("UPDATE", new=ENDS, user=API_SERVER_USER),
+            "node.n1 is not settled",
+            id="a server leaves an end out, too",
         ),
         pytest.param(ends_write("DELETE", name="other"), None, id="another ConfigMap"),
         pytest.param(request("secrets", "DELETE", name=ends.NAME), None, id="another kind"),

@@ -20,7 +20,7 @@ from mooring.apimachinery.options import WriteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.errors import StorageError
-from mooring.plane.publishing.firstboot import SYSTEM_USER
+from mooring.identity import API_SERVER_USER
 from mooring.server.audit import auditor
 from mooring.server.audit.truncate import OMITTED
 from tests.support.auditlog import records
@@ -164,7 +164,7 @@ def test_a_policy_keeps_their_objects(tmp_path: Path) -> None:
 def test_no_policy_records_the_body_of_a_secret(tmp_path: Path) -> None:
     async def write(server: Server) -> None:
         secret = {"metadata": {"name": "a"}, "data": {"k": SECRET_VALUE}}
-        change = Change(SYSTEM_USER, server.clock.now(), writer="test")
+        change = Change(API_SERVER_USER, server.clock.now(), writer="test")
         await server.registry.writer.create(BY_PLURAL["secrets"], "default", secret, change, WriteOptions())
 
     (record,) = by_writer(records_of(tmp_path, write, [{"level": "RequestResponse"}]), "test")
@@ -178,7 +178,7 @@ def test_an_object_that_is_too_large_is_left_out(tmp_path: Path, monkeypatch: py
 
     async def write(server: Server) -> None:
         large = {"metadata": {"name": "a"}, "data": {"k": "x" * 2000}}
-        change = Change(SYSTEM_USER, server.clock.now(), writer="test")
+        change = Change(API_SERVER_USER, server.clock.now(), writer="test")
         await server.registry.writer.create(BY_PLURAL["configmaps"], "default", large, change, WriteOptions())
 
     (record,) = by_writer(records_of(tmp_path, write, [{"level": "RequestResponse"}]), "test")
@@ -192,7 +192,7 @@ def test_renewals_of_leases_are_recorded_where_a_policy_wants_them(
 ) -> None:
     async def write(server: Server) -> None:
         kind, registry = BY_PLURAL["leases"], server.registry
-        change = Change(SYSTEM_USER, server.clock.now(), writer="test")
+        change = Change(API_SERVER_USER, server.clock.now(), writer="test")
         lease = {"metadata": {"name": "a"}, "spec": {"holderIdentity": "x"}}
         stored = await registry.writer.create(kind, "default", lease, change, WriteOptions())
         renewed = {
@@ -219,7 +219,7 @@ def test_a_write_whose_outcome_is_not_known_is_recorded(
 ) -> None:
     async def write(server: Server) -> None:
         monkeypatch.setattr(server.storage, "create", create)
-        change = Change(SYSTEM_USER, server.clock.now(), writer="test")
+        change = Change(API_SERVER_USER, server.clock.now(), writer="test")
         obj = {"metadata": {"name": "a"}}
         writing = asyncio.ensure_future(
             server.registry.writer.create(BY_PLURAL["configmaps"], "default", obj, change, WriteOptions())
@@ -239,7 +239,7 @@ def test_a_write_whose_outcome_is_not_known_is_recorded(
 
 def test_a_write_that_was_refused_is_not_recorded(tmp_path: Path) -> None:
     async def write(server: Server) -> None:
-        change = Change(SYSTEM_USER, server.clock.now(), writer="test")
+        change = Change(API_SERVER_USER, server.clock.now(), writer="test")
         for _ in range(2):
             writing = server.registry.writer.create(
                 BY_PLURAL["configmaps"], "default", {"metadata": {"name": "a"}}, change, WriteOptions()

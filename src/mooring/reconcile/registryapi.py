@@ -22,13 +22,11 @@ from mooring.authz.review import subject_access_attributes
 from mooring.clock import Clock
 from mooring.controllers.actions import Delete, Still
 from mooring.errors import ConflictError
-from mooring.identity import API_SERVER, MASTERS, UserInfo
+from mooring.identity import API_SERVER_USER
 from mooring.reconcile.clusterapi import OnEvent
 from mooring.registry.cache.events import Event
 from mooring.registry.cache.kindcache import Watch
 from mooring.registry.store import Registry
-
-USER = UserInfo(API_SERVER, groups=(MASTERS,))
 
 
 class PlanGate:
@@ -114,4 +112,4 @@ class RegistryApi:
         return PlanGate(lambda: still(self._registry.views, self._clock.now()))
 
     def _change(self) -> Change:
-        return Change(USER, self._clock.now(), writer=self._writer)
+        return Change(API_SERVER_USER, self._clock.now(), writer=self._writer)

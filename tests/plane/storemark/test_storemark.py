@@ -23,11 +23,10 @@ from mooring.api.mooring import ends
 from mooring.apimachinery.options import DeleteOptions, WriteOptions
 from mooring.clock import SystemClock, rfc3339
 from mooring.errors import ConfigError, StorageError
-from mooring.identity import MASTERS, UserInfo
+from mooring.identity import API_SERVER_USER, MASTERS, UserInfo
 from mooring.pki.keys import private_key_pem
 from mooring.plane.configuration import server_config
 from mooring.plane.parts.registry import RegistryParts, open_registry
-from mooring.plane.publishing.firstboot import SYSTEM_USER
 from mooring.plane.storemark.markfile import FILE_NAME, LOCK_NAME, MarkFile, read_mark
 from mooring.plane.storemark.olderstore import JUMP, TRIES, continue_beyond
 from mooring.plane.storemark.storemark import StoreMark
@@ -170,12 +169,12 @@ async def compared(parts: RegistryParts, directory: Path, storage: Storage | Non
 
 
 async def create(parts: RegistryParts, plural: str, obj: dict[str, Any], namespace: str = "") -> dict[str, Any]:
-    change = Change(SYSTEM_USER, SystemClock().now())
+    change = Change(API_SERVER_USER, SystemClock().now())
     return (await parts.registry.writer.create(BY_PLURAL[plural], namespace, obj, change, WriteOptions())).obj
 
 
 async def delete(parts: RegistryParts, plural: str, name: str, namespace: str = "") -> None:
-    change = Change(SYSTEM_USER, SystemClock().now())
+    change = Change(API_SERVER_USER, SystemClock().now())
     await parts.registry.writer.delete(BY_PLURAL[plural], namespace, name, DeleteOptions(), change)
 
 

@@ -23,7 +23,7 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.options import WriteOptions
 from mooring.clock import Clock, gap, human_duration, rfc3339, wait_until
 from mooring.errors import AlreadyExistsError, MooringError
-from mooring.plane.publishing.firstboot import SYSTEM_USER
+from mooring.identity import API_SERVER_USER
 from mooring.registry.store import Registry
 
 log = logging.getLogger("mooring.plane")
@@ -157,7 +157,7 @@ class ExpiryWatch:
             "count": 1,
         }
         try:
-            change = Change(SYSTEM_USER, now, writer="expiry-watch")
+            change = Change(API_SERVER_USER, now, writer="expiry-watch")
             await self._registry.writer.create(BY_PLURAL["events"], "default", event, change, WriteOptions())
         except AlreadyExistsError:
             pass  # another worker, or this server before a restart

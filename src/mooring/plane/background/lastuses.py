@@ -17,7 +17,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn.lastuses import LastUse, LastUses
 from mooring.clock import Clock
 from mooring.errors import ConflictError, MooringError
-from mooring.plane.publishing.firstboot import SYSTEM_USER
+from mooring.identity import API_SERVER_USER
 from mooring.registry.store import Registry
 
 log = logging.getLogger("mooring.authentication")
@@ -50,5 +50,5 @@ async def _labelled(use: LastUse, registry: Registry, clock: Clock) -> None:
             raise ConflictError.of("", "secrets", use.name, "it is another Secret now")
         return merge_patch(current, patch)
 
-    change = Change(SYSTEM_USER, clock.now(), writer="last-uses")
+    change = Change(API_SERVER_USER, clock.now(), writer="last-uses")
     await registry.writer.patch(BY_PLURAL["secrets"], use.namespace, use.name, apply, change, WriteOptions())

@@ -28,7 +28,7 @@ from mooring.authz.rbac.bootstrappolicy.policy import default_policy
 from mooring.authz.rbac.reconciliation import reconcile
 from mooring.clock import Clock
 from mooring.errors import AlreadyExistsError, ConflictError, MooringError, NotFoundError
-from mooring.identity import API_SERVER, MASTERS, UserInfo
+from mooring.identity import API_SERVER_USER
 from mooring.pki.rootca import RootCa
 from mooring.pki.x509.clientissuers import IssuingCas
 from mooring.plane.configuration import ServerConfig
@@ -44,7 +44,6 @@ from mooring.trust.discovery.pins import pin_of
 SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "default")
 RETRY_SECONDS = 5.0
 """Seconds between two looks whether everything can be read; a KMS plugin that failed is asked every 3 seconds."""
-SYSTEM_USER = UserInfo(API_SERVER, groups=(MASTERS,))
 log = logging.getLogger("mooring")
 _PLURALS = {kind.resource.kind: kind for kind in BY_PLURAL.values()}
 
@@ -115,7 +114,7 @@ class FirstBoot:
             )
 
     def _change(self) -> Change:
-        return Change(SYSTEM_USER, self._clock.now(), writer="first-boot")
+        return Change(API_SERVER_USER, self._clock.now(), writer="first-boot")
 
     def _existing(self, kind: Kind, wanted: Obj) -> Obj | None:
         metadata = wanted["metadata"]

@@ -13,7 +13,8 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.options import ListOptions, WriteOptions
 from mooring.clock import Clock
 from mooring.errors import ConflictError
-from mooring.plane.publishing.firstboot import SYSTEM_USER, FirstBoot
+from mooring.identity import API_SERVER_USER
+from mooring.plane.publishing.firstboot import FirstBoot
 from mooring.registry.store import Registry
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, new_record
@@ -49,7 +50,7 @@ async def sign_cluster_info(registry: Registry, clock: Clock) -> None:
                 clusterinfo.NAMESPACE,
                 clusterinfo.NAME,
                 changed,
-                Change(SYSTEM_USER, now, writer="first-boot"),
+                Change(API_SERVER_USER, now, writer="first-boot"),
                 WriteOptions(),
             )
         except ConflictError:

@@ -25,11 +25,12 @@ from mooring.clock import Clock
 from mooring.controllers.certificates.names.conflictingnames import Conflict, conflicts
 from mooring.controllers.certificates.names.nameevidence import published_names, reserves, with_former_names
 from mooring.errors import MooringError
+from mooring.identity import API_SERVER_USER
 from mooring.pki.rootca import RootCa
 from mooring.pki.x509.canonicalnames import Name
 from mooring.pki.x509.clientissuers import IssuingCas
 from mooring.plane.publishing.configmaps import publish
-from mooring.plane.publishing.firstboot import SYSTEM_USER, FirstBoot
+from mooring.plane.publishing.firstboot import FirstBoot
 from mooring.plane.serving.context import ServingContext
 from mooring.plane.wakeups import wait_for_event
 from mooring.reconcile.loop import Reconciler
@@ -109,7 +110,7 @@ class TrustPublisher:
     async def _publish(self, wanted: Obj, *, keep_edits: bool = True) -> None:
         if self._registry.views["configmaps"].problem(wanted["metadata"]["name"], wanted["metadata"]["namespace"]):
             return
-        change = Change(SYSTEM_USER, self._clock.now(), writer="trust-publisher")
+        change = Change(API_SERVER_USER, self._clock.now(), writer="trust-publisher")
         await publish(self._registry, wanted, change, keep_edits=keep_edits)
 
     async def run(self) -> None:

@@ -29,9 +29,9 @@ from mooring.clock import Clock
 from mooring.controllers.certificates import carollover
 from mooring.controllers.certificates.carollover import RolloverOnDisk, RolloverStep
 from mooring.errors import ConflictError, MooringError, NotFoundError
+from mooring.identity import API_SERVER_USER
 from mooring.pki.rootca import RootCa
 from mooring.plane.keys.carenewal import CaRenewal
-from mooring.plane.publishing.firstboot import SYSTEM_USER
 from mooring.plane.rollover.files import RolloverFiles
 from mooring.plane.sharedkeys.share import SharedKeys
 from mooring.registry.store import Registry
@@ -173,7 +173,7 @@ class CaRollover:
     async def _write_status(self, rollover: Obj, status: Obj) -> None:
         """Write the status over the object that was read. Raises ApiError, StorageError."""
         changed = {**rollover, "status": status}
-        change = Change(SYSTEM_USER, self._clock.now(), writer="ca-rollover")
+        change = Change(API_SERVER_USER, self._clock.now(), writer="ca-rollover")
         kind = BY_PLURAL[PLURAL]
         await self._registry.writer.update(kind, "", SINGLETON, changed, change, WriteOptions(), subresource="status")
 

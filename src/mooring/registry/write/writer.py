@@ -54,7 +54,7 @@ from mooring.errors import (
     NotFoundError,
     StorageError,
 )
-from mooring.identity import API_SERVER, MASTERS, UserInfo
+from mooring.identity import API_SERVER_USER
 from mooring.registry.admission.request import Admission, AdmissionRequest, Operation
 from mooring.registry.admission.table import JUDGES_OF_RIGHTS
 from mooring.registry.cache.stored import Stored, encoded
@@ -78,8 +78,6 @@ WRITE_TRIES = 30
 DELETE_WORKERS = 16
 """Concurrent deletes of one deletecollection: enough to fill a group commit, few enough to leave room for other requests."""
 
-_SERVER = UserInfo(API_SERVER, groups=(MASTERS,))
-"""User of the writes that the registry makes itself."""
 
 Entropy = Callable[[int], bytes]
 IsStale = Callable[[str], Awaitable[bool]]
@@ -607,7 +605,7 @@ class RegistryWriter:
         record = row.record(present.obj if present is not None else None, old.obj, change.now)
         if record is None:
             return True
-        change = Change(_SERVER, change.now)
+        change = Change(API_SERVER_USER, change.now)
         if present is not None:
             make_new = partial(deep_copy, record)
             return await self._replace(row.kind, present, make_new, 0, change, "", WriteOptions()) is not None

@@ -30,7 +30,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.uid import uuid4
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.errors import AlreadyExistsError, ConflictError, ForbiddenError, NotFoundError
-from mooring.identity import API_SERVER, MASTERS, NODE_PREFIX, UserInfo
+from mooring.identity import API_SERVER_USER, NODE_PREFIX
 from mooring.identity import NODES as NODES_GROUP
 from mooring.pki.x509.checkedpeer import CheckedPeer
 from mooring.pki.x509.verify import VerifiedPeer
@@ -46,7 +46,6 @@ WRITER = "leave"
 REASON = "cessationOfOperation"
 MESSAGE = "the machine has left the cluster"
 NOT_A_MACHINE = "not-a-machine"
-_USER = UserInfo(API_SERVER, groups=(MASTERS,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -97,7 +96,7 @@ def _machine(context: RequestContext) -> CheckedPeer:
 
 def _change(context: RequestContext, *, is_judged: bool) -> Change:
     gate = context.standing if is_judged else None
-    return Change(_USER, context.received, gate=gate, writer=WRITER)
+    return Change(API_SERVER_USER, context.received, gate=gate, writer=WRITER)
 
 
 async def _delete_node(context: RequestContext, parts: Departures, name: str, uid: str) -> None:

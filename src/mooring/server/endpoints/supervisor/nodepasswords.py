@@ -42,7 +42,7 @@ from mooring.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
-from mooring.identity import API_SERVER, MASTERS, UserInfo
+from mooring.identity import API_SERVER_USER
 from mooring.pki.x509.supervisorsigners import PASSWORD_DEFERRED
 from mooring.registry.store import Registry
 from mooring.secret import Secret
@@ -81,7 +81,6 @@ MAX_ATTEMPTS = 720
 """Attempts for one password: an hour."""
 
 _GUESSES = "too many wrong passwords of this node, or of your network; ask again in some seconds"
-_USER = UserInfo(API_SERVER, groups=(MASTERS,))
 _SECRETS, _EVENTS = BY_PLURAL["secrets"], BY_PLURAL["events"]
 T = TypeVar("T")
 
@@ -179,7 +178,7 @@ class NodePasswords:
                 raise ForbiddenError(refusal)
             hashed = await self._compute(source, partial(hash_password, password, self._entropy(SALT_BYTES)))
             try:
-                change = Change(_USER, self._clock.now(), gate=gate, writer="node-passwords")
+                change = Change(API_SERVER_USER, self._clock.now(), gate=gate, writer="node-passwords")
                 stored = await self._registry.writer.create(
                     _SECRETS, NAMESPACE, new_secret(node, hashed), change, WriteOptions()
                 )
@@ -299,7 +298,7 @@ class NodePasswords:
             "count": 1,
         }
         try:
-            change = Change(_USER, now, writer="node-passwords")
+            change = Change(API_SERVER_USER, now, writer="node-passwords")
             await self._registry.writer.create(_EVENTS, "default", event, change, WriteOptions())
         except (ApiError, MooringError) as error:
             log.warning("supervisor: no Event about node %s: %s", node, type(error).__name__)
