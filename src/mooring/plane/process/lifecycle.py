@@ -16,6 +16,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mooring.clock import Clock
@@ -131,34 +132,23 @@ def _background_work(assembly: Assembly, clock: Clock) -> dict[str, Coroutine[An
     """Return the coroutines that run beside requests, by the names of their tasks; the last one is cancelled first."""
     parts, trust, controllers = assembly.base.parts, assembly.trust, assembly.controllers
     upkeep, http = assembly.upkeep, assembly.http
-    rollover = {}
-    if upkeep.ca_rollover is not None:
-        rollover = {
-            "rollover of the CA": upkeep.ca_rollover.run(),
-            "renewal of certificates": trust.ca_renewal.run(),
-        }
-    shared = {"shared keys": upkeep.shared_keys.run(clock)} if upkeep.shared_keys is not None else {}
-    leases = {}
-    if controllers.master_leases is not None:
-        leases = {
-            "master leases": controllers.master_leases.run(
-                lambda: controllers.reconciler.plan_again(KUBERNETES_SERVICE)
-            )
-        }
-    levels = {}
-    if parts.format_level is not None:
-        levels = {"format level": parts.format_level.run(lambda: controllers.elector.leading, _stop_process)}
-    snapshots = {"snapshots": controllers.snapshots.run()} if controllers.snapshots is not None else {}
-    tokens = {}
+    work: dict[str, Coroutine[Any, Any, None]] = {}
     if http.supervisor is not None and http.supervisor.tokens is not None:
-        tokens = {"token files": http.supervisor.tokens.run(trust.serving.root_ca, clock)}
+        work["token files"] = http.supervisor.tokens.run(trust.serving.root_ca, clock)
+    if upkeep.ca_rollover is not None:
+        work["rollover of the CA"] = upkeep.ca_rollover.run()
+        work["renewal of certificates"] = trust.ca_renewal.run()
+    if controllers.snapshots is not None:
+        work["snapshots"] = controllers.snapshots.run()
+    if upkeep.shared_keys is not None:
+        work["shared keys"] = upkeep.shared_keys.run(clock)
+    if controllers.master_leases is not None:
+        plan_again = partial(controllers.reconciler.plan_again, KUBERNETES_SERVICE)
+        work["master leases"] = controllers.master_leases.run(plan_again)
+    if parts.format_level is not None:
+        work["format level"] = parts.format_level.run(lambda: controllers.elector.leading, _stop_process)
     return {
-        **tokens,
-        **rollover,
-        **snapshots,
-        **shared,
-        **leases,
-        **levels,
+        **work,
         "first boot": upkeep.first_boot.complete(),
         "reloading": trust.authentication.reloading.run(clock),
         "open watches": http.open_watches.run(),
