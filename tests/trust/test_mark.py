@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.trust.ends.mark import MAX_CHECKPOINTS, MAX_ENDS, MAX_REVISION, Mark, parse_mark
+from mooring.trust.ends.mark import MAX_CHECKPOINTS, MAX_ENDS, MAX_REVISION, Mark, make_room, parse_mark
 from mooring.trust.lineage.chain import Checkpoint
 
 HEAD = Checkpoint(2, "sha256:" + "2" * 64)
@@ -37,6 +37,22 @@ def test_the_newest_ends_and_checkpoints_are_kept() -> None:
     kept = parse_mark(Mark(1, "", heads, many).encode())
     assert (len(kept.ends["node"]), "n0" in kept.ends["node"], "token" in kept.ends) == (MAX_ENDS, False, False)
     assert kept.lineage == heads[1:]
+
+
+@pytest.mark.parametrize(
+    ("ends", "kept"),
+    [
+        pytest.param({"a": {}, "b": {}}, ["a", "b"], id="two have room"),
+        pytest.param({"a": {}, "b": {}, "c": {}}, ["b", "c"], id="the oldest goes"),
+        pytest.param(
+            {"a": {"expiry": "2"}, "b": {"expiry": "0"}, "c": {}}, ["a", "c"], id="one that is over goes first"
+        ),
+    ],
+)
+def test_the_ends_of_a_kind_are_bounded(monkeypatch: pytest.MonkeyPatch, ends: dict[str, Any], kept: list[str]) -> None:
+    monkeypatch.setattr("mooring.trust.ends.mark.MAX_ENDS", 2)
+    make_room(ends, "1")
+    assert list(ends) == kept
 
 
 @pytest.mark.parametrize(

@@ -520,7 +520,7 @@ def test_a_mark_that_is_damaged_again_after_a_waiver_is_asked_about_again(tmp_pa
 
 
 def test_tokens_that_had_expired_make_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.plane.storemark.rememberedends.MAX_ENDS", 2)
+    monkeypatch.setattr("mooring.trust.ends.mark.MAX_ENDS", 2)
 
     async def full(parts: RegistryParts, mark: StoreMark) -> None:
         for token_id, hours in (("first0", 1), ("over00", -1), ("last00", 1)):

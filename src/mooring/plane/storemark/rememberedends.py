@@ -2,7 +2,7 @@
 
 Rules kept here:
 * What is remembered has the state of the watch cache, so it comes after the commit. It may lag and never leads.
-* The newest ends of a kind are kept, up to MAX_ENDS; of those that must go, one that is over anyway goes first.
+* The newest ends of a kind are kept (`mooring.trust.ends.mark.make_room`).
 * A revocation that an administrator took back is not remembered, also when that happened while this server was stopped.
 """
 
@@ -24,7 +24,7 @@ from mooring.clock import Clock, rfc3339
 from mooring.controllers.bootstrap.tokensecrets import expiration_of, is_token
 from mooring.registry.cache.events import Event
 from mooring.trust.bootstraptoken import tokensecret
-from mooring.trust.ends.mark import MAX_ENDS, Mark
+from mooring.trust.ends.mark import Mark, make_room
 from mooring.trust.lineage.chain import Checkpoint, checkpoint_of, record_name
 
 log = logging.getLogger("mooring")
@@ -141,10 +141,7 @@ class RememberedEnds:
         before = found.pop(name, None)
         if value is not None:
             found[name] = value
-            if len(found) > MAX_ENDS:
-                now = rfc3339(self._clock.now())
-                over = (one for one, end in found.items() if str(end.get("expiry", now)) < now)
-                del found[next(over, next(iter(found)))]
+            make_room(found, rfc3339(self._clock.now()))
         if value != before:
             self._changed.set()
 

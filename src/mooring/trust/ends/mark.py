@@ -70,6 +70,13 @@ class Mark:
         return msgspec.json.encode(document) + b"\n"  # 2 ms for 40 000 ends, where json takes 24
 
 
+def make_room(ends: dict[str, Value], now: str) -> None:
+    """Drop one of the ends of a kind where there are more than MAX_ENDS: one that is over at `now`, or else the oldest."""
+    if len(ends) > MAX_ENDS:
+        over = (name for name, end in ends.items() if str(end.get("expiry", now)) < now)
+        del ends[next(over, next(iter(ends)))]
+
+
 def parse_mark(text: bytes) -> Mark:
     """Return the mark in a text. Raises ConfigError."""
     try:
