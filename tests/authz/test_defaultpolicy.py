@@ -277,6 +277,7 @@ OWN = {
     "mooring:certificate-revocation-list",
     "mooring:leave",
     "mooring:login",
+    "mooring:status",
     "system:cluster-trust-bundle-discovery",
     "system:controller:kube-apiserver-serving-clustertrustbundle-publisher",
     "mooring:recovering-node",

@@ -120,6 +120,9 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
         "certs list": CommandEntry(
             "mooring.cli.certs.list:list_certificates", "List the client certificates that a cluster knows."
         ),
+        "certs check": CommandEntry(
+            "mooring.cli.certs.check:check", "List what ends soon, with an exit code for cron."
+        ),
         "certs show": CommandEntry("mooring.cli.certs.show:show", "Show a client certificate and its revocation."),
         "config check": CommandEntry(
             "mooring.cli.server.configcheck:check", "Check a configuration file as a server does at its start."

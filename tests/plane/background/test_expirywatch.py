@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -45,7 +46,7 @@ def test_from_when_on_a_person_is_told(life: float, left: float, is_ca: bool, ne
     assert is_near(ending(life), EPOCH + timedelta(days=life - left), is_ca=is_ca) is near
 
 
-def watch_of(server: Server, clock: ManualClock, found: list[x509.Certificate], **options: bool) -> ExpiryWatch:
+def watch_of(server: Server, clock: ManualClock, found: list[x509.Certificate], **options: Any) -> ExpiryWatch:
     source = ExpirySource("the serving certificate of tls-cert-file", ADVICE, lambda: found, **options)
     return ExpiryWatch({"serving-certificate": source}, server.plane.base.parts.registry, clock, "192-0-2-1")
 

@@ -1,4 +1,4 @@
-"""Inventory of certificates: those that NodeIdentities record, their state, and the entries of the denylist.
+"""Inventory of certificates: those that NodeIdentities and the lineage record, their state, and the entries of the denylist.
 
 Rules kept here:
 * The state is the verdict of the checks with which the server judges a certificate, on the objects that it judges by: the denylist
@@ -6,13 +6,18 @@ Rules kept here:
 * A NodeIdentity is written before the certificate is signed, and holds an upper bound of its end. The end, and the moment of issue,
   are those in the lineage. Without it, for a user who may not read it, the upper bound is shown, and a node entry revokes what it
   recorded.
+* Serving certificates of machines, and certificates of users, are in the lineage only. They are listed until FORGOTTEN after their
+  end.
+* A certificate is renewed when a later one has its subject: of the same machine, or by the same signer.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from cryptography import x509
@@ -21,7 +26,7 @@ from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring import certificateauthorityrollover as carollover
 from mooring.api.mooring import certificaterevocation, ends, lineagerecord, nodeidentity
 from mooring.api.mooring.certificaterevocation import KIND, node_entry
-from mooring.api.mooring.membership import NODES
+from mooring.api.mooring.membership import NODES, has_ended
 from mooring.api.view import NamespacedName, Views, namespaced_name
 from mooring.apimachinery.schema import Obj
 from mooring.authn.clientcas.bundles import NAME as CLIENT_CAS
@@ -40,6 +45,8 @@ from mooring.pki.pem import certificates
 from mooring.pki.x509.checkedpeer import CheckedPeer, PathCertificate, RecordedPeer
 from mooring.pki.x509.profiles import BACKDATE
 from mooring.pki.x509.publickeyinfo import key_identities
+from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
+from mooring.pki.x509.supervisorsigners import K3S_KUBELET_CLIENT, K3S_KUBELET_SERVING, SHARED_SIGNERS
 
 PLURAL = KIND.resource.plural
 QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"
@@ -47,12 +54,19 @@ VALID, EXPIRED, REVOKED, ENDED, REJECTED = "valid", "expired", "revoked", "ended
 """States of a certificate. `ended`: the server rejects it, because its node is not a member any more. `rejected`: for another
 reason, such as its CA."""
 STATES = (VALID, EXPIRED, REVOKED, ENDED, REJECTED)
+CLIENT, SERVING, USER, SERVER, CA = "client", "serving", "user", "server", "ca"
+KINDS = (CLIENT, SERVING, USER, SERVER, CA)
+"""Kinds of certificates: of a machine as a client, of its HTTPS port, of a user or for another purpose, of a server, of a CA."""
+FORGOTTEN = timedelta(days=30)
+"""Time after its end until which a certificate is listed that only the lineage has; `mooring audit list` has them all."""
 PUBLISHED_CLIENT_CAS = CLIENT_CAS, CLIENT_CAS_NAMESPACE, "client-ca-file"
 """Name, namespace and key of the ConfigMap with the CAs that verify clients."""
 _RETIRES = {carollover.RETIRED: "oldCA", carollover.DONE: "oldCA", carollover.ABORTED: "newCA"}
 """CA of a rollover that verifies no client any more, by the phase that was reached."""
 _EARLIEST, _LATEST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 _HEX = frozenset("0123456789abcdef")
+_OF_IDENTITIES = frozenset({KUBE_APISERVER_CLIENT_KUBELET, K3S_KUBELET_CLIENT, *SHARED_SIGNERS})
+"""Signers whose certificates count as long as a NodeIdentity has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +74,7 @@ class KnownCertificate:
     """A certificate that the cluster knows. Texts are empty where it does not know."""
 
     node: str
+    """Name of its machine; "" for one of a user or a server."""
     serial_number: str
     public_key: str
     expires: str
@@ -67,18 +82,41 @@ class KnownCertificate:
     revoked_by: str = ""
     reason: str = ""
     user: str = ""
+    kind: str = CLIENT
+    token: str = ""
+    """Id of the bootstrap token that bought it, or the first one of its machine."""
+    source: str = ""
+    """Address from which it was requested."""
+    is_renewed: bool = False
+    renewed_at: str = ""
+    """When the next one was issued."""
+    description: str = ""
+    place: str = ""
+    """File of a server."""
+
+    @property
+    def name(self) -> str:
+        """Machine, user or server whose certificate it is."""
+        return self.node or self.user or self.place
 
     def document(self) -> dict[str, Any]:
         """Return the certificate for JSON and YAML. Empty fields are left out."""
         found = {
+            "kind": self.kind,
             "node": self.node,
             "user": self.user,
+            "description": self.description,
+            "place": self.place,
             "serialNumber": self.serial_number,
             "publicKey": self.public_key,
             "expires": self.expires,
             "state": self.state,
             "revokedBy": self.revoked_by,
             "reason": self.reason,
+            "token": self.token,
+            "from": self.source,
+            "renewed": self.is_renewed,
+            "renewedAt": self.renewed_at,
         }
         return {key: value for key, value in found.items() if value}
 
@@ -107,7 +145,7 @@ class _Fetched:
         return {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Inventory:
     """NodeIdentities and entries of the denylist, and what their state follows from."""
 
@@ -120,7 +158,9 @@ class Inventory:
     warning: str = ""
     """What the server does not enforce; "" for a Mooring server."""
     issued: Mapping[str, Obj] = field(default_factory=dict)
-    """Entries of the lineage by serial number."""
+    """Entries of the lineage by serial number, in the order of their issue."""
+    is_lineage_read: bool = True
+    """False for a user who may not read the lineage, and for a server without one."""
     client_ca_keys: frozenset[str] = frozenset()
     """Public keys of the CAs that verify clients, as sha256:<hex>. Empty for a user who may not read them."""
     retired_ca_keys: frozenset[str] = frozenset()
@@ -133,10 +173,11 @@ class Inventory:
         for identity in self.identities:
             name = identity["metadata"]["name"]
             own = [
-                self._of_node(name, key, f"{NODE_PREFIX}{name}", views, now) for key in nodeidentity.keys_of(identity)
+                self._of_node(identity, key, f"{NODE_PREFIX}{name}", views, now)
+                for key in nodeidentity.keys_of(identity)
             ]
-            shared = [self._of_node(name, key, "", views, now) for key in nodeidentity.companions_of(identity)]
-            for found in (*own, *shared):
+            shared = [self._of_node(identity, key, "", views, now) for key in nodeidentity.companions_of(identity)]
+            for found in _with_renewals((*own, *shared), self.issued):
                 shown.add(found.serial_number)
                 yield found
         for entry in self.entries:
@@ -155,7 +196,84 @@ class Inventory:
                         name,
                         spec.get("reason", ""),
                         record.get("subject", ""),
+                        kind_of(record),
+                        record.get("token", ""),
+                        record.get("sourceAddress", ""),
                     )
+
+    def recorded(self, now: datetime) -> Iterator[KnownCertificate]:
+        """Yield the certificates that only the lineage has: serving certificates of machines, and those of users.
+
+        A serving certificate whose machine is not a member any more has the state `ended`: no client of this cluster uses it.
+        """
+        views = self.views()
+        named = {
+            number for entry in self.entries for number in certificaterevocation.known_serial_numbers(spec_of(entry))
+        }
+        for number, entry in self.issued.items():
+            signer, expires = entry.get("signer", ""), entry.get("notAfter", "")
+            if signer in _OF_IDENTITIES or number in named or not expires or parse_rfc3339(expires) < now - FORGOTTEN:
+                continue
+            subject = entry.get("subject", "")
+            is_serving = kind_of(entry) == SERVING
+            node = subject.removeprefix(NODE_PREFIX) if is_serving else ""
+            judged = self._judged_entry(entry, node, views, now)
+            if is_serving and judged.state == VALID and self._is_gone(node):
+                judged = Judged(ENDED)
+            if judged.state == VALID and parse_rfc3339(expires) <= now:
+                judged = Judged(EXPIRED)
+            yield KnownCertificate(
+                node,
+                number,
+                entry.get("publicKey", ""),
+                expires,
+                judged.state,
+                judged.revoked_by,
+                judged.reason,
+                subject,
+                kind_of(entry),
+                entry.get("token", ""),
+                entry.get("sourceAddress", ""),
+                number in self._renewals,
+                self._renewals.get(number, ""),
+            )
+
+    @cached_property
+    def _renewals(self) -> Mapping[str, str]:
+        """When the next certificate of the same signer and subject was issued, by serial number."""
+        found: dict[str, str] = {}
+        newest: dict[tuple[str, str], str] = {}
+        for number, entry in self.issued.items():
+            subject = entry.get("signer", ""), entry.get("subject", "")
+            if before := newest.get(subject):
+                found[before] = entry.get("time", "")
+            newest[subject] = number
+        return found
+
+    @cached_property
+    def _gone(self) -> frozenset[str]:
+        nodes = {node["metadata"]["name"]: node for node in self.nodes or ()}
+        return frozenset(
+            name for identity in self.identities if has_ended(identity, nodes.get(name := identity["metadata"]["name"]))
+        )
+
+    def _is_gone(self, node: str) -> bool:
+        return self.nodes is not None and node in self._gone
+
+    def _judged_entry(self, entry: Obj, node: str, views: Views, now: datetime) -> Judged:
+        """Return the verdict of the denylist on a certificate of the lineage."""
+        number, issuer, key = entry["serialNumber"], entry.get("issuer", ""), entry.get("publicKey", "")
+        peer = RecordedPeer(
+            common_name=entry.get("subject", ""),
+            node_name=node,
+            fingerprint=entry.get("certificate", "").removeprefix("sha256:"),
+            serial_number=int(number, 16),
+            public_key=key,
+            issuer=issuer,
+            issued_at=parse_rfc3339(entry["notBefore"]) + BACKDATE if entry.get("notBefore") else _LATEST,
+            path=(PathCertificate(number, issuer, (key,)),),
+        )
+        return judge(peer, {**views, nodeidentity.PLURAL: _Fetched(())}, now)
 
     def views(self) -> Views:
         """Return the views that the server's checks read."""
@@ -166,11 +284,12 @@ class Inventory:
             ends.CONFIG_MAPS: _Fetched(self.ends),
         }
 
-    def _of_node(self, node: str, key: Obj, user: str, views: Views, now: datetime) -> KnownCertificate:
+    def _of_node(self, identity: Obj, key: Obj, user: str, views: Views, now: datetime) -> KnownCertificate:
         """Return a certificate of a node. `user` is "" for one of a user that machines share, whom the lineage names.
 
         Without the memberships such a certificate is judged as one of the node, which needs no record.
         """
+        node = identity["metadata"]["name"]
         number = normalized(key.get("serialNumber", ""))
         record = self.issued.get(number, {})
         public_key, expires = key.get("publicKey", ""), record.get("notAfter") or key.get("notAfter", "")
@@ -191,7 +310,17 @@ class Inventory:
             judged = Judged(REJECTED, "", RETIRED_CA if peer.issuer in self.retired_ca_keys else UNKNOWN_CA)
         known_user = user or record.get("subject", "")
         return KnownCertificate(
-            node, number, public_key, expires, judged.state, judged.revoked_by, judged.reason, known_user
+            node,
+            number,
+            public_key,
+            expires,
+            judged.state,
+            judged.revoked_by,
+            judged.reason,
+            known_user,
+            CLIENT,
+            record.get("token") or spec_of(identity).get("token", ""),
+            record.get("sourceAddress") or spec_of(identity).get("sourceAddress", ""),
         )
 
     def _issued_at(self, node: str, number: str, record: Obj) -> datetime:
@@ -202,6 +331,24 @@ class Inventory:
         of_node = next((one for one in self.entries if one["metadata"]["name"] == name), None)
         is_known = of_node is not None and number in certificaterevocation.known_serial_numbers(spec_of(of_node))
         return _EARLIEST if is_known else _LATEST
+
+
+def kind_of(entry: Obj) -> str:
+    """Return the kind of the certificate in an entry of the lineage; CLIENT where there is none."""
+    signer = entry.get("signer", "")
+    if signer in (KUBELET_SERVING, K3S_KUBELET_SERVING):
+        return SERVING
+    return CLIENT if not signer or signer in _OF_IDENTITIES else USER
+
+
+def _with_renewals(found: Sequence[KnownCertificate], issued: Mapping[str, Obj]) -> Iterator[KnownCertificate]:
+    """Yield the certificates of one machine, each with its renewal: the next one of its user, the newest being the last."""
+    for place, one in enumerate(found):
+        later = next((other for other in found[place + 1 :] if other.user == one.user), None)
+        if later is None:
+            yield one
+        else:
+            yield replace(one, is_renewed=True, renewed_at=issued.get(later.serial_number, {}).get("time", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,22 +378,29 @@ async def fetch(client: ClusterClient) -> Inventory:
         identities = (await client.list(nodeidentity.PLURAL)).items
     except NotFoundError:
         raise await cluster.not_served(client, PLURAL) from None
-    records = await readable_objects(client, lineagerecord.PLURAL) or ()
-    client_cas = await published_cas(client, *PUBLISHED_CLIENT_CAS)
+    records, client_cas, nodes, ended, warning, rollovers = await asyncio.gather(
+        readable_objects(client, lineagerecord.PLURAL),
+        published_cas(client, *PUBLISHED_CLIENT_CAS),
+        readable_objects(client, NODES),
+        _ends(client),
+        unenforced(client),
+        readable_objects(client, carollover.KIND.resource.plural),
+    )
     return Inventory(
         identities=identities,
         entries=entries,
-        nodes=await readable_objects(client, NODES),
-        ends=await _ends(client),
-        warning=await unenforced(client),
+        nodes=nodes,
+        ends=ended,
+        warning=warning,
         issued={
             entry["serialNumber"]: entry
-            for record in records
+            for record in records or ()
             for entry in lineagerecord.entries_of(record)
             if entry.get("serialNumber")
         },
+        is_lineage_read=records is not None,
         client_ca_keys=frozenset(key for ca in client_cas for key in key_identities(ca)),
-        retired_ca_keys=retired_keys(await readable_objects(client, carollover.KIND.resource.plural) or ()),
+        retired_ca_keys=retired_keys(rollovers or ()),
     )
 
 

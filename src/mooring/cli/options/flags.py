@@ -5,6 +5,7 @@ Durations are written as Go writes them (`24h0m0s`, `90s`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -40,13 +41,46 @@ class GoDuration(click.ParamType[timedelta]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         if isinstance(value, timedelta):
             return value
+        if _NUMBER.fullmatch(value) and value.strip("0"):
+            self.fail(f'"{value}" has no unit; write {self.examples(value)}', param, ctx)
         try:
-            return parse_duration(value)
-        except ValueError:
-            self.fail(f'"{value}" is not a duration; write it like 24h, 1h30m or 90s', param, ctx)
+            return self.parse(value)
+        except (ValueError, OverflowError):
+            self.fail(f'"{value}" is not a duration; write it like {self.forms}', param, ctx)
+
+    forms = "24h, 1h30m or 90s"
+
+    def examples(self, number: str) -> str:
+        """Return what a number without a unit may have meant."""
+        return f"{number}s, {number}m or {number}h"
+
+    def parse(self, text: str) -> timedelta:
+        """Return the duration. Raises ValueError."""
+        return parse_duration(text)
 
 
-DURATION = GoDuration()
+class DaysDuration(GoDuration):
+    """`30d`, `1d12h`, and what GoDuration takes: for ends of certificates, which are days away. Not negative."""
+
+    forms = "30d, 36h or 90m"
+
+    def examples(self, number: str) -> str:
+        return f"{number}d, {number}h or {number}m"
+
+    def parse(self, text: str) -> timedelta:
+        match = _DAYS.fullmatch(text)
+        if match is None:
+            found = parse_duration(text)
+        else:
+            found = timedelta(days=int(match[1])) + (parse_duration(match[2]) if match[2] else timedelta())
+        if found < timedelta(0):
+            raise ValueError("negative")
+        return found
+
+
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_DAYS = re.compile(r"([0-9]{1,6})d(.*)")
+DURATION, DAYS = GoDuration(), DaysDuration()
 
 
 @contextmanager

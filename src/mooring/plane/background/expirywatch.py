@@ -62,6 +62,8 @@ class ExpirySource:
     """Whether this server renews it."""
     last_counts: bool = False
     """Whether it ends with the last of its certificates, as a bundle of CAs; else with the first, as a chain."""
+    file: str = ""
+    """File that has it; "" where it is in several."""
 
     def first_end(self) -> Ending | None:
         """Return the certificate with which this ends; None where there is none, or where it cannot be read."""

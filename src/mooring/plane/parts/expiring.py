@@ -7,10 +7,12 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from cryptography import x509
 
+from mooring.authn.requestheader.settings import RequestHeaderSettings
 from mooring.authn.x509.settings import ClientCertificateSettings
 from mooring.client.files import read_limited
 from mooring.pki.pem import certificates
@@ -23,7 +25,9 @@ from mooring.plane.serving.pair import ServingPair
 from mooring.plane.signing.authorities import SignerAuthorities
 from mooring.settings.serving import ServingSettings
 from mooring.settings.storage import StorageSettings
+from mooring.trust.kubeconfig.text import parse_kubeconfig
 
+KUBECONFIGS = ("admin.conf", "super-admin.conf")
 _OWN = "this server renews it, and failed to: its log says why"
 
 
@@ -42,12 +46,14 @@ def expiring(
             "write its successor and the key to the same files; a running server takes them" if of_files else _OWN,
             lambda: serving.chain,
             is_renewed=not of_files,
+            file=config[ServingSettings].tls_cert_file or f"{config.data_dir}/pki/apiserver.crt",
         ),
         "ca": ExpirySource(
             "the CA of the cluster",
             "replace it with mooring ca rollover start",
             lambda: (ca.authority.certificate,),
             is_ca=True,
+            file=f"{config.data_dir}/pki/ca.crt",
         ),
         "client-ca": ExpirySource(
             "the last CA that verifies clients",
@@ -55,8 +61,18 @@ def expiring(
             lambda: authentication.client_cas.clients,
             is_ca=True,
             last_counts=True,
+            file=config[ClientCertificateSettings].client_ca_file,
         ),
     }
+    if file := config[RequestHeaderSettings].requestheader_client_ca_file:
+        found["requestheader-client-ca"] = ExpirySource(
+            "the last CA that verifies authenticating proxies",
+            "write its successor to requestheader-client-ca-file; a running server takes it",
+            lambda: authentication.client_cas.proxies,
+            is_ca=True,
+            last_counts=True,
+            file=file,
+        )
     if config[ClientCertificateSettings].client_crl_file:
         found["client-crl"] = ExpirySource(
             "a CRL of client-crl-file",
@@ -75,8 +91,23 @@ def expiring(
             "the client certificate of etcd-certfile",
             "write its successor and the key to the same files, and start this server again",
             lambda: _read(file),
+            file=file,
         )
     return found
+
+
+def kubeconfigs(config: ServerConfig) -> dict[str, ExpirySource]:
+    """Return the administrators' kubeconfigs of the data directory, which the server renews, by their names."""
+    return {
+        name: ExpirySource(
+            f"the client certificate of {name}",
+            _OWN,
+            partial(_of_kubeconfig, Path(config.data_dir) / name),
+            is_renewed=True,
+            file=f"{config.data_dir}/{name}",
+        )
+        for name in KUBECONFIGS
+    }
 
 
 def server_label(config: ServerConfig) -> str:
@@ -104,6 +135,12 @@ class _CrlEnd:
     @property
     def serial_number(self) -> int:
         return int(self.crl.this_update.timestamp())
+
+
+def _of_kubeconfig(path: Path) -> Sequence[x509.Certificate]:
+    """Return the client certificates in a kubeconfig. Raises MooringError."""
+    users = parse_kubeconfig(read_limited(path)).users
+    return [one for user in users if user.certificate_pem for one in certificates(user.certificate_pem)[:1]]
 
 
 def _read(file: str) -> Sequence[x509.Certificate]:

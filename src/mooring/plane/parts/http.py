@@ -11,8 +11,10 @@ from mooring.authn.requestheader.settings import RequestHeaderSettings
 from mooring.authn.serviceaccount.settings import ServiceAccountSettings
 from mooring.authn.stripping import Stripping
 from mooring.plane.parts.controllers import Controllers
+from mooring.plane.parts.expiring import kubeconfigs
 from mooring.plane.parts.foundation import Foundation
 from mooring.plane.parts.monitoring import health_checks
+from mooring.plane.parts.status import ServerStatus
 from mooring.plane.parts.supervisor import build_supervisor
 from mooring.plane.parts.trust import ServedTrust
 from mooring.plane.parts.upkeep import Upkeep
@@ -25,6 +27,7 @@ from mooring.server.endpoints.login import LoginParts
 from mooring.server.endpoints.reviews import Reviewers
 from mooring.server.endpoints.servedapi import ServedApi
 from mooring.server.endpoints.services import Services
+from mooring.server.endpoints.status import StatusReport
 from mooring.server.endpoints.tokenrequest import TokenRequests
 from mooring.server.eventlooplag import EventLoopLag
 from mooring.server.flowcontrol import FlowControl
@@ -68,6 +71,8 @@ class Http:
             base, trust, upkeep.shared_keys, controllers.settings, lambda: self.health.report("readyz")[0]
         )
         """None unless the supervisor API of k3s is turned on."""
+        sources = {**upkeep.expiry_watch.sources, **kubeconfigs(config)}
+        self.status = ServerStatus(config=config, parts=base.parts, sources=sources, snapshots=controllers.snapshots)
         self.pipeline = Pipeline(
             authenticators=authentication.authenticators,
             second_stage=authentication.second_stage,
@@ -153,4 +158,5 @@ class Http:
                 config_hash=lambda: parts.encryption.config_hash, usage=parts.encryption.storage.usage
             ),
             revocation_list=lambda: upkeep.revocation_list.current,
+            status=StatusReport(read=self.status.report),
         )

@@ -19,6 +19,7 @@ from mooring.storage.snapshot.format import Header
 SCHEDULED, ON_DEMAND = "scheduled", "on-demand"
 SUFFIX = ".snapshot"
 _TIME = "%Y%m%dT%H%M%SZ"
+_NAME = re.compile(rf"(?:{SCHEDULED}|{ON_DEMAND})-(\d{{8}}T\d{{6}}Z){re.escape(SUFFIX)}")
 _SCHEDULED_NAME = re.compile(rf"{SCHEDULED}-(\d{{8}}T\d{{6}}Z){re.escape(SUFFIX)}")
 
 
@@ -44,6 +45,15 @@ def list_snapshots(directory: Path) -> list[SnapshotFile]:
     except OSError as error:
         raise ConfigError(f"{directory} cannot be read: {error.strerror}; check the path") from error
     return [_listed(path) for path in paths]
+
+
+def newest(directory: Path) -> SnapshotFile | None:
+    """Return the snapshot whose name has the latest time, None without one. Raises ConfigError."""
+    try:
+        named = [(match[1], path) for path in directory.iterdir() if (match := _NAME.fullmatch(path.name))]
+    except OSError as error:
+        raise ConfigError(f"{directory} cannot be read: {error.strerror}; check the path") from error
+    return _listed(max(named)[1]) if named else None
 
 
 def _listed(path: Path) -> SnapshotFile:

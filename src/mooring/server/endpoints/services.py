@@ -13,6 +13,7 @@ from mooring.server.endpoints.leave import Departures
 from mooring.server.endpoints.login import LoginParts
 from mooring.server.endpoints.reviews import Reviewers
 from mooring.server.endpoints.servedapi import ServedApi
+from mooring.server.endpoints.status import StatusReport
 from mooring.server.endpoints.tokenrequest import TokenRequests
 from mooring.server.healthchecks import HealthChecks
 
@@ -34,3 +35,4 @@ class Services:
     encryption: EncryptionReport
     revocation_list: Callable[[], SignedList | None]
     """Returns the newest CRL."""
+    status: StatusReport

@@ -23,6 +23,7 @@ from mooring.server.endpoints.openapi import openapi_v2, openapi_v3
 from mooring.server.endpoints.revocationlist import revocation_list
 from mooring.server.endpoints.servedapi import ServedApi
 from mooring.server.endpoints.services import Services
+from mooring.server.endpoints.status import status
 from mooring.server.endpoints.version import version
 from mooring.server.requestcontext import RequestContext
 from mooring.server.transport.http import Response
@@ -73,6 +74,7 @@ ENDPOINTS: tuple[ServedPath[Any], ...] = (
     ServedPath("/mooring/v1/login", login, lambda services: services.logins, methods=("POST",)),
     ServedPath("/mooring/v1/leave", leave, lambda services: services.departures, methods=("POST",)),
     ServedPath("/mooring/v1/encryption", encryption_at_rest, lambda services: services.encryption),
+    ServedPath("/mooring/v1/status", status, lambda services: services.status),
     ServedPath("/mooring/v1/crl", revocation_list, lambda services: services.revocation_list),
 )
 

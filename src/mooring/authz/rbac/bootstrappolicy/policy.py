@@ -59,6 +59,7 @@ _CLUSTER_ROLES = (
     cluster_role("system:cluster-trust-bundle-discovery", rule(READ, "certificates.k8s.io", "clustertrustbundles")),
     cluster_role("mooring:login", path_rule("post", "/mooring/v1/login")),
     cluster_role("mooring:leave", path_rule("post", "/mooring/v1/leave")),
+    cluster_role("mooring:status", path_rule("get", "/mooring/v1/status")),
     cluster_role("mooring:certificate-revocation-list", path_rule("get", "/mooring/v1/crl")),
     cluster_role(
         "system:auth-delegator",
