@@ -73,7 +73,7 @@ def no_signature(server: LiveServer, token: BootstrapToken) -> str:
     return (
         f"join failed at step discovery: verifying cluster-info from {server.endpoint} (step 2): cluster-info carries no "
         f'signature for token id "{token.id}": the token is unknown, expired, or lacks the signing usage; '
-        "list tokens on the server with `token list`, make one with `token create`"
+        "list tokens on the server with `mooring token list`, make one with `mooring token create`"
     )
 
 
@@ -112,7 +112,7 @@ def test_a_wrong_pin_is_refused(live_server: LiveServer, tmp_path: Path) -> None
     assert why(plan(live_server.endpoint, token, PIN), tmp_path) == (
         f"join failed at step discovery: comparing the CA from {live_server.endpoint} with the pins (step 4): no CA of the "
         f"cluster has a pinned public key (it has {live_server.pin}); this server is not trusted: compare "
-        "--discovery-token-ca-cert-hash with the value that `token create --print-join-command` prints on the server"
+        "--discovery-token-ca-cert-hash with the value that `mooring token create --print-join-command` prints on the server"
     )
 
 
@@ -121,7 +121,7 @@ def test_a_token_without_the_authentication_usage_cannot_ask(live_server: LiveSe
     assert why(plan(live_server.endpoint, token, live_server.pin), tmp_path) == (
         f'join failed at step name: the server does not accept token id "{token.id}": it is unknown, was deleted or '
         "revoked, has expired, its secret is wrong, it lacks the usage authentication, or it is not for the network of this "
-        "machine; list tokens on the server with `token list`, make one with `token create`"
+        "machine; list tokens on the server with `mooring token list`, make one with `mooring token create`"
         f"{EXPLAINED}"
     )
 

@@ -86,8 +86,10 @@ def test_a_rollover_is_begun_shown_aborted_and_begun_again(server: LiveServer, m
     flags = ("--kubeconfig", str(server.kubeconfig))
     old = server.ca_pem
     missing = mooring("ca", "rollover", "status", *flags)
-    assert missing.code == 1
-    assert "begin one with mooring ca rollover start" in missing.err
+    assert (missing.code, missing.out) == (0, "no rollover; begin one with mooring ca rollover start\n")
+    assert mooring.done("ca", "rollover", "status", "-o", "json", *flags) == "null\n"
+    assert mooring.done("ca", "rollover", "status", "-o", "name", *flags) == ""
+    assert "no rollover of the CA is under way; begin one" in mooring("ca", "rollover", "advance", *flags).err
     assert mooring.done("ca", "rollover", "start", *flags) == "reached TrustBoth\n"
     again = mooring("ca", "rollover", "start", *flags)
     assert again.code == 1

@@ -114,7 +114,7 @@ def test_a_flag_is_read_by_its_kind(arguments: tuple[str, ...], name: str, value
         (("--number", "x"), "'x' is not a valid integer"),
         (("--port", "70000"), "70000 is not in the range 0<=x<=65535"),
         (("--switch=perhaps",), "'perhaps' is not a valid boolean"),
-        (("--life", "5"), '"5" is not a duration; write it like 24h, 1h30m or 90s'),
+        (("--life", "5"), '"5" has no unit; write 5s, 5m or 5h'),
         (("--color", "blue"), "'blue' is not one of 'red', 'green'"),
         (("--number", "x"), "Invalid value for '--number': "),
         (("--of-the-file", "x"), "No such option"),

@@ -193,6 +193,19 @@ def test_k3s_url_does_not_change_the_other_way(mooring: CommandLine, monkeypatch
     assert "discovery by token" in mooring("agent", "192.0.2.10", "--token", "abcdef.0123456789abcdef").err
 
 
+def test_an_error_about_the_token_says_why_it_is_missing(
+    mooring: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    root, closed = ("--root", str(tmp_path)), f"https://127.0.0.1:{free_port()}"
+    assert "; the value of --token is empty" in mooring("agent", "--server", closed, "--token", "", *root).err
+    kubeconfig = tmp_path / "etc" / "kubernetes" / "kubelet.conf"
+    kubeconfig.parent.mkdir(parents=True)
+    kubeconfig.touch()
+    monkeypatch.setenv("K3S_URL", closed)
+    error = mooring("agent", *root).err
+    assert f"this machine joined kubeadm's way ({kubeconfig} is there), and K3S_URL chooses k3s's: unset it" in error
+
+
 def test_other_users_do_not_see_the_token_of_a_running_agent(tmp_path: Path) -> None:
     token = "K10::node:visible-to-nobody"
     program = subprocess.Popen(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +22,7 @@ from tests.support.commandline import CommandLine, mooring, process
 __all__ = ["mooring"]
 TOKEN = "q7w2e9.k3m8x1c5v0b6n4z2"
 PIN = "sha256:" + "0" * 64
+SOURCES = Path(main.__file__).parent.parent
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=lambda path: f"mooring {path}")
@@ -51,6 +54,29 @@ BAD_INPUT = {
     "a duration in no form": (
         ["token", "create", "--ttl", "1 day"],
         "Invalid value for '--ttl': \"1 day\" is not a duration; write it like 24h, 1h30m or 90s",
+    ),
+    "a duration without a unit": (
+        ["token", "create", "--ttl", "3600"],
+        "Invalid value for '--ttl': \"3600\" has no unit; write 3600s, 3600m or 3600h",
+    ),
+    "an empty duration": (
+        ["token", "create", "--ttl="],
+        "Invalid value for '--ttl': it is empty; write a duration like 24h, 1h30m or 90s; the value of --ttl is empty",
+    ),
+    "an empty token of a join": (
+        ["join", "h:1", "--token", "", "--discovery-token-ca-cert-hash", PIN],
+        "no way of discovery: give an API server address with --discovery-token (or --token), or --discovery-file; "
+        "the value of --token is empty",
+    ),
+    "an empty pin and an empty address": (
+        ["join", "", "--token", TOKEN, "--discovery-token-ca-cert-hash="],
+        "--token: discovery by token needs the address of an API server, host or host:port; an argument is empty; "
+        "the value of --discovery-token-ca-cert-hash is empty",
+    ),
+    "an empty token to delete": (
+        ["token", "delete", ""],
+        "not a bootstrap token id (6 characters of a-z and 0-9) and not a whole token (id, dot, 16 characters); "
+        "an argument is empty",
     ),
     "a certificate key without a join command, before anything is created": (
         ["token", "create", "--certificate-key", "0" * 64],
@@ -95,6 +121,32 @@ def test_a_wrong_command_line_is_told_and_ends_with_2(arguments: list[str], mess
         "Error: No such option"
     )
     assert see.endswith("--help)")
+
+
+_BELOW = "|".join(re.escape(path) for path in COMMANDS if " " in path)
+_WITHOUT_PROGRAM = re.compile(rf"(?<!mooring )(?<!kubeadm )(?<!k3s )(?<![\\w-])({_BELOW})(?![\\w-])")
+
+
+def test_every_hint_is_a_whole_command() -> None:
+    """Commands in messages stand behind the name of the program, so that they can be copied."""
+    found: list[str] = []
+    for path in sorted(SOURCES.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        docstrings = {
+            id(node.body[0].value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.body
+            and isinstance(node.body[0], ast.Expr)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+                found += [
+                    f"{path.relative_to(SOURCES)}:{node.lineno}: {match[0]}"
+                    for match in _WITHOUT_PROGRAM.finditer(node.value)
+                    if match[0] != node.value  # a key of the table of commands
+                ]
+    assert found == []
 
 
 CA_FILES = ("--ca-cert", "/nowhere/ca.crt", "--ca-key", "/nowhere/ca.key")
@@ -180,6 +232,14 @@ MEANINGLESS = {
         ["certs", "ca", "--name", "../x", "--common-name", "x"],
         '"../x" is no name for files',
     ),
+    "an empty data directory": (
+        ["up", "--token", "", "--data-dir", ""],
+        "data-dir: the directory is not named; leave the flag out for the default; the value of --data-dir is empty",
+    ),
+    "an empty bootstrap token": (
+        ["token", "create", ""],
+        "the bootstrap token is empty: the file or the variable that was to hold it has nothing; an argument is empty",
+    ),
     "a storage nobody knows": (["up", "--storage", "redis:x"], "storage: the URL must start with one of "),
 }
 
@@ -188,6 +248,10 @@ REFUSED = {
     "a kubeconfig that is not there": (
         ["token", "list", "--kubeconfig", "/nowhere/admin.conf"],
         "/nowhere/admin.conf cannot be read: no such file or directory; check the path",
+    ),
+    "a kubeconfig that is not there, and an empty context": (
+        ["token", "list", "--kubeconfig", "/nowhere/admin.conf", "--context", ""],
+        "/nowhere/admin.conf cannot be read: no such file or directory; check the path; the value of --context is empty",
     ),
 }
 

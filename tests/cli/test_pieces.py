@@ -145,6 +145,10 @@ BAD_FILES = {
         HEAD + "bootstrapTokens: [{ttl: 1 day}]\n",
         'f: bootstrapTokens[0].ttl: "1 day" is not a duration; write it like 24h, 1h30m or 90s',
     ),
+    "a ttl without a unit": (
+        HEAD + 'bootstrapTokens: [{ttl: "3600"}]\n',
+        "f: bootstrapTokens[0].ttl: \"3600\" has no unit; write 3600s, 3600m or 3600h",
+    ),
     "ttl and expires": (
         HEAD + 'bootstrapTokens: [{ttl: 1h, expires: "2099-01-01T00:00:00Z"}]\n',
         "f: bootstrapTokens[0]: a token has either a ttl or an expiration time, not both",

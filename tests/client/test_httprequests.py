@@ -153,7 +153,10 @@ def test_nobody_listening_is_unreachable() -> None:
 
 def test_a_name_that_does_not_resolve_is_unreachable() -> None:
     answer = failed(HttpRequest(UNVERIFIED, url="https://nowhere.invalid:6443"))
-    assert (answer.kind, answer.message) == (UNREACHABLE, "the name cannot be resolved")
+    assert answer.kind == UNREACHABLE
+    with pytest.raises(socket.gaierror) as told:
+        socket.getaddrinfo("nowhere.invalid", 6443)
+    assert answer.message == f"the name cannot be resolved: {str(told.value.strerror).lower()}"
 
 
 def test_a_connection_closed_in_the_handshake_is_unreachable() -> None:

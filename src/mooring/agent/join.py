@@ -569,7 +569,7 @@ def _explain_refusal(plan: JoinPlan) -> Iterator[None]:
         raise RefusedError(
             f"the server does not accept {credential}: it is unknown, was deleted or revoked, has expired, its secret is wrong, it "
             "lacks the usage authentication, or it is not for the network of this machine; list tokens on the server with "
-            f"`token list`, make one with `token create`{explained_by(error.audit_id)}"
+            f"`mooring token list`, make one with `mooring token create`{explained_by(error.audit_id)}"
         ) from None
     except ForbiddenError as error:
         raise RefusedError(

@@ -7,15 +7,18 @@ Rules kept here:
   surplus argument, which may be a password.
 * An error of the file system that no command has explained is explained here, by its path and what to do: a file that this user
   may not read, a directory in the place of a file, a full disk. It is never a fault of this program.
+* An error of a command line with an empty value says which one is empty: `--token "$(cat missing)"` is one.
 * Only click is imported here. The module of a command is imported when the command is used.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import NoReturn
 
 import click
@@ -25,7 +28,7 @@ from mooring.cli.commands import TableGroup
 from mooring.cli.printing.plaintext import clean
 from mooring.cli.printing.redaction import redacted
 from mooring.cli.processtitle import hide_secrets
-from mooring.errors import ArgumentError, MooringError
+from mooring.errors import ArgumentError, ConfigError, MooringError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -34,6 +37,8 @@ EXIT_FAULT = 70
 EXIT_INTERRUPTED = 130
 _TOO_MANY = "Got unexpected extra argument"
 """Start of click's message about surplus arguments."""
+_FLAG = re.compile(r"--[a-z][a-z0-9-]*|-[A-Za-z]")
+_FLAG_WITHOUT_VALUE = re.compile(r"(--[a-z][a-z0-9-]*)=")
 MAX_ERROR = 4096
 """Characters of an error: a message of a server can have any length."""
 EXIT_NO_READER = 141
@@ -65,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code. An error has been printed on stderr."""
+    words = sys.argv[1:] if arguments is None else arguments
     try:
         result = program().main(args=arguments, prog_name="mooring", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -72,13 +78,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "mooring"
-        return _print_error(f"{_in_one_line(error.format_message())} (see: {command} --help)", EXIT_USAGE)
+        message = _in_one_line(error.format_message()) + _empty_values(words)
+        return _print_error(f"{message} (see: {command} --help)", EXIT_USAGE)
     except click.ClickException as error:
         return _print_error(redacted(error.format_message()), EXIT_FAILED)
     except (click.Abort, KeyboardInterrupt, EOFError):
         return EXIT_INTERRUPTED
     except ArgumentError as error:
-        return _print_error(redacted(str(error)), EXIT_USAGE)
+        return _print_error(redacted(str(error)) + _empty_values(words), EXIT_USAGE)
+    except ConfigError as error:
+        return _print_error(redacted(str(error)) + _empty_values(words), EXIT_FAILED)
     except MooringError as error:
         return _print_error(redacted(str(error)), EXIT_FAILED)
     except (BrokenPipeError, SystemExit):
@@ -116,6 +125,20 @@ def _in_one_line(message: str) -> str:
     if message.startswith(_TOO_MANY):
         return "there is an argument too many"
     return " ".join(redacted(message).split()).rstrip(".")
+
+
+def _empty_values(arguments: Sequence[str]) -> str:
+    """Return the end of an error that says which values of the command line are empty; "" without one."""
+    has_meaning = ("--token",) if arguments[:1] and arguments[0] in ("init", "up") else ()  # no token is made
+    names: list[str] = []
+    for before, word in pairwise(["", *arguments]):
+        if before in has_meaning and not word:
+            continue
+        if not word:
+            names.append(f"the value of {before}" if _FLAG.fullmatch(before) else "an argument")
+        elif (match := _FLAG_WITHOUT_VALUE.fullmatch(word)) and match[1] not in has_meaning:
+            names.append(f"the value of {match[1]}")
+    return "".join(f"; {name} is empty" for name in dict.fromkeys(names))
 
 
 def _print_error(message: str, code: int) -> int:

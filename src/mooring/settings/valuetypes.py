@@ -88,6 +88,8 @@ def duration_from_file(value: Any) -> timedelta:
             return parse_duration(str(value))
     except ValueError:
         pass
+    if _is_number(value) or (isinstance(value, str) and value.isdecimal()):
+        raise ValueError("a duration needs a unit: give 5s, 10m or 1h30m")
     raise ValueError("give a duration, such as 5s, 10m or 1h30m")
 
 

@@ -141,6 +141,11 @@ def test_parts_with_a_secret_are_known() -> None:
             id="a second token",
         ),
         pytest.param(
+            b"token: not-so-secret\nnode-name: a\ntoken: not-so-secret",
+            '0.yaml: line 3: "token": it is there twice, first in line 1',
+            id="a key twice",
+        ),
+        pytest.param(
             b"node-label: {not-so-secret: b}", '"node-label": give a text or a list of texts', id="labels as an object"
         ),
         pytest.param(b"node-label: [7]", '"node-label": give a text or a list of texts', id="a number in a list"),
@@ -222,7 +227,7 @@ def test_kinds_of_values_that_k3s_does_not_have(text: str, values: dict[str, Any
     [
         ("register-node: [none]", "give none, tainted or ready"),
         ("node-deletion: x", "give ends-membership or reregisters"),
-        ("certificate-lifetime: 600", "give a duration"),
+        ("certificate-lifetime: 600", "a duration needs a unit"),
     ],
 )
 def test_mistakes_of_kinds_that_k3s_does_not_have(text: str, said: str) -> None:

@@ -11,14 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
 
 from mooring.agent import daemon
 from mooring.agent.k3s import process
+from mooring.agent.k3s.membership import TokenNeededError
 from mooring.agent.settings import AgentSettings
-from mooring.agent.steps import Progress
+from mooring.agent.state import NodeState
+from mooring.agent.steps import JoinError, Progress
 from mooring.cli.join import k3sconfig
 from mooring.cli.join.flags import SETTINGS, Given, config_option, host_name, join_options, names_discovery
 from mooring.cli.join.k3sflags import choose_way, plan_k3s_join
@@ -69,7 +74,8 @@ def agent(context: click.Context, /, verbose: int, **_: Any) -> None:
         plan_of_agent = plan_k3s_join(given, file)
         logs.configure(verbose)
         _warn(file)
-        asyncio.run(process.run(plan_of_agent, report=_report, on_renew=more.on_renew, notifier=notifier))
+        with _explained_token(given):
+            asyncio.run(process.run(plan_of_agent, report=_report, on_renew=more.on_renew, notifier=notifier))
         return
     settings = given.read(JoinSettings)
     with given.explained():
@@ -78,6 +84,25 @@ def agent(context: click.Context, /, verbose: int, **_: Any) -> None:
     logs.configure(verbose)
     _warn(file)
     asyncio.run(daemon.run(plan, options, report=_report, more=more, notifier=notifier))
+
+
+@contextmanager
+def _explained_token(given: Given) -> Iterator[None]:
+    """Add to the error about a missing token which value is empty, and which variable chose the k3s way."""
+    try:
+        yield
+    except JoinError as error:
+        if not isinstance(error.__cause__, TokenNeededError):
+            raise
+        reasons = [error.reason]
+        if "token" in given.flags and not given.values["token"]:
+            reasons.append("the value of --token is empty")
+        kubeconfig = NodeState(Path(given.values["root"])).kubeconfig
+        if (variable := given.variables.get("server")) and kubeconfig.exists():
+            reasons.append(
+                f"this machine joined kubeadm's way ({kubeconfig} is there), and {variable} chooses k3s's: unset it"
+            )
+        raise JoinError(error.step, "; ".join(reasons)) from error.__cause__
 
 
 def _warn(file: AgentFile) -> None:

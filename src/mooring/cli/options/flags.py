@@ -41,14 +41,20 @@ class GoDuration(click.ParamType[timedelta]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         if isinstance(value, timedelta):
             return value
-        if _NUMBER.fullmatch(value) and value.strip("0"):
-            self.fail(f'"{value}" has no unit; write {self.examples(value)}', param, ctx)
         try:
             return self.parse(value)
         except (ValueError, OverflowError):
-            self.fail(f'"{value}" is not a duration; write it like {self.forms}', param, ctx)
+            self.fail(self.problem(value), param, ctx)
 
     forms = "24h, 1h30m or 90s"
+
+    def problem(self, text: str) -> str:
+        """Return why a text is not a duration, with what to write."""
+        if not text:
+            return f"it is empty; write a duration like {self.forms}"
+        if _NUMBER.fullmatch(text):
+            return f'"{text}" has no unit; write {self.examples(text)}'
+        return f'"{text}" is not a duration; write it like {self.forms}'
 
     def examples(self, number: str) -> str:
         """Return what a number without a unit may have meant."""

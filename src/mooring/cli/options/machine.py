@@ -6,6 +6,10 @@ import os
 import socket
 from pathlib import Path
 
+import click
+from click.core import ParameterSource
+
+from mooring.errors import ArgumentError
 from mooring.settings.addresses import DEFAULT_PORT
 
 _DOCUMENTATION_ADDRESSES = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
@@ -20,6 +24,17 @@ def default_data_dir() -> str:
     # the specification requires that relative paths are ignored
     root = Path(base) if base.startswith("/") else Path.home() / ".local" / "share"
     return str(root / "mooring")
+
+
+def data_directory(value: str) -> Path:
+    """Return the data directory of `--data-dir`, by default that of this user. Raises ArgumentError for an empty flag.
+
+    A variable that was meant to hold the directory would otherwise choose another cluster.
+    """
+    context = click.get_current_context(silent=True)
+    if not value and context and context.get_parameter_source("data_dir") is ParameterSource.COMMANDLINE:
+        raise ArgumentError("data-dir: the directory is not named; leave the flag out for the default")
+    return Path(value or default_data_dir()).absolute()
 
 
 def detected_addresses() -> tuple[str, ...]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import click
@@ -33,7 +32,7 @@ def server_configuration(*, config: ConfigFile | None = None, **values: Any) -> 
 
     Fills in the defaults that depend on this machine, and the settings that only a configuration file can hold.
     """
-    data_dir = Path(values["data_dir"] or machine.default_data_dir()).absolute()
+    data_dir = machine.data_directory(values["data_dir"])
     detected, bind_address = machine.detected_addresses(), values["bind_address"]
     local = {*detected, values["advertise_address"], bind_address, "127.0.0.1", "::1"}
     endpoints = split_commas(values["control_plane_endpoint"])

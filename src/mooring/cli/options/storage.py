@@ -58,4 +58,4 @@ def snapshot_directory(values: dict[str, Any]) -> Path:
 
 
 def _data_dir(values: dict[str, Any]) -> str:
-    return str(Path(values["data_dir"] or machine.default_data_dir()).absolute())
+    return str(machine.data_directory(values["data_dir"]))

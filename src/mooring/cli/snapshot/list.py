@@ -23,7 +23,8 @@ def list_files(directory: str, output: str, **values: Any) -> None:
     Only the heads of the files are read: see `mooring snapshot verify`.
     """
     path = Path(directory) if directory else snapshot_directory(values)
-    found = list_snapshots(path)
+    is_unused = not directory and not path.exists() and path.parent.is_dir()  # a server makes it for the first snapshot
+    found = [] if is_unused else list_snapshots(path)
     if output != "text":
         documents: list[dict[str, Any]] = [
             {
@@ -40,7 +41,7 @@ def list_files(directory: str, output: str, **values: Any) -> None:
         print_document({"snapshots": documents}, output)
         return
     if not found:
-        echo(f"There are no snapshots in {path}.", err=True)
+        echo(f"no snapshots in {path}", err=True)
         return
     rows = [
         (one.path.name, one.header.time, str(one.header.revision), str(one.size), "")

@@ -183,7 +183,7 @@ def create(
         with usage():
             records = (
                 new_record(
-                    parse_token(token) if token else generate_token(secrets.token_bytes),
+                    parse_token(token) if token is not None else generate_token(secrets.token_bytes),
                     clock.now(),
                     ttl=ttl,
                     usages=split_commas(usages),

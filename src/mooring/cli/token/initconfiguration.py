@@ -14,6 +14,7 @@ from typing import Any
 
 from mooring.apimachinery.codec.fieldreader import FieldReader
 from mooring.apimachinery.codec.yaml import decode_yaml
+from mooring.cli.options.flags import DURATION
 from mooring.duration import parse_duration
 from mooring.errors import ConfigError, MooringError
 from mooring.trust.bootstraptoken.token import DEFAULT_GROUPS, USAGES, TokenError, generate_token, parse_token
@@ -73,4 +74,4 @@ def _ttl(text: str, where: str) -> timedelta:
     try:
         return parse_duration(text)
     except ValueError:
-        raise ConfigError(f'{where}.ttl: "{text}" is not a duration; write it like 24h, 1h30m or 90s') from None
+        raise ConfigError(f"{where}.ttl: {DURATION.problem(text)}") from None

@@ -151,7 +151,7 @@ def _explain(error: BaseException, now: datetime, timeout: float) -> HttpFailure
         if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLWantReadError | ssl.SSLWantWriteError):
             return _explain_tls(cause)
         if isinstance(cause, socket.gaierror):
-            return HttpFailure(UNREACHABLE, "the name cannot be resolved")
+            return HttpFailure(UNREACHABLE, f"the name cannot be resolved: {(cause.strerror or str(cause)).lower()}")
     for cause in reversed(causes):
         if isinstance(cause, OSError) and cause.errno and not isinstance(cause, ssl.SSLError):
             return HttpFailure(UNREACHABLE, os.strerror(cause.errno).lower())

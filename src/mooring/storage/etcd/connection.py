@@ -109,6 +109,8 @@ def _in_words(error: grpc.aio.AioRpcError) -> str:
         return "its certificate does not verify: check --etcd-cafile, and the names in the certificate"
     if "WRONG_VERSION_NUMBER" in details:
         return "it does not speak TLS: use http: or start etcd with certificates"
+    if "address lookup failed" in details:
+        return f"its name cannot be resolved: {details.rpartition(': ')[2].rstrip(']').lower()}"
     if "Connection refused" in details:
         return "the connection is refused"
     if "andshake" in details or "Socket closed" in details or "onnection reset" in details:

@@ -72,6 +72,8 @@ def looks_like_token(text: str) -> bool:
 def parse_token(text: str) -> BootstrapToken:
     """Return the token in `text`, which holds nothing else. Raises TokenError."""
     match = _TOKEN.fullmatch(text)
+    if not text:
+        raise TokenError("the bootstrap token is empty: the file or the variable that was to hold it has nothing")
     if match is None:
         raise TokenError(
             "the bootstrap token is not of the form abcdef.0123456789abcdef: "

@@ -166,7 +166,7 @@ class SignatureMissingError(DiscoveryError):
         )
         super().__init__(
             f'{step}: cluster-info carries no signature for token id "{token_id}"{reason}; '
-            "list tokens on the server with `token list`, make one with `token create`"
+            "list tokens on the server with `mooring token list`, make one with `mooring token create`"
         )
 
 
@@ -188,7 +188,7 @@ class PinMismatchError(DiscoveryError):
     def __init__(self, step: str, found: str) -> None:
         super().__init__(
             f"{step}: no CA of the cluster has a pinned public key (it has {found}); this server is not trusted: compare "
-            "--discovery-token-ca-cert-hash with the value that `token create --print-join-command` prints on the server"
+            "--discovery-token-ca-cert-hash with the value that `mooring token create --print-join-command` prints on the server"
         )
 
 

@@ -2,7 +2,7 @@
 
 Rules kept here (docs/protocol/k3s.md#configuration-file-of-an-agent; k3s's pkg/configfilearg):
 * A key is the long name of a flag, or its short form. A list repeats a flag. An empty value gives no flag.
-* A later part replaces a value of an earlier one. With `key+` it appends to that value.
+* A later part replaces a value of an earlier one. With `key+` it appends to that value. A key that one part has twice is an error.
 * A flag of k3s's runtime or log, or of `k3s server`, is listed, and its value is not read. Any other key is an error that
   names the nearest one. k3s skips both with a warning.
 * Types are strict: a text that looks like a number needs quotes. All mistakes are reported at once, each with its file and line.
@@ -202,7 +202,13 @@ def read_agent_file(parts: Iterable[tuple[str, bytes]], settings: Sequence[Setti
     problems: list[str] = []
     for path, text in parts:
         document = _document(path, text)
-        lines = dict(reversed(document.top_level_keys))
+        lines: dict[str, int] = {}
+        for key, line in document.top_level_keys:
+            name = short_forms.get(key, key)
+            if key in lines and name.removesuffix("+") not in _IGNORED:
+                twice = f"it is there twice, first in line {lines[key]}"
+                problems.append(f"{path}: line {line}: {quoted(key[:_MAX_SHOWN])}: {twice}")
+            lines.setdefault(key, line)
         for key, value in (document.value or {}).items():
             name = key.removesuffix("+")
             name = short_forms.get(name, name)

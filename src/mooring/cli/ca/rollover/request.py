@@ -58,11 +58,19 @@ async def check_server(client: ClusterClient) -> None:
 
 async def read(client: ClusterClient, chosen: ChosenCluster) -> Obj:
     """Return the rollover. Raises ConfigError when there is none, NotMooringError for another API server."""
+    rollover = await find(client, chosen)
+    if rollover is None:
+        raise ConfigError("no rollover of the CA is under way; begin one with mooring ca rollover start")
+    return rollover
+
+
+async def find(client: ClusterClient, chosen: ChosenCluster) -> Obj | None:
+    """Return the rollover; None when there is none. Raises NotMooringError for another API server."""
     await check_server(client)
     try:
         return await chosen.retry(lambda: client.get(PLURAL, SINGLETON))
     except NotFoundError:
-        raise ConfigError("no rollover of the CA is under way; begin one with mooring ca rollover start") from None
+        return None
 
 
 async def ask(client: ClusterClient, rollover: Obj, phase: str, *, force: bool, compromised: bool = False) -> Obj:

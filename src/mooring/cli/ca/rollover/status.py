@@ -18,13 +18,20 @@ from mooring.cli.printing.output import echo
 @output_option("text", "name", "json", "yaml")
 @cluster_options
 def status(output: str, chosen: ChosenCluster) -> None:
-    """Show the rollover: its phase, both CAs, and the machines that are behind."""
-    rollover = chosen.run(lambda client: request.read(client, chosen))
+    """Show the rollover: its phase, both CAs, and the machines that are behind.
+
+    Without one it says so, prints null as json and yaml, no name, and ends with 0.
+    """
+    rollover = chosen.run(lambda client: request.find(client, chosen))
+    if rollover is None and output in ("text", "name"):
+        if output == "text":
+            echo("no rollover; begin one with mooring ca rollover start")
+        return
     if output in ("json", "yaml"):
         printing.print_document(rollover, output)
     elif output == "name":
         echo(request.QUALIFIED)
-    else:
+    elif rollover is not None:
         echo(*status_lines(rollover))
 
 
