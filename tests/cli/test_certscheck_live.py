@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from tests.scenarios.test_renewal import joined
+from tests.scenarios.test_renewal import DUE, agent, is_renewed, joined
+from tests.support import reissue
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, live_server
+from tests.support.polling import eventually
 
 __all__ = ["live_server", "mooring"]
 
@@ -36,7 +38,7 @@ def test_everything_that_ends_is_there(
         ("client certificate", "node ending"),
         ("client certificate", "user jane"),
         ("CA of the cluster", f"{name}:{live_server.data_dir}/pki/ca.crt"),
-        ("last CA that verifies clients", name),
+        ("last CA that verifies clients", f"{name}/client-ca"),
         ("client certificate of admin.conf", f"{name}:{live_server.data_dir}/admin.conf"),
         ("client certificate of super-admin.conf", f"{name}:{live_server.data_dir}/super-admin.conf"),
         ("serving certificate", f"{name}:{live_server.data_dir}/pki/apiserver.crt"),
@@ -62,8 +64,8 @@ def test_a_user_with_few_rights_is_told_what_was_not_checked(
     live_server.run(lambda client: client.create("clusterrolebindings", binding))
     some = mooring("certs", "check", "--within", "1m", "--kubeconfig", str(jane))
     assert some.code == 1
-    assert "not checked: the certificates of the server (/mooring/v1/status)" in some.err
-    assert "which machines are members (nodes)" in some.err
+    assert "not checked: the certificates of the server: /mooring/v1/status is not readable for this user" in some.err
+    assert "not checked: whether machines are members: Nodes are not readable for this user" in some.err
     status = {
         **binding,
         "metadata": {"name": "few-status"},
@@ -71,3 +73,39 @@ def test_a_user_with_few_rights_is_told_what_was_not_checked(
     }
     live_server.run(lambda client: client.create("clusterrolebindings", status))
     assert "certificates of the server" not in mooring("certs", "check", "--kubeconfig", str(jane)).err
+
+
+def test_every_kind_is_listed_in_80_columns(
+    live_server: LiveServer, mooring: CommandLine, jane: Path, tmp_path: Path
+) -> None:
+    state = joined(live_server, "worker-1", tmp_path / "root")
+    admin = ("--kubeconfig", str(live_server.kubeconfig))
+    entry = {"metadata": {"name": f"key-{'c' * 64}"}, "spec": {"publicKey": f"sha256:{'c' * 64}"}}
+    live_server.run(lambda client: client.create("certificaterevocations", entry))
+    lines = mooring.done("certs", "list", *admin).splitlines()
+    assert max(map(len, lines)) <= 80
+    found = {tuple(line.split()[:2]) for line in lines[1:]}
+    assert found >= {
+        ("worker-1", "client"),
+        ("jane", "user"),
+        ("ca.crt", "ca"),
+        ("client-ca", "ca"),
+        ("apiserver.crt", "server"),
+        ("admin.conf", "server"),
+    }
+    (machine,) = json.loads(mooring.done("certs", "list", "--node", "worker-1", "-o", "json", *admin))["items"]
+    assert (len(machine["token"]), machine["from"], machine["kind"]) == (6, "127.0.0.1", "client")
+    assert "renewed" not in machine
+    old = reissue.place(live_server, state, *DUE)
+    with agent(tmp_path / "root", "--serving-certificates"):
+        eventually(lambda: is_renewed(state, old), live_server)
+        eventually(state.serving.read_pair, live_server)
+    before, after, serving = json.loads(mooring.done("certs", "list", "--node", "worker-1", "-o", "json", *admin))[
+        "items"
+    ]
+    assert (before["renewed"], bool(before["renewedAt"]), "renewed" in after) == (True, True, False)
+    assert (serving["kind"], serving["user"], serving["state"]) == ("serving", "system:node:worker-1", "valid")
+    users = json.loads(mooring.done("certs", "list", "--kind", "user", "-o", "json", *admin))["items"]
+    assert {one["user"] for one in users} == {"jane"}
+    shown = mooring.done("certs", "show", users[0]["serialNumber"], *admin)
+    assert "Kind:           user" in shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -82,7 +83,8 @@ def test_list_and_show_tell_the_state(live_server: LiveServer, certs: CommandLin
     assert before["state"] == "valid"
     certs.done("certs", "revoke", "--key", key, "--reason", "keyCompromise", "--message", "in a backup")
     listed = certs.done("certs", "list", "--node", node, "-o", "wide")
-    assert listed.split()[:8] == ["NODE", "SERIAL", "EXPIRES", "STATE", "REASON", "USER", "PUBLIC", "KEY"]
+    headers = ["NAME", "KIND", "SERIAL", "EXPIRES", "STATE", "REASON", "USER", "TOKEN", "FROM", "RENEWED"]
+    assert re.split(r" {3,}", listed.splitlines()[0])[:10] == headers
     assert f"{serial_number}   in " in listed
     assert "revoked   keyCompromise" in listed
     assert certs.done("certs", "list", "--node", node, "--state", "revoked", "-o", "name") == f"{serial_number}\n"

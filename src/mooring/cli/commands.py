@@ -118,7 +118,7 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
         ),
         "certs revoke": CommandEntry("mooring.cli.certs.revoke:revoke", "Revoke client certificates of a cluster."),
         "certs list": CommandEntry(
-            "mooring.cli.certs.list:list_certificates", "List the client certificates that a cluster knows."
+            "mooring.cli.certs.list:list_certificates", "List the certificates that a cluster knows."
         ),
         "certs check": CommandEntry(
             "mooring.cli.certs.check:check", "List what ends soon, with an exit code for cron."

@@ -20,13 +20,14 @@ from typing import Any
 from cryptography import x509
 
 from mooring.cli.certs import inventory
-from mooring.cli.certs.inventory import CA, CLIENT, EXPIRED, SERVER, SERVING, USER, VALID, KnownCertificate
+from mooring.cli.certs.inventory import CA, CLIENT, EXPIRED, SERVER, SERVING, USER, VALID, Inventory, KnownCertificate
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.clock import human_duration, parse_rfc3339, rfc3339
 from mooring.errors import ConfigError, ForbiddenError, NotFoundError
 from mooring.pki.errors import PkiError
 from mooring.pki.pem import certificates
+from mooring.trust.discovery.errors import NotKubernetesError
 from mooring.trust.kubeconfig.text import parse_kubeconfig
 
 STATUS_PATH = "/mooring/v1/status"
@@ -85,27 +86,30 @@ def document(one: KnownCertificate, now: datetime) -> dict[str, Any]:
     } | one.document()
 
 
-async def fetch(client: ClusterClient, now: datetime) -> Ends:
-    """Read what a cluster knows. Raises PeerError for a server without these kinds."""
+async def fetch(client: ClusterClient, now: datetime) -> tuple[Ends, Inventory]:
+    """Read what a cluster knows, and return the inventory, too. Raises PeerError for a server without these kinds."""
     known, reported = await asyncio.gather(inventory.fetch(client), server_status(client))
     found = [*known.certificates(now), *known.recorded(now)]
     unreadable = []
     if reported is None:
-        unreadable.append(f"the certificates of the server ({STATUS_PATH})")
+        why = "it is not Mooring" if known.warning else f"{STATUS_PATH} is not readable for this user"
+        unreadable.append(f"the certificates of the server: {why}")
     else:
         found += of_server(reported, now)
     if not known.is_lineage_read:
-        unreadable.append("certificates of users, and serving certificates of machines (lineagerecords)")
+        unreadable.append(
+            "certificates of users, and serving certificates of machines: LineageRecords are not readable"
+        )
     if known.nodes is None:
-        unreadable.append("which machines are members (nodes)")
-    return Ends(found, unreadable)
+        unreadable.append("whether machines are members: Nodes are not readable for this user")
+    return Ends(found, unreadable), known
 
 
 async def server_status(client: ClusterClient) -> dict[str, Any] | None:
     """Return what the server reports of itself; None when the user may not read it, or the server has no such report."""
     try:
         return await client.get_path(STATUS_PATH)
-    except (ForbiddenError, NotFoundError):
+    except (ForbiddenError, NotFoundError, NotKubernetesError):  # other servers answer such a path with a text
         return None
 
 
@@ -122,7 +126,7 @@ def of_server(reported: dict[str, Any], now: datetime) -> Iterator[KnownCertific
             VALID if parse_rfc3339(ends) > now else EXPIRED,
             kind=CA if one.get("isCA") else SERVER,
             description=one.get("description", "").removeprefix("the "),
-            place=f"{name}:{file}" if file else name,
+            place=f"{name}:{file}" if file else f"{name}/{one.get('name', '')}",
         )
 
 

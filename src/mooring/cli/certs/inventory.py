@@ -92,12 +92,12 @@ class KnownCertificate:
     """When the next one was issued."""
     description: str = ""
     place: str = ""
-    """File of a server."""
+    """Server and file that have it."""
 
     @property
     def name(self) -> str:
-        """Machine, user or server whose certificate it is."""
-        return self.node or self.user or self.place
+        """Machine or user whose certificate it is, or file of a server."""
+        return self.node or self.user or self.place.rpartition("/")[2]
 
     def document(self) -> dict[str, Any]:
         """Return the certificate for JSON and YAML. Empty fields are left out."""

@@ -1,9 +1,10 @@
-"""`mooring certs list`: list the client certificates that the cluster knows, with their state.
+"""`mooring certs list`: list the certificates that a cluster knows, with their state.
 
 Rules kept here:
-* Known are the certificates of nodes (NodeIdentity) and those on the denylist. Certificates of users that are not revoked are
-  recorded nowhere.
+* Known are the client certificates of machines (NodeIdentity), their serving certificates and those of users (lineage), those of
+  the server that answers, and those on the denylist. What the user may not read is a warning.
 * A machine that has a serving certificate for a name of an API server is a warning, for a user who may read what tells it.
+* The table fits 80 columns; `-o wide` has the others.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from datetime import datetime, timedelta
 
 import click
 
-from mooring.cli.certs import inventory, servingnames
-from mooring.cli.certs.inventory import STATES, Inventory, KnownCertificate
+from mooring.cli.certs import ending, servingnames
+from mooring.cli.certs.ending import Ends
+from mooring.cli.certs.inventory import KINDS, STATES, Inventory, KnownCertificate
 from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.options.client import output_option
 from mooring.cli.printing import output
@@ -22,30 +24,36 @@ from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.clock import human_duration, parse_rfc3339
 
-HEADERS = ("NODE", "SERIAL", "EXPIRES", "STATE", "REASON")
-WIDE = ("USER", "PUBLIC KEY", "REVOKED BY")
+HEADERS = ("NAME", "KIND", "SERIAL", "EXPIRES", "STATE")
+WIDE = ("REASON", "USER", "TOKEN", "FROM", "RENEWED", "PUBLIC KEY", "REVOKED BY")
+_NONE = "<none>"
 
 
 @click.command("list")
 @click.option("--node", default="", metavar="NAME", help="Only certificates of this node.")
+@click.option("--kind", type=click.Choice(KINDS), help="Only certificates of this kind.")
 @click.option("--state", type=click.Choice(STATES), help="Only certificates in this state.")
 @output_option("table", "wide", "json", "yaml", "name")
 @cluster_options
-def list_certificates(node: str, state: str | None, output: str, chosen: ChosenCluster) -> None:
-    """List the client certificates of nodes, and those that are revoked."""
+def list_certificates(node: str, kind: str | None, state: str | None, output: str, chosen: ChosenCluster) -> None:
+    """List the certificates of machines, users and the server, with their state.
+
+    A certificate of a user, or for the HTTPS port of a machine, is listed until 30 days after its end; mooring audit list has all.
+    """
     now = chosen.clock.now()
 
-    async def fetch(client: ClusterClient) -> tuple[Inventory, Sequence[str]]:
-        known = await chosen.retry(lambda: inventory.fetch(client))
-        return known, await chosen.retry(lambda: servingnames.warnings(client, known, now))
+    async def fetch(client: ClusterClient) -> tuple[Ends, Inventory, Sequence[str]]:
+        ends, known = await chosen.retry(lambda: ending.fetch(client, now))
+        return ends, known, await chosen.retry(lambda: servingnames.warnings(client, known, now))
 
-    known, warnings = chosen.run(fetch)
+    ends, known, warnings = chosen.run(fetch)
     found = [
         one
-        for one in known.certificates(now)
-        if (not node or one.node == node) and (state is None or one.state == state)
+        for one in ends.certificates
+        if (not node or one.node == node) and kind in (None, one.kind) and state in (None, one.state)
     ]
-    for warning in (*([known.warning] if known.warning else ()), *warnings):
+    unlisted = [f"not listed: {one}" for one in ends.unreadable]
+    for warning in (*([known.warning] if known.warning else ()), *unlisted, *warnings):
         echo(f"warning: {warning}", err=True)
     _print_list(found, output, now)
 
@@ -60,13 +68,25 @@ def _print_list(found: Sequence[KnownCertificate], form: str, now: datetime) -> 
     elif not found:
         echo("No certificates found.", err=True)
     else:
-        wide = form == "wide"
-        rows = [(*_cells(one, now), *((one.user, one.public_key, one.revoked_by) if wide else ())) for one in found]
-        output.print_table((*HEADERS, *(WIDE if wide else ())), rows)
+        is_wide = form == "wide"
+        rows = [(*_cells(one, now), *(_wide_cells(one, now) if is_wide else ())) for one in found]
+        output.print_table((*HEADERS, *(WIDE if is_wide else ())), rows)
 
 
 def _cells(one: KnownCertificate, now: datetime) -> tuple[str, ...]:
-    return one.node or "<unknown>", one.serial_number, _expiry(one.expires, now), one.state, one.reason or "<none>"
+    return one.name or "<unknown>", one.kind, one.serial_number, _expiry(one.expires, now), one.state
+
+
+def _wide_cells(one: KnownCertificate, now: datetime) -> tuple[str, ...]:
+    found = (one.reason, one.user, one.token, one.source, _renewal(one, now), one.public_key, one.revoked_by)
+    return tuple(cell or _NONE for cell in found)
+
+
+def _renewal(one: KnownCertificate, now: datetime) -> str:
+    """Return when the next certificate took its place."""
+    if not one.renewed_at:
+        return "<yes>" if one.is_renewed else ""
+    return f"{human_duration(now - parse_rfc3339(one.renewed_at))} ago"
 
 
 def _expiry(text: str, now: datetime) -> str:

@@ -62,11 +62,15 @@ _LABELS = {
     "issuer": "Issuer",
     "node": "Node",
     "user": "User",
+    "kind": "Kind",
     "serialNumber": "Serial number",
     "publicKey": "Public key",
     "notBefore": "Not before",
     "expires": "Expires",
     "state": "State",
+    "token": "Token",
+    "from": "Asked from",
+    "renewedAt": "Renewed",
     "revokedBy": "Revoked by",
     "reason": "Reason",
     "message": "Message",
@@ -179,15 +183,15 @@ def of_name(name: str, known: Inventory, now: datetime) -> dict[str, Any]:
     number = normalized(name)
     found = [
         one
-        for one in known.certificates(now)
+        for one in (*known.certificates(now), *known.recorded(now))
         if one.node == name or one.serial_number == number or one.revoked_by == name
     ]
     named = {name, node_entry(name), *(one.revoked_by for one in found)}
     entries = [one for one in known.entries if one["metadata"]["name"] in named]
     if not found and not entries:
         raise ConfigError(
-            f'no file, certificate, node or revocation "{name}" is known; see mooring certs list. Certificates of users are '
-            "recorded only when they are revoked"
+            f'no file, certificate, node or revocation "{name}" is known; see mooring certs list. One that ended more than 30 days '
+            "ago may be in mooring audit list"
         )
     return _document([one.document() for one in found], entries)
 
