@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 
 import pytest
 
 from mooring.cli.main import run
 from tests.support import forkserver
+
+_ANNOUNCED = re.compile(r"^On https?://\S+ as [^\n]*:\n", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,8 @@ class Outcome:
     code: int
     out: str
     err: str
+    announced: str = ""
+    """The line of standard error that names the cluster which a command changes; `err` is without it."""
 
     @property
     def all(self) -> str:
@@ -34,7 +39,7 @@ class CommandLine:
         self._captured.readouterr()
         code = run(list(arguments))
         out, err = self._captured.readouterr()
-        return Outcome(code, out, err)
+        return outcome(code, out, err)
 
     def done(self, *arguments: str) -> str:
         """Return the standard output of a command that must succeed."""
@@ -56,4 +61,10 @@ def process(*arguments: str, stdin: str = "", **environment: str) -> Outcome:
     """Run `python -m mooring` in a process that the fork server forks."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("MOORING_")}
     done = forkserver.run(["-m", "mooring", *arguments], given=stdin.encode(), env=kept | environment)
-    return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def outcome(code: int, out: str, err: str) -> Outcome:
+    """Return the outcome, with the name of the cluster apart from the rest of standard error."""
+    found = _ANNOUNCED.search(err)
+    return Outcome(code, out, _ANNOUNCED.sub("", err), found.group() if found else "")

@@ -1,17 +1,22 @@
 """Connection of a command to a cluster: the kubeconfig, one client for one run, and retries.
 
 Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands,
-docs/protocol/discovery-and-join.md#objects-that-join-reads): while a server cannot be reached or is not ready, a request is
-repeated every 500 ms, up to `--timeout` (1 m). A refusal is final at once. The first failure is printed.
+docs/protocol/discovery-and-join.md#objects-that-join-reads):
+* While a server cannot be reached or is not ready, a request is repeated every 500 ms, up to `--timeout` (1 m). A refusal is final
+  at once. The first failure is printed.
+* A command that changes a cluster says on stderr which one. A command that ends something asks a person first, unless a flag chose
+  the cluster or it is that of the data directory of this machine: the cluster of KUBECONFIG may be another one than was thought of.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from enum import Enum
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -53,7 +58,8 @@ RETRY_SECONDS = 0.5
 """Interval, as in kubeadm."""
 RETRY_FOR = timedelta(minutes=1)
 """kubeadm's `timeouts.kubernetesAPICall`."""
-_CLUSTER_OPTIONS = options_of(
+_ADMIN = "admin.conf"
+_ONE_CLUSTER = options_of(
     kubeconfig_option,
     click.option(
         "--timeout",
@@ -63,6 +69,16 @@ _CLUSTER_OPTIONS = options_of(
         help="Time limit of retries while the server cannot be reached.",
     ),
 )
+_CLUSTER_OPTIONS = options_of(
+    _ONE_CLUSTER,
+    click.option(
+        "--data-dir",
+        default="",
+        metavar="DIR",
+        help="Data directory of a server of the cluster, whose admin.conf is used.",
+    ),
+)
+_YES = click.option("--yes", "-y", is_flag=True, help="Do not ask whether this is the right cluster.")
 _FINAL = (NotTlsError, CertificateError, ClockSkewError, NotKubernetesError, NotMooringError)
 """Errors that a retry does not resolve."""
 
@@ -72,7 +88,17 @@ def selected(kubeconfig: str, context_name: str) -> Selected:
     return kubeconfigfiles.load(kubeconfig, context_name, defaults=default_kubeconfigs())
 
 
-@dataclass(frozen=True)
+class Effect(Enum):
+    """What a command does to a cluster."""
+
+    READS = "reads"
+    CHANGES = "changes"
+    """The command says which cluster it talks to."""
+    ENDS = "ends"
+    """It takes something away, and asks a person first whether this is the right cluster."""
+
+
+@dataclass
 class ChosenCluster:
     """Cluster that the flags of a command choose, and how long its requests are repeated."""
 
@@ -80,15 +106,33 @@ class ChosenCluster:
     context_name: str
     timeout: timedelta
     clock: Clock
+    effect: Effect = Effect.READS
+    yes: bool = False
+    """Do not ask."""
+    _is_announced: bool = field(default=False, init=False)
 
     @cached_property
     def selected(self) -> Selected:
         """The cluster and the user. The kubeconfig is read once, since it may be a pipe. Raises ConfigError."""
         return selected(self.kubeconfig, self.context_name)
 
+    def with_effect(self, effect: Effect) -> ChosenCluster:
+        """Return the same cluster for a command with another effect."""
+        return replace(self, effect=effect)
+
     def run(self, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
-        """Run `work` with a client and return its result. The client is closed afterwards."""
+        """Run `work` with a client and return its result. The client is closed afterwards. Raises Abort when a person says no."""
+        if self.effect is not Effect.READS and not self._is_announced:
+            self._announce()
         return run(self.selected, self.clock, work)
+
+    def _announce(self) -> None:
+        """Say which cluster it is, and ask when that was not chosen for this command."""
+        self._is_announced = True
+        echo(f"On {self.selected.cluster.server} as {self.selected.user.name}:", err=True)
+        is_chosen = bool(self.yes or self.kubeconfig or self.context_name)
+        if self.effect is Effect.ENDS and not is_chosen and sys.stdin.isatty() and not _is_of_data_dir(self.selected):
+            click.confirm("Is this the right cluster?", err=True, abort=True)
 
     async def retry(self, call: Callable[[], Awaitable[T]]) -> T:
         """Return the result of `call`, repeated for at most `--timeout` while it fails with a transient error."""
@@ -100,19 +144,55 @@ class ChosenCluster:
 
 
 def cluster_options(command: Command) -> Command:
-    """Add `--kubeconfig`, `--context` and `--timeout`, which the command gets as the argument `chosen`."""
+    """Add the flags of a command that reads from a cluster, which it gets as the argument `chosen`."""
+    return _CLUSTER_OPTIONS(_with_cluster(command, Effect.READS))
 
+
+def one_cluster_options(command: Command) -> Command:
+    """Add the flags of a command that has a `--data-dir` of its own."""
+    return _ONE_CLUSTER(_with_cluster(command, Effect.READS, own_data_dir=True))
+
+
+def changing_options(command: Command) -> Command:
+    """Add the flags of a command that changes a cluster."""
+    return _CLUSTER_OPTIONS(_with_cluster(command, Effect.CHANGES))
+
+
+def ending_options(command: Command) -> Command:
+    """Add the flags of a command that ends something, with `--yes`."""
+    return options_of(_CLUSTER_OPTIONS, _YES)(_with_cluster(command, Effect.ENDS))
+
+
+def _with_cluster(command: Command, effect: Effect, *, own_data_dir: bool = False) -> Command:
     @wraps(command)
     def with_cluster(*args: Any, kubeconfig: str, context_name: str, timeout: timedelta, **values: Any) -> Any:
-        return command(*args, chosen=ChosenCluster(kubeconfig, context_name, timeout, SystemClock()), **values)
+        yes = bool(values.pop("yes", False)) if effect is Effect.ENDS else False
+        if data_dir := "" if own_data_dir else values.pop("data_dir", ""):
+            if kubeconfig:
+                raise click.UsageError("give --kubeconfig or --data-dir, not both")
+            kubeconfig = str(Path(data_dir) / _ADMIN)
+        chosen = ChosenCluster(kubeconfig, context_name, timeout, SystemClock(), effect, yes)
+        return command(*args, chosen=chosen, **values)
 
-    return _CLUSTER_OPTIONS(with_cluster)
+    return with_cluster
 
 
 def default_kubeconfigs() -> tuple[Path, ...]:
     """Return the paths of a kubeconfig when neither a flag nor KUBECONFIG names one."""
-    data_dir = Path(os.environ.get("MOORING_DATA_DIR") or default_data_dir())
-    return kubeconfigfiles.default_paths(Path.home(), data_dir)
+    return kubeconfigfiles.default_paths(Path.home(), _data_dir())
+
+
+def _data_dir() -> Path:
+    return Path(os.environ.get("MOORING_DATA_DIR") or default_data_dir())
+
+
+def _is_of_data_dir(chosen: Selected) -> bool:
+    """Return True when the cluster is that of the data directory of this machine: its admin.conf names the same CA."""
+    try:
+        own = kubeconfigfiles.load(str(_data_dir() / _ADMIN))
+    except MooringError:
+        return False
+    return own.cluster.ca_pem == chosen.cluster.ca_pem
 
 
 def run(chosen: Selected, clock: Clock, work: Callable[[ClusterClient], Awaitable[T]]) -> T:

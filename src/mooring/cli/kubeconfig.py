@@ -23,7 +23,7 @@ import click
 from mooring.apimachinery.codec.json import base64_field
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
-from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.cluster import ChosenCluster, changing_options
 from mooring.cli.csr.decision import CsrDecision, decide
 from mooring.cli.csr.details import PLURAL
 from mooring.cli.options.flags import DURATION
@@ -73,7 +73,7 @@ _NOT_NAME = re.compile(r"[^a-z0-9-]+")
 @click.option(
     "--out", default="", metavar="FILE", help="File to write, readable by you alone. [default: standard output]"
 )
-@cluster_options
+@changing_options
 def user(
     name: str,
     groups: Sequence[str],

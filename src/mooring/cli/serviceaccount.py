@@ -13,7 +13,7 @@ from datetime import timedelta
 import click
 
 from mooring.apimachinery.schema import Obj
-from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.cluster import ChosenCluster, changing_options
 from mooring.cli.options.client import output_option
 from mooring.cli.options.flags import DURATION
 from mooring.cli.printing.output import echo, print_document
@@ -51,7 +51,7 @@ _SECOND = timedelta(seconds=1)
 @click.option("--bound-object-name", default="", metavar="NAME", help="Name of that object.")
 @click.option("--bound-object-uid", default="", metavar="UID", help="Uid of that object. [default: its present one]")
 @output_option("token", "json", "yaml")
-@cluster_options
+@changing_options
 def token(
     name: str,
     namespace: str,

@@ -19,7 +19,7 @@ import click
 from mooring.apimachinery.schema import Obj
 from mooring.cli.audit.records import certificates_in, claims_in, fetch_claims, fetch_records, fetch_requests
 from mooring.cli.audit.storedrecords import read_stored
-from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.cluster import ChosenCluster, one_cluster_options
 from mooring.cli.options.client import output_option
 from mooring.cli.options.declared import settings_options
 from mooring.cli.options.flags import usage
@@ -55,7 +55,7 @@ ENCRYPTION = "encryption_provider_config"
     "--key", "key_files", multiple=True, metavar="FILE", help="Public key whose signatures are trusted; repeatable."
 )
 @output_option("text", "json", "yaml")
-@cluster_options
+@one_cluster_options
 @click.pass_context
 def verify(
     ctx: click.Context,

@@ -14,7 +14,7 @@ import click
 
 from mooring.cli.certs import ending
 from mooring.cli.certs.ending import Ends
-from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.cluster import ChosenCluster, one_cluster_options
 from mooring.cli.options.client import output_option
 from mooring.cli.options.flags import DAYS
 from mooring.cli.printing import output as printing
@@ -40,7 +40,7 @@ HEADERS = ("WHAT", "WHERE", "ENDS", "LEFT")
     help="Read the files of the server on this machine, in this data directory, and ask no server.",
 )
 @output_option("table", "json", "yaml", "name")
-@cluster_options
+@one_cluster_options
 def check(within: timedelta, data_dir: str, output: str, chosen: ChosenCluster) -> int:
     """List what ends soon or has ended: certificates of servers, machines and users, and CAs. The exit code is then 1.
 

@@ -35,7 +35,7 @@ from mooring.authn.clientcas.bundles import NAMESPACE as CLIENT_CAS_NAMESPACE
 from mooring.cli import cluster
 from mooring.cli.certs import inventory
 from mooring.cli.certs.inventory import PLURAL, PUBLISHED_CLIENT_CAS, QUALIFIED, parse_serial_number, published_cas
-from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.cluster import ChosenCluster, ending_options
 from mooring.cli.options.client import output_option
 from mooring.cli.options.flags import usage
 from mooring.cli.printing import output
@@ -122,7 +122,7 @@ class Written:
 )
 @click.option("--dry-run", is_flag=True, help="Let the server check the entry without storing it.")
 @output_option("text", "name", "json", "yaml")
-@cluster_options
+@ending_options
 def revoke(
     serial: str,
     key: str,

@@ -19,7 +19,7 @@ import click
 from mooring.api.certificates.conditions import APPROVED
 from mooring.apimachinery.codec.json import base64_field, deep_copy
 from mooring.apimachinery.schema import Obj
-from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.cluster import ChosenCluster, changing_options
 from mooring.cli.csr.details import PLURAL, QUALIFIED, fingerprint, refusals_by_signer
 from mooring.cli.csr.selection import RequestSelection, confirm
 from mooring.cli.options.client import output_option
@@ -74,7 +74,7 @@ def decision_options(message: str, force_help: str) -> Option:
         click.option("--force", is_flag=True, help=force_help),
         click.option("--dry-run", is_flag=True, help="Let the server check the request without changing it."),
         output_option("text", "name", "json", "yaml"),
-        cluster_options,
+        changing_options,
     )
 
 

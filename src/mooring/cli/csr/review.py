@@ -13,7 +13,7 @@ from functools import partial
 
 import click
 
-from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.cluster import ChosenCluster, changing_options
 from mooring.cli.csr.decision import CsrDecision, decide
 from mooring.cli.csr.details import PLURAL, QUALIFIED
 from mooring.cli.csr.selection import RequestSelection, selector_options
@@ -37,7 +37,7 @@ MAX_ANSWER = 4096
     show_default=True,
     help="Message of the conditions, for people.",
 )
-@cluster_options
+@changing_options
 def review(selection: RequestSelection, message: str, chosen: ChosenCluster) -> None:
     """Show each undecided request with what its node had before, and ask: approve, deny, skip or quit.
 

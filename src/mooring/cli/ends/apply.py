@@ -17,7 +17,7 @@ from mooring.api.mooring.ends import BY_HAND, End, is_more, joins_of, uids_of
 from mooring.api.mooring.membership import new_identity, with_spec
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.cli import cluster
-from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.cluster import ChosenCluster, ending_options
 from mooring.cli.ends.stored import REMEDIES, change, fetch, kind_of, selected, waiting
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
@@ -30,7 +30,7 @@ from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
 @click.command("apply")
 @click.argument("end", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Apply every end that can be applied.")
-@cluster_options
+@ending_options
 @click.pass_context
 def apply(ctx: click.Context, end: tuple[str, ...], every: bool, chosen: ChosenCluster) -> None:
     """End again what the store brought back: delete tokens and Nodes, and count joins again.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 
 from mooring.api.mooring.ends import WAIVED
-from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.cluster import ChosenCluster, ending_options
 from mooring.cli.ends.stored import change, fetch, selected, waiting
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
@@ -19,7 +19,7 @@ from mooring.client.cluster import ClusterClient
 @click.command("waive")
 @click.argument("end", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Waive every end that waits.")
-@cluster_options
+@ending_options
 def waive(end: tuple[str, ...], every: bool, chosen: ChosenCluster) -> None:
     """Let what the store brought back count again: deleted tokens and Nodes, and others. A revocation is deleted instead.
 

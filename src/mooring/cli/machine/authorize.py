@@ -15,7 +15,7 @@ from mooring.api.mooring.authorizedmachine import KIND, PLURAL
 from mooring.api.mooring.group import API_VERSION
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
-from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.cluster import ChosenCluster, changing_options
 from mooring.cli.options.client import output_option
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
@@ -59,7 +59,7 @@ QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"
     "the same machine; repeatable, or with commas.",
 )
 @output_option("text", "name", "json", "yaml")
-@cluster_options
+@changing_options
 def authorize(
     name: str,
     node_name: str,

@@ -12,7 +12,7 @@ import click
 
 from mooring.api.mooring.authorizedmachine import PLURAL
 from mooring.cli import cluster
-from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.cluster import ChosenCluster, ending_options
 from mooring.cli.machine.authorize import QUALIFIED
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
@@ -21,7 +21,7 @@ from mooring.errors import NotFoundError
 
 @click.command("remove")
 @click.argument("name", nargs=-1, required=True)
-@cluster_options
+@ending_options
 def remove(name: Sequence[str], chosen: ChosenCluster) -> None:
     """Withdraw the authorization of machines. Those that have joined keep their certificates."""
 

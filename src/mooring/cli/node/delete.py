@@ -9,7 +9,7 @@ import click
 
 from mooring.api.mooring.membership import NODES
 from mooring.cli.certs import inventory
-from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.cluster import ChosenCluster, ending_options
 from mooring.cli.options.client import output_option
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
@@ -19,7 +19,7 @@ from mooring.errors import ConfigError, NotFoundError
 @click.command("delete")
 @click.argument("name", nargs=-1, required=True)
 @output_option("text", "name")
-@cluster_options
+@ending_options
 def delete(name: Sequence[str], output: str, chosen: ChosenCluster) -> None:
     """Delete Nodes. With a Mooring server this ends the membership of their machines: their certificates are refused at once.
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import click
 
 from mooring.cli.options.declared import DeclaredOption
+from mooring.cli.printing.output import echo
 
 FEW = 20
 """Flags up to which a command shows all of them: about a screen."""
@@ -69,7 +70,7 @@ def _help_all() -> click.Option:
     def show(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
         if value and not ctx.resilient_parsing:
             ctx.meta[_ALL] = True
-            click.echo(ctx.get_help(), color=ctx.color)
+            echo(*ctx.get_help().splitlines())
             ctx.exit()
 
     return click.Option(

@@ -26,7 +26,7 @@ from mooring.api.kinds import RESOURCES
 from mooring.apimachinery.codec.yaml import encode_yaml
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Obj
-from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.cluster import ChosenCluster, changing_options
 from mooring.cli.options.flags import DURATION
 from mooring.cli.printing.output import echo
 from mooring.cli.secretsencryption import report
@@ -101,7 +101,7 @@ class _File:
 @click.option(
     "--wait", type=DURATION, default="5m", show_default=True, help="Time limit for servers to use a changed file."
 )
-@cluster_options
+@changing_options
 def rotate(file: str, yes: bool, wait: timedelta, chosen: ChosenCluster) -> None:
     """Replace the keys of aescbc, aesgcm and secretbox that encrypt stored objects.
 

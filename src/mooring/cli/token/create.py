@@ -25,7 +25,7 @@ import click
 from click.core import ParameterSource
 
 from mooring.cli import cluster
-from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.cluster import ChosenCluster, changing_options
 from mooring.cli.join.joincommand import agent_line, join_line
 from mooring.cli.options.flags import DURATION, usage
 from mooring.cli.printing.output import echo
@@ -143,7 +143,7 @@ _NOT_WITH_CONFIG = (
 )
 @click.option("--dry-run", is_flag=True, help="Print the output without creating a token.")
 @format_option
-@cluster_options
+@changing_options
 @click.pass_context
 def create(
     ctx: click.Context,

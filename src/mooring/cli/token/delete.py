@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import click
 
 from mooring.cli import cluster
-from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.cluster import ChosenCluster, ending_options
 from mooring.cli.options.flags import usage
 from mooring.cli.printing.output import echo
 from mooring.cli.token.tokenformat import format_option
@@ -26,7 +26,7 @@ from mooring.trust.k3s.token import bootstrap_token_id
 @click.argument("token", nargs=-1, required=True)
 @click.option("--dry-run", is_flag=True, help="Print the output without deleting a token.")
 @format_option
-@cluster_options
+@ending_options
 def delete(token: Sequence[str], dry_run: bool, token_format: str, chosen: ChosenCluster) -> None:
     """Delete bootstrap tokens, each given as its id, as a whole, or as a whole K10 token.
 

@@ -26,7 +26,7 @@ from mooring.api.mooring.group import API_VERSION
 from mooring.apimachinery.schema import Obj
 from mooring.cli.audit.records import REQUESTS, fetch_records, require_whole
 from mooring.cli.certs import inventory
-from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.cluster import ChosenCluster, Effect, ending_options
 from mooring.cli.options.client import output_option
 from mooring.cli.options.flags import usage
 from mooring.cli.printing import output as printing
@@ -53,7 +53,7 @@ _SHOWN_KEY = len("sha256:") + 16
 @click.option("--revoke", is_flag=True, help="Delete the token, and revoke every certificate that descends from it.")
 @click.option("--dry-run", is_flag=True, help="With --revoke: print what would be done.")
 @output_option("table", "json", "yaml", "name")
-@cluster_options
+@ending_options
 def impact(token: str, revoke: bool, dry_run: bool, output: str, chosen: ChosenCluster) -> None:
     """List the nodes and certificates that a token obtained, with their renewals.
 
@@ -63,6 +63,7 @@ def impact(token: str, revoke: bool, dry_run: bool, output: str, chosen: ChosenC
         token_id = bootstrap_token_id(token)
     if dry_run and not revoke:
         raise click.UsageError("--dry-run is only of use with --revoke")
+    chosen = chosen.with_effect(Effect.ENDS if revoke and not dry_run else Effect.READS)
     work = partial(_work, token_id=token_id, revoke=revoke, dry_run=dry_run, chosen=chosen)
     entries, waiting = chosen.run(work)
     _print(entries, token_id, output, chosen.clock.now())

@@ -16,7 +16,7 @@ from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.certificateauthorityrollover import ABORTED, DONE, KIND, RETIRED, SINGLETON, status_of
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
-from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.cluster import ChosenCluster, ending_options
 from mooring.cli.options.client import output_option
 from mooring.cli.options.flags import DURATION, options_of
 from mooring.cli.printing import output
@@ -40,7 +40,7 @@ request_options = options_of(
         help="How long to wait until the server has reached the phase; 0s asks for it only.",
     ),
     output_option("text", "name", "json", "yaml"),
-    cluster_options,
+    ending_options,
 )
 """Flags of every command that asks for a phase."""
 
