@@ -244,6 +244,24 @@ def test_the_issuance_checks_come_last(found: Finding) -> None:
         assert actions == [*found.actions, Requeue(NOW)]
 
 
+def test_an_approval_is_judged_again_at_its_commit() -> None:
+    objections: list[Objection] = []
+
+    class Check:
+        name = "check"
+        watches = ()
+
+        def check(self, issuance: Issuance, seen: Views) -> Finding | None:
+            return objections[0] if objections else None
+
+    (action,) = planned(csr(), approver=SupervisorApprover((Check(),)))
+    assert isinstance(action, Update)
+    assert action.still is not None
+    assert action.still(views(), NOW)
+    objections.append(Objection("RequesterRevoked", "its token was revoked meanwhile"))
+    assert not action.still(views(), NOW)
+
+
 NODE_USER: dict[str, Any] = {
     "username": "system:node:n1",
     "groups": ("system:nodes",),

@@ -29,8 +29,8 @@ def undecided(key: Key, views: Views, now: datetime, may_be_approved: Callable[[
     return Issuance(csr=csr, request=request, now=now, automatic=True)
 
 
-def approval(csr: Obj, reason: str, grounds: str, still: Still | None) -> Update:
-    """Return the action that approves a request, for which a person is not needed any more."""
+def approval(csr: Obj, reason: str, grounds: str, still: Still) -> Update:
+    """Return the action that approves a request, for which a person is not needed any more. `still` judges it at its commit."""
     message = f"Approved without a person: {grounds}."
     approved = with_condition(without_condition(csr, NEEDS_APPROVAL), APPROVED, reason, message)
     return Update(REQUESTS, approved, "approval", still)

@@ -32,6 +32,7 @@ from mooring.controllers.certificates.issuance import (
     find,
     held_or_denied,
     prepared,
+    unobjected,
     watched,
 )
 from mooring.controllers.certificates.requeststate import REQUESTS, is_undecided, parsed_request
@@ -86,7 +87,7 @@ class SupervisorApprover:
             return held_or_denied(issuance.csr, finding, issuance.now)
         if finding is not None:
             return prepared(finding, issuance.now)
-        return (approval(issuance.csr, REASON, grounds, None),)
+        return (approval(issuance.csr, REASON, grounds, unobjected(self.checks, issuance)),)
 
 
 def would_approve(csr: Obj, checks: Sequence[IssuanceCheck], views: Views, now: datetime, authorize: Authorize) -> bool:
