@@ -24,6 +24,7 @@ from mooring.cli.options.declared import settings_options
 from mooring.plane.configuration import declared_settings
 from mooring.settings.declaration import Setting
 from mooring.settings.valuetypes import DURATION, LINES, OPTIONAL_DURATION, OPTIONAL_PORT, PORT, SWITCH
+from mooring.trust.discovery.polling import Polling
 from mooring.trust.joinconfiguration import ByFile, ByToken, JoinPlan, JoinSettings
 from mooring.trust.k3s.agentfile import read_agent_file
 from tests.support.commandline import CommandLine, Outcome, mooring
@@ -350,6 +351,19 @@ def test_k3s_url_gets_no_token_that_is_for_another_address(
     plan, _ = machine.run("agent")
     discovery = plan.discovery
     assert discovery == ByFile("192.0.2.1") or (isinstance(discovery, ByToken) and discovery.is_pinned)
+
+
+def test_an_unknown_token_is_waited_for_as_long_as_was_chosen(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join = ("join", "192.0.2.1", "--token", TOKEN, "--discovery-token-ca-cert-hash", PIN)
+    assert machine.run(*join)[1].polling == Polling(unsigned=30.0)
+    chosen = Polling(total=60.0)
+    assert machine.run(*join, "--discovery-timeout", "1m")[1].polling == chosen
+    machine.file("discovery-timeout: 1m\n")
+    assert machine.run(*join)[1].polling == chosen
+    monkeypatch.setenv("MOORING_DISCOVERY_TIMEOUT", "2m")
+    assert machine.run("agent", *join[1:])[1].polling == Polling(total=120.0)
 
 
 def test_settings_of_every_way_are_shared() -> None:

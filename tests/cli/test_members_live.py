@@ -305,6 +305,18 @@ def test_a_discovery_document_may_come_from_standard_input(live_server: LiveServ
     assert token not in outcome.all
 
 
+def test_a_join_with_an_unknown_token_says_how_long_it_goes_on(live_server: LiveServer, tmp_path: Path) -> None:
+    flags = ("--token", "unknwn.0123456789abcdef", "--discovery-token-unsafe-skip-ca-verification")
+    with running(tmp_path / "join", "join", live_server.endpoint, *flags, "--root", str(tmp_path / "node")) as join:
+        join.until("`mooring token create`; trying again for up to 30s more")
+    outcome = process(
+        "join", live_server.endpoint, *flags, "--root", str(tmp_path / "node"), "--discovery-timeout", "3s"
+    )
+    assert outcome.code == 1
+    assert outcome.err.startswith("Error: join failed at step discovery: verifying cluster-info")
+    assert "trying again" not in outcome.all
+
+
 def test_an_agent_that_is_no_member_asks_for_flags(mooring: CommandLine, tmp_path: Path) -> None:
     outcome = mooring("agent", "--root", str(tmp_path))
     assert outcome.code == 1

@@ -390,7 +390,7 @@ REPAIR = "; ask the cluster's administrator to repair it"
             FOURTH
             + f"no CA of the cluster has a pinned public key (it has {pins_of(OTHER_CA)[0]}); this server is not "
             "trusted: compare --discovery-token-ca-cert-hash with the value that "
-            "`token create --print-join-command` prints on the server",
+            "`mooring token create --print-join-command` prints on the server",
             id="pin mismatch",
         ),
         pytest.param(
@@ -587,6 +587,39 @@ def test_the_last_error_is_raised_when_the_budget_is_spent(polling: Polling, ela
         discover(network, polling=polling)
     assert len(server.requests) == asked
     assert network.waited == [polling.interval] * (asked - 1)
+
+
+def test_an_unknown_token_ends_before_a_server_that_is_down() -> None:
+    server = Server(signed_cluster_info())
+    network = Network({A: server})
+    with pytest.raises(errors.SignatureMissingError):
+        discover(network, A, B, polling=Polling(unsigned=30.0))
+    assert network.waited == [5.0] * 6
+
+
+def test_the_time_for_a_signature_begins_with_the_first_answer() -> None:
+    network = Network({})
+
+    def change(count: int) -> None:
+        if count == 10:
+            network.servers[A] = Server(signed_cluster_info())
+        if count == 12:
+            network.servers.clear()
+
+    network.on_wait = change
+    with pytest.raises(errors.EndpointDownError):
+        discover(network, A, polling=Polling(unsigned=15.0))
+    assert network.waited == [5.0] * 60
+    assert network.notices[1].endswith("and that the server runs; trying again for up to 5m0s more")
+    told = next(one for one in network.kept_notices if "no signature for token id" in one)
+    assert told.endswith("make one with `mooring token create`; trying again for up to 15s more")
+
+
+def test_a_short_time_for_discovery_wins_over_the_time_for_a_signature() -> None:
+    network = Network({A: Server(signed_cluster_info())})
+    with pytest.raises(errors.SignatureMissingError):
+        discover(network, A, polling=Polling(total=3.0, unsigned=30.0))
+    assert network.waited == []
 
 
 def test_polling_always_waits() -> None:

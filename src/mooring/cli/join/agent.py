@@ -80,7 +80,7 @@ def agent(context: click.Context, /, verbose: int, **_: Any) -> None:
     settings = given.read(JoinSettings)
     with given.explained():
         plan = settings.plan(host_name()) if names_discovery(given, settings) else None
-    options = join_options(settings)
+    options = join_options(settings, given)
     logs.configure(verbose)
     _warn(file)
     asyncio.run(daemon.run(plan, options, report=_report, more=more, notifier=notifier))

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,6 +51,9 @@ SUBJECTS: Mapping[type[Settings], tuple[Setting, ...]] = {
 SETTINGS = tuple(one for own in SUBJECTS.values() for one in own)
 """Every setting once. A file may hold all of them, so that one file serves `join` and `agent`."""
 CONFIG_VARIABLE = "MOORING_AGENT_CONFIG"
+UNKNOWN_TOKEN_SECONDS = 30.0
+"""Seconds for which discovery waits for the signature of a token. A server signs a new one within a second; kube-controller-manager
+may have to be elected first."""
 _FLAG = re.compile(r"--([a-z][a-z0-9-]*)")
 
 
@@ -133,9 +137,15 @@ def names_discovery(given: Given, settings: JoinSettings) -> bool:
     return bool(is_addressed or settings.token or settings.discovery_token or settings.discovery_file)
 
 
-def join_options(settings: JoinSettings, **more: Any) -> JoinOptions:
-    """Return the options of a join, with the machine code that a file holds. Raises ConfigError."""
-    polling = Polling(total=settings.discovery_timeout.total_seconds())
+def join_options(settings: JoinSettings, given: Given, **more: Any) -> JoinOptions:
+    """Return the options of a join, with the machine code that a file holds. Raises ConfigError.
+
+    Discovery ends early for a token that is unknown, unless its time was chosen.
+    """
+    is_time_chosen = "discovery_timeout" in {*given.flags, *given.variables, *given.lines}
+    polling = Polling(
+        total=settings.discovery_timeout.total_seconds(), unsigned=inf if is_time_chosen else UNKNOWN_TOKEN_SECONDS
+    )
     code = _machine_code(settings.machine_code_file)
     settings = replace(settings, root=str(Path(settings.root).absolute()))
     return JoinOptions(settings=settings, polling=polling, machine_code=code, **more)

@@ -68,7 +68,7 @@ def join(
         raise ConfigError(f"{file.places['server']}: server is for a join the k3s way: run mooring agent")
     given.add(file)
     settings = given.read(JoinSettings)
-    options = join_options(settings, dry_run=dry_run, discover_only=discover_only)
+    options = join_options(settings, given, dry_run=dry_run, discover_only=discover_only)
     if not names_discovery(given, settings) and not discover_only and recovery.read_member(options) is not None:
         plan = None
     else:

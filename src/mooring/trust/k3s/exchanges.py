@@ -273,7 +273,7 @@ class SupervisorClient:
             is_recorded = isinstance(last, CredentialRefusedError) and last.is_recorded
             if refused == 1 and (is_recorded or (yield from self._is_mooring(self.urls[-1]))):
                 raise last
-            yield rounds.report(last)
+            yield rounds.report(last, retried=True)
             yield wait
 
     def _ask_one(

@@ -258,7 +258,7 @@ class TrustedServer:
             wait = rounds.next_wait()
             if wait is None:
                 raise last
-            yield rounds.report(last)
+            yield rounds.report(last, retried=True)
             yield wait
 
     def _send(self, request: HttpRequest, user: str) -> DiscoveryExchange[HttpResponse | HttpFailure]:
