@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from secrets import token_hex
@@ -422,6 +423,38 @@ def test_a_request_goes_to_the_next_address_when_one_does_not_answer_and_stays_t
     with peer.http_peer(made, SERVING) as server:
         asyncio.run(run(server))
         assert [asked.method for asked in server.requests] == ["POST", "GET"]
+
+
+@pytest.mark.parametrize(
+    "beginning", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"], ids=["before the answer", "in the body"]
+)
+def test_a_server_that_never_ends_its_answer_is_left_for_the_next(
+    beginning: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each wait is short enough: only a limit for the whole ends it."""
+    monkeypatch.setattr("mooring.client.cluster.BODY_SECONDS", 0.5)
+    monkeypatch.setattr("mooring.client.cluster.FAILOVER_TIMEOUT", 0.2)
+    drop = b"x" if beginning else b"HTTP/1.1 103 Early Hints\r\n\r\n"
+
+    release = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        connection.recv(4096)
+        connection.sendall(beginning)
+        while not release.wait(0.02):
+            connection.sendall(drop)
+
+    async def run(dripping: peer.Peer, server: peer.Peer) -> None:
+        async with of_one_cluster(dripping.url, server.url) as client:
+            found = await client.get("configmaps", "x", "default")
+            assert found["metadata"]["name"] == "x"
+            assert client.server == server.url
+
+    with peer.byte_peer(drip, SERVING) as dripping, peer.http_peer(made, SERVING) as server:
+        try:
+            asyncio.run(run(dripping, server))
+        finally:
+            release.set()
 
 
 def test_a_server_whose_machine_lost_its_power_is_left_after_the_read_timeout() -> None:

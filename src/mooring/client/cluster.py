@@ -11,7 +11,7 @@ Rules kept here:
   http is refused, because it would send the credentials in the clear.
 * A request is repeated a few times after 429 and 503 with Retry-After, as in client-go, and once after a 401 when credentials can
   be read again.
-* Lists are read in pages. Every response has a limit.
+* Lists are read in pages. Every response has a limit of bytes and of time: a server that never ends its answer ends the request.
 * With several addresses of one cluster, the one that responded last is first. An address that fails becomes the last. Reads, and
   writes that cannot have been sent, are repeated at the next address at once.
 
@@ -39,8 +39,9 @@ from mooring.apimachinery.status import error_of
 from mooring.apimachinery.watchevent import ERROR, FrameReader, WatchEvent
 from mooring.client.files import read_limited
 from mooring.client.http import tls
-from mooring.client.http.connection import ConnectionPool, ResponseStream, environment_proxy, not_sent, transport_errors
+from mooring.client.http.connection import ConnectionPool, environment_proxy, transport_errors
 from mooring.client.http.credentials import ClientCredentials, Presented
+from mooring.client.http.requests import send_over
 from mooring.clock import Clock, SystemClock
 from mooring.errors import (
     ApiError,
@@ -59,7 +60,7 @@ from mooring.trust.discovery.errors import (
     NotKubernetesError,
 )
 from mooring.trust.discovery.fetch import connection_error
-from mooring.trust.httpexchange import HttpRequest
+from mooring.trust.httpexchange import TOO_LONG, HttpRequest, HttpResponse
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected, flatten_cluster
 
 Target = str | ResourcePath
@@ -78,6 +79,8 @@ TIMEOUT = 30.0
 """Seconds for connecting and between bytes. kubectl has no limit."""
 FAILOVER_TIMEOUT = 10.0
 """Seconds for connecting when there is another address, as kubeadm's client allows."""
+BODY_SECONDS = 60.0
+"""Seconds for one response other than a watch, however it trickles: a page of 500 objects arrives at 1 Mbit/s."""
 MAX_BODY = 64 << 20
 """Bytes: real pages of 500 objects have a hundredth of this."""
 PAGE = 500
@@ -321,7 +324,7 @@ class ClusterClient:
         try:
             async with connection.stream(request, seconds + WATCH_GRACE) as answer:
                 if answer.status != 200:
-                    raise self._refusal(path, answer, await answer.read(MAX_BODY))
+                    raise self._refusal(path, answer.status, answer.headers, await answer.read(MAX_BODY))
                 on_open()
                 async with aclosing(answer.chunks()) as chunks:
                     async for chunk in chunks:
@@ -330,9 +333,9 @@ class ClusterClient:
                                 raise error_of(event.object)
                             yield event
         except transport_errors() as error:
-            failed = self._connection_error(error, address)
+            failure = tls.explain(error, self.clock.now(), seconds + WATCH_GRACE)
             await self._put_last(address)
-            raise failed from error
+            raise connection_error(f"asking {address.server.rstrip('/')}", failure) from error
 
     @property
     def _read_timeout(self) -> float:
@@ -385,30 +388,27 @@ class ClusterClient:
         while True:
             request, connection = await self._request(method, path, query, content, content_type)
             address, repeatable = self.clusters[0], method == "GET"
-            try:
-                async with connection.stream(request, self._read_timeout) as answer:
-                    body = await answer.read(MAX_BODY)
+            answer = await send_over(
+                connection, request, self.clock, silence=self._read_timeout, body_seconds=BODY_SECONDS
+            )
+            if isinstance(answer, HttpResponse):
                 self._note_date(answer)
-            except transport_errors() as error:
-                failed = self._connection_error(error, address)
-                failed.__cause__ = error
-                failures.append(failed)
-                repeatable = repeatable or not_sent(error)
-            else:
                 if 200 <= answer.status < 300:
-                    break
-                refusal = self._refusal(path, answer, body)
+                    return answer.body
+                refusal = self._refusal(path, answer.status, answer.headers, answer.body)
                 if isinstance(refusal, ApiError):
                     raise refusal
                 failures.append(refusal)
+            elif answer.kind == TOO_LONG:
+                raise PeerError(f"{self._step}: {answer.message}; ask for less, with a selector")
+            else:
+                failures.append(connection_error(f"asking {address.server.rstrip('/')}", answer))
+                repeatable = repeatable or answer.unsent
             await self._put_last(address)
             if not repeatable or len(failures) >= len(self.clusters):
                 raise _best_failure(failures)
-        if len(body) > MAX_BODY:
-            raise PeerError(f"{self._step}: the answer is longer than {MAX_BODY} bytes; ask for less, with a selector")
-        return body
 
-    def _note_date(self, answer: ResponseStream) -> None:
+    def _note_date(self, answer: HttpResponse) -> None:
         try:
             date = parsedate_to_datetime(answer.headers.get("date", ""))
         except (ValueError, OverflowError):
@@ -436,6 +436,7 @@ class ClusterClient:
             url,
             headers=tuple(headers),
             body=content,
+            max_bytes=MAX_BODY,
             authorization=presented.authorization,
             timeout=TIMEOUT if len(self.clusters) == 1 else FAILOVER_TIMEOUT,
         )
@@ -457,25 +458,20 @@ class ClusterClient:
     def _step(self) -> str:
         return f"asking {self.server}"
 
-    def _connection_error(self, error: Exception, address: Cluster) -> PeerError:
-        return connection_error(
-            f"asking {address.server.rstrip('/')}", tls.explain(error, self.clock.now(), self._read_timeout)
-        )
-
-    def _refusal(self, path: str, answer: ResponseStream, body: bytes) -> ApiError | PeerError:
-        if answer.status == 404 and path.startswith(_GROUPS) and body.strip() == _PAGE_NOT_FOUND:
+    def _refusal(self, path: str, status: int, headers: Mapping[str, str], body: bytes) -> ApiError | PeerError:
+        if status == 404 and path.startswith(_GROUPS) and body.strip() == _PAGE_NOT_FOUND:
             return NotFoundError("the server could not find the requested resource")
         obj = _json_object(body)
         if obj is None or obj.get("kind") != "Status":
-            if answer.status in _OF_A_BALANCER:
-                return BalancerAnswerError(self._step, answer.status)
-            return NotKubernetesError(self._step, f"status {answer.status} without a Kubernetes Status")
-        obj.setdefault("code", answer.status)
-        after = answer.headers.get("retry-after", "")
+            if status in _OF_A_BALANCER:
+                return BalancerAnswerError(self._step, status)
+            return NotKubernetesError(self._step, f"status {status} without a Kubernetes Status")
+        obj.setdefault("code", status)
+        after = headers.get("retry-after", "")
         if after.isascii() and after.isdigit() and not (obj.get("details") or {}).get("retryAfterSeconds"):
             obj["details"] = (obj.get("details") or {}) | {"retryAfterSeconds": int(after[:6])}
         error = error_of(obj)
-        error.audit_id = answer.headers.get("audit-id", "")
+        error.audit_id = headers.get("audit-id", "")
         return error
 
 

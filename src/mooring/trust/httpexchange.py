@@ -92,7 +92,7 @@ class HttpFailure:
     """No whole response. `kind` is one of the constants above; `message` is the transport's own text.
 
     `hint` says what may help, and is often empty. `elapsed` is in seconds. `broken`: the connection was established and ended
-    before the response did, so that sending the request again may help.
+    before the response did, so that sending the request again may help. `unsent`: no server can have received the request.
     """
 
     kind: str
@@ -100,6 +100,7 @@ class HttpFailure:
     hint: str = ""
     elapsed: float = field(default=0.0, compare=False)
     broken: bool = False
+    unsent: bool = False
 
     @property
     def text(self) -> str:

@@ -4,7 +4,7 @@ Rules kept here (docs/protocol/discovery-and-join.md):
 * `fetch` opens a connection for one request, under exactly the trust of that request. Credentials are sent over verified TLS only:
   `HttpRequest` refuses anything else at construction, and `fetch` checks again.
 * The timeout applies to each of connecting, the TLS handshake and the whole response, not to each byte: a server that sends slowly
-  is cut off.
+  is cut off. A client of large answers gives the body a time of its own.
 * A failure is a reply (`HttpFailure`): the exchange decides what it means.
 """
 
@@ -18,7 +18,7 @@ from functools import partial
 from typing import TypeVar
 
 from mooring.client.http import tls
-from mooring.client.http.connection import ConnectionPool, transport_errors
+from mooring.client.http.connection import ConnectionPool, not_sent, transport_errors
 from mooring.client.http.credentials import ClientCredentials, Presented
 from mooring.client.http.driver import drive_notifying, ignore
 from mooring.clock import Clock
@@ -38,17 +38,32 @@ async def drive_fetching(
     return await drive_notifying(exchange, partial(fetch, clock=clock), clock.sleep, notify)
 
 
-async def send_over(connection: ConnectionPool, request: HttpRequest, clock: Clock) -> HttpResponse | HttpFailure:
-    """Send one request over a connection, whose trust applies."""
-    started = clock.monotonic()
+async def send_over(
+    connection: ConnectionPool,
+    request: HttpRequest,
+    clock: Clock,
+    *,
+    silence: float | None = None,
+    body_seconds: float | None = None,
+) -> HttpResponse | HttpFailure:
+    """Send one request over a connection, whose trust applies.
+
+    `silence` is the longest wait for the next bytes, `body_seconds` the time for the whole body; both are by default the timeout of
+    the request. Times are in seconds.
+    """
+    started, whole = clock.monotonic(), request.timeout
     try:
-        async with asyncio.timeout(PHASES * request.timeout), connection.stream(request) as stream:
-            async with asyncio.timeout(request.timeout):
+        async with asyncio.timeout(PHASES * request.timeout) as head, connection.stream(request, silence) as stream:
+            if body_seconds is not None:
+                head.reschedule(None)
+                whole = body_seconds
+            async with asyncio.timeout(whole):
                 body = await stream.read(request.max_bytes)
             headers = {name.lower(): value for name, value in stream.headers.items()}
     except transport_errors() as error:
-        failure = tls.explain(error, clock.now(), request.timeout)
-        return replace(failure, elapsed=clock.monotonic() - started)
+        limit = whole if isinstance(error, TimeoutError) else silence or request.timeout
+        failure = tls.explain(error, clock.now(), limit)
+        return replace(failure, elapsed=clock.monotonic() - started, unsent=not_sent(error))
     elapsed = clock.monotonic() - started
     if len(body) > request.max_bytes:
         return HttpFailure(TOO_LONG, f"the answer is longer than {request.max_bytes} bytes", elapsed=elapsed)
