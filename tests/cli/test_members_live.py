@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 import signal
 import time
 from collections.abc import Iterator
@@ -97,6 +98,32 @@ def test_init_makes_everything_once(tmp_path: Path, mooring: CommandLine) -> Non
     )
     assert " join " not in second
     assert (data / "pki/ca.crt").read_bytes() == ca
+
+
+def test_the_line_that_init_prints_serves_with_the_same_flags(
+    tmp_path: Path, mooring: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a place").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MOORING_AGENT_TOKEN", f"agents-{SECRET}")
+    monkeypatch.setenv("MOORING_NODE_MONITOR_GRACE_PERIOD", "50s")
+    port = str(free_port())
+    flags = ("--data-dir", "a place/data", "--bind-address=127.0.0.1", "--secure-port", port, "--k3s-supervisor")
+    output = mooring.done("init", *flags, "--storage", "sqlite:a place/x.db", "--token", "")
+    line, secret, *_ = output.partition("To serve, with the same flags:\n")[2].split("\n")
+    assert shlex.split(line) == [
+        "mooring", "server", "--data-dir", f"{tmp_path}/a place/data", "--storage", f"sqlite:{tmp_path}/a place/x.db",
+        "--k3s-supervisor=true", "--bind-address", "127.0.0.1", "--secure-port", port,
+        "--node-monitor-grace-period", "50s",
+    ]  # fmt: skip
+    assert secret == (
+        "--agent-token is a secret and not repeated: set MOORING_AGENT_TOKEN, or name its file with --agent-token-file."
+    )
+    assert SECRET not in output
+    monkeypatch.undo()
+    with running(tmp_path / "server", *shlex.split(line)[1:]) as server:
+        server.until(f"serving on 127.0.0.1:{port}")
+        assert server.stop().code == 0
 
 
 def test_init_without_a_token_and_with_a_withheld_one(tmp_path: Path, mooring: CommandLine) -> None:

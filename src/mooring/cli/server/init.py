@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import shlex
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from mooring.cli.options.bysubject import CommandBySubject
-from mooring.cli.options.configfile import ConfigFile
+from mooring.cli.options.configfile import ConfigFile, default_path
 from mooring.cli.options.server import server_configuration, server_options, server_usage
 from mooring.cli.printing.output import echo
 from mooring.cli.server.firsttoken import (
@@ -25,11 +27,12 @@ from mooring.cli.server.firsttoken import (
     first_token_options,
     print_next_steps,
 )
+from mooring.cli.systemd.unitfile import arguments_of
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError
 from mooring.pki.rootca import RootCa
 from mooring.pki.x509.clientissuers import ClientIssuers
-from mooring.plane.configuration import ServerConfig
+from mooring.plane.configuration import ServerConfig, declared_settings
 from mooring.plane.files.directorylock import only_server
 from mooring.plane.files.reloading import Reloading
 from mooring.plane.keys.keystore import KeyStore
@@ -80,13 +83,33 @@ def init(token: str | None, token_ttl: timedelta, skip_token_print: bool, new_cl
         echo(f"The keys and certificates in {config.data_dir} are kept as they are.")
     if new_cluster_keys:
         echo(*_locked_out({Path(path).name for path in prepared.created}))
-    file: ConfigFile | None = flags["config"]
-    echo(
-        "To serve, with the same flags:",
-        f"  mooring server --config {file.path}" if file else f"  mooring server --data-dir {config.data_dir}",
-    )
+    echo("To serve, with the same flags:", *_serving_lines(flags["config"], config.data_dir))
     serving = Serving(prepared.key_store.serving_chain, prepared.key_store.serving_ca_pem)
     print_next_steps(config, serving, created_token, token_flags)
+
+
+def _serving_lines(file: ConfigFile | None, data_dir: str) -> list[str]:
+    """Return the command that serves with the flags and variables of this one, and where its secrets are to be given."""
+    context = click.get_current_context()
+    chosen = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+    given = [one for one in declared_settings() if one.flag and context.get_parameter_source(one.field) in chosen]
+    values = {one.field: context.params[one.field] for one in given if not one.secret}
+    if file is None or "data_dir" not in file.values or "data_dir" in values:
+        values["data_dir"] = data_dir
+    arguments = ["mooring", "server"]
+    if file is not None:
+        arguments += ["--config", str(Path(file.path).absolute())]
+    elif default_path():
+        arguments += ["--config", ""]  # this command did not read the file in the default place
+    arguments += arguments_of(declared_settings(), values)
+    return [
+        f"  {shlex.join(arguments)}",
+        *(
+            f"--{one.name} is a secret and not repeated: set {one.variable}, or name its file with --{one.name}-file."
+            for one in given
+            if one.secret and context.params[one.field]
+        ),
+    ]
 
 
 def _locked_out(made: set[str]) -> list[str]:

@@ -17,7 +17,7 @@ import click
 
 from mooring.duration import format_duration
 from mooring.settings.declaration import Setting
-from mooring.settings.valuetypes import BOOLEAN, OPTIONAL_BOOLEAN, SWITCH
+from mooring.settings.valuetypes import BOOLEAN, COMMA_SEPARATED, OPTIONAL_BOOLEAN, SWITCH, split_commas
 
 SANDBOX = """\
 UMask=0077
@@ -38,6 +38,7 @@ LockPersonality=yes
 SystemCallArchitectures=native
 SystemCallFilter=@system-service
 """
+_SQLITE = "sqlite:"
 WATCHDOG_SECONDS = 60
 """Seconds without a sign of life after which systemd starts the process again: as long as for a worker of a server."""
 
@@ -73,12 +74,16 @@ def arguments_of(settings: Iterable[Setting], values: Mapping[str, Any]) -> list
 
 
 def _text(setting: Setting, value: Any) -> str:
-    """Return a value as the command line writes it: a path is absolute, because a unit runs in the root directory."""
+    """Return a value as the command line writes it: a path is absolute, because it may run in another directory."""
     if isinstance(value, timedelta):
         return format_duration(value)
     text = str(value)
-    is_path = setting.metavar in ("FILE", "DIR", "PATH") and text not in ("", "-")
-    return str(Path(text).absolute()) if is_path else text
+    if setting.metavar in ("FILE", "DIR", "PATH") and text not in ("", "-"):
+        parts = split_commas((text,)) if setting.value_type is COMMA_SEPARATED else (text,)
+        return ",".join(str(Path(one).absolute()) for one in parts)
+    if setting.metavar == "URL" and text.startswith(_SQLITE):
+        return f"{_SQLITE}{Path(text.removeprefix(_SQLITE)).absolute()}"
+    return text
 
 
 def command_line(arguments: Sequence[str]) -> str:
