@@ -36,6 +36,7 @@ def of(monkeypatch: pytest.MonkeyPatch, **variables: str) -> ServiceNotifier:
             lambda one: one.ready("serving on\n  [::]:6443"), "READY=1\nSTATUS=serving on [::]:6443", id="ready"
         ),
         pytest.param(lambda one: one.status("waits"), "STATUS=waits", id="a state"),
+        pytest.param(lambda one: one.status("/a\udcff"), "STATUS=/a?", id="a path that is no UTF-8"),
         pytest.param(lambda one: one.stopping(), "STOPPING=1\nSTATUS=stopping", id="the stop"),
         pytest.param(lambda one: one.alive(), "WATCHDOG=1", id="a sign of life"),
     ],

@@ -75,7 +75,7 @@ class ServiceNotifier:
             return
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
             out.settimeout(seconds)
-            out.sendto(message.encode(), self._address)
+            out.sendto(message.encode(errors="replace"), self._address)
 
 
 def _status(text: str) -> str:

@@ -120,6 +120,27 @@ def test_files_without_a_certificate_are_removed_when_asked_for(mooring: Command
     assert not ca.exists()
 
 
+def test_files_that_somebody_put_beside_those_of_the_membership_stay(mooring: CommandLine, tmp_path: Path) -> None:
+    pki = tmp_path / "var/lib/kubelet/pki"
+    pki.mkdir(parents=True)
+    for name in ("mine", "2026-11-26-10-00-00", "updated", "rejected", "current"):
+        (pki / f"kubelet-client-{name}.pem").write_text("")
+    (pki / "kubelet-server-old.pem").write_text("")
+    mooring.done("leave", "--root", str(tmp_path), "--yes", "--files-only")
+    assert sorted(one.name for one in pki.iterdir()) == ["kubelet-client-mine.pem", "kubelet-server-old.pem"]
+
+
+@pytest.mark.parametrize("beside", ["ca.key", "apiserver.crt"])
+def test_the_ca_of_a_control_plane_on_the_machine_stays(beside: str, mooring: CommandLine, tmp_path: Path) -> None:
+    pki = tmp_path / "etc/kubernetes/pki"
+    pki.mkdir(parents=True)
+    for path in (pki / "ca.crt", pki / beside, pki.parent / "kubelet.conf"):
+        path.write_text("{}")
+    mooring.done("leave", "--root", str(tmp_path), "--yes", "--files-only")
+    assert sorted(one.name for one in pki.iterdir()) == sorted(["ca.crt", beside])
+    assert not (pki.parent / "kubelet.conf").exists()
+
+
 def test_a_machine_with_the_files_of_both_ways_is_asked_which(mooring: CommandLine, tmp_path: Path) -> None:
     kubeadm, k3s = tmp_path / "etc/kubernetes/kubelet.conf", tmp_path / "var/lib/rancher/k3s/agent/client-kubelet.crt"
     for one in (kubeadm, k3s):
@@ -152,3 +173,20 @@ def test_a_unit_of_somebody_else_stops_the_command_before_anything_is_changed(
     done = mooring("leave", "--root", str(root), "--yes")
     assert "was not written by mooring agent install" in done.err
     assert files(root) == before
+
+
+@pytest.mark.parametrize("fails", ["stop", "start"])
+def test_the_service_goes_on_after_a_stop_that_failed_and_a_failed_start_hides_no_error(
+    fails: str, live_server: LiveServer, mooring: CommandLine, systemd: Systemd, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    mooring.done(*join(live_server, root, f"fails-{fails}", "--service"))
+    kubeconfig = root / "etc/kubernetes/kubelet.conf"
+    kubeconfig.write_text(kubeconfig.read_text().replace(str(live_server.port), str(free_port())))
+    systemd.calls()
+    systemd.answers(f"{fails}*) echo Job failed. >&2; exit 1 ;;")
+    done = mooring("leave", "--root", str(root), "--yes")
+    assert systemd.calls() == ["stop mooring-agent", "start mooring-agent"]
+    assert done.code == 1
+    assert f"`systemctl {fails} mooring-agent` failed: Job failed." in done.err
+    assert ("Error: " in done.err, "warning: " in done.err) == (True, fails == "start")

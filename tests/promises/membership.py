@@ -22,6 +22,10 @@ ROWS: tuple[Promise, ...] = (
             Never("No other way in ends the membership of its caller."),
             {
                 Door.LEAVE: Proof(_LEAVING + "test_a_machine_ends_its_own_membership_and_no_other"),
+                Door.RENEWAL: Proof(
+                    _LEAVING
+                    + "test_a_certificate_that_was_signed_beside_the_request_is_revoked_unless_it_is_another_machines"
+                ),
                 Door.PERSON: Proof(_LEAVING + "test_a_caller_that_is_no_machine_ends_nothing"),
                 Door.ADMINISTRATOR: Proof(_LEAVING + "test_a_caller_that_is_no_machine_ends_nothing"),
                 Door.K3S: Proof(
@@ -37,6 +41,7 @@ ROWS: tuple[Promise, ...] = (
             {
                 Moment.AT_REST: Proof(_LEAVING + "test_a_machine_without_a_node_leaves_and_frees_its_name"),
                 Moment.QUEUED: Proof(_LEAVING + "test_a_credential_that_ended_ends_no_membership"),
+                Moment.CLOCK: Proof(_LEAVING + "test_an_expired_certificate_is_no_membership_that_has_ended"),
                 Moment.RESTORE: Never("The deletion and the revocations are ends, and are made again after a restore."),
             },
         ),

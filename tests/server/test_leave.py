@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mooring.agent import leave
+from mooring.agent.leave import Membership
 from mooring.agent.state import NodeState
+from mooring.api.mooring.membership import with_spec
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient, connect
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
-from mooring.errors import ForbiddenError, NotFoundError, UnauthorizedError
+from mooring.errors import ConfigError, ForbiddenError, NotFoundError, StorageError, UnauthorizedError
+from mooring.identity import NODES
+from mooring.pki import pem
+from mooring.pki.keys import public_key_fingerprint
+from mooring.trust.kubeconfig.model import Cluster
 from tests.scenarios.test_renewal import joined
+from tests.support import reissue
 from tests.support.liveserver import LiveServer, live_server, start_server
+from tests.support.manualclock import ManualClock
+from tests.support.peer import ReceivedRequest, Reply, http_peer
+from tests.support.serverroom import Server, connection, in_server, open_server
+from tests.support.testca import Pair, ThrowawayCA
 
 __all__ = ["live_server"]
 PATH = "/mooring/v1/leave"
@@ -143,3 +157,122 @@ def test_a_credential_that_ended_ends_no_membership(live_server: LiveServer, tmp
     with pytest.raises(UnauthorizedError):
         leaves(state)
     assert node_exists(live_server, "revoked")
+
+
+def found_in(root: Path) -> Membership:
+    found = leave.find(root, "/var/lib/rancher/k3s")
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("behind", [timedelta(0), timedelta(minutes=2)], ids=["in time", "a clock that is behind"])
+def test_an_expired_certificate_is_no_membership_that_has_ended(
+    live_server: LiveServer, tmp_path: Path, behind: timedelta
+) -> None:
+    """The server answers 401, too. The files may bring the machine back, and its Node is still there."""
+    name = f"expired-{behind.seconds}"
+    state = joined(live_server, name, tmp_path)
+    reissue.place(live_server, state, timedelta(minutes=-4), timedelta(minutes=-1))
+    clock = ManualClock(SystemClock().now() - behind)
+    with pytest.raises(ConfigError, match="let mooring agent get another one and leave then"):
+        asyncio.run(leave.end(found_in(tmp_path), clock))
+    assert node_exists(live_server, name)
+
+
+def test_401_of_another_kubernetes_api_server_is_no_end(live_server: LiveServer, tmp_path: Path) -> None:
+    """One that restarts answers 401 for a moment, and it has no path by which a membership would have ended."""
+    joined(live_server, "elsewhere", tmp_path)
+    ca = ThrowawayCA()
+
+    def answer(asked: ReceivedRequest) -> Reply:
+        if asked.path == "/version":
+            return Reply(body=json.dumps({"gitVersion": "v1.36.2"}).encode())
+        return Reply(401, json.dumps({"kind": "Status", "code": 401, "reason": "Unauthorized"}).encode())
+
+    with http_peer(answer, ca.server()) as peer:
+        cluster = Cluster("", peer.url, pem.certificates_pem([ca.certificate]))
+        with pytest.raises(ConfigError, match=r"Kubernetes v1\.36\.2, where no machine ends its own membership"):
+            asyncio.run(leave.end(replace(found_in(tmp_path), clusters=(cluster,)), SystemClock()))
+
+
+IDENTITIES = "/apis/mooring.dev/v1alpha1/nodeidentities"
+DENYLIST = "/apis/mooring.dev/v1alpha1/certificaterevocations"
+
+
+def key_entry(pair: Pair) -> Obj:
+    return {"publicKey": f"sha256:{public_key_fingerprint(pair.key)}", "notAfter": "2030-01-01T00:00:00Z"}
+
+
+async def member(server: Server, name: str, *pairs: Pair) -> None:
+    """Let a name belong to the keys of these certificates, and give it a Node."""
+    spec = {"keys": [key_entry(one) for one in pairs]}
+    assert (await server.post(IDENTITIES, {"metadata": {"name": name}, "spec": spec})).status == 201
+    assert (await server.post("/api/v1/nodes", {"metadata": {"name": name}})).status == 201
+
+
+async def revoked_keys(server: Server) -> set[str]:
+    items = (await server.get(DENYLIST)).obj["items"]
+    return {one["spec"]["publicKey"] for one in items if "publicKey" in one["spec"]}
+
+
+@pytest.mark.parametrize("is_of_another", [False, True], ids=["of the machine", "of another machine"])
+@pytest.mark.parametrize("deletion", ["ends-membership", "reregisters"])
+def test_a_certificate_that_was_signed_beside_the_request_is_revoked_unless_it_is_another_machines(
+    deletion: str, is_of_another: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with open_server(node_deletion=deletion) as server:
+            old, new = server.ca.client("system:node:n1", NODES), server.ca.client("system:node:n1", NODES)
+            await member(server, "n1", old)
+            delete = server.registry.writer.delete
+
+            async def while_a_certificate_is_signed(*how: Any) -> Any:
+                done = await delete(*how)
+                identity = (await server.get(f"{IDENTITIES}/n1")).obj
+                keys = [key_entry(new)] if is_of_another else [*identity["spec"]["keys"], key_entry(new)]
+                await server.update("nodeidentities", with_spec(identity, keys=keys))
+                return done
+
+            monkeypatch.setattr(server.registry.writer, "delete", while_a_certificate_is_signed)
+            reply = await server.post(PATH, {}, via=connection([old.der]))
+            assert reply.status == 200, reply.text
+            expected = {key_entry(old)["publicKey"]} | (set() if is_of_another else {key_entry(new)["publicKey"]})
+            assert await revoked_keys(server) == expected
+
+    asyncio.run(test())
+
+
+def test_a_machine_whose_other_certificates_could_not_be_revoked_may_leave_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test() -> None:
+        async with open_server(node_deletion="reregisters") as server:
+            old, new = server.ca.client("system:node:n1", NODES), server.ca.client("system:node:n1", NODES)
+            await member(server, "n1", old, new)
+            create = server.registry.writer.create
+
+            async def failing(kind: Any, namespace: str, obj: Obj, *rest: Any) -> Any:
+                if obj["spec"].get("publicKey") == key_entry(old)["publicKey"]:
+                    raise StorageError("the disk is full")
+                return await create(kind, namespace, obj, *rest)
+
+            monkeypatch.setattr(server.registry.writer, "create", failing)
+            assert (await server.post(PATH, {}, via=connection([new.der]))).status == 503
+            monkeypatch.setattr(server.registry.writer, "create", create)
+            reply = await server.post(PATH, {}, via=connection([new.der]))
+            assert reply.status == 200, reply.text
+            assert await revoked_keys(server) >= {key_entry(old)["publicKey"]}
+
+    asyncio.run(test())
+
+
+@in_server
+async def test_a_dry_run_is_refused_and_ends_nothing(server: Server) -> None:
+    pair = server.ca.client("system:node:n1", NODES)
+    await member(server, "n1", pair)
+    reply = await server.post(f"{PATH}?dryRun=All", {}, via=connection([pair.der]))
+    assert (reply.status, reply.message) == (
+        400,
+        "dryRun: a membership is not left in a dry run; leave the parameter out",
+    )
+    assert (await server.get("/api/v1/nodes/n1")).status == 200

@@ -1,10 +1,12 @@
 """A machine leaves its cluster: the server ends the membership, then the files of the member are removed.
 
 Rules kept here:
-* The server is asked first. Nothing is removed while it has not answered, because the certificate is the proof. 401 means that the
-  membership has ended before.
+* The server is asked first. Nothing is removed while it has not answered, because the certificate is the proof.
+* 401 of a Mooring server means that the membership has ended before, unless the certificate has expired or its CA was retired.
+  Such a machine may still be a member, and the key in its files may be what brings it back.
 * The certificate and the files that name the servers go last, so that a run that was cut off can be repeated.
-* Files that this program or a kubelet wrote for the membership are removed, and no other. Directories stay.
+* Files that this program or a kubelet wrote for the membership are removed, and no other. Directories stay, and so does the CA of a
+  control plane on the same machine, whose own files are beside it.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mooring.agent import disk
+from mooring.agent.comeback import RECOVERY_HEADER
 from mooring.agent.k3s.files import KUBECONFIGS, AgentFiles
 from mooring.agent.member import MemberFiles
 from mooring.agent.state import NodeState
@@ -26,6 +29,8 @@ from mooring.pki.x509 import names
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 
 PATH = "/mooring/v1/leave"
+_OF_CONTROL_PLANE = ("ca.key", "apiserver.crt")
+"""Files beside ca.crt on a machine that kubeadm made a control plane of: the CA is that of its servers then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +100,47 @@ async def end(found: Membership, clock: Clock) -> bool:
         try:
             await client.post_path(PATH, {})
         except UnauthorizedError:
+            await _check_ended(found, client.server, user, clock)
             return False
         except (NotFoundError, ForbiddenError) as error:
             if program := await other_program(client):
-                raise ConfigError(
-                    f"{client.server} is {program}, where no machine ends its own membership: have an administrator run kubectl "
-                    f"delete node {found.node_name}, then remove the files here with --files-only"
-                ) from error
+                raise _elsewhere(found, client.server, program) from error
             raise
     return True
+
+
+async def _check_ended(found: Membership, server: str, user: KubeconfigUser, clock: Clock) -> None:
+    """Return when 401 of `server` means the end of the membership. Raises ConfigError."""
+    cluster = next(one for one in found.clusters if one.server == server)
+    async with ClusterClient(cluster, KubeconfigUser(""), clock) as client:
+        if program := await other_program(client):
+            raise _elsewhere(found, server, program)
+    pair = found.member.client.read_pair()
+    if pair is None or not pair.valid_at(clock.now()) or await _may_come_back(cluster, user, clock):
+        raise ConfigError(
+            f"{server} does not accept the certificate of node {found.node_name}, which has expired or whose CA was replaced, so "
+            "that it ends no membership: let mooring agent get another one and leave then, or have an administrator run kubectl "
+            f"delete node {found.node_name}, then remove the files here with --files-only"
+        )
+
+
+async def _may_come_back(cluster: Cluster, user: KubeconfigUser, clock: Clock) -> bool:
+    """Return True when the server lets the machine come back by this certificate, which may do nothing else."""
+    async with ClusterClient(cluster, user, clock, headers=[RECOVERY_HEADER]) as client:
+        try:
+            await client.post_path(PATH, {})
+        except ForbiddenError:
+            return True
+        except UnauthorizedError:
+            return False
+    return False
+
+
+def _elsewhere(found: Membership, server: str, program: str) -> ConfigError:
+    return ConfigError(
+        f"{server} is {program}, where no machine ends its own membership: have an administrator run kubectl delete node "
+        f"{found.node_name}, then remove the files here with --files-only"
+    )
 
 
 def remove(found: Membership) -> None:
@@ -113,7 +150,9 @@ def remove(found: Membership) -> None:
 
 
 def _of_kubeadm(state: NodeState) -> Iterator[Path]:
-    yield from (state.bootstrap, state.pending_key, *state.serving.files(), state.record.path, state.ca)
+    yield from (state.bootstrap, state.pending_key, *state.serving.files(), state.record.path)
+    if not any((state.ca.parent / name).exists() for name in _OF_CONTROL_PLANE):
+        yield state.ca
     yield from (state.kubeconfig, *state.client.files())
 
 

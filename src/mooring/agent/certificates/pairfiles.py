@@ -105,9 +105,17 @@ class PairFiles:
         return found.st_ino, found.st_mtime_ns
 
     def files(self) -> tuple[Path, ...]:
-        """Return every file of the prefix, the current one last."""
-        others = sorted(one for one in self.directory.glob(f"{self.prefix}-*.pem") if one != self.current)
-        return (*others, self.current)
+        """Return every file that this program or a kubelet may have written, the current one last."""
+        return (*self._by_time(), self.updated, self._rejected, self.current)
+
+    @property
+    def _rejected(self) -> Path:
+        return self.directory / f"{self.prefix}-rejected.pem"
+
+    def _by_time(self) -> list[Path]:
+        """Return the files that are named by a time, the oldest first."""
+        name = re.compile(re.escape(self.prefix) + r"-\d{4}(-\d{2}){5}\.pem")
+        return sorted(path for path in self.directory.glob(f"{self.prefix}-*.pem") if name.fullmatch(path.name))
 
     def write_pair(self, pair: Pair, now: datetime) -> Path:
         """Write the pair to a file named by the time, and make it the current one. Return its path."""
@@ -130,16 +138,13 @@ class PairFiles:
         """Rename the current link, or file, so that no program takes it for a certificate in use. Return its new path."""
         if not (self.current.is_symlink() or self.current.exists()):
             return None
-        aside = self.directory / f"{self.prefix}-rejected.pem"
-        disk.rename(self.current, aside)
-        return aside
+        disk.rename(self.current, self._rejected)
+        return self._rejected
 
     def prune(self) -> None:
         """Remove the oldest files, but never the current one, until KEPT_FILES are left."""
         current = self.target()
-        name = re.compile(re.escape(self.prefix) + r"-\d{4}(-\d{2}){5}\.pem")
-        found = sorted(path for path in self.directory.glob(f"{self.prefix}-*.pem") if name.fullmatch(path.name))
-        others = [path for path in found if path != current]
+        others = [path for path in self._by_time() if path != current]
         for path in others[: max(0, len(others) - (KEPT_FILES - 1))]:
             disk.remove(path)
 

@@ -28,6 +28,7 @@ from mooring.cli.systemd.systemctl import Unit
 from mooring.cli.systemd.unitfile import specifiers
 from mooring.client.files import read_limited
 from mooring.clock import SystemClock
+from mooring.errors import ConfigError
 
 KUBEADM, K3S = "kubeadm", "k3s"
 
@@ -56,13 +57,13 @@ def leave(root: str, data_dir: str, way: str | None, files_only: bool, yes: bool
     unit = _service_of(found)
     if not yes:
         _ask(found, [] if unit is None else [str(unit.path)], files_only)
-    if unit is not None:
-        unit.stop()
     try:
+        if unit is not None:
+            unit.stop()
         is_ended = not files_only and asyncio.run(leaving.end(found, SystemClock()))
     except BaseException:
         if unit is not None:
-            unit.start()
+            _start_again(unit)
         raise
     if unit is not None:
         unit.uninstall()
@@ -84,7 +85,10 @@ def leave(root: str, data_dir: str, way: str | None, files_only: bool, yes: bool
     elif is_ended:
         echo(f"This machine has left {found.server}: node {found.node_name} is deleted, its certificates are revoked.")
     else:
-        echo(f"The membership of node {found.node_name} had ended before. The files are removed.")
+        echo(
+            f"The membership of node {found.node_name} had ended before: {found.server} accepts its certificate no more. The "
+            "files are removed."
+        )
     if config.exists():
         echo(f"{config} stays: remove it, or the token in it, unless this machine is to join again.")
 
@@ -103,7 +107,15 @@ def _service_of(found: Membership) -> Unit | None:
     if not unit.path.exists():
         return None
     condition = f"ConditionPathExists={specifiers(str(found.proof))}\n"
-    return unit if condition.encode() in read_limited(unit.path) else None
+    return unit if condition.encode() in read_limited(unit.path) and unit.is_own() else None
+
+
+def _start_again(unit: Unit) -> None:
+    """Start the service beside the error that ends the command, which must not be lost for a second one."""
+    try:
+        unit.start()
+    except ConfigError as error:
+        echo(f"warning: {error}", err=True)
 
 
 def _ask(found: Membership, services: list[str], files_only: bool) -> None:

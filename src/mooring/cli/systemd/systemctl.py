@@ -46,7 +46,7 @@ class Unit:
                 )
         if not self.path.parent.is_dir():
             raise ConfigError(f"{self.path.parent} is no directory: --unit-dir names where systemd reads units")
-        self._is_own()
+        self.is_own()
 
     def install(self, text: str, *, start: bool) -> None:
         """Write the unit, enable it, and start it, or start it again when it runs. Raises ConfigError."""
@@ -60,7 +60,7 @@ class Unit:
 
     def stop(self) -> None:
         """Stop the service. Raises ConfigError, also for a unit that this program did not write."""
-        if self._is_own():
+        if self.is_own():
             self._call("stop", self.name)
 
     def start(self) -> None:
@@ -69,7 +69,7 @@ class Unit:
 
     def uninstall(self) -> bool:
         """Stop, disable and remove the unit; return False when it is not there. Raises ConfigError."""
-        if not self._is_own():
+        if not self.is_own():
             return False
         self._call("disable", "--now", self.name)
         try:
@@ -79,7 +79,7 @@ class Unit:
         self._call("daemon-reload")
         return True
 
-    def _is_own(self) -> bool:
+    def is_own(self) -> bool:
         """Return whether the unit is there, written by this program. Raises ConfigError for another's."""
         if not os.path.lexists(self.path):
             return False

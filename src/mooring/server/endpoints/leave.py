@@ -5,7 +5,10 @@ Rules kept here (docs/names-and-membership.md#when-a-machine-leaves):
   user, an impersonator and a certificate that all machines share end nothing.
 * The Node is deleted first, which ends the membership by the state of its NodeIdentity. Then the certificates of the machine are
   revoked by serial number, each until its end. A server that is killed in between leaves a membership that has ended; where
-  machines may create their Nodes again, one that may leave again.
+  machines may create their Nodes again, one that may leave again: the certificate that proved the request is revoked last.
+* A renewal may be signed beside the request, until that certificate is revoked. What it gave is read then, and revoked, too, unless
+  the name belongs to another machine by then.
+* A dry run is refused: nobody would know what it has shown, and a part that did not know the parameter would end the membership.
 * Nothing is issued, so that it is possible while ends wait to be settled, too.
 * A machine without a Node leaves, too: its NodeIdentity then names a Node that never was, so that the name is free.
 * The server writes, as for every deletion of a Node. A node gets no right to delete Nodes or to revoke.
@@ -15,21 +18,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.mooring import certificaterevocation, nodeidentity
 from mooring.api.mooring.certificaterevocation import entry_name
-from mooring.api.mooring.membership import NODES, node_uid, with_spec
+from mooring.api.mooring.membership import NODES, may_use_name, node_uid, with_spec
 from mooring.api.mooring.nodeidentity import companions_of, keys_of
 from mooring.apimachinery.codec.json import encode_json
 from mooring.apimachinery.options import DeleteOptions, WriteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.uid import uuid4
 from mooring.clock import parse_rfc3339, rfc3339
-from mooring.errors import AlreadyExistsError, ConflictError, ForbiddenError, NotFoundError
+from mooring.errors import AlreadyExistsError, BadRequestError, ConflictError, ForbiddenError, NotFoundError
 from mooring.identity import API_SERVER_USER, NODE_PREFIX
 from mooring.identity import NODES as NODES_GROUP
 from mooring.pki.x509.checkedpeer import CheckedPeer
@@ -59,19 +63,33 @@ class Departures:
 async def leave(context: RequestContext, parts: Departures) -> Response:
     """Answer 200 with what ended. Raises ForbiddenError for a caller that is no machine, ConflictError for a Node that changes."""
     peer = _machine(context)
+    if "dryRun" in context.request.query:
+        raise BadRequestError("dryRun: a membership is not left in a dry run; leave the parameter out")
     name, views = peer.common_name.removeprefix(NODE_PREFIX), parts.registry.views
     await context.confirm()  # no `await` from here to the deletion
     identity = views[nodeidentity.PLURAL].get(name)
     uid = node_uid(views[NODES].get(name))
-    coming = dict(_revocations(peer, identity, context))
+    others, own = _revocations(peer, identity, context.received)
     if uid:
         await _delete_node(context, parts, name, uid)
     elif identity is not None:
         await _free_name(context, parts, identity)
     context.ended_itself = True
-    await asyncio.gather(*(_revoke(context, parts, *one) for one in coming.items()))
-    log.info("the machine of node %s has left; %d certificates are revoked", name, len(coming))
-    body = {"kind": "Departure", "apiVersion": API_VERSION, "nodeName": name, "nodeUID": uid, "revoked": sorted(coming)}
+    revoked = await _revoke(context, parts, others)
+    revoked |= await _revoke(context, parts, own)
+    then = await parts.registry.reader.current(BY_PLURAL[nodeidentity.PLURAL], "", name)
+    if then is not None and may_use_name(then.obj, peer.public_key, f"sha256:{peer.fingerprint}"):
+        others, own = _revocations(peer, then.obj, context.received)
+        later = {entry: spec for entry, spec in (others | own).items() if entry not in revoked}
+        revoked |= await _revoke(context, parts, later)
+    log.info("the machine of node %s has left; %d certificates are revoked", name, len(revoked))
+    body = {
+        "kind": "Departure",
+        "apiVersion": API_VERSION,
+        "nodeName": name,
+        "nodeUID": uid,
+        "revoked": sorted(revoked),
+    }
     return Response(200, encode_json(body), (content_type("application/json"),))
 
 
@@ -121,24 +139,37 @@ async def _free_name(context: RequestContext, parts: Departures, identity: Obj) 
     )
 
 
-def _revocations(peer: CheckedPeer, identity: Obj | None, context: RequestContext) -> Iterator[tuple[str, Obj]]:
-    """Yield the name and the spec of an entry for each certificate of the machine that is still valid."""
-    subjects = [{"serialNumber": f"{peer.serial_number:x}", "issuer": peer.issuer}]
-    ends = [rfc3339(peer.not_after) if isinstance(peer, VerifiedPeer) else ""]
+def _revocations(peer: CheckedPeer, identity: Obj | None, now: datetime) -> tuple[dict[str, Obj], dict[str, Obj]]:
+    """Return the specs of an entry for each certificate of the machine that is still valid, by name: those of other keys than that
+    of `peer`, and those of its own.
+    """
+    end = rfc3339(peer.not_after) if isinstance(peer, VerifiedPeer) else ""
+    others: dict[str, Obj] = {}
+    own = dict([_entry(f"{peer.serial_number:x}", peer.issuer, peer.public_key, end)])
     for key in (*keys_of(identity), *companions_of(identity)) if identity is not None else ():
-        if parse_rfc3339(key["notAfter"]) <= context.received:
-            continue
-        serial, issuer = key.get("serialNumber", "").lstrip("0"), key.get("issuer", "")
-        subjects.append(
-            {"serialNumber": serial, "issuer": issuer} if serial and issuer else {"publicKey": key["publicKey"]}
-        )
-        ends.append(key["notAfter"])
-    for subject, end in zip(subjects, ends, strict=True):
-        spec = {**subject, "reason": REASON, "message": MESSAGE} | ({"expiresAt": end} if end else {})
-        yield entry_name(spec), spec
+        if parse_rfc3339(key["notAfter"]) > now:
+            which = own if key["publicKey"] == peer.public_key else others
+            name, spec = _entry(
+                key.get("serialNumber", "").lstrip("0"), key.get("issuer", ""), key["publicKey"], key["notAfter"]
+            )
+            which[name] = spec
+    return others, own
 
 
-async def _revoke(context: RequestContext, parts: Departures, name: str, spec: Obj) -> None:
+def _entry(serial: str, issuer: str, public_key: str, end: str) -> tuple[str, Obj]:
+    """Return the name and the spec of the entry for one certificate, by its key where its number is not known."""
+    subject = {"serialNumber": serial, "issuer": issuer} if serial and issuer else {"publicKey": public_key}
+    spec = {**subject, "reason": REASON, "message": MESSAGE} | ({"expiresAt": end} if end else {})
+    return entry_name(spec), spec
+
+
+async def _revoke(context: RequestContext, parts: Departures, entries: Mapping[str, Obj]) -> set[str]:
+    """Create these entries. Return their names."""
+    await asyncio.gather(*(_create(context, parts, *one) for one in entries.items()))
+    return set(entries)
+
+
+async def _create(context: RequestContext, parts: Departures, name: str, spec: Obj) -> None:
     kind = BY_PLURAL[certificaterevocation.PLURAL]
     entry = {
         "kind": kind.resource.kind,
