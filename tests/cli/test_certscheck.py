@@ -42,6 +42,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param(("--within", "-5d"), 2, '"-5d" is not a duration', id="negative days"),
         pytest.param(("--within=-5h",), 2, '"-5h" is not a duration', id="negative hours"),
         pytest.param(("--within", "999999999d"), 2, "is not a duration", id="longer than time"),
+        pytest.param(("--data-dir", ""), 2, "--data-dir is empty", id="no directory"),
         pytest.param(("--kubeconfig", "x"), 2, "it asks no server", id="two sources"),
     ],
 )

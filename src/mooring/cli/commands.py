@@ -68,6 +68,7 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
         ),
         "machine list": CommandEntry("mooring.cli.machine.list:list_machines", "List authorized machines."),
         "machine remove": CommandEntry("mooring.cli.machine.remove:remove", "Withdraw the authorization of machines."),
+        "status": CommandEntry("mooring.cli.status.status:status", "Show a whole cluster on one screen."),
         "node list": CommandEntry("mooring.cli.node.list:list_nodes", "List the machines of a cluster."),
         "node show": CommandEntry("mooring.cli.node.show:show", "Show what a cluster knows of a machine."),
         "node delete": CommandEntry("mooring.cli.node.delete:delete", "Delete Nodes, and end their memberships."),

@@ -35,25 +35,28 @@ HEADERS = ("WHAT", "WHERE", "ENDS", "LEFT")
 )
 @click.option(
     "--data-dir",
-    default="",
+    default=None,
     metavar="DIR",
     help="Read the files of the server on this machine, in this data directory, and ask no server.",
 )
 @output_option("table", "json", "yaml", "name")
 @one_cluster_options
-def check(within: timedelta, data_dir: str, output: str, chosen: ChosenCluster) -> int:
+def check(within: timedelta, data_dir: str | None, output: str, chosen: ChosenCluster) -> int:
     """List what ends soon or has ended: certificates of servers, machines and users, and CAs. The exit code is then 1.
 
-    Through the API: certificates and CAs of the server that answers, client and serving certificates of machines, and those of
-    users. With --data-dir: the files of a server. A certificate that was renewed, revoked, or whose Node was deleted, is left out.
+    Through the API: certificates and CAs of the servers in the kubeconfig, client and serving certificates of machines, and
+    those of users. With --data-dir: the files of a server. A certificate that was renewed, revoked, or whose Node was deleted, is
+    left out.
     """
     now = chosen.clock.now()
-    if data_dir:
+    if data_dir == "":
+        raise click.UsageError("--data-dir is empty: name the data directory of a server")
+    if data_dir is not None:
         if chosen.kubeconfig or chosen.context_name:
             raise click.UsageError("--data-dir cannot be mixed with --kubeconfig or --context: it asks no server")
         ends = ending.of_data_dir(Path(data_dir), now)
     else:
-        ends, _ = chosen.run_with_retries(lambda client: ending.fetch(client, now))
+        ends, _ = chosen.run_with_retries(lambda client: ending.fetch(client, chosen.selected, now))
     return _report(ends, within, output, now)
 
 

@@ -1,7 +1,8 @@
 """Certificates that end some day: those of a cluster, through its API, or those in the data directory of a server.
 
 Rules kept here:
-* Through the API: what a server reports of itself (`/mooring/v1/status`), and the inventory of certificates of machines and users.
+* Through the API: what the servers report of themselves (`mooring.cli.serverreport`), and the inventory of certificates of machines
+  and users.
 * Ends that matter are those of certificates that the server accepts, or that have ended and were not renewed. The next certificate
   of the same machine or user takes the place of the one before it.
 * What a user may not read is named, so that a check is never taken for a whole one.
@@ -19,18 +20,18 @@ from typing import Any
 
 from cryptography import x509
 
+from mooring.cli import serverreport
 from mooring.cli.certs import inventory
 from mooring.cli.certs.inventory import CA, CLIENT, EXPIRED, SERVER, SERVING, USER, VALID, Inventory, KnownCertificate
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.clock import human_duration, parse_rfc3339, rfc3339
-from mooring.errors import ConfigError, ForbiddenError, NotFoundError
+from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.pem import certificates
-from mooring.trust.discovery.errors import NotKubernetesError
+from mooring.trust.kubeconfig.model import Selected
 from mooring.trust.kubeconfig.text import parse_kubeconfig
 
-STATUS_PATH = "/mooring/v1/status"
 KUBECONFIGS = ("admin.conf", "super-admin.conf")
 _FILES = {"ca.crt": "CA of the cluster", "apiserver.crt": "serving certificate"}
 _LEFT_OUT = frozenset({"retired-ca.crt", "distrusted-ca.crt", "cross-signed.crt"})
@@ -86,16 +87,16 @@ def document(one: KnownCertificate, now: datetime) -> dict[str, Any]:
     } | one.document()
 
 
-async def fetch(client: ClusterClient, now: datetime) -> tuple[Ends, Inventory]:
+async def fetch(client: ClusterClient, selected: Selected, now: datetime) -> tuple[Ends, Inventory]:
     """Read what a cluster knows, and return the inventory, too. Raises PeerError for a server without these kinds."""
-    known, reported = await asyncio.gather(inventory.fetch(client), server_status(client))
+    known, reports = await asyncio.gather(inventory.fetch(client), serverreport.fetch(selected, client.clock))
     found = [*known.certificates(now), *known.recorded(now)]
     unreadable = []
-    if reported is None:
-        why = "it is not Mooring" if known.warning else f"{STATUS_PATH} is not readable for this user"
-        unreadable.append(f"the certificates of the server: {why}")
-    else:
-        found += of_server(reported, now)
+    for one in reports:
+        if one.report is not None:
+            found += of_server(one.report, now)
+        else:
+            unreadable.append(f"the certificates of {one.address}: {one.problem}")
     if not known.is_lineage_read:
         unreadable.append(
             "certificates of users, and serving certificates of machines: LineageRecords are not readable"
@@ -103,14 +104,6 @@ async def fetch(client: ClusterClient, now: datetime) -> tuple[Ends, Inventory]:
     if known.nodes is None:
         unreadable.append("whether machines are members: Nodes are not readable for this user")
     return Ends(found, unreadable), known
-
-
-async def server_status(client: ClusterClient) -> dict[str, Any] | None:
-    """Return what the server reports of itself; None when the user may not read it, or the server has no such report."""
-    try:
-        return await client.get_path(STATUS_PATH)
-    except (ForbiddenError, NotFoundError, NotKubernetesError):  # other servers answer such a path with a text
-        return None
 
 
 def of_server(reported: dict[str, Any], now: datetime) -> Iterator[KnownCertificate]:

@@ -2,7 +2,7 @@
 
 Rules kept here:
 * Known are the client certificates of machines (NodeIdentity), their serving certificates and those of users (lineage), those of
-  the server that answers, and those on the denylist. What the user may not read is a warning.
+  the servers in the kubeconfig, and those on the denylist. What the user may not read is a warning.
 * A machine that has a serving certificate for a name of an API server is a warning, for a user who may read what tells it.
 * The table fits 80 columns; `-o wide` has the others.
 """
@@ -43,7 +43,7 @@ def list_certificates(node: str, kind: str | None, state: str | None, output: st
     now = chosen.clock.now()
 
     async def fetch(client: ClusterClient) -> tuple[Ends, Inventory, Sequence[str]]:
-        ends, known = await chosen.retry(lambda: ending.fetch(client, now))
+        ends, known = await chosen.retry(lambda: ending.fetch(client, chosen.selected, now))
         return ends, known, await chosen.retry(lambda: servingnames.warnings(client, known, now))
 
     ends, known, warnings = chosen.run(fetch)

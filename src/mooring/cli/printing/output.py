@@ -10,6 +10,7 @@ Rules kept here:
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -18,9 +19,11 @@ import click
 
 from mooring.cli.printing.plaintext import clean
 
-__all__ = ["as_json", "as_yaml", "clean", "echo", "print_document", "print_table", "table"]
+__all__ = ["as_json", "as_yaml", "clean", "draw", "echo", "print_document", "print_table", "table"]
 
 GAP = "   "
+_CLEAR = "\x1b[H\x1b[2J"
+"""Control sequences (ECMA-48) that move the cursor home and clear the terminal."""
 MAX_CELL = 1024
 """Characters of a cell: a longer one would pad every row to its width."""
 
@@ -33,6 +36,12 @@ def echo(*lines: str, err: bool = False) -> None:
 def ask(question: str) -> None:
     """Print a question on stderr, made printable, and stay on its line."""
     click.echo(clean(question), nl=False, err=True)
+
+
+def draw(lines: Sequence[str]) -> None:
+    """Fill a terminal with lines, made printable: they are cut at its width, and what does not fit is left out."""
+    columns, rows = shutil.get_terminal_size()
+    click.echo(_CLEAR + "\n".join(clean(line)[:columns] for line in lines[: rows - 1]))
 
 
 def highlight(line: str) -> None:

@@ -38,6 +38,7 @@ class ServerStatus:
         """Return the report. Files are read."""
         return {
             "server": platform.node(),
+            "dataDir": self.config.data_dir,
             "version": __version__,
             "addresses": [str(one) for one in self.config.endpoints],
             "workers": self.config[WorkersSettings].workers,

@@ -1,0 +1,67 @@
+"""Reports of the servers of a cluster about themselves (`/mooring/v1/status`): each address of the kubeconfig is asked.
+
+Rules kept here:
+* Addresses that lead to the same server, such as that of a load balancer, give one report.
+* An address that cannot be reached within LIMIT has a problem in place of a report. So has a user who may not read it, and a server
+  without such a report: another API server, or an older Mooring.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from mooring.apimachinery.schema import Obj
+from mooring.client.cluster import ClusterClient, connect
+from mooring.clock import Clock
+from mooring.errors import ForbiddenError, MooringError, NotFoundError, UnauthorizedError
+from mooring.trust.discovery.errors import NotKubernetesError
+from mooring.trust.kubeconfig.model import Selected
+
+PATH = "/mooring/v1/status"
+LIMIT = 5.0
+"""Seconds for one address: a screen of the whole cluster does not wait longer for a server that is gone."""
+NOT_READABLE = "not readable for this user"
+NOT_SERVED = "not served by this server"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReport:
+    """Answer of one address."""
+
+    address: str
+    report: Obj | None = None
+    problem: str = ""
+
+
+async def fetch(selected: Selected, clock: Clock) -> Sequence[ServerReport]:
+    """Return the reports, in the order of the kubeconfig. Raises UnauthorizedError."""
+    chosen = [replace(selected, cluster=one, others=()) for one in (selected.cluster, *selected.others)]
+    answers = await asyncio.gather(*(_of_address(one, clock) for one in chosen))
+    found: dict[object, ServerReport] = {}
+    for answer in answers:
+        server = answer.report and (answer.report.get("server"), answer.report.get("dataDir"))
+        found.setdefault(server or answer.address, answer)
+    return tuple(found.values())
+
+
+async def _of_address(selected: Selected, clock: Clock) -> ServerReport:
+    address = selected.cluster.server.rstrip("/")
+    try:
+        async with asyncio.timeout(LIMIT), connect(selected, clock) as client:
+            return ServerReport(address, await _read(client))
+    except UnauthorizedError:
+        raise
+    except ForbiddenError:
+        return ServerReport(address, problem=NOT_READABLE)
+    except (NotFoundError, NotKubernetesError):  # other servers answer such a path with a text
+        return ServerReport(address, problem=NOT_SERVED)
+    except TimeoutError:
+        return ServerReport(address, problem=f"no answer within {LIMIT:.0f}s")
+    except MooringError as error:
+        return ServerReport(address, problem=str(error))
+
+
+async def _read(client: ClusterClient) -> Obj:
+    return await client.get_path(PATH)

@@ -1,0 +1,1 @@
+"""`mooring status`: a whole cluster on one screen; the table of sections, and the command."""

@@ -1,0 +1,401 @@
+"""Table of the sections of `mooring status`, in the order of the screen.
+
+Rules kept here:
+* A section has a document for JSON and YAML, and lines for the screen. No secret is in either.
+* A section lists at most SHOWN of its things by name, and names the command that lists the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+from mooring.api.certificates.conditions import conditions_of
+from mooring.api.certificates.sourceaddress import source_address_of
+from mooring.api.mooring.certificateauthorityrollover import status_of
+from mooring.apimachinery.schema import Obj
+from mooring.cli.csr.details import csr_details
+from mooring.cli.ends import stored
+from mooring.cli.node.machines import ENDED, READY, STATES, KnownMachine, age, until
+from mooring.cli.status.gathering import Gathering, Section
+from mooring.client.serverversion import read_version
+from mooring.clock import parse_rfc3339
+from mooring.controllers.certificates.requeststate import is_undecided
+from mooring.errors import ApiError, NotFoundError
+from mooring.identity import NODE_PREFIX
+from mooring.trust.bootstraptoken.restrictions import joined_keys
+from mooring.trust.bootstraptoken.token import USAGE_AUTHENTICATION, TokenError
+from mooring.trust.bootstraptoken.tokensecret import NAMESPACE as TOKEN_NAMESPACE
+from mooring.trust.bootstraptoken.tokensecret import SECRET_TYPE, from_secret
+from mooring.trust.encryption import keychange
+from mooring.trust.gitversion import is_mooring
+
+SHOWN = 5
+"""Things of one section that are named on the screen."""
+LEASE = "mooring-controllers"
+"""Lease of the process that runs the controllers."""
+SYSTEM = "kube-system"
+
+
+async def _cluster(gathering: Gathering) -> Obj:
+    version = await read_version(gathering.client)
+    return {"server": gathering.client.server, "version": version, "isMooring": is_mooring(version)}
+
+
+def _cluster_lines(found: Obj, now: datetime) -> Sequence[str]:
+    version = "" if found["isMooring"] else f", Kubernetes {found['version']}, not Mooring"
+    return [f"{found['server']}{version}"]
+
+
+async def _servers(gathering: Gathering) -> Obj:
+    reports = await gathering.reports()
+    servers = [_server(one.address, one.report, one.problem) for one in reports]
+    if not any("name" in one for one in servers) and len(servers) == 1:
+        await gathering.report()  # raises
+    return {"servers": servers}
+
+
+def _server(address: str, report: Obj | None, problem: str) -> Obj:
+    if report is None:
+        return {"address": address, "problem": problem}
+    serving = _certificate(report, "serving-certificate")
+    return {
+        "address": address,
+        "name": report["server"],
+        "version": report["version"],
+        "workers": report["workers"],
+        "publishedAddresses": report["addresses"],
+        "servingCertificateEnds": serving.get("notAfter", ""),
+    }
+
+
+def _certificate(report: Obj, name: str) -> Obj:
+    found: Obj = next((one for one in report["certificates"] if one["name"] == name), {})
+    return found
+
+
+def _server_lines(found: Obj, now: datetime) -> Sequence[str]:
+    return [
+        f"{one['address']}: {one['problem']}"
+        if "problem" in one
+        else f"{one['address']}: {one['name']}, {one['version']}, {_count(one['workers'], 'worker')}, "
+        f"serving certificate ends {until(one['servingCertificateEnds'], now)}"
+        for one in found["servers"]
+    ]
+
+
+async def _addresses(gathering: Gathering) -> Obj:
+    endpoints = await gathering.client.get("endpoints", "kubernetes", "default")
+    subsets = endpoints.get("subsets") or []
+    return {"addresses": [one["ip"] for subset in subsets for one in subset.get("addresses") or []]}
+
+
+def _address_lines(found: Obj, now: datetime) -> Sequence[str]:
+    return [", ".join(found["addresses"]) or "no server has a usable one"]
+
+
+async def _leader(gathering: Gathering) -> Obj:
+    try:
+        lease = await gathering.client.get("leases", LEASE, SYSTEM)
+    except NotFoundError:
+        return {"holder": ""}
+    is_live = bool(keychange.live_servers([lease], gathering.now))
+    return {"holder": (lease.get("spec") or {}).get("holderIdentity") or "" if is_live else ""}
+
+
+def _leader_lines(found: Obj, now: datetime) -> Sequence[str]:
+    return [f"on {found['holder']}" if found["holder"] else "run nowhere"]
+
+
+async def _ca(gathering: Gathering) -> Obj:
+    ca = _certificate(await gathering.report(), "ca")
+    return {"ends": ca.get("notAfter", ""), "serialNumber": ca.get("serialNumber", "")}
+
+
+def _ca_lines(found: Obj, now: datetime) -> Sequence[str]:
+    return [f"ends {until(found['ends'], now)}"]
+
+
+async def _rollover(gathering: Gathering) -> Obj:
+    rollover = await gathering.rollover()
+    if rollover is None:
+        return {"phase": ""}
+    status = status_of(rollover)
+    return {
+        "phase": status.get("phase", ""),
+        "wanted": (rollover.get("spec") or {}).get("phase", ""),
+        "message": status.get("message", ""),
+        "machinesBehind": status.get("machinesBehindTotal", 0),
+    }
+
+
+def _rollover_lines(found: Obj, now: datetime) -> Sequence[str]:
+    if not found["phase"] and not found.get("wanted"):
+        return ["none"]
+    wanted = f", {found['wanted']} is wanted" if found["wanted"] != found["phase"] else ""
+    behind = f", {_count(found['machinesBehind'], 'machine')} behind" if found["machinesBehind"] else ""
+    return [f"{found['phase'] or 'not begun'}{wanted}{behind}", *([found["message"]] if found["message"] else [])]
+
+
+async def _machines(gathering: Gathering) -> Obj:
+    machines, rollover = await asyncio.gather(gathering.machines(), gathering.rollover(), return_exceptions=True)
+    if isinstance(machines, BaseException):
+        raise machines
+    named = status_of(rollover).get("machinesBehind") or [] if isinstance(rollover, dict) else []
+    behind = {one["name"]: one.get("reason", "") for one in named}
+    members = [one for one in machines if one.state != ENDED]
+    counts = Counter(one.state for one in members)
+    told = [attention(one, behind.get(one.name)) for one in members]
+    return {
+        "total": len(members),
+        "states": {state: counts[state] for state in STATES if counts[state]},
+        "behind": sum(one.name in behind for one in members),
+        "attention": [found for found in told if "message" in found or found["state"] != READY],
+    }
+
+
+def attention(one: KnownMachine, behind: str | None) -> Obj:
+    """Return a machine with its state, and a message where it needs a person. `behind`: why a rollover waits for it."""
+    has_lapsed = bool(one.certificates) and one.certificate is None
+    problems = [
+        str(one.ready.get("message") or "") if one.state != READY else "",
+        "the server accepts none of its certificates" if has_lapsed else "",
+        f"behind the rollover: {behind}" if behind is not None else "",
+    ]
+    message = "; ".join(filter(None, problems))
+    return {"name": one.name, "state": one.state, **({"message": message} if message else {})}
+
+
+def _machine_lines(found: Obj, now: datetime) -> Sequence[str]:
+    parts = [f"{number} {state}" for state, number in found["states"].items()]
+    parts += [f"{found['behind']} behind"] if found["behind"] else []
+    rows = [(one["name"], one["state"], one.get("message", "")) for one in found["attention"]]
+    return [f"{found['total']}{': ' if parts else ''}{', '.join(parts)}", *_named(rows, "mooring node list")]
+
+
+async def _requests(gathering: Gathering) -> Obj:
+    listed = await gathering.client.list("certificatesigningrequests")
+    waiting = [_request(one, gathering.now) for one in listed.items if is_undecided(one)]
+    return {"waiting": sorted(waiting, key=lambda one: (one["created"], one["name"]))}
+
+
+def _request(obj: Obj, now: datetime) -> Obj:
+    details = csr_details(obj, now)
+    subject = details.get("request", {}).get("subject", {}).get("commonName", "")
+    condition: Obj = next(reversed(conditions_of(obj)), {})
+    refused = details.get("request", {}).get("refusedBySigner", ())
+    return {
+        "name": details["name"],
+        "machine": subject.removeprefix(NODE_PREFIX),
+        "requester": details.get("requester", {}).get("username", ""),
+        "signer": details.get("signerName", ""),
+        "from": source_address_of(obj),
+        "created": details.get("created", ""),
+        "reason": condition.get("message")
+        or "; ".join(refused)
+        or "no controller approves requests of this signer or user",
+    }
+
+
+def _request_lines(found: Obj, now: datetime) -> Sequence[str]:
+    waiting = found["waiting"]
+    rows = [
+        (one["name"], one["machine"], one["from"] or one["requester"], age(one["created"], now), one["reason"])
+        for one in waiting
+    ]
+    return [
+        _count(len(waiting), "request") + " waiting" if waiting else "none",
+        *_named(rows, "mooring csr list --pending"),
+    ]
+
+
+async def _tokens(gathering: Gathering) -> Obj:
+    listed = await gathering.client.list("secrets", TOKEN_NAMESPACE, field_selector=f"type={SECRET_TYPE}")
+    states = Counter[str]()
+    for secret in listed.items:
+        states.update(token_states(secret, gathering.now))
+    names = ("live", "unlimited", "neverExpire", "usedUp", "expired", "unreadable")
+    return {"total": len(listed.items), **{name: states[name] for name in names}}
+
+
+def token_states(secret: Obj, now: datetime) -> Iterable[str]:
+    """Yield what a token counts as. Unlimited: any number of machines may join with it."""
+    try:
+        record, joined = from_secret(secret), len(joined_keys(secret))
+    except TokenError:
+        yield "unreadable"
+        return
+    most = record.restrictions.max_joins
+    if record.expires is not None and record.expires <= now:
+        yield "expired"
+    elif most is not None and joined >= most:
+        yield "usedUp"
+    else:
+        yield "live"
+        if most is None and USAGE_AUTHENTICATION in record.usages:
+            yield "unlimited"
+        if record.expires is None:
+            yield "neverExpire"
+
+
+def _token_lines(found: Obj, now: datetime) -> Sequence[str]:
+    words = {
+        "unlimited": "for any number of machines",
+        "neverExpire": "without an end",
+        "usedUp": "used up",
+        "expired": "expired",
+        "unreadable": "unreadable",
+    }
+    others = [f"{found[name]} {text}" for name, text in words.items() if found[name]]
+    return [", ".join([f"{found['live']} live", *others])]
+
+
+async def _revocations(gathering: Gathering) -> Obj:
+    entries = (await gathering.client.list("certificaterevocations")).items
+    newest = max((one["metadata"].get("creationTimestamp", "") for one in entries), default="")
+    return {"entries": len(entries), "newest": newest}
+
+
+def _revocation_lines(found: Obj, now: datetime) -> Sequence[str]:
+    if not found["entries"]:
+        return ["none"]
+    word = "entry" if found["entries"] == 1 else "entries"
+    return [f"{found['entries']} {word} on the denylist, the newest {age(found['newest'], now)} old"]
+
+
+async def _encryption(gathering: Gathering) -> Obj:
+    report, listed = await asyncio.gather(
+        gathering.report(), gathering.client.list("leases", SYSTEM, label_selector=keychange.SERVER_LABEL)
+    )
+    found: Obj = report["encryption"]
+    servers = keychange.live_servers(listed.items, gathering.now)
+    behind = keychange.servers_behind(servers, found["configHash"]) if found["configured"] else ()
+    return {**found, "serversWithAnotherFile": list(behind)}
+
+
+def _encryption_lines(found: Obj, now: datetime) -> Sequence[str]:
+    if not found["configured"]:
+        return ["stored objects are not encrypted"]
+    behind = found["serversWithAnotherFile"]
+    return [f"on, by the file {found['configHash'][:19]}", *(f"another file: {one}" for one in behind[:SHOWN])]
+
+
+async def _snapshot(gathering: Gathering) -> Obj:
+    await gathering.report()  # raises where there is none
+    reports = [one.report["snapshots"] for one in await gathering.reports() if one.report is not None]
+    made = [one["last"] for one in reports if one["last"] and "time" in one["last"]]
+    problems = [one["problem"] for one in reports if one["problem"]]
+    return {
+        "scheduled": any(one["scheduled"] for one in reports),
+        "last": max(made, key=lambda one: parse_rfc3339(one["time"]), default=None),
+        "failure": next(iter(problems), ""),
+    }
+
+
+def _snapshot_lines(found: Obj, now: datetime) -> Sequence[str]:
+    last = found["last"]
+    lines = [f"{age(last['time'], now)} ago: {last['file']}, {size_text(last['bytes'])}" if last else "none"]
+    if not found["scheduled"]:
+        lines[0] += "; no schedule (--snapshot-schedule-cron)"
+    return [*lines, *([f"the last one failed: {found['failure']}"] if found["failure"] else [])]
+
+
+async def _store(gathering: Gathering) -> Obj:
+    found: Obj = (await gathering.report())["store"]
+    return {**found, "serves": not found["problem"]}
+
+
+def _store_lines(found: Obj, now: datetime) -> Sequence[str]:
+    size = f", {size_text(found['bytes'])}" if "bytes" in found else ""
+    unreadable = found["unreadableObjects"]
+    return [
+        f"{found['kind']}{size}, revision {found['revision']}, {'serves' if found['serves'] else 'does not serve'}",
+        *([found["problem"]] if found["problem"] else []),
+        *([f"alarm: {found['alarm']}"] if found["alarm"] else []),
+        *([f"{_count(unreadable, 'object')} cannot be read"] if unreadable else []),
+    ]
+
+
+async def _ends(gathering: Gathering) -> Obj:
+    return {"waiting": len(stored.waiting(await stored.fetch(gathering.client)))}
+
+
+def _end_lines(found: Obj, now: datetime) -> Sequence[str]:
+    if not found["waiting"]:
+        return []
+    return [f"{_count(found['waiting'], 'end')} to settle, and nothing is issued meanwhile: mooring ends list"]
+
+
+async def _health(gathering: Gathering) -> Obj:
+    try:
+        text = (await gathering.client.read("/readyz?verbose")).decode("utf-8", "replace")
+    except ApiError as error:
+        return {"ready": False, "failing": [error.message], "warnings": []}
+    found: dict[str, list[str]] = {"[-]": [], "[!]": []}
+    for line in text.splitlines():
+        if line[:3] in found:
+            found[line[:3]].append(line[3:].split()[0])
+    return {"ready": True, "failing": found["[-]"], "warnings": found["[!]"]}
+
+
+def _health_lines(found: Obj, now: datetime) -> Sequence[str]:
+    if not found["ready"] or found["failing"]:
+        return [f"not ready: {', '.join(found['failing'])}"]
+    return [f"ready, with warnings: {', '.join(found['warnings'])}" if found["warnings"] else "ready"]
+
+
+def _named(rows: Sequence[Sequence[str]], command: str) -> list[str]:
+    """Return aligned lines of the first rows, and one with the command that lists the others."""
+    shown = rows[:SHOWN]
+    widths = [max(len(row[column]) for row in shown) for column in range(len(shown[0]))] if shown else []
+    lines = [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown
+    ]
+    return [*lines, *([f"  and {len(rows) - SHOWN} more: {command}"] if len(rows) > SHOWN else [])]
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def size_text(size: int) -> str:
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= scale:
+            return f"{size / scale:.1f} {unit}"
+    return f"{size} bytes"
+
+
+SECTIONS: Mapping[str, Section] = MappingProxyType(
+    {
+        "cluster": Section("Cluster", _cluster, _cluster_lines),
+        "health": Section("Health", _health, _health_lines),
+        "servers": Section("Servers", _servers, _server_lines),
+        "addresses": Section("Addresses", _addresses, _address_lines),
+        "controllers": Section("Controllers", _leader, _leader_lines),
+        "ca": Section("CA", _ca, _ca_lines),
+        "rollover": Section("CA rollover", _rollover, _rollover_lines),
+        "machines": Section("Machines", _machines, _machine_lines),
+        "requests": Section("Requests", _requests, _request_lines),
+        "tokens": Section("Tokens", _tokens, _token_lines),
+        "revocations": Section("Revocations", _revocations, _revocation_lines),
+        "encryption": Section("Encryption", _encryption, _encryption_lines),
+        "snapshot": Section("Snapshot", _snapshot, _snapshot_lines),
+        "store": Section("Store", _store, _store_lines),
+        "ends": Section("Restored", _ends, _end_lines),
+    }
+)
+"""Every section by its name in documents."""
+CHANGING = frozenset({("store", "revision"), ("store", "bytes")})
+"""Fields that change all the time: they are no news for those who watch documents."""
+
+
+def without_changing(found: Mapping[str, Obj]) -> dict[str, Any]:
+    """Return the sections without the fields that change all the time."""
+    return {
+        name: {key: value for key, value in section.items() if (name, key) not in CHANGING}
+        for name, section in found.items()
+    }

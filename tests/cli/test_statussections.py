@@ -1,0 +1,125 @@
+"""Lines of the sections of `mooring status`, and what tokens and machines count as."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from mooring.apimachinery.schema import Obj
+from mooring.cli.node.machines import KnownMachine
+from mooring.cli.status import sections
+from mooring.cli.status.sections import SECTIONS
+from mooring.clock import rfc3339
+from mooring.trust.bootstraptoken import tokensecret
+from mooring.trust.bootstraptoken.restrictions import Restrictions, join_record, with_joined_key
+from mooring.trust.bootstraptoken.token import parse_token
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SOON = rfc3339(NOW + timedelta(days=9))
+HASH = f"sha256:{'a' * 64}"
+
+
+def secret(max_joins: int | None = None, joined: int = 0, **more: Any) -> Obj:
+    token = parse_token("abcdef.0123456789abcdef")
+    record = tokensecret.new_record(token, NOW, restrictions=Restrictions(max_joins=max_joins), **more)
+    found = tokensecret.to_secret(record)
+    for number in range(joined):
+        found = with_joined_key(found, join_record(f"{number:064x}", f"system:node:n{number}"))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("token", "states"),
+    [
+        pytest.param(secret(1), ["live"], id="for one machine"),
+        pytest.param(secret(2, 1), ["live"], id="for one more"),
+        pytest.param(secret(1, 1), ["usedUp"], id="used up"),
+        pytest.param(secret(1, 1, ttl=timedelta(0)), ["usedUp"], id="used up, without an end"),
+        pytest.param(secret(), ["live", "unlimited"], id="for any number of machines"),
+        pytest.param(secret(usages=("signing",), groups=()), ["live"], id="that lets no machine in"),
+        pytest.param(secret(1, ttl=timedelta(0)), ["live", "neverExpire"], id="without an end"),
+        pytest.param(secret(ttl=None, expires=NOW), ["expired"], id="expired"),
+        pytest.param({"metadata": {"name": "bootstrap-token-x"}, "data": {}}, ["unreadable"], id="unreadable"),
+    ],
+)
+def test_what_a_token_counts_as(token: Obj, states: list[str]) -> None:
+    assert list(sections.token_states(token, NOW)) == states
+
+
+def machine(status: str, message: str = "") -> KnownMachine:
+    conditions = [{"type": "Ready", "status": status, "message": message}]
+    return KnownMachine("n1", {"metadata": {"name": "n1"}, "status": {"conditions": conditions}}, None)
+
+
+@pytest.mark.parametrize(
+    ("known", "behind", "message"),
+    [
+        pytest.param(machine("True"), None, None, id="ready"),
+        pytest.param(machine("False", "no disk"), None, "no disk", id="not ready"),
+        pytest.param(machine("True"), "old CA", "behind the rollover: old CA", id="behind"),
+        pytest.param(machine("False", "no disk"), "x", "no disk; behind the rollover: x", id="both"),
+    ],
+)
+def test_why_a_machine_needsattention(known: KnownMachine, behind: str | None, message: str | None) -> None:
+    assert sections.attention(known, behind).get("message") == message
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "lines"),
+    [
+        ("controllers", {"holder": ""}, ["run nowhere"]),
+        ("addresses", {"addresses": []}, ["no server has a usable one"]),
+        ("servers", {"servers": [{"address": "https://a", "problem": "gone"}]}, ["https://a: gone"]),
+        ("rollover", {"phase": ""}, ["none"]),
+        (
+            "rollover",
+            {"phase": "", "wanted": "Trust", "message": "", "machinesBehind": 0},
+            ["not begun, Trust is wanted"],
+        ),
+        (
+            "rollover",
+            {"phase": "Trust", "wanted": "Issue", "message": "machines have to fetch the CA", "machinesBehind": 2},
+            ["Trust, Issue is wanted, 2 machines behind", "machines have to fetch the CA"],
+        ),
+        (
+            "machines",
+            {"total": 9, "states": {"Lost": 9}, "behind": 1, "attention": [{"name": f"n{i}", "state": "Lost"} for i in range(7)]},
+            ["9: 9 Lost, 1 behind", *(f"  n{i}  Lost" for i in range(5)), "  and 2 more: mooring node list"],
+        ),
+        ("machines", {"total": 0, "states": {}, "behind": 0, "attention": []}, ["0"]),
+        (
+            "encryption",
+            {"configured": True, "configHash": HASH, "serversWithAnotherFile": ["b"]},
+            ["on, by the file sha256:aaaaaaaaaaaa", "another file: b"],
+        ),
+        (
+            "snapshot",
+            {"scheduled": True, "last": None, "failure": "no space left"},
+            ["none", "the last one failed: no space left"],
+        ),
+        (
+            "store",
+            {
+                "kind": "etcd", "revision": 7, "serves": False, "problem": "no member answers", "alarm": "NOSPACE",
+                "unreadableObjects": 1,
+            },
+            ["etcd, revision 7, does not serve", "no member answers", "alarm: NOSPACE", "1 object cannot be read"],
+        ),
+        ("ends", {"waiting": 0}, []),
+        ("ends", {"waiting": 2}, ["2 ends to settle, and nothing is issued meanwhile: mooring ends list"]),
+        ("health", {"ready": False, "failing": ["etcd"], "warnings": []}, ["not ready: etcd"]),
+        ("health", {"ready": True, "failing": [], "warnings": ["certificates"]}, ["ready, with warnings: certificates"]),
+        ("ca", {"ends": SOON}, ["ends in 9d"]),
+    ],
+)  # fmt: skip
+def test_the_lines_of_a_section(name: str, found: Obj, lines: list[str]) -> None:
+    assert list(SECTIONS[name].lines(found, NOW)) == lines
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(12, "12 bytes"), (2048, "2.0 KiB"), (3 << 20, "3.0 MiB"), (5 << 30, "5.0 GiB")]
+)
+def test_sizes(size: int, text: str) -> None:
+    assert sections.size_text(size) == text
