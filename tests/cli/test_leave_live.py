@@ -73,6 +73,16 @@ def test_the_service_goes_with_the_membership(
     assert not systemd.unit.exists()
 
 
+def test_a_masked_unit_keeps_no_machine_from_leaving(
+    live_server: LiveServer, mooring: CommandLine, systemd: Systemd, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    mooring.done(*join(live_server, root, "masked"))
+    systemd.unit.symlink_to("/dev/null")
+    assert "has left" in mooring.done("leave", "--root", str(root), "--yes")
+    assert (systemd.calls(), systemd.unit.is_symlink()) == ([], True)
+
+
 def test_the_service_of_another_root_stays(
     live_server: LiveServer, mooring: CommandLine, systemd: Systemd, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from mooring.cli.join import join as join_command
 from mooring.cli.systemd import systemctl
+from mooring.cli.systemd.unitfile import quote
 from mooring.trust.joinconfiguration import JoinSettings
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, live_server
@@ -123,6 +124,17 @@ def test_no_service_is_installed_on_a_machine_that_has_not_joined(
     assert (done.code, systemd.calls(), systemd.unit.exists()) == (1, [], False)
     assert "no member of a cluster" in done.err
     assert "mooring join --service" in done.err
+
+
+@pytest.mark.parametrize("command", ["install", "uninstall"])
+def test_a_masked_unit_stays_and_the_message_says_so(
+    command: str, mooring: CommandLine, systemd: Systemd, member: Path
+) -> None:
+    systemd.unit.symlink_to("/dev/null")
+    root = ("--root", str(member)) if command == "install" else ()
+    done = mooring("agent", command, *root, "--unit-dir", str(systemd.units))
+    assert (done.code, systemd.unit.is_symlink()) == (1, True)
+    assert f"{systemd.unit} is masked: run `systemctl unmask mooring-agent` first" in done.err
 
 
 @pytest.mark.parametrize("command", ["install", "uninstall"])
@@ -261,6 +273,7 @@ def test_the_unit_of_a_server_makes_its_user_and_its_directory(mooring: CommandL
         pytest.param(("--data-dir", "/srv/m", "--user", "me"), "ReadWritePaths=/srv/m", id="a directory elsewhere"),
         pytest.param(("--audit-log-path", "/var/log/m/a.log"), "LogsDirectory=m", id="an audit log of its own"),
         pytest.param(("--snapshot-dir", "/srv/snapshots"), "ReadWritePaths=/srv/snapshots", id="snapshots elsewhere"),
+        pytest.param(("--storage", "sqlite:/srv/db/m.db"), "ReadWritePaths=/srv/db", id="a store elsewhere"),
         pytest.param(("--shutdown-delay-duration", "30s"), "TimeoutStopSec=125", id="a stop that takes longer"),
     ],
 )
@@ -284,6 +297,32 @@ def test_paths_are_absolute_and_values_are_quoted(
     assert "--cluster-signing-duration 1h30m0s" in line
 
 
+KEY = "pkcs11:token=t;object=o?module-path=/usr/lib/token.so&pin-source=env:PIN"
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "written"),
+    [
+        pytest.param("--signer", "example.com/x=a.crt,a.key", "example.com/x={here}/a.crt,{here}/a.key", id="a signer"),
+        pytest.param("--signer", f"example.com/x=a.crt,{KEY}", f"example.com/x={{here}}/a.crt,{KEY}", id="and a token"),
+        pytest.param("--cluster-signing-key-file", KEY, KEY, id="a key in a token"),
+    ],
+)
+def test_files_that_are_not_a_whole_value_are_absolute_and_keys_in_tokens_stay(
+    flag: str, value: str, written: str, mooring: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    certificate = () if flag == "--signer" else ("--cluster-signing-cert-file", "ca.crt")
+    lines = server_unit(mooring, flag, value, *certificate)
+    (line,) = (one for one in lines if one.startswith("ExecStart="))
+    assert f"{flag} {quote(written.format(here=tmp_path))}" in line
+
+
+def test_no_variable_is_escaped_in_the_path_of_the_program(mooring: CommandLine) -> None:
+    text = mooring.done("server", "unit", "--program", "/opt/$a/mooring", "--token-auth-file", "/etc/$b")
+    assert "ExecStart=/opt/$a/mooring server --data-dir /var/lib/mooring --token-auth-file /etc/$$b\n" in text
+
+
 def test_the_file_of_the_server_is_followed(mooring: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("data-dir: /var/lib/fromfile\nworkers: 2\n")
@@ -299,6 +338,9 @@ def test_the_file_of_the_server_is_followed(mooring: CommandLine, tmp_path: Path
         pytest.param(("--server-token", "0123456789abcdef"), "every user can read a unit", id="a secret"),
         pytest.param(
             ("--data-dir", "/srv/m"), "name the user who owns /srv/m with --user", id="no user for a directory"
+        ),
+        pytest.param(
+            ("--audit-log-path", "/var/log/m.log"), "such as /var/log/mooring/m.log", id="a log in root's directory"
         ),
         pytest.param(("--workers", "many"), "workers: give a number", id="a wrong value"),
         pytest.param(("--program", "mooring"), "--program must be an absolute path", id="a relative program"),

@@ -104,7 +104,7 @@ def _found(root: Path, data_dir: str, way: str | None) -> Membership | None:
 def _service_of(found: Membership) -> Unit | None:
     """Return the unit of the agent that keeps this membership; None where there is none."""
     unit = install.service()
-    if not unit.path.exists():
+    if not unit.path.exists() or unit.is_masked:
         return None
     condition = f"ConditionPathExists={specifiers(str(found.proof))}\n"
     return unit if condition.encode() in read_limited(unit.path) and unit.is_own() else None

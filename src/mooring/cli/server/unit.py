@@ -6,7 +6,7 @@ Rules kept here:
   --user names the user who owns it.
 * The server says when it serves and gives signs of life (Type=notify). systemd waits for the first as long as it takes: a store of
   a million objects takes half a minute, and an etcd may be away.
-* Files are written in the data directory, and in the directories of the audit log and of snapshots, alone.
+* Files are written in the data directory, and in the directories of the store, the audit log and snapshots, alone.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from mooring.settings.audit import AuditSettings
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import ServingSettings
 from mooring.settings.snapshots import SnapshotSettings
+from mooring.settings.storage import StorageSettings
 from mooring.settings.workers import WorkersSettings
 
 DATA_DIR = "/var/lib/mooring"
@@ -124,11 +125,19 @@ def _file_system(config: ServerConfig, user: str) -> str:
     directories = [config[SnapshotSettings].directory(config.data_dir)]
     if (audit := config[AuditSettings].file(config.data_dir)) not in ("", "-"):
         directories.append(str(Path(audit).parent))
+    scheme, _, store = config[StorageSettings].storage_url.partition(":")
+    if scheme == "sqlite":
+        directories.append(str(Path(store).absolute().parent))
     logs, writable = [], [config.data_dir] if user else []
     for one in map(Path, dict.fromkeys(directories)):
         if one.is_relative_to(config.data_dir):
             continue
-        if one.is_relative_to(_LOGS) and one != _LOGS and not user:
+        if one == _LOGS and not user:
+            wanted = _LOGS / "mooring" / Path(audit).name
+            raise click.UsageError(
+                f"--audit-log-path: {_LOGS} is root's: give a file in a directory of its own, such as {wanted}"
+            )
+        if one.is_relative_to(_LOGS) and not user:
             logs.append(str(one.relative_to(_LOGS)))
         else:
             writable.append(str(one))

@@ -79,10 +79,17 @@ class Unit:
         self._call("daemon-reload")
         return True
 
+    @property
+    def is_masked(self) -> bool:
+        """Whether an administrator forbade the unit (`systemctl mask`): nothing starts it, and its file says nothing."""
+        return os.path.realpath(self.path) == os.devnull
+
     def is_own(self) -> bool:
         """Return whether the unit is there, written by this program. Raises ConfigError for another's."""
         if not os.path.lexists(self.path):
             return False
+        if self.is_masked:
+            raise ConfigError(f"{self.path} is masked: run `systemctl unmask {self.name}` first")
         if not read_limited(self.path, MAX_READ).startswith(b"# Written by `mooring "):
             raise ConfigError(f"{self.path} was not written by {self._writer}: remove it, or keep it and use systemctl")
         return True

@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from mooring.duration import format_duration
+from mooring.pki import tokenkeyuri
 from mooring.settings.declaration import Setting
 from mooring.settings.valuetypes import BOOLEAN, COMMA_SEPARATED, OPTIONAL_BOOLEAN, SWITCH, split_commas
 
@@ -78,17 +79,29 @@ def _text(setting: Setting, value: Any) -> str:
     if isinstance(value, timedelta):
         return format_duration(value)
     text = str(value)
-    if setting.metavar in ("FILE", "DIR", "PATH") and text not in ("", "-"):
+    if setting.metavar in ("FILE", "DIR", "PATH"):
         parts = split_commas((text,)) if setting.value_type is COMMA_SEPARATED else (text,)
-        return ",".join(str(Path(one).absolute()) for one in parts)
+        return ",".join(map(_absolute, parts))
+    if setting.metavar == "NAME=CERT,KEY":
+        name, _, files = text.partition("=")
+        return f"{name}={','.join(map(_absolute, files.split(',', 1)))}"
     if setting.metavar == "URL" and text.startswith(_SQLITE):
         return f"{_SQLITE}{Path(text.removeprefix(_SQLITE)).absolute()}"
     return text
 
 
+def _absolute(path: str) -> str:
+    """Return a path that does not depend on the directory. A key in a token has a URI in place of a path."""
+    return path if path in ("", "-") or path.startswith(tokenkeyuri.SCHEME) else str(Path(path).absolute())
+
+
 def command_line(arguments: Sequence[str]) -> str:
-    """Return a command line for ExecStart. Raises UsageError for an argument with a line break, which no unit can hold."""
-    return " ".join(quote(one).replace("$", "$$") for one in arguments)
+    """Return a command line for ExecStart. Raises UsageError for an argument with a line break, which no unit can hold.
+
+    systemd reads no variable in the path of the program, and no `$$` either.
+    """
+    program, *rest = map(quote, arguments)
+    return " ".join((program, *(one.replace("$", "$$") for one in rest)))
 
 
 def quote(argument: str) -> str:
