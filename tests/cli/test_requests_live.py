@@ -133,13 +133,15 @@ def test_several_are_shown_as_one_document(live_server: LiveServer, csr: Command
     assert [item["name"] for item in shown["items"]] == names
 
 
-def test_list_has_kubectls_columns(live_server: LiveServer, csr: CommandLine) -> None:
+def test_a_wide_list_has_kubectls_columns(live_server: LiveServer, csr: CommandLine) -> None:
     name, fingerprint = asked(live_server)
     header, *rows = csr.done("csr", "list").splitlines()
-    assert header.split() == ["NAME", "AGE", "SIGNERNAME", "REQUESTOR", "REQUESTEDDURATION", "CONDITION"]
-    row = next(row for row in rows if row.startswith(name))
-    assert row.split()[2:] == [KUBE_APISERVER_CLIENT, "kubernetes-admin", "60m", "Pending"]
-    wide = next(row for row in csr.done("csr", "list", "-o", "wide").splitlines() if row.startswith(name))
+    assert header.split() == ["NAME", "AGE", "CONDITION"]
+    assert next(row for row in rows if row.startswith(name)).split()[2:] == ["Pending"]
+    header, *rows = csr.done("csr", "list", "-o", "wide").splitlines()
+    assert header.split()[:6] == ["NAME", "AGE", "SIGNERNAME", "REQUESTOR", "REQUESTEDDURATION", "CONDITION"]
+    wide = next(row for row in rows if row.startswith(name))
+    assert wide.split()[2:6] == [KUBE_APISERVER_CLIENT, "kubernetes-admin", "60m", "Pending"]
     assert wide.split()[-2:] == ["CN=jane,O=dev", fingerprint]
     assert f"{QUALIFIED}/{name}" in csr.done("csr", "list", "-o", "name").split()
     items = json.loads(csr.done("csr", "list", "-o", "json"))["items"]

@@ -23,3 +23,13 @@ def test_a_wrong_path_is_an_error_and_no_empty_list(mooring: CommandLine, tmp_pa
         outcome = mooring("snapshot", "list", *arguments)
         assert outcome.code == 1
         assert "cannot be read: No such file or directory; check the path" in outcome.err
+
+
+def test_a_file_that_is_no_snapshot_is_listed_with_the_reason(mooring: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "x.snapshot"
+    file.write_bytes(b"nothing")
+    header, row = mooring.done("snapshot", "list", str(tmp_path)).splitlines()
+    assert header.split() == ["NAME", "REVISION", "BYTES", "PROBLEM"]
+    assert row.startswith("x.snapshot")
+    assert mooring.done("snapshot", "list", str(tmp_path), "-o", "wide").split()[:5][-1] == "TIME"
+    assert mooring.done("snapshot", "list", str(tmp_path), "-o", "name") == f"{file}\n"

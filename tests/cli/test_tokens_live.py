@@ -126,7 +126,7 @@ def test_list_in_the_format_of_k3s(tokens: CommandLine) -> None:
         assert [one["id"] for one in documents] == ids
         assert {one["kind"] for one in documents} == {"BootstrapToken"}
         assert all(one["apiVersion"] and "token" not in one for one in documents)
-    for form in ("text", "wide", "json", "yaml", "name"):
+    for form in ("table", "text", "wide", "json", "yaml", "name"):
         output = tokens.done("token", "list", "--format", "k3s", "-o", form)
         assert "k3slst" in output
         assert "k3m8x1c5v0b6n4z2" not in output
@@ -179,7 +179,7 @@ def test_a_restricted_token_says_what_it_allows_and_is_listed_so(live_server: Li
     shown = listed(tokens)["limit1"]
     assert (shown["maxJoins"], shown["joins"]) == (3, 0)
     assert (shown["allowedCIDRs"], shown["nodeName"]) == (["10.0.0.0/8", "fd00::/64"], "worker-*")
-    row = next(line for line in tokens.done("token", "list").splitlines() if line.startswith("limit1"))
+    row = next(line for line in tokens.done("token", "list", "-o", "text").splitlines() if line.startswith("limit1"))
     assert row.split()[-6:] == ["0/3", "<never>", "nodes", "worker-*;", "from", "10.0.0.0/8,fd00::/64"]
 
 
@@ -295,10 +295,12 @@ def test_list_has_one_form_for_everybody(tokens: CommandLine) -> None:
     assert (document["kind"], document["apiVersion"]) == ("List", "v1")
     assert [item["id"] for item in document["items"]] == ids
     assert yaml.safe_load(tokens.done("token", "list", "-o", "yaml"))["items"][0]["kind"] == "BootstrapToken"
-    text = tokens.done("token", "list").splitlines()
+    table = tokens.done("token", "list").splitlines()
+    assert table[0].split() == ["TOKEN", "TTL", "JOINS", "LAST", "USE", "DESCRIPTION"]
+    text = tokens.done("token", "list", "-o", "text").splitlines()
     assert text[0].split() == ["TOKEN", "TTL", "EXPIRES", "USAGES", "DESCRIPTION", "EXTRA", "GROUPS", "JOINS", "LAST", "USE",
                                "LIMITS"]  # fmt: skip
-    assert len(text) == len(ids) + 1
+    assert len(text) == len(table) == len(ids) + 1
     wide = tokens.done("token", "list", "-o", "wide").splitlines()
     assert wide[0].endswith("SECRET")
     assert any(line.endswith("bootstrap-token-listed") for line in wide)
@@ -306,7 +308,7 @@ def test_list_has_one_form_for_everybody(tokens: CommandLine) -> None:
 
 def test_redact_shows_ids_only(tokens: CommandLine) -> None:
     tokens.done("token", "create", "hidden.k3m8x1c5v0b6n4z2")
-    for form in ("text", "wide", "json", "yaml", "name"):
+    for form in ("table", "text", "wide", "json", "yaml", "name"):
         output = tokens.done("token", "list", "-o", form, "--redact")
         assert "hidden" in output
         assert "k3m8x1c5v0b6n4z2" not in output

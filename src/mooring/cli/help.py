@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from mooring import __version__
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 
@@ -29,7 +29,7 @@ def show_help(context: click.Context, command: Sequence[str]) -> None:
 
 
 @click.command("version")
-@output_option("text", "json", "yaml")
+@output_option(*REPORTED)
 def version(output: str) -> None:
     """Print the version of this program."""
     if output != "text":

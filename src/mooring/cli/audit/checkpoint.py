@@ -6,14 +6,14 @@ import click
 
 from mooring.cli.audit.records import fetch_records, require_whole
 from mooring.cli.cluster import ChosenCluster, cluster_options
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.printing.output import echo, print_document
 from mooring.errors import ConfigError
 from mooring.trust.lineage.verification import verify
 
 
 @click.command("checkpoint")
-@output_option("text", "json", "yaml")
+@output_option(*REPORTED)
 @cluster_options
 def checkpoint(output: str, chosen: ChosenCluster) -> None:
     """Print the end of the chain of records, after verifying it.

@@ -10,12 +10,13 @@ from mooring.api.mooring.lineagerecord import entries_of
 from mooring.apimachinery.schema import Obj
 from mooring.cli.audit.records import fetch_records
 from mooring.cli.cluster import ChosenCluster, cluster_options
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import LISTED, output_option
 from mooring.cli.printing import output as printing
 from mooring.cli.printing.output import echo
 
-HEADERS = ("TIME", "SUBJECT", "SERIAL", "TOKEN", "REQUESTER", "SOURCE", "EXPIRES")
-_FIELDS = ("time", "subject", "serialNumber", "token", "requester", "sourceAddress", "notAfter")
+COLUMNS = {"TIME": "time", "SUBJECT": "subject", "TOKEN": "token", "SOURCE": "sourceAddress"}
+WIDE = {"SERIAL": "serialNumber", "REQUESTER": "requester", "EXPIRES": "notAfter"}
+"""Columns, each with the field of an entry."""
 
 
 @click.command("list")
@@ -24,7 +25,7 @@ _FIELDS = ("time", "subject", "serialNumber", "token", "requester", "sourceAddre
 )
 @click.option("--node", default="", metavar="NAME", help="Only client certificates of this node.")
 @click.option("--serial", default="", metavar="HEX", help="Only the certificate with this serial number.")
-@output_option("table", "json", "yaml", "name")
+@output_option(*LISTED)
 @cluster_options
 def list_entries(token_id: str, node: str, serial: str, output: str, chosen: ChosenCluster) -> None:
     """List the certificates that were issued.
@@ -37,7 +38,7 @@ def list_entries(token_id: str, node: str, serial: str, output: str, chosen: Cho
         "node": node,
         "serialNumber": serial.lower().replace(":", "").lstrip("0"),
     }
-    _print(list(_entries(records, {name: value for name, value in wanted.items() if value})), output)
+    print_list(list(_entries(records, {name: value for name, value in wanted.items() if value})), output)
 
 
 def _entries(records: Iterable[Obj], wanted: Obj) -> Iterable[Obj]:
@@ -47,7 +48,8 @@ def _entries(records: Iterable[Obj], wanted: Obj) -> Iterable[Obj]:
                 yield {**entry, "record": record["metadata"]["name"]}
 
 
-def _print(entries: Sequence[Obj], form: str) -> None:
+def print_list(entries: Sequence[Obj], form: str) -> None:
+    """Print entries in one of the forms of a list."""
     if form in ("json", "yaml"):
         printing.print_document({"kind": "LineageEntryList", "items": list(entries)}, form)
     elif form == "name":
@@ -55,4 +57,7 @@ def _print(entries: Sequence[Obj], form: str) -> None:
     elif not entries:
         echo("No certificates found.", err=True)
     else:
-        printing.print_table(HEADERS, [[entry.get(field) or "<none>" for field in _FIELDS] for entry in entries])
+        columns = COLUMNS | (WIDE if form == "wide" else {})
+        printing.print_table(
+            tuple(columns), [[entry.get(field) or "<none>" for field in columns.values()] for entry in entries]
+        )

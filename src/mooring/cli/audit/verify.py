@@ -20,7 +20,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.cli.audit.records import certificates_in, claims_in, fetch_claims, fetch_records, fetch_requests
 from mooring.cli.audit.storedrecords import read_stored
 from mooring.cli.cluster import ChosenCluster, one_cluster_options
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.options.declared import settings_options
 from mooring.cli.options.flags import usage
 from mooring.cli.printing.output import echo, print_document
@@ -54,7 +54,7 @@ ENCRYPTION = "encryption_provider_config"
 @click.option(
     "--key", "key_files", multiple=True, metavar="FILE", help="Public key whose signatures are trusted; repeatable."
 )
-@output_option("text", "json", "yaml")
+@output_option(*REPORTED)
 @one_cluster_options
 @click.pass_context
 def verify(

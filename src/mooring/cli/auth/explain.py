@@ -26,7 +26,7 @@ from mooring.authn.reasons import UNKNOWN_CA
 from mooring.authn.table import reason_of
 from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, cluster_options
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.cli.printing.redaction import redacted
@@ -81,7 +81,7 @@ _ANOTHER = "the server does not explain refusals; is it a Mooring server?"
     metavar="USER",
     help="Dry run with this user; the password is prompted for, or read from standard input.",
 )
-@output_option("table", "json", "yaml")
+@output_option(*REPORTED)
 @cluster_options
 def explain(
     audit_id: str,
@@ -191,7 +191,7 @@ def _meaning_of(code: Any) -> Obj:
 
 
 def _print(response: Obj, form: str) -> None:
-    if form == "table":
+    if form == "text":
         print_explanation(response)
     else:
         output.print_document(response, form)

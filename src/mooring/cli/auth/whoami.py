@@ -13,7 +13,7 @@ import click
 
 from mooring.apimachinery.schema import Obj
 from mooring.cli.cluster import ChosenCluster, cluster_options
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.printing import output
 from mooring.client.cluster import ClusterClient
 from mooring.errors import NotFoundError, PeerError
@@ -24,7 +24,7 @@ VERSIONS = ("v1", "v1beta1", "v1alpha1")
 
 
 @click.command("whoami")
-@output_option("table", "json", "yaml")
+@output_option(*REPORTED)
 @cluster_options
 def whoami(output: str, chosen: ChosenCluster) -> None:
     """Print the user name, uid, groups and extra attributes that the server sees."""
@@ -43,7 +43,7 @@ async def review(client: ClusterClient) -> Obj:
 
 
 def _print(found: Obj, form: str) -> None:
-    if form == "table":
+    if form == "text":
         output.print_table(("ATTRIBUTE", "VALUE"), rows(user_of(found)))
     else:
         output.print_document(found, form)

@@ -12,7 +12,7 @@ from typing import Any
 import click
 from cryptography import x509
 
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.options.machine import default_data_dir
 from mooring.cli.printing import output as printing
 from mooring.clock import SystemClock, rfc3339
@@ -37,7 +37,7 @@ PURPOSES = {
     envvar="MOORING_DATA_DIR",
     help="Data directory of the server. [default: as for mooring server]",
 )
-@output_option("text", "json", "yaml")
+@output_option(*REPORTED)
 def show(data_dir: str | None, output: str) -> None:
     """Show the CAs in the data directory of a server, with their pins.
 

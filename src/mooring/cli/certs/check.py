@@ -14,8 +14,9 @@ import click
 
 from mooring.cli.certs import ending
 from mooring.cli.certs.ending import Ends
+from mooring.cli.certs.inventory import KnownCertificate
 from mooring.cli.cluster import ChosenCluster, one_cluster_options
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import LISTED, output_option
 from mooring.cli.options.flags import DAYS
 from mooring.cli.printing import output as printing
 from mooring.cli.printing.output import echo
@@ -39,7 +40,7 @@ HEADERS = ("WHAT", "WHERE", "ENDS", "LEFT")
     metavar="DIR",
     help="Read the files of the server on this machine, in this data directory, and ask no server.",
 )
-@output_option("table", "json", "yaml", "name")
+@output_option(*LISTED)
 @one_cluster_options
 def check(within: timedelta, data_dir: str | None, output: str, chosen: ChosenCluster) -> int:
     """List what ends soon or has ended: certificates of servers, machines and users, and CAs. The exit code is then 1.
@@ -76,13 +77,17 @@ def _report(ends: Ends, within: timedelta, form: str, now: datetime) -> int:
         for one in found:
             echo(one.serial_number)
     elif found:
-        rows = [(ending.what(one), ending.where(one), _day(one.expires), ending.left(one, now)) for one in found]
-        printing.print_table(HEADERS, rows)
+        printing.print_table(HEADERS, [cells(one, now) for one in found])
     elif not ends.unreadable:
         echo(f"Nothing ends within {human_duration(within)}: {len(ends.certificates)} certificates were checked.")
     for missing in ends.unreadable:
         echo(f"warning: not checked: {missing}", err=True)
     return 1 if found or ends.unreadable else 0
+
+
+def cells(one: KnownCertificate, now: datetime) -> tuple[str, ...]:
+    """Return one row of the table."""
+    return ending.what(one), ending.where(one), _day(one.expires), ending.left(one, now)
 
 
 def _day(text: str) -> str:

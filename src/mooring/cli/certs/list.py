@@ -18,7 +18,7 @@ from mooring.cli.certs import ending, servingnames
 from mooring.cli.certs.ending import Ends
 from mooring.cli.certs.inventory import KINDS, STATES, Inventory, KnownCertificate
 from mooring.cli.cluster import ChosenCluster, cluster_options
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import LISTED, output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
@@ -33,7 +33,7 @@ _NONE = "<none>"
 @click.option("--node", default="", metavar="NAME", help="Only certificates of this node.")
 @click.option("--kind", type=click.Choice(KINDS), help="Only certificates of this kind.")
 @click.option("--state", type=click.Choice(STATES), help="Only certificates in this state.")
-@output_option("table", "wide", "json", "yaml", "name")
+@output_option(*LISTED)
 @cluster_options
 def list_certificates(node: str, kind: str | None, state: str | None, output: str, chosen: ChosenCluster) -> None:
     """List the certificates of machines, users and the server, with their state.
@@ -55,10 +55,11 @@ def list_certificates(node: str, kind: str | None, state: str | None, output: st
     unlisted = [f"not listed: {one}" for one in ends.unreadable]
     for warning in (*([known.warning] if known.warning else ()), *unlisted, *warnings):
         echo(f"warning: {warning}", err=True)
-    _print_list(found, output, now)
+    print_list(found, output, now)
 
 
-def _print_list(found: Sequence[KnownCertificate], form: str, now: datetime) -> None:
+def print_list(found: Sequence[KnownCertificate], form: str, now: datetime) -> None:
+    """Print certificates in one of the forms of a list."""
     if form in ("json", "yaml"):
         items = [one.document() for one in found]
         output.print_document({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}, form)

@@ -36,7 +36,7 @@ from mooring.cli import cluster
 from mooring.cli.certs import inventory
 from mooring.cli.certs.inventory import PLURAL, PUBLISHED_CLIENT_CAS, QUALIFIED, parse_serial_number, published_cas
 from mooring.cli.cluster import ChosenCluster, ending_options
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import SHOWN, output_option
 from mooring.cli.options.flags import usage
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
@@ -121,7 +121,7 @@ class Written:
     help="Revoke even the certificate that this command uses; record an entry on a server that does not read it.",
 )
 @click.option("--dry-run", is_flag=True, help="Let the server check the entry without storing it.")
-@output_option("text", "name", "json", "yaml")
+@output_option(*SHOWN)
 @ending_options
 def revoke(
     serial: str,

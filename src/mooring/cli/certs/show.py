@@ -27,7 +27,7 @@ from mooring.cli.auth.explain import request_explanation
 from mooring.cli.certs import inventory
 from mooring.cli.certs.inventory import ENDED, EXPIRED, REJECTED, REVOKED, VALID, Inventory, Judged, judge, normalized
 from mooring.cli.cluster import ChosenCluster, cluster_options
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
@@ -82,7 +82,7 @@ _LABELS = {
 
 @click.command("show")
 @click.argument("which", metavar="SERIAL|NAME|FILE")
-@output_option("text", "json", "yaml")
+@output_option(*REPORTED)
 @cluster_options
 def show(which: str, output: str, chosen: ChosenCluster) -> None:
     """Show a certificate: by serial number, by the name of its node or of its revocation, or in a file."""

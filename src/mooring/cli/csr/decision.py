@@ -22,7 +22,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.cli.cluster import ChosenCluster, changing_options
 from mooring.cli.csr.details import PLURAL, QUALIFIED, fingerprint, refusals_by_signer
 from mooring.cli.csr.selection import RequestSelection, confirm
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import SHOWN, output_option
 from mooring.cli.options.flags import Option, options_of
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
@@ -73,7 +73,7 @@ def decision_options(message: str, force_help: str) -> Option:
         ),
         click.option("--force", is_flag=True, help=force_help),
         click.option("--dry-run", is_flag=True, help="Let the server check the request without changing it."),
-        output_option("text", "name", "json", "yaml"),
+        output_option(*SHOWN),
         changing_options,
     )
 

@@ -1,6 +1,7 @@
 """`mooring csr list`: list certificate signing requests.
 
-Rules kept here: the table has kubectl's columns. `-o json|yaml` prints the objects of the server.
+Rules kept here: `-o wide` begins with kubectl's columns. The table has those of them that fit 80 columns beside the 52 characters
+of a machine's request. `-o json|yaml` prints the objects of the server.
 """
 
 from __future__ import annotations
@@ -15,16 +16,19 @@ from mooring.api.certificates.certificatesigningrequest import KIND
 from mooring.apimachinery.schema import Obj
 from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.csr.details import PLURAL, QUALIFIED, csr_details
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import LISTED, output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.controllers.certificates.requeststate import is_undecided
+
+WIDE_ALONE = frozenset({"SignerName", "Requestor", "RequestedDuration"})
+"""Columns of kubectl that the table leaves to `-o wide`, `csr show` and `csr review`."""
 
 
 @click.command("list")
 @click.option("--signer", default="", metavar="NAME", help="Only requests for this signer.")
 @click.option("--pending", is_flag=True, help="Only requests without a decision.")
-@output_option("table", "wide", "json", "yaml", "name")
+@output_option(*LISTED)
 @cluster_options
 def list_requests(signer: str, pending: bool, output: str, chosen: ChosenCluster) -> None:
     """List certificate signing requests."""
@@ -32,10 +36,11 @@ def list_requests(signer: str, pending: bool, output: str, chosen: ChosenCluster
     found: Sequence[Obj] = chosen.run_with_retries(lambda client: client.list(PLURAL, field_selector=selector)).items
     if pending:
         found = [obj for obj in found if is_undecided(obj)]
-    _print_list(found, output, chosen.clock.now())
+    print_list(found, output, chosen.clock.now())
 
 
-def _print_list(found: Sequence[Obj], form: str, now: datetime) -> None:
+def print_list(found: Sequence[Obj], form: str, now: datetime) -> None:
+    """Print requests in one of the forms of a list."""
     if form in ("json", "yaml"):
         output.print_document({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": list(found)}, form)
     elif form == "name":
@@ -44,7 +49,7 @@ def _print_list(found: Sequence[Obj], form: str, now: datetime) -> None:
     elif not found:
         echo("No certificate signing requests found.", err=True)
     else:
-        columns = KIND.resource.columns
+        columns = [one for one in KIND.resource.columns if form == "wide" or one.name not in WIDE_ALONE]
         headers = [column.name.upper() for column in columns]
         rows = [[str(column.cell(obj, now)) for column in columns] for obj in found]
         if form == "wide":

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import click
 
 from mooring.cli.options import machine
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.options.flags import options_of, usage
 from mooring.cli.options.storage import ETCD_ACCESS, etcd_options
 from mooring.cli.printing.output import echo, print_document, print_table
@@ -72,7 +72,7 @@ _data_dir = click.option(
 @click.argument("source", metavar="SOURCE")
 @_token_options
 @etcd_options
-@output_option("text", "json", "yaml")
+@output_option(*REPORTED)
 def show(source: str, token: str, token_file: str, output: str, **values: Any) -> None:
     """List the files in the bootstrap data of the k3s datastore SOURCE, without their content.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.options.flags import usage
 from mooring.cli.options.storage import ETCD_ACCESS, etcd_options
 from mooring.cli.printing.output import echo, print_document
@@ -32,7 +32,7 @@ QUIET_SECONDS = LEASE_SECONDS + 2.0
 @click.argument("source", metavar="SOURCE")
 @click.argument("target", metavar="TARGET")
 @etcd_options
-@output_option("text", "json", "yaml")
+@output_option(*REPORTED)
 def migrate(source: str, target: str, output: str, **values: Any) -> None:
     """Copy a cluster from the store SOURCE to the empty store TARGET, and compare both.
 

@@ -6,12 +6,12 @@ import click
 
 from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.ends.stored import REMEDIES, fetch, kind_of, waiting
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import LISTED, output_option
 from mooring.cli.printing.output import echo, print_document, print_table
 
 
 @click.command("list")
-@output_option("table", "json", "yaml", "name")
+@output_option(*LISTED)
 @cluster_options
 def list_ends(output: str, chosen: ChosenCluster) -> None:
     """List what the store would bring back: deleted tokens and Nodes, and other ends that a server remembers.

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from mooring.cli.join.unit import NAME, AgentUnit, agent_unit, unit_options
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 from mooring.cli.systemd import systemctl
@@ -41,7 +41,7 @@ def unit_dir_option(function: Any) -> Any:
 @unit_options
 @unit_dir_option
 @click.option("--no-start", is_flag=True, help="Do not start the service: its first start is at the next boot.")
-@output_option("text", "json")
+@output_option(*REPORTED)
 @click.pass_context
 def install(context: click.Context, /, unit_dir: str, no_start: bool, output: str, **_: Any) -> None:
     """Write, enable and start a systemd unit that runs the agent of this machine.
@@ -54,8 +54,8 @@ def install(context: click.Context, /, unit_dir: str, no_start: bool, output: st
             f"this machine is no member of a cluster ({wanted.proof} is missing): join it before, or use mooring join --service"
         )
     document = installed(wanted, unit, start=not no_start)
-    if output == "json":
-        printed.print_document({"kind": "Service", **document}, "json")
+    if output != "text":
+        printed.print_document({"kind": "Service", **document}, output)
         return
     for line in lines(document):
         echo(line)
@@ -63,14 +63,14 @@ def install(context: click.Context, /, unit_dir: str, no_start: bool, output: st
 
 @click.command("uninstall")
 @unit_dir_option
-@output_option("text", "json")
+@output_option(*REPORTED)
 def uninstall(unit_dir: str, output: str) -> None:
     """Stop, disable and remove the service. The machine stays a member; mooring leave ends its membership."""
     unit = service(unit_dir)
     was_there = unit.uninstall()
-    if output == "json":
+    if output != "text":
         printed.print_document(
-            {"kind": "Service", "name": unit.name, "unit": str(unit.path), "removed": was_there}, "json"
+            {"kind": "Service", "name": unit.name, "unit": str(unit.path), "removed": was_there}, output
         )
     elif was_there:
         echo(f"The service {unit.name} was stopped and {unit.path} removed.")

@@ -23,7 +23,7 @@ from mooring.cli.join import install, k3sconfig, progress
 from mooring.cli.join.flags import Given, config_option, host_name, join_options, names_discovery, read_config
 from mooring.cli.join.unit import AgentUnit, agent_unit
 from mooring.cli.options.bysubject import CommandBySubject
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.options.declared import settings_options
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
@@ -51,7 +51,7 @@ SYSTEMD = Path("/run/systemd/system")
     is_flag=True,
     help="Install the agent as a service of systemd afterwards, as mooring agent install does: it keeps the membership.",
 )
-@output_option("text", "json")
+@output_option(*REPORTED)
 @click.pass_context
 def join(
     context: click.Context, /, dry_run: bool, discover_only: bool, is_service: bool, output: str, **_: Any
@@ -74,8 +74,8 @@ def join(
     else:
         with given.explained():
             plan = settings.plan(host_name())
-    if output == "json":
-        _join_with_json_output(plan, options, wanted)
+    if output != "text":
+        _join_with_document(plan, options, wanted, output)
         return
     with progress.progress_printer() as report:
         joined = asyncio.run(_run(plan, options, report))
@@ -113,7 +113,7 @@ async def _run(plan: JoinPlan | None, options: JoinOptions, report: Report) -> J
     return await join_cluster(plan, options, report=report)
 
 
-def _join_with_json_output(plan: JoinPlan | None, options: JoinOptions, wanted: AgentUnit | None) -> None:
+def _join_with_document(plan: JoinPlan | None, options: JoinOptions, wanted: AgentUnit | None, form: str) -> None:
     steps: list[dict[str, Any]] = []
 
     def collect(progress: Progress) -> None:
@@ -132,23 +132,23 @@ def _join_with_json_output(plan: JoinPlan | None, options: JoinOptions, wanted: 
         joined = asyncio.run(_run(plan, options, collect))
     except JoinError as error:
         document |= {"joined": False, "error": {"step": error.step, "message": redacted(error.reason)}}
-        printed.print_document(document, "json")
+        printed.print_document(document, form)
         raise
     except KeyboardInterrupt:
         step = steps[-1]["step"] if steps else ""
         document |= {"joined": False, "error": {"step": step, "message": "interrupted"}}
-        printed.print_document(document, "json")
+        printed.print_document(document, form)
         raise
     document |= result(joined)
     if wanted is not None and joined.pair is not None:
         try:
             document["service"] = install.installed(wanted, install.service(), start=True)
         except ConfigError as error:
-            printed.print_document(document | {"error": {"step": "service", "message": redacted(str(error))}}, "json")
+            printed.print_document(document | {"error": {"step": "service", "message": redacted(str(error))}}, form)
             raise
     elif joined.pair is not None and (step := next_step(options.settings)):
         document["next"] = step
-    printed.print_document(document, "json")
+    printed.print_document(document, form)
 
 
 def result(joined: Joined) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from mooring.agent.k3s.files import DATA_DIR, AgentFiles
 from mooring.agent.leave import Membership
 from mooring.agent.state import NodeState
 from mooring.cli.join import install, k3sconfig
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 from mooring.cli.systemd.systemctl import Unit
@@ -43,7 +43,7 @@ KUBEADM, K3S = "kubeadm", "k3s"
 )
 @click.option("--files-only", is_flag=True, help="Ask no server, and remove the files: after the Node was deleted.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@output_option("text", "json")
+@output_option(*REPORTED)
 def leave(root: str, data_dir: str, way: str | None, files_only: bool, yes: bool, output: str) -> None:
     """End the membership of this machine: its Node is deleted, its certificates are revoked, and its files are removed.
 
@@ -69,7 +69,7 @@ def leave(root: str, data_dir: str, way: str | None, files_only: bool, yes: bool
         unit.uninstall()
     leaving.remove(found)
     config = Path(root) / k3sconfig.DEFAULT_CONFIG.lstrip("/")
-    if output == "json":
+    if output != "text":
         document: dict[str, Any] = {
             "kind": "LeaveResult",
             "nodeName": found.node_name,
@@ -78,7 +78,7 @@ def leave(root: str, data_dir: str, way: str | None, files_only: bool, yes: bool
             "serviceRemoved": unit is not None,
             "removed": [str(path) for path in found.files],
         }
-        printed.print_document(document, "json")
+        printed.print_document(document, output)
         return
     if files_only:
         echo("The files of this machine are removed. No server was asked: its Node may still be there.")
@@ -133,7 +133,7 @@ def _ask(found: Membership, services: list[str], files_only: bool) -> None:
 
 
 def _print_nothing(output: str) -> None:
-    if output == "json":
-        printed.print_document({"kind": "LeaveResult", "membershipEnded": False, "removed": []}, "json")
+    if output != "text":
+        printed.print_document({"kind": "LeaveResult", "membershipEnded": False, "removed": []}, output)
     else:
         echo("This machine is no member of a cluster: there is nothing to remove.")

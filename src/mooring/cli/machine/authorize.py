@@ -16,7 +16,7 @@ from mooring.api.mooring.group import API_VERSION
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, changing_options
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import SHOWN, output_option
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
@@ -58,7 +58,7 @@ QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"
     help="DNS names and addresses that serving certificates of the machine may have beside its own, also those of an API server on "
     "the same machine; repeatable, or with commas.",
 )
-@output_option("text", "name", "json", "yaml")
+@output_option(*SHOWN)
 @changing_options
 def authorize(
     name: str,

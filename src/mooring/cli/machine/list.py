@@ -11,7 +11,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.machine.authorize import QUALIFIED
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import LISTED, output_option
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
@@ -19,7 +19,7 @@ from mooring.errors import NotFoundError
 
 
 @click.command("list")
-@output_option("table", "wide", "json", "yaml", "name")
+@output_option(*LISTED)
 @cluster_options
 def list_machines(output: str, chosen: ChosenCluster) -> None:
     """List authorized machines."""

@@ -11,7 +11,7 @@ from mooring.api.meta.printcolumns import spec_of
 from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.node import machines
 from mooring.cli.node.machines import ENDED, STATES, KnownMachine
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import LISTED, output_option
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 
@@ -23,7 +23,7 @@ _NONE = "<none>"
 @click.command("list")
 @click.option("--all", "-a", "show_all", is_flag=True, help="Also machines whose membership has ended.")
 @click.option("--state", type=click.Choice(STATES), help="Only machines in this state.")
-@output_option("table", "wide", "json", "yaml", "name")
+@output_option(*LISTED)
 @cluster_options
 def list_nodes(show_all: bool, state: str | None, output: str, chosen: ChosenCluster) -> None:
     """List the machines of a cluster: their state, and when their certificates end."""
@@ -39,10 +39,11 @@ def list_nodes(show_all: bool, state: str | None, output: str, chosen: ChosenClu
     elif not wanted:
         echo("No machines found.", err=True)
     else:
-        _print_table(wanted, now, is_wide=output == "wide")
+        print_table(wanted, now, is_wide=output == "wide")
 
 
-def _print_table(found: Sequence[KnownMachine], now: datetime, *, is_wide: bool) -> None:
+def print_table(found: Sequence[KnownMachine], now: datetime, *, is_wide: bool) -> None:
+    """Print machines as a table."""
     rows = [(*_cells(one, now), *(_wide_cells(one) if is_wide else ())) for one in found]
     printed.print_table((*HEADERS, *(WIDE if is_wide else ())), rows)
 

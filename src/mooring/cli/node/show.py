@@ -10,7 +10,7 @@ import click
 from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.node import machines
 from mooring.cli.node.machines import KnownMachine
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import SHOWN, output_option
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 from mooring.errors import ConfigError
@@ -18,7 +18,7 @@ from mooring.errors import ConfigError
 
 @click.command("show")
 @click.argument("name", nargs=-1, required=True)
-@output_option("text", "json", "yaml", "name")
+@output_option(*SHOWN)
 @cluster_options
 def show(name: Sequence[str], output: str, chosen: ChosenCluster) -> None:
     """Show machines: their state, addresses, and certificates."""

@@ -20,6 +20,14 @@ kubeconfig_option = options_of(
 )
 
 
+LISTED = ("table", "wide", "json", "yaml", "name")
+"""Forms of a list. The table fits 80 columns."""
+SHOWN = ("text", "json", "yaml", "name")
+"""Forms of an object that is shown or was changed."""
+REPORTED = ("text", "json", "yaml")
+"""Forms of a report about something that has no name in the cluster."""
+
+
 def output_option(*formats: str) -> Option:
     """Add `-o`, with the first format as default."""
     return click.option(

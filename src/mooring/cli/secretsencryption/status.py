@@ -5,14 +5,14 @@ from __future__ import annotations
 import click
 
 from mooring.cli.cluster import ChosenCluster, cluster_options
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 from mooring.cli.secretsencryption import report
 
 
 @click.command("status")
-@output_option("table", "json", "yaml")
+@output_option(*REPORTED)
 @cluster_options
 def status(output: str, chosen: ChosenCluster) -> None:
     """Show which file each server uses, and which provider and key wrote how many values of each resource.

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import LISTED, output_option
 from mooring.cli.options.storage import snapshot_directory, snapshot_directory_options
 from mooring.cli.printing.output import echo, print_document, print_table
 from mooring.plane.snapshots.directory import list_snapshots
@@ -16,7 +16,7 @@ from mooring.plane.snapshots.directory import list_snapshots
 @click.command("list")
 @click.argument("directory", metavar="[DIR]", required=False, default="")
 @snapshot_directory_options
-@output_option("text", "json", "yaml")
+@output_option(*LISTED)
 def list_files(directory: str, output: str, **values: Any) -> None:
     """List the snapshots in DIR, by default the directory into which the server puts them.
 
@@ -25,7 +25,7 @@ def list_files(directory: str, output: str, **values: Any) -> None:
     path = Path(directory) if directory else snapshot_directory(values)
     is_unused = not directory and not path.exists() and path.parent.is_dir()  # a server makes it for the first snapshot
     found = [] if is_unused else list_snapshots(path)
-    if output != "text":
+    if output in ("json", "yaml"):
         documents: list[dict[str, Any]] = [
             {
                 "file": str(one.path),
@@ -40,13 +40,16 @@ def list_files(directory: str, output: str, **values: Any) -> None:
         ]
         print_document({"snapshots": documents}, output)
         return
+    if output == "name":
+        for one in found:
+            echo(str(one.path))
+        return
     if not found:
         echo(f"no snapshots in {path}", err=True)
         return
-    rows = [
-        (one.path.name, one.header.time, str(one.header.revision), str(one.size), "")
-        if one.header
-        else (one.path.name, "", "", str(one.size), one.problem)
-        for one in found
-    ]
-    print_table(("NAME", "TIME", "REVISION", "BYTES", "PROBLEM"), rows)
+    is_wide = output == "wide"
+    rows = []
+    for one in found:
+        revision, time = (str(one.header.revision), one.header.time) if one.header else ("", "")
+        rows.append((one.path.name, revision, str(one.size), one.problem, *((time,) if is_wide else ())))
+    print_table(("NAME", "REVISION", "BYTES", "PROBLEM", *(("TIME",) if is_wide else ())), rows)

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.options.storage import storage_options, storage_settings
 from mooring.cli.printing.output import echo, print_document
 from mooring.cli.printing.progressbar import progress_bar
@@ -36,7 +36,7 @@ COMMAND = "snapshot restore"
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @storage_options()
 @click.option("--digest", default="", metavar="DIGEST", help="Digest that `mooring snapshot save` printed.")
-@output_option("text", "json", "yaml")
+@output_option(*REPORTED)
 def restore(file: Path, digest: str, output: str, **values: Any) -> None:
     """Verify the snapshot FILE, and restore it into a store that is empty: a new database file, or an etcd without objects.
 

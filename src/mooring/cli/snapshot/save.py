@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.options.storage import snapshot_directory, storage_options, storage_settings
 from mooring.cli.printing.output import echo, print_document
 from mooring.client.files import make_directory
@@ -23,7 +23,7 @@ from mooring.storage.snapshot.format import Summary
 @click.command("save")
 @click.argument("file", metavar="[FILE]", required=False, default="")
 @storage_options("snapshot_dir", "snapshot_compress")
-@output_option("text", "json", "yaml")
+@output_option(*REPORTED)
 def save(file: str, output: str, snapshot_compress: bool, **values: Any) -> None:
     """Save every object at one revision to FILE, which a running server does not notice.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.printing.output import echo, print_document
 from mooring.cli.snapshot.save import document
 from mooring.errors import ConfigError
@@ -17,7 +17,7 @@ from mooring.storage.snapshot.format import Summary
 @click.command("verify")
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @click.option("--digest", default="", metavar="DIGEST", help="Digest that `mooring snapshot save` printed.")
-@output_option("text", "json", "yaml")
+@output_option(*REPORTED)
 def verify(file: Path, digest: str, output: str) -> None:
     """Read the whole snapshot FILE, and verify every checksum in it.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.options.storage import snapshot_directory, storage_options, storage_settings
 from mooring.cli.printing.output import echo, print_document, print_table
 from mooring.client.files import open_file
@@ -42,7 +42,7 @@ class VerifiedFile:
 @click.command("verify")
 @click.argument("path", metavar="[PATH]", required=False, default="")
 @storage_options("snapshot_dir")
-@output_option("text", "json", "yaml")
+@output_option(*REPORTED)
 def verify(path: str, output: str, **values: Any) -> None:
     """Read every record of a database or a snapshot, and name what is damaged.
 

@@ -27,7 +27,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.cli.audit.records import REQUESTS, fetch_records, require_whole
 from mooring.cli.certs import inventory
 from mooring.cli.cluster import ChosenCluster, Effect, ending_options
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import LISTED, output_option
 from mooring.cli.options.flags import usage
 from mooring.cli.printing import output as printing
 from mooring.cli.printing.output import echo
@@ -41,7 +41,8 @@ from mooring.trust.k3s.token import bootstrap_token_id
 from mooring.trust.lineage.descent import descendants
 from mooring.trust.lineage.verification import verify
 
-HEADERS = ("NODE", "SUBJECT", "SERIAL", "KEY", "ISSUED", "EXPIRES", "FROM")
+HEADERS = ("NODE", "ISSUED", "EXPIRES")
+WIDE = ("SUBJECT", "SERIAL", "KEY", "FROM")
 MAX_PASSES = 10
 """Readings of the records while renewals go on. A revoked key cannot renew, so that two are enough unless the machine is slow."""
 REVOKED = "TokenRevoked"
@@ -52,7 +53,7 @@ _SHOWN_KEY = len("sha256:") + 16
 @click.argument("token")
 @click.option("--revoke", is_flag=True, help="Delete the token, and revoke every certificate that descends from it.")
 @click.option("--dry-run", is_flag=True, help="With --revoke: print what would be done.")
-@output_option("table", "json", "yaml", "name")
+@output_option(*LISTED)
 @ending_options
 def impact(token: str, revoke: bool, dry_run: bool, output: str, chosen: ChosenCluster) -> None:
     """List the nodes and certificates that a token obtained, with their renewals.
@@ -66,7 +67,7 @@ def impact(token: str, revoke: bool, dry_run: bool, output: str, chosen: ChosenC
     chosen = chosen.with_effect(Effect.ENDS if revoke and not dry_run else Effect.READS)
     work = partial(_work, token_id=token_id, revoke=revoke, dry_run=dry_run, chosen=chosen)
     entries, waiting = chosen.run(work)
-    _print(entries, token_id, output, chosen.clock.now())
+    print_impact(entries, token_id, output, chosen.clock.now())
     if waiting:
         what = "would be denied" if revoke else "may be approved"
         echo(f"{waiting} requests of the token have no certificate yet; each {what}: mooring csr list", err=True)
@@ -198,7 +199,8 @@ async def _refuse_requests(client: ClusterClient, token_id: str, chosen: ChosenC
     raise ConfigError("requests of the token change as fast as they are denied; run this again")
 
 
-def _print(entries: Sequence[Obj], token_id: str, form: str, now: datetime) -> None:
+def print_impact(entries: Sequence[Obj], token_id: str, form: str, now: datetime) -> None:
+    """Print what descends from a token in one of the forms of a list."""
     nodes = sorted({entry["node"] for entry in entries if entry.get("node")})
     if form in ("json", "yaml"):
         printing.print_document(
@@ -210,18 +212,21 @@ def _print(entries: Sequence[Obj], token_id: str, form: str, now: datetime) -> N
     elif not entries:
         echo(f"No certificate descends from the token {token_id}.", err=True)
     else:
-        printing.print_table(HEADERS, [_cells(entry, now) for entry in entries])
+        is_wide = form == "wide"
+        rows = [(*_cells(entry, now), *(_wide_cells(entry) if is_wide else ())) for entry in entries]
+        printing.print_table((*HEADERS, *(WIDE if is_wide else ())), rows)
 
 
 def _cells(entry: Obj, now: datetime) -> tuple[str, ...]:
     end = entry.get("notAfter", "")
     expired = " (expired)" if end and parse_rfc3339(end) <= now else ""
+    return entry.get("node") or entry.get("subject") or "<none>", entry["time"], end + expired
+
+
+def _wide_cells(entry: Obj) -> tuple[str, ...]:
     return (
-        entry.get("node") or "<none>",
         entry.get("subject") or "<none>",
         entry.get("serialNumber") or "<none>",
         entry.get("publicKey", "")[:_SHOWN_KEY],
-        entry["time"],
-        end + expired,
         f"token {entry['token']}" if entry.get("token") else f"renewal by {entry.get('requester')}",
     )

@@ -1,6 +1,7 @@
 """`mooring token list`: list bootstrap tokens.
 
 Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands):
+* `-o table` fits 80 columns. `-o wide` has every column.
 * `-o text` is kubeadm's table with three columns more at its end. Header and first row share their widths (at least 10, with 3
   blanks). Every later row has widths of its own; blanks inside the cells keep the columns aligned.
 * `-o json|yaml` is one document: a List of kubeadm's BootstrapToken with the token's id, remaining seconds, restrictions, joins and
@@ -24,7 +25,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.table import age
 from mooring.authn.lastuses import BOOTSTRAP_LAST_USED
 from mooring.cli.cluster import ChosenCluster, cluster_options
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import LISTED, output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.cli.printing.redaction import redacted
@@ -37,6 +38,8 @@ from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, SECRET_TYPE, Tok
 
 HEADERS = ("TOKEN", "TTL", "EXPIRES", "USAGES", "DESCRIPTION", "EXTRA GROUPS", "JOINS", "LAST USE", "LIMITS")
 OUTPUT_VERSION = "output.kubeadm.k8s.io/v1alpha3"
+NARROW = tuple(map(HEADERS.index, ("TOKEN", "TTL", "JOINS", "LAST USE", "DESCRIPTION")))
+"""Columns of the table."""
 _K3S_COLUMNS = 6
 """The columns that k3s has: the first of HEADERS."""
 _PADDED = (0, 9, 0, 22, 56, 0, 0, 0, 0)
@@ -46,7 +49,7 @@ _PADDING = 3
 
 
 @click.command("list")
-@output_option("text", "wide", "json", "yaml", "name")
+@output_option(*LISTED, "text")
 @click.option("--redact", is_flag=True, help="Print ids only, not whole tokens.")
 @click.option("--dry-run", is_flag=True, help="Accepted as in kubeadm, without effect.")
 @format_option
@@ -89,6 +92,9 @@ def _print(found: Sequence[tuple[TokenRecord, Obj]], form: str, redact: bool, no
             for record, secret in found
         ]
         output.print_table((*HEADERS, "AGE", "SECRET"), rows)
+    elif form == "table":
+        rows = [cells(record, secret, redact, now) for record, secret in found]
+        output.print_table([HEADERS[at] for at in NARROW], [[row[at] for at in NARROW] for row in rows])
     else:
         for line in text_lines([cells(record, secret, redact, now) for record, secret in found]):
             echo(line)
@@ -100,7 +106,7 @@ def _print_as_k3s(found: Sequence[tuple[TokenRecord, Obj]], form: str, now: date
         for item in items:
             del item["token"]
         output.print_document(items, form)
-    elif form == "text":
+    elif form in ("table", "text"):
         rows = [(record.token.id, *cells(record, secret, True, now)[1:_K3S_COLUMNS]) for record, secret in found]
         for line in _align([HEADERS[:_K3S_COLUMNS], *rows]):
             echo(line)

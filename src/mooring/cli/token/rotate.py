@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import click
 
 from mooring.cli.options import machine
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.options.flags import DURATION, usage
 from mooring.cli.options.storage import storage_options, storage_settings
 from mooring.cli.printing.output import echo, print_document, print_table
@@ -93,7 +93,7 @@ SETTLE_SECONDS = 2.0
 @click.option(
     "--status", is_flag=True, help="Change nothing; show the tokens that work, by identifier, and their ends."
 )
-@output_option("text", "json", "yaml")
+@output_option(*REPORTED)
 @storage_options()
 def rotate(
     server: str,

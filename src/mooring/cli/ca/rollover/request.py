@@ -17,7 +17,7 @@ from mooring.api.mooring.certificateauthorityrollover import ABORTED, DONE, KIND
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, ending_options
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import SHOWN, output_option
 from mooring.cli.options.flags import DURATION, options_of
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
@@ -39,7 +39,7 @@ request_options = options_of(
         show_default=True,
         help="How long to wait until the server has reached the phase; 0s asks for it only.",
     ),
-    output_option("text", "name", "json", "yaml"),
+    output_option(*SHOWN),
     ending_options,
 )
 """Flags of every command that asks for a phase."""

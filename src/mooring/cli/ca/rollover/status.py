@@ -9,13 +9,13 @@ from mooring.api.mooring.certificateauthorityrollover import ABORTED, next_phase
 from mooring.apimachinery.schema import Obj
 from mooring.cli.ca.rollover import request
 from mooring.cli.cluster import ChosenCluster, cluster_options
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import SHOWN, output_option
 from mooring.cli.printing import output as printing
 from mooring.cli.printing.output import echo
 
 
 @click.command("status")
-@output_option("text", "name", "json", "yaml")
+@output_option(*SHOWN)
 @cluster_options
 def status(output: str, chosen: ChosenCluster) -> None:
     """Show the rollover: its phase, both CAs, and the machines that are behind.

@@ -1,0 +1,132 @@
+"""Forms of output (`-o`): one set for lists, one for objects, one for reports; tables of 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from mooring.apimachinery.schema import Obj
+from mooring.cli.audit import list as auditlist
+from mooring.cli.certs import check as certscheck
+from mooring.cli.certs import list as certslist
+from mooring.cli.certs.inventory import KnownCertificate
+from mooring.cli.commands import COMMANDS
+from mooring.cli.csr import list as csrlist
+from mooring.cli.ends.stored import REMEDIES
+from mooring.cli.node import list as nodelist
+from mooring.cli.node.machines import KnownMachine
+from mooring.cli.options.client import LISTED, REPORTED, SHOWN
+from mooring.cli.printing.output import echo, print_table, table
+from mooring.cli.token import impact
+from mooring.cli.token import list as tokenlist
+from mooring.plane.snapshots.directory import ON_DEMAND, snapshot_path
+
+SETS: Mapping[str, frozenset[str]] = {
+    "list": frozenset(LISTED),
+    "object": frozenset(SHOWN),
+    "report": frozenset(REPORTED),
+}
+OTHERS: Mapping[str, str] = {
+    "token list": "kubeadm's table, to the byte, is `text`",
+    "csr show": "`wide` has the whole of each request",
+    "serviceaccount token": "the token alone is what kubectl prints",
+    "controllers manifests": "YAML for kubectl apply comes first, and a text would be nothing to apply",
+    "node delete": "kubectl's: a line for each, when it is done",
+}
+"""Commands with a set of their own, each with its reason."""
+
+
+def forms_of(command: click.Command) -> frozenset[str]:
+    for parameter in command.params:
+        if "-o" in parameter.opts and isinstance(parameter.type, click.Choice):
+            return frozenset(map(str, parameter.type.choices))
+    return frozenset()
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_every_command_has_the_forms_of_its_kind(path: str) -> None:
+    forms = forms_of(COMMANDS[path].load())
+    if path in OTHERS:
+        assert forms not in SETS.values()
+        return
+    assert not forms or forms in SETS.values()
+    if path.endswith(" list"):
+        assert forms == SETS["list"]
+
+
+NOW = datetime(2026, 11, 26, 15, 0, tzinfo=UTC)
+HOST = "worker-12.example"
+SERIAL = "5d2f6a0c9be14d0f8a3c7e6b5a4d3c2b1a0f9e8d"
+PIN = "sha256:" + "0" * 64
+CREATED = "2026-11-01T00:00:00Z"
+REQUEST: Obj = {
+    "metadata": {"name": "node-csr-0PqxRtyuIopAsdfghJklZxcvbnmQwertyuiopasdf1k", "creationTimestamp": CREATED},
+    "spec": {
+        "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+        "username": "system:bootstrap:abcdef",
+        "request": "",
+    },
+    "status": {"conditions": [{"type": "Approved"}], "certificate": "eA=="},
+}
+ENTRY: Obj = {
+    "time": "2026-11-26T15:00:00Z", "notAfter": "2027-11-26T15:00:00Z", "node": HOST, "subject": f"system:node:{HOST}",
+    "serialNumber": SERIAL, "token": "abcdef", "requester": "system:bootstrap:abcdef", "publicKey": PIN,
+    "sourceAddress": "192.0.2.110",
+}  # fmt: skip
+CERTIFICATE = KnownCertificate(HOST, SERIAL[:32], PIN, ENTRY["notAfter"], "valid", user=f"system:node:{HOST}")
+MACHINE = KnownMachine(HOST, {"metadata": {"creationTimestamp": CREATED}}, None, (CERTIFICATE,))
+TOKEN_CELLS = (
+    "abcdef.0123456789abcdef", "<forever>", "2026-11-27T15:00:00Z", "authentication,signing", "rack 7, third floor",
+    "system:bootstrappers:kubeadm:default-node-token", "12/1000", "12m ago", "nodes worker-*; from 10.1.0.0/16",
+)  # fmt: skip
+
+
+def _tokens() -> str:
+    at = tokenlist.NARROW
+    return table([tokenlist.HEADERS[one] for one in at], [[TOKEN_CELLS[one] for one in at]])
+
+
+def _snapshot() -> str:
+    name = snapshot_path(Path(), ON_DEMAND, NOW).name
+    return table(("NAME", "REVISION", "BYTES", "PROBLEM"), [(name, "12345678", "123456789", "")])
+
+
+def _ends() -> str:
+    return table(["END", "REMEDY"], [[f"{kind}.worker-12", text] for kind, text in REMEDIES.items() if len(text) < 50])
+
+
+def printed(capsys: pytest.CaptureFixture[str], call: Any, *arguments: Any, **more: Any) -> str:
+    call(*arguments, **more)
+    return capsys.readouterr().out
+
+
+TABLES: Mapping[str, Sequence[Any]] = {
+    "csr list": (csrlist.print_list, [REQUEST], "table", NOW),
+    "audit list": (auditlist.print_list, [ENTRY], "table"),
+    "token impact": (impact.print_impact, [ENTRY], "abcdef", "table", NOW),
+    "certs list": (certslist.print_list, [CERTIFICATE], "table", NOW),
+    "certs check": (lambda: print_table(certscheck.HEADERS, [certscheck.cells(CERTIFICATE, NOW)]),),
+    "node list": (lambda: nodelist.print_table([MACHINE], NOW, is_wide=False),),
+    "token list": (lambda: echo(*_tokens().splitlines()),),
+    "snapshot list": (lambda: echo(*_snapshot().splitlines()),),
+    "ends list": (lambda: echo(*_ends().splitlines()),),
+}
+ELSEWHERE = {"machine list": "its columns are those of the server: the live test of machines measures them"}
+
+
+def test_every_table_is_measured() -> None:
+    lists = {path for path in COMMANDS if "table" in forms_of(COMMANDS[path].load())}
+    assert lists == TABLES.keys() | ELSEWHERE.keys()
+
+
+@pytest.mark.parametrize("path", TABLES)
+def test_a_table_with_usual_rows_fits_a_terminal(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    call, *arguments = TABLES[path]
+    lines = printed(capsys, call, *arguments).splitlines()
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 80, lines
