@@ -11,7 +11,7 @@ import pytest
 
 from mooring.api.mooring.certificaterevocation import entry_name
 from mooring.apimachinery.schema import Obj
-from mooring.cli.certs.ending import Ends
+from mooring.cli.certs.ending import Ends, what, where
 from mooring.cli.certs.inventory import Inventory, KnownCertificate
 from mooring.clock import rfc3339
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT, KUBELET_SERVING
@@ -129,6 +129,28 @@ JANE, SERVES = ("jane", KUBE_APISERVER_CLIENT), ("system:node:n1", KUBELET_SERVI
             id="a user who has another",
         ),
         pytest.param(
+            inventory(issued("1", *JANE, 99), issued("2", *JANE, -1)),
+            ["user valid", "user expired renewed"],
+            id="a user whose later one was short",
+        ),
+        pytest.param(
+            inventory(
+                issued("1", *JANE, 99),
+                issued("2", *JANE, 9),
+                entries=[{"metadata": {"name": entry_name(REVOKED)}, "spec": REVOKED}],
+            ),
+            ["user valid"],
+            id="a user whose longer one was revoked",
+        ),
+        pytest.param(
+            inventory(issued("1", *JANE, 9), client_ca_keys=frozenset({KEY})), ["user rejected"], id="of another CA"
+        ),
+        pytest.param(
+            inventory(issued("1", *SERVES, 9), identities=[MEMBER], nodes=[NODE], client_ca_keys=frozenset({KEY})),
+            ["serving valid"],
+            id="a machine, whose serving certificate no CA of clients has to verify",
+        ),
+        pytest.param(
             inventory(issued("1", *JANE, 9), issued("2", "other", JANE[1], 99)), ["user valid"] * 2, id="two users"
         ),
         pytest.param(
@@ -197,3 +219,31 @@ def known(state: str, days: float, **more: Any) -> KnownCertificate:
 )
 def test_which_ends_count(certificate: KnownCertificate, counts: bool) -> None:
     assert (Ends([certificate]).within(timedelta(days=30), NOW) == [certificate]) is counts
+
+
+@pytest.mark.parametrize(
+    ("certificate", "text"),
+    [
+        pytest.param(known("valid", 9, user="system:node:n1"), ("client certificate", "node n1"), id="a machine"),
+        pytest.param(
+            known("valid", 9, user="system:kube-proxy"),
+            ("client certificate of system:kube-proxy", "node n1"),
+            id="a user that machines share",
+        ),
+        pytest.param(
+            known("valid", 9, user="system:node:n1", kind="serving"), ("serving certificate", "node n1"), id="HTTPS"
+        ),
+        pytest.param(
+            KnownCertificate("", "1", KEY, "", "valid", user="jane", kind="user"),
+            ("client certificate", "user jane"),
+            id="a user",
+        ),
+        pytest.param(
+            KnownCertificate("", "1", KEY, "", "valid", kind="ca", description="CA", place="cp1:/a/ca.crt"),
+            ("CA", "cp1:/a/ca.crt"),
+            id="a server",
+        ),
+    ],
+)
+def test_what_ends_and_where(certificate: KnownCertificate, text: tuple[str, str]) -> None:
+    assert (what(certificate), where(certificate)) == text

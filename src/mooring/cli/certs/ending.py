@@ -3,8 +3,8 @@
 Rules kept here:
 * Through the API: what the servers report of themselves (`mooring.cli.serverreport`), and the inventory of certificates of machines
   and users.
-* Ends that matter are those of certificates that the server accepts, or that have ended and were not renewed. The next certificate
-  of the same machine or user takes the place of the one before it.
+* Ends that matter are those of certificates that the server accepts, or that have ended and were not renewed. Of several
+  certificates of the same machine or user the one that ends last counts.
 * What a user may not read is named, so that a check is never taken for a whole one.
 * The data directory is read without a server. Certificates of a rollover that is done, which vouch for nothing new, are left out.
 """

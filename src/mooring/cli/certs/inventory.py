@@ -8,7 +8,8 @@ Rules kept here:
   recorded.
 * Serving certificates of machines, and certificates of users, are in the lineage only. They are listed until FORGOTTEN after their
   end.
-* A certificate is renewed when a later one has its subject: of the same machine, or by the same signer.
+* Of several certificates of one user of the same machine, or of one subject and signer, the one that ends last counts; the others
+  were renewed. One that the server rejects renews none.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from mooring.pki.pem import certificates
 from mooring.pki.x509.checkedpeer import CheckedPeer, PathCertificate, RecordedPeer
 from mooring.pki.x509.profiles import BACKDATE
 from mooring.pki.x509.publickeyinfo import key_identities
-from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
+from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT, KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
 from mooring.pki.x509.supervisorsigners import K3S_KUBELET_CLIENT, K3S_KUBELET_SERVING, SHARED_SIGNERS
 
 PLURAL = KIND.resource.plural
@@ -89,7 +90,7 @@ class KnownCertificate:
     """Address from which it was requested."""
     is_renewed: bool = False
     renewed_at: str = ""
-    """When the next one was issued."""
+    """When the one was issued that counts in its place."""
     description: str = ""
     place: str = ""
     """Server and file that have it."""
@@ -206,6 +207,9 @@ class Inventory:
 
         A serving certificate whose machine is not a member any more has the state `ended`: no client of this cluster uses it.
         """
+        return _with_renewals(list(self._recorded(now)), self.issued)
+
+    def _recorded(self, now: datetime) -> Iterator[KnownCertificate]:
         views = self.views()
         named = {
             number for entry in self.entries for number in certificaterevocation.known_serial_numbers(spec_of(entry))
@@ -222,6 +226,8 @@ class Inventory:
                 judged = Judged(ENDED)
             if judged.state == VALID and parse_rfc3339(expires) <= now:
                 judged = Judged(EXPIRED)
+            elif judged.state == VALID and signer == KUBE_APISERVER_CLIENT:
+                judged = self._judged_issuer(entry.get("issuer", ""))
             yield KnownCertificate(
                 node,
                 number,
@@ -234,21 +240,7 @@ class Inventory:
                 kind_of(entry),
                 entry.get("token", ""),
                 entry.get("sourceAddress", ""),
-                number in self._renewals,
-                self._renewals.get(number, ""),
             )
-
-    @cached_property
-    def _renewals(self) -> Mapping[str, str]:
-        """When the next certificate of the same signer and subject was issued, by serial number."""
-        found: dict[str, str] = {}
-        newest: dict[tuple[str, str], str] = {}
-        for number, entry in self.issued.items():
-            subject = entry.get("signer", ""), entry.get("subject", "")
-            if before := newest.get(subject):
-                found[before] = entry.get("time", "")
-            newest[subject] = number
-        return found
 
     @cached_property
     def _gone(self) -> frozenset[str]:
@@ -306,8 +298,8 @@ class Inventory:
         judged = judge(peer, views, now)
         if judged.state == VALID and expires and parse_rfc3339(expires) <= now:
             judged = Judged(EXPIRED)
-        elif judged.state == VALID and self.client_ca_keys and peer.issuer and peer.issuer not in self.client_ca_keys:
-            judged = Judged(REJECTED, "", RETIRED_CA if peer.issuer in self.retired_ca_keys else UNKNOWN_CA)
+        elif judged.state == VALID:
+            judged = self._judged_issuer(peer.issuer)
         known_user = user or record.get("subject", "")
         return KnownCertificate(
             node,
@@ -322,6 +314,12 @@ class Inventory:
             record.get("token") or spec_of(identity).get("token", ""),
             record.get("sourceAddress") or spec_of(identity).get("sourceAddress", ""),
         )
+
+    def _judged_issuer(self, issuer: str) -> Judged:
+        """Return the verdict on a client certificate by the key of its CA, where both are known."""
+        if not self.client_ca_keys or not issuer or issuer in self.client_ca_keys:
+            return Judged(VALID)
+        return Judged(REJECTED, "", RETIRED_CA if issuer in self.retired_ca_keys else UNKNOWN_CA)
 
     def _issued_at(self, node: str, number: str, record: Obj) -> datetime:
         """Return when a certificate was issued; without a record of it a moment that is before or after the entry of its node."""
@@ -342,13 +340,20 @@ def kind_of(entry: Obj) -> str:
 
 
 def _with_renewals(found: Sequence[KnownCertificate], issued: Mapping[str, Obj]) -> Iterator[KnownCertificate]:
-    """Yield the certificates of one machine, each with its renewal: the next one of its user, the newest being the last."""
-    for place, one in enumerate(found):
-        later = next((other for other in found[place + 1 :] if other.user == one.user), None)
-        if later is None:
-            yield one
-        else:
-            yield replace(one, is_renewed=True, renewed_at=issued.get(later.serial_number, {}).get("time", ""))
+    """Yield the certificates of one machine or of the lineage, each with its renewal."""
+
+    def purpose(one: KnownCertificate) -> tuple[str, str]:
+        return one.user, "" if one.kind == CLIENT else issued.get(one.serial_number, {}).get("signer", "")
+
+    current: dict[tuple[str, str], KnownCertificate] = {}
+    for one in found:
+        best = current.get(purpose(one))
+        if one.state in (VALID, EXPIRED) and (best is None or one.expires >= best.expires):
+            current[purpose(one)] = one
+    for one in found:
+        best = current.get(purpose(one), one)
+        time = issued.get(best.serial_number, {}).get("time", "")
+        yield one if best is one else replace(one, is_renewed=True, renewed_at=time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,15 +376,18 @@ def judge(peer: CheckedPeer, views: Views, now: datetime) -> Judged:
     return Judged(VALID)
 
 
-async def fetch(client: ClusterClient) -> Inventory:
-    """Read the objects. Raises PeerError for a server that does not have these kinds."""
+async def fetch(client: ClusterClient, *, with_lineage: bool = True) -> Inventory:
+    """Read the objects. Raises PeerError for a server that does not have these kinds.
+
+    The lineage is the longest list of a cluster: without it, ends are upper bounds.
+    """
     try:
         entries = (await client.list(PLURAL)).items
         identities = (await client.list(nodeidentity.PLURAL)).items
     except NotFoundError:
         raise await cluster.not_served(client, PLURAL) from None
     records, client_cas, nodes, ended, warning, rollovers = await asyncio.gather(
-        readable_objects(client, lineagerecord.PLURAL),
+        readable_objects(client, lineagerecord.PLURAL) if with_lineage else _nothing(),
         published_cas(client, *PUBLISHED_CLIENT_CAS),
         readable_objects(client, NODES),
         _ends(client),
@@ -426,6 +434,10 @@ async def readable_objects(client: ClusterClient, plural: str, namespace: str = 
         return (await client.list(plural, namespace)).items
     except (ForbiddenError, NotFoundError):
         return None
+
+
+async def _nothing() -> None:
+    return None
 
 
 async def _ends(client: ClusterClient) -> Sequence[Obj]:

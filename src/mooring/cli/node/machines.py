@@ -89,11 +89,13 @@ class KnownMachine:
         return {key: value for key, value in found.items() if value}
 
 
-async def fetch(client: ClusterClient, now: datetime) -> tuple[tuple[KnownMachine, ...], Inventory]:
+async def fetch(
+    client: ClusterClient, now: datetime, *, with_lineage: bool = True
+) -> tuple[tuple[KnownMachine, ...], Inventory]:
     """Return the machines by name, and the inventory that was read. Raises ApiError, PeerError."""
     nodes = {one["metadata"]["name"]: one for one in (await client.list(NODES)).items}
     try:
-        known = await inventory.fetch(client)
+        known = await inventory.fetch(client, with_lineage=with_lineage)
     except (NotMooringError, ForbiddenError):
         known = Inventory(identities=(), entries=(), nodes=tuple(nodes.values()))
     identities = {one["metadata"]["name"]: one for one in known.identities}
