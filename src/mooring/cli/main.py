@@ -90,8 +90,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _print_error(redacted(str(error)) + _empty_values(words), EXIT_FAILED)
     except MooringError as error:
         return _print_error(redacted(str(error)), EXIT_FAILED)
-    except (BrokenPipeError, SystemExit):
-        return _no_reader()  # click raises SystemExit in this mode for a broken pipe only
+    except SystemExit as error:
+        return (
+            0 if error.code == 0 else _no_reader()
+        )  # click raises it in this mode for completions and a broken pipe only
+    except BrokenPipeError:
+        return _no_reader()
     except OSError as error:
         from mooring.client.files import file_problem
 

@@ -13,6 +13,7 @@ from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.options.client import LISTED, output_option
 from mooring.cli.printing import output as printing
 from mooring.cli.printing.output import echo
+from mooring.cli.valuecompletion import complete_node, complete_token
 
 COLUMNS = {"TIME": "time", "SUBJECT": "subject", "TOKEN": "token", "SOURCE": "sourceAddress"}
 WIDE = {"SERIAL": "serialNumber", "REQUESTER": "requester", "EXPIRES": "notAfter"}
@@ -21,9 +22,20 @@ WIDE = {"SERIAL": "serialNumber", "REQUESTER": "requester", "EXPIRES": "notAfter
 
 @click.command("list")
 @click.option(
-    "--token", "token_id", default="", metavar="ID", help="Only certificates that were requested with this token."
+    "--token",
+    "token_id",
+    default="",
+    metavar="ID",
+    help="Only certificates that were requested with this token.",
+    shell_complete=complete_token,
 )
-@click.option("--node", default="", metavar="NAME", help="Only client certificates of this node.")
+@click.option(
+    "--node",
+    default="",
+    metavar="NAME",
+    help="Only client certificates of this node.",
+    shell_complete=complete_node,
+)
 @click.option("--serial", default="", metavar="HEX", help="Only the certificate with this serial number.")
 @output_option(*LISTED)
 @cluster_options

@@ -21,6 +21,7 @@ from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.options.client import LISTED, output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
+from mooring.cli.valuecompletion import complete_node
 from mooring.client.cluster import ClusterClient
 from mooring.clock import human_duration, parse_rfc3339
 
@@ -30,7 +31,9 @@ _NONE = "<none>"
 
 
 @click.command("list")
-@click.option("--node", default="", metavar="NAME", help="Only certificates of this node.")
+@click.option(
+    "--node", default="", metavar="NAME", help="Only certificates of this node.", shell_complete=complete_node
+)
 @click.option("--kind", type=click.Choice(KINDS), help="Only certificates of this kind.")
 @click.option("--state", type=click.Choice(STATES), help="Only certificates in this state.")
 @output_option(*LISTED)

@@ -40,6 +40,7 @@ from mooring.cli.options.client import SHOWN, output_option
 from mooring.cli.options.flags import usage
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
+from mooring.cli.valuecompletion import complete_node
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.client.http.credentials import ClientCredentials
@@ -104,7 +105,11 @@ class Written:
 @click.option("--serial", default="", metavar="HEX", help="Revoke the certificate with this serial number.")
 @click.option("--key", default="", metavar="sha256:HEX", help="Revoke every certificate of this public key.")
 @click.option(
-    "--node", default="", metavar="NAME", help="Revoke every certificate of this node that was issued until now."
+    "--node",
+    default="",
+    metavar="NAME",
+    help="Revoke every certificate of this node that was issued until now.",
+    shell_complete=complete_node,
 )
 @click.option("--certificate", default="", metavar="FILE", help="Revoke the first certificate of this PEM file.")
 @click.option(

@@ -21,6 +21,7 @@ from mooring.cli.csr.difference import Before, document, fetch_before, text_line
 from mooring.cli.options.client import output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo, highlight
+from mooring.cli.valuecompletion import complete_request
 from mooring.client.cluster import ClusterClient
 from mooring.clock import human_duration
 from mooring.controllers.certificates.requeststate import is_undecided
@@ -30,7 +31,7 @@ Shown = tuple[Obj, dict[str, Any], Before | None]
 
 
 @click.command("show")
-@click.argument("name", nargs=-1, required=True)
+@click.argument("name", nargs=-1, required=True, shell_complete=complete_request)
 @output_option("text", "wide", "json", "yaml", "name")
 @cluster_options
 def show(name: Sequence[str], output: str, chosen: ChosenCluster) -> None:

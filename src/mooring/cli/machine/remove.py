@@ -15,12 +15,13 @@ from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, ending_options
 from mooring.cli.machine.authorize import QUALIFIED
 from mooring.cli.printing.output import echo
+from mooring.cli.valuecompletion import complete_machine
 from mooring.client.cluster import ClusterClient
 from mooring.errors import NotFoundError
 
 
 @click.command("remove")
-@click.argument("name", nargs=-1, required=True)
+@click.argument("name", nargs=-1, required=True, shell_complete=complete_machine)
 @ending_options
 def remove(name: Sequence[str], chosen: ChosenCluster) -> None:
     """Withdraw the authorization of machines. Those that have joined keep their certificates."""

@@ -12,12 +12,13 @@ from mooring.cli.certs import inventory
 from mooring.cli.cluster import ChosenCluster, ending_options
 from mooring.cli.options.client import output_option
 from mooring.cli.printing.output import echo
+from mooring.cli.valuecompletion import complete_node
 from mooring.client.cluster import ClusterClient
 from mooring.errors import ConfigError, NotFoundError
 
 
 @click.command("delete")
-@click.argument("name", nargs=-1, required=True)
+@click.argument("name", nargs=-1, required=True, shell_complete=complete_node)
 @output_option("text", "name")
 @ending_options
 def delete(name: Sequence[str], output: str, chosen: ChosenCluster) -> None:

@@ -16,6 +16,7 @@ from mooring.cli.options.storage import storage_options, storage_settings
 from mooring.cli.printing.output import echo, print_document
 from mooring.cli.printing.progressbar import progress_bar
 from mooring.cli.snapshot.verify import verified
+from mooring.cli.valuecompletion import complete_snapshot
 from mooring.clock import Clock, SystemClock
 from mooring.plane.files.directorylock import only_server
 from mooring.plane.snapshots.file import entries
@@ -33,7 +34,7 @@ COMMAND = "snapshot restore"
 
 
 @click.command("restore")
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path), shell_complete=complete_snapshot)
 @storage_options()
 @click.option("--digest", default="", metavar="DIGEST", help="Digest that `mooring snapshot save` printed.")
 @output_option(*REPORTED)

@@ -9,13 +9,14 @@ import click
 from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.printing.output import echo, print_document
 from mooring.cli.snapshot.save import document
+from mooring.cli.valuecompletion import complete_snapshot
 from mooring.errors import ConfigError
 from mooring.plane.snapshots.file import verify as verify_file
 from mooring.storage.snapshot.format import Summary
 
 
 @click.command("verify")
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path), shell_complete=complete_snapshot)
 @click.option("--digest", default="", metavar="DIGEST", help="Digest that `mooring snapshot save` printed.")
 @output_option(*REPORTED)
 def verify(file: Path, digest: str, output: str) -> None:

@@ -16,6 +16,7 @@ from mooring.cli.cluster import ChosenCluster, ending_options
 from mooring.cli.options.flags import usage
 from mooring.cli.printing.output import echo
 from mooring.cli.token.tokenformat import format_option
+from mooring.cli.valuecompletion import complete_token
 from mooring.client.cluster import ClusterClient
 from mooring.errors import ApiError, ConfigError, NotFoundError
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
@@ -23,7 +24,7 @@ from mooring.trust.k3s.token import bootstrap_token_id
 
 
 @click.command("delete")
-@click.argument("token", nargs=-1, required=True)
+@click.argument("token", nargs=-1, required=True, shell_complete=complete_token)
 @click.option("--dry-run", is_flag=True, help="Print the output without deleting a token.")
 @format_option
 @ending_options

@@ -31,6 +31,7 @@ from mooring.cli.options.client import LISTED, output_option
 from mooring.cli.options.flags import usage
 from mooring.cli.printing import output as printing
 from mooring.cli.printing.output import echo
+from mooring.cli.valuecompletion import complete_token
 from mooring.client.cluster import ClusterClient
 from mooring.clock import parse_rfc3339
 from mooring.controllers.certificates.requeststate import is_approved_and_unsigned, is_undecided, with_condition
@@ -50,7 +51,7 @@ _SHOWN_KEY = len("sha256:") + 16
 
 
 @click.command("impact")
-@click.argument("token")
+@click.argument("token", shell_complete=complete_token)
 @click.option("--revoke", is_flag=True, help="Delete the token, and revoke every certificate that descends from it.")
 @click.option("--dry-run", is_flag=True, help="With --revoke: print what would be done.")
 @output_option(*LISTED)
