@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 
-from mooring.agent import leave
+from mooring.agent import leave, steps
+from mooring.agent.certificates.pairfiles import Pair as AgentPair
 from mooring.agent.leave import Membership
 from mooring.agent.state import NodeState
 from mooring.api.mooring.membership import with_spec
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient, connect
 from mooring.client.kubeconfigfiles import load
+from mooring.client.serverversion import NotMooringError
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError, ForbiddenError, NotFoundError, StorageError, UnauthorizedError
 from mooring.identity import NODES
@@ -179,20 +181,41 @@ def test_an_expired_certificate_is_no_membership_that_has_ended(
     assert node_exists(live_server, name)
 
 
-def test_401_of_another_kubernetes_api_server_is_no_end(live_server: LiveServer, tmp_path: Path) -> None:
-    """One that restarts answers 401 for a moment, and it has no path by which a membership would have ended."""
-    joined(live_server, "elsewhere", tmp_path)
-    ca = ThrowawayCA()
+@pytest.mark.parametrize(
+    ("version", "refusals", "outcome"),
+    [
+        pytest.param(
+            "v1.36.2", 99, "only a Mooring server lets a machine end its own membership", id="another program"
+        ),
+        pytest.param("v1.36.2", 1, True, id="one that restarted"),
+        pytest.param("", 99, False, id="one that says nothing to strangers"),
+        pytest.param("", 1, True, id="one of these that restarted"),
+    ],
+)
+def test_401_of_another_server_is_an_end_only_where_it_may_be_mooring_and_stays(
+    version: str, refusals: int, outcome: str | bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leave, "REFUSED_SECONDS", 0.3)
+    monkeypatch.setattr(steps, "API_CALL_PAUSE", 0.01)
+    ca, now, left = ThrowawayCA(), SystemClock().now(), iter(range(refusals))
+    member = ca.node("strange")
+    NodeState(tmp_path).client.write_pair(AgentPair((member.certificate,), member.key), now)
 
     def answer(asked: ReceivedRequest) -> Reply:
-        if asked.path == "/version":
-            return Reply(body=json.dumps({"gitVersion": "v1.36.2"}).encode())
+        if asked.path == "/version" and version:
+            return Reply(body=json.dumps({"gitVersion": version}).encode())
+        if asked.path == PATH and next(left, None) is None:
+            return Reply()
         return Reply(401, json.dumps({"kind": "Status", "code": 401, "reason": "Unauthorized"}).encode())
 
     with http_peer(answer, ca.server()) as peer:
         cluster = Cluster("", peer.url, pem.certificates_pem([ca.certificate]))
-        with pytest.raises(ConfigError, match=r"Kubernetes v1\.36\.2, where no machine ends its own membership"):
-            asyncio.run(leave.end(replace(found_in(tmp_path), clusters=(cluster,)), SystemClock()))
+        found = replace(found_in(tmp_path), clusters=(cluster,))
+        if isinstance(outcome, str):
+            with pytest.raises(NotMooringError, match=outcome):
+                asyncio.run(leave.end(found, SystemClock()))
+        else:
+            assert asyncio.run(leave.end(found, SystemClock())) is outcome
 
 
 IDENTITIES = "/apis/mooring.dev/v1alpha1/nodeidentities"

@@ -3,7 +3,8 @@
 Rules kept here:
 * The server is asked first. Nothing is removed while it has not answered, because the certificate is the proof.
 * 401 of a Mooring server means that the membership has ended before, unless the certificate has expired or its CA was retired.
-  Such a machine may still be a member, and the key in its files may be what brings it back.
+  Such a machine may still be a member, and the key in its files may be what brings it back. Of a server that does not say what it
+  is, 401 counts after a few seconds: one that restarts answers so for a moment.
 * The certificate and the files that name the servers go last, so that a run that was cut off can be repeated.
 * Files that this program or a kubelet wrote for the membership are removed, and no other. Directories stay, and so does the CA of a
   control plane on the same machine, whose own files are beside it.
@@ -16,12 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mooring.agent import disk
+from mooring.agent.acceptance import REFUSED_SECONDS
 from mooring.agent.comeback import RECOVERY_HEADER
 from mooring.agent.k3s.files import KUBECONFIGS, AgentFiles
 from mooring.agent.member import MemberFiles
 from mooring.agent.state import NodeState
+from mooring.agent.steps import retry
 from mooring.client.cluster import ClusterClient
-from mooring.client.serverversion import other_program
+from mooring.client.serverversion import check_anonymously, other_program
 from mooring.clock import Clock
 from mooring.errors import ConfigError, ForbiddenError, NotFoundError, UnauthorizedError
 from mooring.identity import NODE_PREFIX
@@ -97,14 +100,20 @@ async def end(found: Membership, clock: Clock) -> bool:
     pair = found.member.client
     user = KubeconfigUser("default-auth", certificate_file=str(pair.current), key_file=str(pair.key))
     async with ClusterClient(found.clusters[0], user, clock, others=found.clusters[1:]) as client:
-        try:
+
+        async def ask() -> None:
             await client.post_path(PATH, {})
+
+        try:
+            await retry(clock, ask, REFUSED_SECONDS, transient=(UnauthorizedError,), client=client)
         except UnauthorizedError:
             await _check_ended(found, client.server, user, clock)
             return False
         except (NotFoundError, ForbiddenError) as error:
             if program := await other_program(client):
-                raise _elsewhere(found, client.server, program) from error
+                raise ConfigError(
+                    f"{client.server} is {program}, where no machine ends its own membership: {_by_an_administrator(found)}"
+                ) from error
             raise
     return True
 
@@ -112,15 +121,12 @@ async def end(found: Membership, clock: Clock) -> bool:
 async def _check_ended(found: Membership, server: str, user: KubeconfigUser, clock: Clock) -> None:
     """Return when 401 of `server` means the end of the membership. Raises ConfigError."""
     cluster = next(one for one in found.clusters if one.server == server)
-    async with ClusterClient(cluster, KubeconfigUser(""), clock) as client:
-        if program := await other_program(client):
-            raise _elsewhere(found, server, program)
+    await check_anonymously(cluster, clock, f"lets a machine end its own membership: {_by_an_administrator(found)}")
     pair = found.member.client.read_pair()
     if pair is None or not pair.valid_at(clock.now()) or await _may_come_back(cluster, user, clock):
         raise ConfigError(
             f"{server} does not accept the certificate of node {found.node_name}, which has expired or whose CA was replaced, so "
-            "that it ends no membership: let mooring agent get another one and leave then, or have an administrator run kubectl "
-            f"delete node {found.node_name}, then remove the files here with --files-only"
+            f"that it ends no membership: let mooring agent get another one and leave then, or {_by_an_administrator(found)}"
         )
 
 
@@ -136,10 +142,9 @@ async def _may_come_back(cluster: Cluster, user: KubeconfigUser, clock: Clock) -
     return False
 
 
-def _elsewhere(found: Membership, server: str, program: str) -> ConfigError:
-    return ConfigError(
-        f"{server} is {program}, where no machine ends its own membership: have an administrator run kubectl delete node "
-        f"{found.node_name}, then remove the files here with --files-only"
+def _by_an_administrator(found: Membership) -> str:
+    return (
+        f"have an administrator run kubectl delete node {found.node_name}, then remove the files here with --files-only"
     )
 
 
