@@ -120,6 +120,7 @@ def test_the_line_that_init_prints_serves_with_the_same_flags(
         "--agent-token is a secret and not repeated: set MOORING_AGENT_TOKEN, or name its file with --agent-token-file."
     )
     assert SECRET not in output
+    assert f"\n  export KUBECONFIG='{tmp_path}/a place/data/admin.conf'\n" in output
     monkeypatch.undo()
     with running(tmp_path / "server", *shlex.split(line)[1:]) as server:
         server.until(f"serving on 127.0.0.1:{port}")

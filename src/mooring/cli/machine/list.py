@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import click
 
@@ -30,16 +31,19 @@ def list_machines(output: str, chosen: ChosenCluster) -> None:
         except NotFoundError:
             raise await cluster.not_served(client, PLURAL) from None
 
-    found = chosen.run_with_retries(fetch)
-    if output in ("json", "yaml"):
-        printed.print_document({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": list(found)}, output)
-    elif output == "name":
+    print_list(chosen.run_with_retries(fetch), output, chosen.clock.now())
+
+
+def print_list(found: Sequence[Obj], form: str, now: datetime) -> None:
+    """Print machines in one of the forms of a list."""
+    if form in ("json", "yaml"):
+        printed.print_document({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": list(found)}, form)
+    elif form == "name":
         for obj in found:
             echo(f"{QUALIFIED}/{obj['metadata']['name']}")
     elif not found:
         echo("No authorized machines found.", err=True)
     else:
-        columns = [column for column in KIND.resource.columns if output == "wide" or not column.priority]
-        now = chosen.clock.now()
+        columns = [column for column in KIND.resource.columns if form == "wide" or not column.priority]
         rows = [[str(column.cell(obj, now)) for column in columns] for obj in found]
         printed.print_table([column.name.upper() for column in columns], rows)

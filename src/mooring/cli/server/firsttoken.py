@@ -8,6 +8,7 @@ join line which was printed once expires. No join line is printed that no machin
 from __future__ import annotations
 
 import secrets
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -97,7 +98,7 @@ def print_next_steps(
     """
     serving_ca_pem = serving.ca_pem
     usable = verifiable(config.endpoints, serving.chain, serving_ca_pem, SystemClock().now())
-    admin = Path(config.data_dir) / "admin.conf"
+    admin = shlex.quote(str(Path(config.data_dir) / "admin.conf"))
     if not accepts_tokens(config):
         echo("Bootstrap tokens are turned off: no machine joins with a token.")
     elif token is None:
