@@ -16,6 +16,7 @@ from mooring.cli.certs.inventory import Inventory, KnownCertificate
 from mooring.clock import rfc3339
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT, KUBELET_SERVING
 from tests.support.commandline import CommandLine, mooring, process
+from tests.support.testca import ThrowawayCA
 
 __all__ = ["mooring"]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -77,6 +78,7 @@ def test_the_files_of_a_server_are_a_table_and_a_document(data_dir: Path, moorin
         pytest.param({"pki/note.txt": "x"}, "has no certificates", id="no certificates"),
         pytest.param({"pki/ca.crt": "x"}, "pki/ca.crt: ", id="no PEM"),
         pytest.param({"pki/ca.crt": "", "admin.conf": "["}, "pki/ca.crt: ", id="an empty file"),
+        pytest.param({"pki/note.txt": "", "admin.conf": "["}, "/admin.conf: ", id="no kubeconfig"),
     ],
 )
 def test_a_directory_of_no_server_is_one_line(
@@ -247,3 +249,23 @@ def test_which_ends_count(certificate: KnownCertificate, counts: bool) -> None:
 )
 def test_what_ends_and_where(certificate: KnownCertificate, text: tuple[str, str]) -> None:
     assert (what(certificate), where(certificate)) == text
+
+
+def test_the_directory_of_kubeadm_is_read_too(tmp_path: Path, mooring: CommandLine) -> None:
+    ca = ThrowawayCA()
+    kubelet = tmp_path / "kubelet-client-current.pem"
+    kubelet.write_bytes(ca.client("system:node:cp1", "system:nodes").certificate_pem)
+    user = {"name": "kubelet", "user": {"client-certificate": str(kubelet), "client-key": str(kubelet)}}
+    gone = {"name": "gone", "user": {"client-certificate": str(tmp_path / "gone.pem")}}
+    text = {"kind": "Config", "apiVersion": "v1", "users": [user, gone], "clusters": [], "contexts": []}
+    (tmp_path / "pki/etcd").mkdir(parents=True)
+    (tmp_path / "kubelet.conf").write_text(json.dumps(text))
+    (tmp_path / "pki/front-proxy-ca.crt").write_bytes(ca.certificate_pem)
+    (tmp_path / "pki/etcd/server.crt").write_bytes(ca.server("cp1").certificate_pem)
+    done = mooring("certs", "check", "--data-dir", str(tmp_path), "--within", "9999d", "-o", "json")
+    found = {one["where"].removeprefix(f"{tmp_path}/"): one["what"] for one in json.loads(done.out)["items"]}
+    assert found == {
+        "kubelet.conf": "client certificate of kubelet.conf",
+        "pki/front-proxy-ca.crt": "CA",
+        "pki/etcd/server.crt": "certificate",
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +13,9 @@ from mooring.cli.node.machines import KnownMachine
 from mooring.cli.status import sections
 from mooring.cli.status.sections import SECTIONS
 from mooring.clock import rfc3339
+from mooring.pki.keys import generate_key
+from mooring.pki.x509.requests import build_request
+from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
 from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.bootstraptoken.restrictions import Restrictions, join_record, with_joined_key
 from mooring.trust.bootstraptoken.token import parse_token
@@ -64,6 +68,36 @@ def machine(status: str, message: str = "") -> KnownMachine:
 )
 def test_why_a_machine_needsattention(known: KnownMachine, behind: str | None, message: str | None) -> None:
     assert sections.attention(known, behind).get("message") == message
+
+
+def csr(*conditions: Obj) -> Obj:
+    text = build_request(generate_key(), "system:node:n1", ("system:nodes",))
+    usages = ["digital signature", "client auth"]
+    spec = {"request": base64.b64encode(text).decode(), "signerName": KUBE_APISERVER_CLIENT_KUBELET, "usages": usages}
+    return {"metadata": {"name": "csr-1"}, "spec": spec, "status": {"conditions": list(conditions)}}
+
+
+HELD = {"type": "NeedsApproval", "message": "the name belongs to another key"}
+
+
+@pytest.mark.parametrize(
+    ("obj", "reason"),
+    [
+        pytest.param(csr(HELD), "the name belongs to another key", id="held by a rule"),
+        pytest.param(csr(), "no controller approves requests of this signer or user", id="not looked at"),
+        pytest.param(
+            csr({"type": "Approved", "message": "by jane"}), "approved, and not signed yet", id="waits for its signer"
+        ),
+        pytest.param(
+            csr({"type": "WouldFail", "message": "too long"}, {"type": "Approved", "message": "by jane"}),
+            "too long",
+            id="refused by its signer",
+        ),
+    ],
+)
+def test_why_a_request_waits(obj: Obj, reason: str) -> None:
+    found = sections.request(obj, NOW)
+    assert (found["machine"], found["reason"]) == ("n1", reason)
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,15 @@ Rules kept here:
 * Ends that matter are those of certificates that the server accepts, or that have ended and were not renewed. Of several
   certificates of the same machine or user the one that ends last counts.
 * What a user may not read is named, so that a check is never taken for a whole one.
-* The data directory is read without a server. Certificates of a rollover that is done, which vouch for nothing new, are left out.
+* The data directory is read without a server: every `*.crt` below `pki/`, and every kubeconfig. So `/etc/kubernetes` of kubeadm can
+  be read, too. Certificates of a rollover that is done, which vouch for nothing new, are left out.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -28,11 +30,10 @@ from mooring.client.files import read_limited
 from mooring.clock import human_duration, parse_rfc3339, rfc3339
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
-from mooring.pki.pem import certificates
-from mooring.trust.kubeconfig.model import Selected
+from mooring.pki.pem import certificates, certificates_among
+from mooring.trust.kubeconfig.model import KubeconfigError, Selected
 from mooring.trust.kubeconfig.text import parse_kubeconfig
 
-KUBECONFIGS = ("admin.conf", "super-admin.conf")
 _FILES = {"ca.crt": "CA of the cluster", "apiserver.crt": "serving certificate"}
 _LEFT_OUT = frozenset({"retired-ca.crt", "distrusted-ca.crt", "cross-signed.crt"})
 _DESCRIPTIONS = {CLIENT: "client certificate", SERVING: "serving certificate", USER: "client certificate"}
@@ -125,40 +126,46 @@ def of_server(reported: dict[str, Any], now: datetime) -> Iterator[KnownCertific
 
 def of_data_dir(data_dir: Path, now: datetime) -> Ends:
     """Read the files of a server. Raises ConfigError for a directory without them, and for files that cannot be read."""
-    try:
-        pki = sorted(path for path in (data_dir / "pki").iterdir() if path.suffix == ".crt")
-    except OSError as error:
-        raise ConfigError(
-            f"{data_dir / 'pki'} cannot be read: {error.strerror}; give the data directory of a server with --data-dir"
-        ) from None
     found: list[KnownCertificate] = []
-    for path in pki:
-        if path.name not in _LEFT_OUT:
-            found += _of_file(_FILES.get(path.name, "certificate"), path, _read(path), now)
-    for name in KUBECONFIGS:
-        if (path := data_dir / name).exists():
-            users = parse_kubeconfig(read_limited(path)).users
-            leaves = [_parsed(path, user.certificate_pem)[0] for user in users if user.certificate_pem]
-            found += _of_file(f"client certificate of {name}", path, leaves, now)
+    for path in sorted(_files(data_dir / "pki")):
+        if path.suffix == ".crt" and path.name not in _LEFT_OUT:
+            found += _of_file(path, certificates, now)
+    for path in sorted(data_dir.glob("*.conf")):
+        found += _of_file(path, _of_kubeconfig, now)
     if not found:
         raise ConfigError(f"{data_dir} has no certificates: give the data directory of a server with --data-dir")
     return Ends(found)
 
 
-def _read(path: Path) -> Sequence[x509.Certificate]:
-    return _parsed(path, read_limited(path))
+def _files(directory: Path) -> Iterator[Path]:
+    """Yield every file below a directory. Raises ConfigError for what cannot be listed, so that nothing is left out silently."""
+
+    def fail(error: OSError) -> None:
+        raise ConfigError(
+            f"{error.filename} cannot be read: {error.strerror}; give the data directory of a server with --data-dir"
+        ) from None
+
+    for root, _, names in os.walk(directory, onerror=fail):
+        yield from (Path(root) / name for name in names)
 
 
-def _parsed(path: Path, data: bytes) -> Sequence[x509.Certificate]:
-    try:
-        return certificates(data)
-    except PkiError as error:
-        raise ConfigError(f"{path}: {error}") from None
+def _of_kubeconfig(data: bytes) -> Sequence[x509.Certificate]:
+    """Return the client certificates of a kubeconfig, also those in files that it names."""
+    found: list[x509.Certificate] = []
+    for user in parse_kubeconfig(data).users:
+        file = Path(user.certificate_file)
+        if pem := user.certificate_pem or (read_limited(file) if user.certificate_file and file.exists() else b""):
+            found.append(certificates_among(pem)[0])
+    return found
 
 
 def _of_file(
-    description: str, path: Path, found: Iterable[x509.Certificate], now: datetime
+    path: Path, read: Callable[[bytes], Sequence[x509.Certificate]], now: datetime
 ) -> Iterator[KnownCertificate]:
+    try:
+        found = read(read_limited(path))
+    except (PkiError, KubeconfigError) as error:
+        raise ConfigError(f"{path}: {error}") from None
     for one in found:
         end = one.not_valid_after_utc
         yield KnownCertificate(
@@ -167,7 +174,20 @@ def _of_file(
             "",
             rfc3339(end),
             VALID if end > now else EXPIRED,
-            kind=CA if path.name == "ca.crt" else SERVER,
-            description=description,
+            kind=CA if _is_ca(one) else SERVER,
+            description=_description(path, one),
             place=str(path),
         )
+
+
+def _description(path: Path, certificate: x509.Certificate) -> str:
+    if path.suffix == ".conf":
+        return f"client certificate of {path.name}"
+    return _FILES.get(path.name) or ("CA" if _is_ca(certificate) else "certificate")
+
+
+def _is_ca(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except (x509.ExtensionNotFound, ValueError):
+        return False

@@ -14,7 +14,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from mooring.api.certificates.conditions import conditions_of
+from mooring.api.certificates.conditions import APPROVED, conditions_of
 from mooring.api.certificates.sourceaddress import source_address_of
 from mooring.api.mooring.certificateauthorityrollover import status_of
 from mooring.apimachinery.schema import Obj
@@ -24,7 +24,7 @@ from mooring.cli.node.machines import ENDED, READY, STATES, KnownMachine, age, u
 from mooring.cli.status.gathering import Gathering, Section
 from mooring.client.serverversion import read_version
 from mooring.clock import parse_rfc3339
-from mooring.controllers.certificates.requeststate import is_undecided
+from mooring.controllers.certificates.requeststate import is_approved_and_unsigned, is_undecided
 from mooring.errors import ApiError, NotFoundError
 from mooring.identity import NODE_PREFIX
 from mooring.trust.bootstraptoken.restrictions import joined_keys
@@ -39,6 +39,8 @@ SHOWN = 5
 LEASE = "mooring-controllers"
 """Lease of the process that runs the controllers."""
 SYSTEM = "kube-system"
+_UNDECIDED = "no controller approves requests of this signer or user"
+_UNSIGNED = "approved, and not signed yet"
 
 
 async def _cluster(gathering: Gathering) -> Obj:
@@ -179,15 +181,19 @@ def _machine_lines(found: Obj, now: datetime) -> Sequence[str]:
 
 async def _requests(gathering: Gathering) -> Obj:
     listed = await gathering.client.list("certificatesigningrequests")
-    waiting = [_request(one, gathering.now) for one in listed.items if is_undecided(one)]
+    waiting = [
+        request(one, gathering.now) for one in listed.items if is_undecided(one) or is_approved_and_unsigned(one)
+    ]
     return {"waiting": sorted(waiting, key=lambda one: (one["created"], one["name"]))}
 
 
-def _request(obj: Obj, now: datetime) -> Obj:
+def request(obj: Obj, now: datetime) -> Obj:
+    """Return a request that waits for a decision or for its signer, with the machine and the reason."""
     details = csr_details(obj, now)
     subject = details.get("request", {}).get("subject", {}).get("commonName", "")
-    condition: Obj = next(reversed(conditions_of(obj)), {})
-    refused = details.get("request", {}).get("refusedBySigner", ())
+    told: Obj = next((one for one in reversed(conditions_of(obj)) if one.get("type") != APPROVED), {})
+    refused = "; ".join(details.get("request", {}).get("refusedBySigner", ()))
+    otherwise = _UNDECIDED if is_undecided(obj) else _UNSIGNED
     return {
         "name": details["name"],
         "machine": subject.removeprefix(NODE_PREFIX),
@@ -195,9 +201,7 @@ def _request(obj: Obj, now: datetime) -> Obj:
         "signer": details.get("signerName", ""),
         "from": source_address_of(obj),
         "created": details.get("created", ""),
-        "reason": condition.get("message")
-        or "; ".join(refused)
-        or "no controller approves requests of this signer or user",
+        "reason": told.get("message") or refused or otherwise,
     }
 
 
