@@ -37,7 +37,6 @@ OTHERS: Mapping[str, str] = {
     "csr show": "`wide` has the whole of each request",
     "serviceaccount token": "the token alone is what kubectl prints",
     "controllers manifests": "YAML for kubectl apply comes first, and a text would be nothing to apply",
-    "node delete": "kubectl's: a line for each, when it is done",
 }
 """Commands with a set of their own, each with its reason."""
 

@@ -306,6 +306,17 @@ def test_list_has_one_form_for_everybody(tokens: CommandLine) -> None:
     assert any(line.endswith("bootstrap-token-listed") for line in wide)
 
 
+def test_a_deletion_prints_what_it_has_deleted_also_when_it_ends_early(tokens: CommandLine) -> None:
+    for token in ("delet1", "delet2"):
+        tokens.done("token", "create", f"{token}.0123456789abcdef")
+    dry = json.loads(tokens.done("token", "delete", "delet1", "--dry-run", "-o", "json"))
+    assert dry == {"kind": "DeleteResult", "dryRun": True, "deleted": ["delet1"]}
+    outcome = tokens("token", "delete", "delet1", "gone00", "-o", "json")
+    assert outcome.code == 1
+    assert json.loads(outcome.out)["deleted"] == ["delet1"]
+    assert tokens.done("token", "delete", "delet2", "-o", "name") == "delet2\n"
+
+
 def test_redact_shows_ids_only(tokens: CommandLine) -> None:
     tokens.done("token", "create", "hidden.k3m8x1c5v0b6n4z2")
     for form in ("table", "text", "wide", "json", "yaml", "name"):

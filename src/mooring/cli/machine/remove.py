@@ -14,7 +14,8 @@ from mooring.api.mooring.authorizedmachine import PLURAL
 from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, ending_options
 from mooring.cli.machine.authorize import QUALIFIED
-from mooring.cli.printing.output import echo
+from mooring.cli.options.client import SHOWN, output_option
+from mooring.cli.printing.deletions import printed_deletions
 from mooring.cli.valuecompletion import complete_machine
 from mooring.client.cluster import ClusterClient
 from mooring.errors import NotFoundError
@@ -22,18 +23,20 @@ from mooring.errors import NotFoundError
 
 @click.command("remove")
 @click.argument("name", nargs=-1, required=True, shell_complete=complete_machine)
+@output_option(*SHOWN)
 @ending_options
-def remove(name: Sequence[str], chosen: ChosenCluster) -> None:
+def remove(name: Sequence[str], output: str, chosen: ChosenCluster) -> None:
     """Withdraw the authorization of machines. Those that have joined keep their certificates."""
 
     async def work(client: ClusterClient) -> None:
-        for one in name:
-            try:
-                await chosen.retry(partial(client.delete, PLURAL, one))
-            except NotFoundError:
-                await _check_is_served(client)
-                raise
-            echo(f"{QUALIFIED}/{one} removed")
+        with printed_deletions(output) as report:
+            for one in name:
+                try:
+                    await chosen.retry(partial(client.delete, PLURAL, one))
+                except NotFoundError:
+                    await _check_is_served(client)
+                    raise
+                report(f"{QUALIFIED}/{one}", f"{QUALIFIED}/{one} removed")
 
     chosen.run(work)
 

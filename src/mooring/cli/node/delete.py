@@ -10,7 +10,8 @@ import click
 from mooring.api.mooring.membership import NODES
 from mooring.cli.certs import inventory
 from mooring.cli.cluster import ChosenCluster, ending_options
-from mooring.cli.options.client import output_option
+from mooring.cli.options.client import SHOWN, output_option
+from mooring.cli.printing.deletions import printed_deletions
 from mooring.cli.printing.output import echo
 from mooring.cli.valuecompletion import complete_node
 from mooring.client.cluster import ClusterClient
@@ -19,7 +20,7 @@ from mooring.errors import ConfigError, NotFoundError
 
 @click.command("delete")
 @click.argument("name", nargs=-1, required=True, shell_complete=complete_node)
-@output_option("text", "name")
+@output_option(*SHOWN)
 @ending_options
 def delete(name: Sequence[str], output: str, chosen: ChosenCluster) -> None:
     """Delete Nodes. With a Mooring server this ends the membership of their machines: their certificates are refused at once.
@@ -29,15 +30,16 @@ def delete(name: Sequence[str], output: str, chosen: ChosenCluster) -> None:
     """
 
     async def work(client: ClusterClient) -> str:
-        for one in name:
-            try:
-                await chosen.retry(partial(client.delete, NODES, one))
-            except NotFoundError:
-                revoke = f"mooring certs revoke --node {one}"
-                raise ConfigError(
-                    f'there is no Node "{one}"; if a machine of this name never registered one, run {revoke}'
-                ) from None
-            echo(f"node/{one}" if output == "name" else f"node/{one} deleted")
+        with printed_deletions(output) as report:
+            for one in name:
+                try:
+                    await chosen.retry(partial(client.delete, NODES, one))
+                except NotFoundError:
+                    revoke = f"mooring certs revoke --node {one}"
+                    raise ConfigError(
+                        f'there is no Node "{one}"; if a machine of this name never registered one, run {revoke}'
+                    ) from None
+                report(f"node/{one}", f"node/{one} deleted")
         return await inventory.unenforced(client)
 
     if unenforced := chosen.run(work):

@@ -7,14 +7,15 @@ token is deleted. The first failure stops.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
 from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, ending_options
+from mooring.cli.options.client import SHOWN, output_option
 from mooring.cli.options.flags import usage
-from mooring.cli.printing.output import echo
+from mooring.cli.printing.deletions import printed_deletions
 from mooring.cli.token.tokenformat import format_option
 from mooring.cli.valuecompletion import complete_token
 from mooring.client.cluster import ClusterClient
@@ -27,21 +28,25 @@ from mooring.trust.k3s.token import bootstrap_token_id
 @click.argument("token", nargs=-1, required=True, shell_complete=complete_token)
 @click.option("--dry-run", is_flag=True, help="Print the output without deleting a token.")
 @format_option
+@output_option(*SHOWN)
 @ending_options
-def delete(token: Sequence[str], dry_run: bool, token_format: str, chosen: ChosenCluster) -> None:
+def delete(token: Sequence[str], dry_run: bool, token_format: str, output: str, chosen: ChosenCluster) -> None:
     """Delete bootstrap tokens, each given as its id, as a whole, or as a whole K10 token.
 
     The form of the arguments decides, whatever --format says. Machines that have joined with a token stay members.
     """
     with usage():
         ids = [bootstrap_token_id(text) for text in token]
-    chosen.run(lambda client: _delete_all(client, ids, dry_run, chosen))
+    with printed_deletions(output, dry_run=dry_run) as report:
+        chosen.run(lambda client: _delete_all(client, ids, report, dry_run, chosen))
 
 
-async def _delete_all(client: ClusterClient, ids: Sequence[str], dry_run: bool, chosen: ChosenCluster) -> None:
+async def _delete_all(
+    client: ClusterClient, ids: Sequence[str], report: Callable[[str, str], None], dry_run: bool, chosen: ChosenCluster
+) -> None:
     for token_id in ids:
         if dry_run:
-            echo(f'bootstrap token "{token_id}" deleted (dry run)')
+            report(token_id, f'bootstrap token "{token_id}" deleted (dry run)')
             continue
 
         async def delete_one(token_id: str = token_id) -> None:
@@ -55,4 +60,4 @@ async def _delete_all(client: ClusterClient, ids: Sequence[str], dry_run: bool, 
                 raise ConfigError(f'the bootstrap token "{token_id}" was not deleted: {error}') from error
 
         await chosen.retry(delete_one)
-        echo(f'bootstrap token "{token_id}" deleted')
+        report(token_id, f'bootstrap token "{token_id}" deleted')
