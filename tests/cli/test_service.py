@@ -323,6 +323,29 @@ def test_no_variable_is_escaped_in_the_path_of_the_program(mooring: CommandLine)
     assert "ExecStart=/opt/$a/mooring server --data-dir /var/lib/mooring --token-auth-file /etc/$$b\n" in text
 
 
+@pytest.mark.parametrize(
+    ("flags", "file", "written"),
+    [
+        pytest.param(("--snapshot-dir", "snaps"), "", "{here}/snaps", id="snapshots"),
+        pytest.param(("--audit-log-path", "logs/a.log"), "", "{here}/logs", id="an audit log"),
+        pytest.param(("--storage", "sqlite:db/m.db"), "", "{here}/db", id="a store"),
+        pytest.param((), "snapshot-dir: snaps\n", "/snaps", id="the file, which is read in the root directory"),
+    ],
+)
+def test_what_a_server_may_write_has_an_absolute_path(
+    flags: tuple[str, ...],
+    file: str,
+    written: str,
+    mooring: CommandLine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = tmp_path / "config.yaml"
+    config.write_text(file)
+    assert f"ReadWritePaths={written.format(here=tmp_path)}" in server_unit(mooring, "--config", str(config), *flags)
+
+
 def test_the_file_of_the_server_is_followed(mooring: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("data-dir: /var/lib/fromfile\nworkers: 2\n")

@@ -20,7 +20,15 @@ from mooring.cli.options.configfile import ConfigFile, config_option
 from mooring.cli.options.declared import settings_options
 from mooring.cli.options.server import server_configuration, server_usage
 from mooring.cli.printing.output import echo
-from mooring.cli.systemd.unitfile import SANDBOX, WATCHDOG_SECONDS, arguments_of, command_line, program_words, quote
+from mooring.cli.systemd.unitfile import (
+    SANDBOX,
+    WATCHDOG_SECONDS,
+    arguments_of,
+    command_line,
+    program_words,
+    quote,
+    text_of,
+)
 from mooring.plane.configuration import ServerConfig, declared_settings
 from mooring.plane.process.lifecycle import DRAIN_SECONDS, FLUSH_SECONDS
 from mooring.plane.workers.serve import STOP_SECONDS
@@ -34,6 +42,8 @@ from mooring.settings.workers import WorkersSettings
 DATA_DIR = "/var/lib/mooring"
 _STATES, _LOGS = Path("/var/lib"), Path("/var/log")
 _FIRST_FREE_PORT = 1024
+_WRITABLE = frozenset({"audit_log_path", "snapshot_dir", "storage"})
+"""Settings that name what the server writes, beside the data directory."""
 _SETTINGS = declared_settings()
 _UNIT = """\
 [Unit]
@@ -82,8 +92,9 @@ def unit(context: click.Context, /, config: ConfigFile | None, user: str, progra
     }
     if config is None or "data_dir" not in config.values or "data_dir" in given:
         given = {"data_dir": flags["data_dir"], **given}
+    written = {one.field: text_of(one, given[one.field]) for one in _SETTINGS if one.field in given.keys() & _WRITABLE}
     with server_usage():
-        found = server_configuration(config=config, **flags)
+        found = server_configuration(config=config, **{**flags, **written})
     arguments = [*program_words(program), "server"]
     if context.get_parameter_source("config") is click.core.ParameterSource.COMMANDLINE and config is not None:
         arguments += ["--config", str(Path(config.path).absolute())]
@@ -127,10 +138,11 @@ def _file_system(config: ServerConfig, user: str) -> str:
         directories.append(str(Path(audit).parent))
     scheme, _, store = config[StorageSettings].storage_url.partition(":")
     if scheme == "sqlite":
-        directories.append(str(Path(store).absolute().parent))
-    logs, writable = [], [config.data_dir] if user else []
-    for one in map(Path, dict.fromkeys(directories)):
-        if one.is_relative_to(config.data_dir):
+        directories.append(str(Path(store).parent))
+    data_dir = Path("/", config.data_dir)  # a relative path of the file: a unit runs in /
+    logs, writable = [], [str(data_dir)] if user else []
+    for one in (Path("/", each) for each in dict.fromkeys(directories)):
+        if one.is_relative_to(data_dir):
             continue
         if one == _LOGS and not user:
             wanted = _LOGS / "mooring" / Path(audit).name

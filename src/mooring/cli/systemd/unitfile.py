@@ -69,12 +69,12 @@ def arguments_of(settings: Iterable[Setting], values: Mapping[str, Any]) -> list
         elif one.value_type in (BOOLEAN, OPTIONAL_BOOLEAN):
             found.append(f"{flag}={str(value).lower()}")
         else:
-            texts = [_text(one, each) for each in (value if isinstance(value, tuple) else (value,))]
+            texts = [text_of(one, each) for each in (value if isinstance(value, tuple) else (value,))]
             found += [part for text in texts for part in (flag, text)]
     return found
 
 
-def _text(setting: Setting, value: Any) -> str:
+def text_of(setting: Setting, value: Any) -> str:
     """Return a value as the command line writes it: a path is absolute, because it may run in another directory."""
     if isinstance(value, timedelta):
         return format_duration(value)
