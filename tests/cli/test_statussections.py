@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from mooring.apimachinery.schema import Obj
+from mooring.cli import serverreport
 from mooring.cli.node.machines import KnownMachine
 from mooring.cli.status import sections
 from mooring.cli.status.sections import SECTIONS
 from mooring.clock import rfc3339
+from mooring.errors import NotFoundError
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
@@ -150,6 +152,12 @@ def test_why_a_request_waits(obj: Obj, reason: str) -> None:
 )  # fmt: skip
 def test_the_lines_of_a_section(name: str, found: Obj, lines: list[str]) -> None:
     assert list(SECTIONS[name].lines(found, NOW)) == lines
+
+
+@pytest.mark.parametrize("answer", [{}, {"kind": "Status"}, {"status": "up"}])
+def test_the_answer_of_another_program_is_no_report(answer: Obj) -> None:
+    with pytest.raises(NotFoundError):
+        serverreport.checked(answer)
 
 
 @pytest.mark.parametrize(

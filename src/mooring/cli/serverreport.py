@@ -19,7 +19,7 @@ from mooring.errors import ForbiddenError, MooringError, NotFoundError, Unauthor
 from mooring.trust.discovery.errors import NotKubernetesError
 from mooring.trust.kubeconfig.model import Selected
 
-PATH = "/mooring/v1/status"
+PATH, KIND = "/mooring/v1/status", "ServerStatus"
 LIMIT = 5.0
 """Seconds for one address: a screen of the whole cluster does not wait longer for a server that is gone."""
 NOT_READABLE = "not readable for this user"
@@ -64,4 +64,11 @@ async def _of_address(selected: Selected, clock: Clock) -> ServerReport:
 
 
 async def _read(client: ClusterClient) -> Obj:
-    return await client.get_path(PATH)
+    return checked(await client.get_path(PATH))
+
+
+def checked(answer: Obj) -> Obj:
+    """Return an answer that is a report. Raises NotFoundError for that of another program."""
+    if answer.get("kind") != KIND:
+        raise NotFoundError(NOT_SERVED)
+    return answer
