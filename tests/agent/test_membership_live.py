@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent import daemon, heartbeat
+from mooring.agent import daemon, heartbeat, leave, member
 from mooring.agent.certificates import certificaterequest
 from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.comeback import RecoveryRefusedError
@@ -138,6 +138,7 @@ def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "RENEW_SECONDS", 0.1)
     monkeypatch.setattr(heartbeat, "REFUSED_SECONDS", 0.5)
     monkeypatch.setattr(daemon, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(member, "LEFT_SECONDS", 0.05)
 
 
 def test_an_agent_whose_node_was_deleted_does_not_put_it_back_until_it_joins_again(
@@ -161,6 +162,34 @@ def test_an_agent_whose_node_was_deleted_does_not_put_it_back_until_it_joins_aga
     assert key_of(first.files) != old_key
     assert node(live_server, "dismissed") is not None
     assert "Join again with a token" in caplog.text
+
+
+@pytest.mark.parametrize("moment", ["a member", "no member any more"])
+def test_an_agent_ends_when_the_machine_leaves_and_does_not_join_again_with_its_token(
+    moment: str, live_server: LiveServer, tmp_path: Path, brisk: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = moment.replace(" ", "-")
+    state, plan = joined(live_server, name, tmp_path).files, plan_for(live_server, name)
+
+    async def scenario() -> None:
+        members: list[Joined] = []
+        running = asyncio.create_task(daemon.run(plan, options(tmp_path), on_member=members.append))
+        await asyncio.to_thread(eventually, lambda: state.record.read().node_uid and members)
+        if moment != "a member":
+            await asyncio.to_thread(lambda: live_server.run(lambda client: client.delete("nodes", name)))
+            await asyncio.to_thread(eventually, lambda: "The heartbeat has ended" in caplog.text)
+        found = leave.of_kubeadm(state)
+        assert found is not None
+        await leave.end(found, SystemClock())
+        leave.remove(found)
+        with pytest.raises(
+            ConfigError, match=r"this machine has left its cluster: .* were removed while the agent ran"
+        ):
+            await asyncio.wait_for(running, 20)
+
+    asyncio.run(scenario())
+    assert node(live_server, name) is None
+    assert leave.of_kubeadm(state) is None
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mooring.agent import leave
-from tests.cli.test_service import Systemd, join, systemd
+from tests.cli.test_service import OFFLINE, Systemd, join, systemd
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, live_server
 from tests.support.ports import free_port
@@ -69,8 +69,20 @@ def test_the_service_goes_with_the_membership(
     systemd.calls()
     found = json.loads(mooring.done("leave", "--root", str(root), "--yes", "-o", "json"))
     assert found["serviceRemoved"] is True
-    assert systemd.calls() == ["stop mooring-agent", "disable --now mooring-agent", "daemon-reload"]
+    assert systemd.calls() == [
+        "is-system-running", "stop mooring-agent", "disable --now mooring-agent", "daemon-reload",
+    ]  # fmt: skip
     assert not systemd.unit.exists()
+
+
+def test_an_image_in_which_nothing_can_be_stopped_leaves(
+    live_server: LiveServer, mooring: CommandLine, systemd: Systemd, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    mooring.done(*join(live_server, root, "imaged", "--service"))
+    systemd.answers(OFFLINE)
+    assert "has left" in mooring.done("leave", "--root", str(root), "--yes")
+    assert (systemd.unit.exists(), files(root)) == (False, [])
 
 
 def test_a_masked_unit_keeps_no_machine_from_leaving(
@@ -105,7 +117,7 @@ def test_a_server_that_does_not_answer_ends_nothing_and_the_service_goes_on(
     systemd.calls()
     done = mooring("leave", "--root", str(root), "--yes")
     assert (done.code, files(root)) == (1, before)
-    assert systemd.calls() == ["stop mooring-agent", "start mooring-agent"]
+    assert systemd.calls() == ["is-system-running", "stop mooring-agent", "start mooring-agent"]
     assert "No server was asked" in mooring.done("leave", "--root", str(root), "--yes", "--files-only")
     assert files(root) == []
 
@@ -118,6 +130,16 @@ def test_what_a_run_that_was_cut_off_has_left_is_removed(
     live_server.run(lambda client: client.delete("nodes", "halfway"))
     assert "had ended before" in mooring.done("leave", "--root", str(root), "--yes")
     assert files(root) == []
+
+
+def test_a_join_that_waits_is_no_membership_that_is_left(mooring: CommandLine, tmp_path: Path) -> None:
+    pending = tmp_path / "var/lib/kubelet/pki/kubelet-client.key.tmp"
+    pending.parent.mkdir(parents=True)
+    pending.write_text("")
+    done = mooring("leave", "--root", str(tmp_path), "--yes")
+    assert (done.code, "not a member yet: a join waits for its certificate" in done.err) == (1, True)
+    mooring.done("leave", "--root", str(tmp_path), "--yes", "--files-only")
+    assert not pending.exists()
 
 
 def test_files_without_a_certificate_are_removed_when_asked_for(mooring: CommandLine, tmp_path: Path) -> None:
@@ -196,7 +218,7 @@ def test_the_service_goes_on_after_a_stop_that_failed_and_a_failed_start_hides_n
     systemd.calls()
     systemd.answers(f"{fails}*) echo Job failed. >&2; exit 1 ;;")
     done = mooring("leave", "--root", str(root), "--yes")
-    assert systemd.calls() == ["stop mooring-agent", "start mooring-agent"]
+    assert systemd.calls() == ["is-system-running", "stop mooring-agent", "start mooring-agent"]
     assert done.code == 1
     assert f"`systemctl {fails} mooring-agent` failed: Job failed." in done.err
     assert ("Error: " in done.err, "warning: " in done.err) == (True, fails == "start")

@@ -24,6 +24,8 @@ echo "$@" >> {calls}
 case "$*" in {cases} esac
 """
 RUNS = "is-system-running) echo running ;;"
+OFFLINE = "is-system-running) echo offline; exit 1 ;; *stop*|*now*|start*|daemon-reload) exit 1 ;;"
+"""Answers of systemctl in an image: it enables and disables units, and reaches no systemd."""
 
 
 class Systemd:
@@ -88,7 +90,7 @@ def test_the_service_is_written_enabled_and_started_and_removed(
     assert f"ExecStart=/usr/bin/mooring agent --root {member}" in text
     assert systemd.unit.stat().st_mode & 0o777 == 0o644
     assert "was stopped" in uninstall(mooring, systemd)
-    assert systemd.calls() == ["disable --now mooring-agent", "daemon-reload"]
+    assert systemd.calls() == ["is-system-running", "disable --now mooring-agent", "daemon-reload"]
     assert not systemd.unit.exists()
     assert uninstall(mooring, systemd) == f"There is no service to remove: {systemd.unit} is missing.\n"
     assert systemd.calls() == []
@@ -107,6 +109,17 @@ def test_an_image_gets_a_service_that_starts_at_its_boot(
     systemd.answers("is-system-running) echo offline; exit 1 ;;")
     assert "starts at the next boot" in install(mooring, systemd, tmp_path, "--no-start")
     assert [one.split()[0] for one in systemd.calls()] == ["enable"]
+
+
+def test_the_service_of_an_image_is_removed_without_a_stop(
+    mooring: CommandLine, systemd: Systemd, tmp_path: Path
+) -> None:
+    systemd.answers(OFFLINE)
+    install(mooring, systemd, tmp_path, "--no-start")
+    systemd.calls()
+    uninstall(mooring, systemd)
+    assert systemd.calls() == ["is-system-running", "disable mooring-agent"]
+    assert not systemd.unit.exists()
 
 
 def test_output_for_programs(mooring: CommandLine, systemd: Systemd, member: Path) -> None:

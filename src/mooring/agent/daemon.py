@@ -5,6 +5,7 @@ Rules kept here:
 * With a certificate on disk no token is needed.
 * The tasks of a member run beside each other (`_tasks`). An error that one of them raises ends the process, except these two:
   a membership that ended, and a certificate that expired.
+* Files that were removed end the process: the machine has left (`mooring.agent.member`).
 * After the end of a membership the agent sends nothing but a question every minute whether its certificate is accepted again. It
   keeps its files and continues when `mooring join` has placed another certificate.
 * A machine whose certificate expired takes the way back (`mooring.agent.recovery`), after a token that is at hand was refused.
@@ -35,7 +36,7 @@ from mooring.agent.comeback import Attempts
 from mooring.agent.hooks import Hooks
 from mooring.agent.join import Joined, JoinOptions, RefusedError, join, record_lifetime
 from mooring.agent.loadbalancer.proxy import LoadBalancer
-from mooring.agent.member import heartbeat
+from mooring.agent.member import check_files, heartbeat, watch_files
 from mooring.agent.recovery import read_member, rejoin
 from mooring.agent.registration import CertificateRefusedError, MembershipEndedError
 from mooring.agent.settings import AgentSettings
@@ -168,6 +169,7 @@ class Agent:
         until = self._clock.monotonic() + seconds
         while (left := until - self._clock.monotonic()) > 0:
             await self._clock.sleep(min(LOOK_SECONDS, left))
+            check_files(self._options.state)
             found = read_member(self._options)
             if found is not None and is_valid(found, self._clock) and found.files.client.version() != unlike:
                 return found
@@ -190,9 +192,13 @@ class Agent:
     # ── being a member ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def _keep(self, joined: Joined) -> None:
-        """Keep the membership fresh. Raises MembershipEndedError, ClientCertificateExpiredError."""
-        async with joined.client(self._clock) as client:
-            await run_all(*self._tasks(joined, client))
+        """Keep the membership fresh. Raises MembershipEndedError, ClientCertificateExpiredError, FilesGoneError."""
+        try:
+            async with joined.client(self._clock) as client:
+                await run_all(*self._tasks(joined, client))
+        except (ClientCertificateExpiredError, MembershipEndedError):
+            check_files(joined.files)
+            raise
 
     def _tasks(self, joined: Joined, client: ClusterClient) -> list[Coroutine[Any, Any, None]]:
         state = joined.files
@@ -222,6 +228,7 @@ class Agent:
                 one.renew_early()
 
         tasks: list[Coroutine[Any, Any, None]] = [
+            watch_files(state, self._clock),
             hooks.run(),
             follow(state, self._clock, client, endpoints, on_refreshed, on_superseded),
             renewals[0].run(),

@@ -45,6 +45,8 @@ class Membership:
     member: MemberFiles
     proof: Path
     """File that is there while the machine is a member."""
+    pending_key: Path
+    """Key of a client certificate that was requested."""
     node_name: str = ""
     """"" without a certificate that can be read."""
     clusters: tuple[Cluster, ...] = ()
@@ -75,7 +77,7 @@ def of_kubeadm(state: NodeState) -> Membership | None:
     files = tuple(_existing(_of_kubeadm(state)))
     pair = state.client.read_pair()
     name = names.common_name(pair.leaf.subject).removeprefix(NODE_PREFIX) if pair is not None else ""
-    return Membership(files, state, state.kubeconfig, name, state.read_clusters()) if files else None
+    return Membership(files, state, state.kubeconfig, state.pending_key, name, state.read_clusters()) if files else None
 
 
 def of_k3s(agent: AgentFiles) -> Membership | None:
@@ -87,11 +89,17 @@ def of_k3s(agent: AgentFiles) -> Membership | None:
     urls = dict.fromkeys((*agent.read_learned(), agent.read_api_server()))
     ca_pem = b"" if agent.record.read().system_roots else agent.read_server_ca()
     clusters = tuple(Cluster("local", url, ca_pem) for url in urls if url)
-    return Membership(files, agent, agent.client.current, name, clusters) if files else None
+    return Membership(files, agent, agent.client.current, agent.client.pending_key, name, clusters) if files else None
 
 
 async def end(found: Membership, clock: Clock) -> bool:
     """Let the server end the membership. Return False when it had ended before. Raises ApiError, PeerError, ConfigError."""
+    if not found.node_name and found.pending_key.exists():
+        raise ConfigError(
+            f"this machine is not a member yet: a join waits for its certificate, or was cut off ({found.pending_key} is "
+            "there); stop it, have an administrator deny its request (mooring csr list --pending), and remove the files with "
+            "--files-only"
+        )
     if not found.node_name or not found.clusters:
         raise ConfigError(
             f"{found.files[-1]} is left of a membership, and no certificate and server with which it could be ended: have an "

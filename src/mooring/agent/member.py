@@ -2,17 +2,19 @@
 
 Rules kept here:
 * Clients read the certificate of the node from disk, so that they use a renewed one at once.
+* A member without its files has left: its agent ends, and does not join again with a token that it was given.
 * The Node is registered, and kept, with the same rules and the same errors for every way of joining.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from mooring.agent import node, registration, steps
@@ -22,7 +24,7 @@ from mooring.agent.steps import Steps, retry
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock
-from mooring.errors import ForbiddenError, MooringError, PeerError, UnauthorizedError
+from mooring.errors import ConfigError, ForbiddenError, MooringError, PeerError, UnauthorizedError
 from mooring.identity import NODE_PREFIX
 from mooring.settings.nodes import ENDS_MEMBERSHIP
 from mooring.trust.auditid import explained_by
@@ -32,6 +34,8 @@ log = logging.getLogger("mooring.agent")
 
 READ_SECONDS = 10.0
 """Seconds between bytes of a response while there is another server, as in kubelet's client of the Lease. The Lease lasts 40 s."""
+LEFT_SECONDS = 2.0
+"""Seconds between two looks whether the files are still there. A look asks the file system for one or two names."""
 _NOT_READY = "as NotReady, so that no Pods are placed here; --register-node says otherwise"
 
 T = TypeVar("T")
@@ -66,7 +70,31 @@ class MemberFiles(WatchedFiles, Protocol):
     @property
     def client(self) -> MemberPair: ...
 
+    @property
+    def kubeconfig(self) -> Path: ...
+
     def exposures(self) -> list[str]: ...
+
+
+class FilesGoneError(ConfigError):
+    """The files of the membership were removed, as `mooring leave` does it last."""
+
+
+def check_files(files: MemberFiles) -> None:
+    """Raise FilesGoneError without certificate and kubeconfig. One may be missing: a join replaces a rejected certificate."""
+    paths = files.client.current, files.kubeconfig
+    if not any(map(os.path.lexists, paths)):
+        raise FilesGoneError(
+            f"this machine has left its cluster: {paths[0]} and {paths[1]} were removed while the agent ran, which ends it; join "
+            "again with a token"
+        )
+
+
+async def watch_files(files: MemberFiles, clock: Clock) -> NoReturn:
+    """Look for the files of the membership until cancelled. Raises FilesGoneError."""
+    while True:
+        check_files(files)
+        await clock.sleep(LEFT_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from mooring.agent import registration
+from mooring.agent import leave, registration
 from mooring.agent.k3s import process
 from mooring.agent.k3s.giventoken import GivenToken
 from mooring.agent.k3s.membership import AgentPlan, SupervisedMember
@@ -28,6 +28,7 @@ from mooring.agent.k3s.settings import K3sJoinSettings
 from mooring.agent.loadbalancer.proxy import LoadBalancer
 from mooring.agent.steps import JoinError
 from mooring.client.http.connection import ConnectionPool, ResponseStream
+from mooring.errors import ConfigError
 from mooring.pki.keys import public_key_fingerprint
 from mooring.secret import Secret
 from mooring.trust.discovery.polling import Polling
@@ -243,6 +244,31 @@ def test_the_deletion_of_the_node_ends_the_process_without_a_token_file(peer: Su
             await running.until(lambda: False)
 
     running.run(scenario)
+
+
+@pytest.mark.parametrize("has_file", [False, True], ids=["a member", "waiting for a token"])
+def test_an_agent_ends_when_its_files_are_removed_and_does_not_join_again_with_its_token(
+    has_file: bool, peer: SupervisorPeer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(peer.token)
+    running = Running(plan(peer, tmp_path, file if has_file else None), peer)
+
+    async def scenario() -> None:
+        if has_file:
+            peer.deleted_nodes.add("worker")
+            await running.until(lambda: any("Write a valid token to" in one for one in caplog.messages))
+        found = leave.of_k3s(running.files)
+        assert found is not None
+        leave.remove(found)
+        file.write_text(peer.token)
+        with pytest.raises(
+            ConfigError, match=r"this machine has left its cluster: .* were removed while the agent ran"
+        ):
+            await running.until(lambda: len(running.members) == 2)
+
+    running.run(scenario)
+    assert leave.of_k3s(running.files) is None
 
 
 def test_after_the_deletion_of_the_node_a_token_in_the_file_joins_again(

@@ -161,6 +161,7 @@ class AgentFiles:
         self.client, self.serving = self.pairs[KUBELET.name], self.pairs[SERVING.name]
         self.load_balancer = self.directory / "etc/k3s-agent-load-balancer.json"
         self.record = RecordFile(self.directory / "etc/mooring-agent.json")
+        self.kubeconfig = self.directory / "kubelet.kubeconfig"
         self.node_password = self.root / "etc/rancher/node/password"
         self.node_id = self.root / "etc/rancher/node/id"
 
@@ -198,7 +199,7 @@ class AgentFiles:
     def read_api_server(self) -> str:
         """Return the URL of the API server in the kubeconfig of the kubelet; empty when there is none that can be read."""
         with suppress(MooringError):
-            config = parse_kubeconfig(read_limited(self.directory / "kubelet.kubeconfig"))
+            config = parse_kubeconfig(read_limited(self.kubeconfig))
             return select_context(config).cluster.server
         return ""
 

@@ -30,7 +30,7 @@ from mooring.agent.daemon import NO_MEMBER, run_all, until_stopped
 from mooring.agent.hooks import Hooks
 from mooring.agent.k3s.membership import AgentPlan, SupervisedMember, TokenNeededError, converse, join, obtain
 from mooring.agent.loadbalancer.proxy import LoadBalancer
-from mooring.agent.member import heartbeat
+from mooring.agent.member import check_files, heartbeat, watch_files
 from mooring.agent.registration import MembershipEndedError
 from mooring.agent.steps import EXISTING, JoinError, Report, described, reason_of
 from mooring.agent.trustreport import report_trust
@@ -132,6 +132,7 @@ class SupervisedAgent:
         """Return after so many seconds, or as soon as the token file holds a token."""
         until = self._clock.monotonic() + seconds
         while (left := until - self._clock.monotonic()) > 0:
+            check_files(self._plan.files())
             with suppress(MooringError):
                 if self._plan.token.read() is not None:
                     return
@@ -155,6 +156,7 @@ class SupervisedAgent:
     async def _await_token(self) -> None:
         warned = ""
         while True:
+            check_files(self._plan.files())
             try:
                 if self._plan.token.read() is not None:
                     return
@@ -167,10 +169,16 @@ class SupervisedAgent:
     # ── being a member ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def _keep(self, member: SupervisedMember) -> None:
-        """Keep the membership fresh. Raises MembershipEndedError, ClientCertificateExpiredError."""
-        async with member.client(self._clock) as client:
-            servers = self._plan.settings.server
-            await _Membership(member, client, self._clock, self._on_renew, servers, self._balancer, self._draw).run()
+        """Keep the membership fresh. Raises MembershipEndedError, ClientCertificateExpiredError, FilesGoneError."""
+        try:
+            async with member.client(self._clock) as client:
+                servers = self._plan.settings.server
+                await _Membership(
+                    member, client, self._clock, self._on_renew, servers, self._balancer, self._draw
+                ).run()
+        except (ClientCertificateExpiredError, MembershipEndedError):
+            check_files(member.files)
+            raise
 
 
 ONCE = Polling(attempts=1)
@@ -256,7 +264,8 @@ class _Membership:
         ]
 
     async def run(self) -> None:
-        tasks: list[Coroutine[Any, Any, Any]] = [self._hooks.run(), self._follow()]
+        files = watch_files(self._member.files, self._clock)
+        tasks: list[Coroutine[Any, Any, Any]] = [files, self._hooks.run(), self._follow()]
         tasks += [one.run() for one in self._renewals]
         if (beating := heartbeat(self._member, self._client)) is not None:
             tasks.append(beating.run())

@@ -4,6 +4,7 @@ Rules kept here:
 * A unit that this program did not write is never replaced or removed: its first line says who wrote it. Changes belong into a
   drop-in (`systemctl edit`), which stays.
 * What can fail for good is asked before anything is written: whether systemd runs, and whether the unit is another's.
+* Where systemd does not run the machine, as in an image or a chroot, nothing is stopped or started: there is no service to stop.
 * Everything may be done again: what is there already stays.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from functools import cached_property
 from pathlib import Path
 
 from mooring.client.files import MAX_READ, os_reason, read_limited, write_atomic
@@ -60,24 +62,31 @@ class Unit:
 
     def stop(self) -> None:
         """Stop the service. Raises ConfigError, also for a unit that this program did not write."""
-        if self.is_own():
+        if self.is_own() and not self._is_offline:
             self._call("stop", self.name)
 
     def start(self) -> None:
         """Start the service. Raises ConfigError."""
-        self._call("start", self.name)
+        if not self._is_offline:
+            self._call("start", self.name)
 
     def uninstall(self) -> bool:
         """Stop, disable and remove the unit; return False when it is not there. Raises ConfigError."""
         if not self.is_own():
             return False
-        self._call("disable", "--now", self.name)
+        self._call("disable", *(() if self._is_offline else ("--now",)), self.name)
         try:
             self.path.unlink(missing_ok=True)
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be removed: {os_reason(error)}") from error
-        self._call("daemon-reload")
+        if not self._is_offline:
+            self._call("daemon-reload")
         return True
+
+    @cached_property
+    def _is_offline(self) -> bool:
+        """Whether systemd surely does not run this machine. An answer that is missing is no such: a service may run."""
+        return self._call("is-system-running", checked=False).stdout.strip() == "offline"
 
     @property
     def is_masked(self) -> bool:
