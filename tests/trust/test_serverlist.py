@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.trust.serverlist import MAX_SERVERS, ServerList, new_list, seed_address
+from mooring.trust.serverlist import MAX_SERVERS, ServerList, new_list, saved_urls, seed_address
 
 URL = "https://seed.example:6443"
 SEED = "seed.example:6443"
@@ -261,3 +261,25 @@ USELESS = (
 @pytest.mark.parametrize("case", USELESS, ids=str)
 def test_a_saved_list_that_does_not_count(case: Saved) -> None:
     assert servers().restored(case.data) is None
+
+
+@pytest.mark.parametrize(
+    ("data", "urls"),
+    [
+        pytest.param(
+            b'{"ServerURL": "https://a:6443", "ServerAddresses": ["b:6443", "a:6443"]}',
+            ("https://b:6443", "https://a:6443"),
+            id="the learned ones first, each once",
+        ),
+        pytest.param(
+            b'{"ServerURL": "http://a", "ServerAddresses": ["b:6443"]}', ("https://b:6443",), id="a URL that is none"
+        ),
+        pytest.param(b'{"ServerURL": 1, "ServerAddresses": ["b:6443"]}', (), id="no URL"),
+        pytest.param(b'{"ServerURL": "https://a:6443"}', (), id="no addresses"),
+        pytest.param(b"[]", (), id="another document"),
+        pytest.param(b"{", (), id="damaged"),
+        pytest.param(b"", (), id="no file"),
+    ],
+)
+def test_a_saved_list_names_its_servers(data: bytes, urls: tuple[str, ...]) -> None:
+    assert saved_urls(data) == urls
