@@ -267,9 +267,9 @@ def test_a_saved_list_that_does_not_count(case: Saved) -> None:
     ("data", "urls"),
     [
         pytest.param(
-            b'{"ServerURL": "https://a:6443", "ServerAddresses": ["b:6443", "a:6443"]}',
-            ("https://b:6443", "https://a:6443"),
-            id="the learned ones first, each once",
+            b'{"ServerURL": "https://z:6443", "ServerAddresses": ["b:6443", "z:6443", "a:6443"]}',
+            ("https://a:6443", "https://b:6443", "https://z:6443"),
+            id="the learned ones, each once",
         ),
         pytest.param(
             b'{"ServerURL": "http://a", "ServerAddresses": ["b:6443"]}', ("https://b:6443",), id="a URL that is none"
