@@ -31,7 +31,7 @@ def terminate() -> None:
 def test_without_a_certificate_it_needs_the_flags_of_join(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         asyncio.run(run(None, join_options(root=tmp_path)))
-    assert str(caught.value) == ("this machine is no member of a cluster: give the flags of `mooring join` as well")
+    assert str(caught.value) == ("this machine is not a member of a cluster: give the flags of `mooring join` as well")
 
 
 def test_a_signal_ends_a_join_that_is_under_way(tmp_path: Path) -> None:

@@ -348,7 +348,7 @@ def test_a_join_with_an_unknown_token_says_how_long_it_goes_on(live_server: Live
 def test_an_agent_that_is_no_member_asks_for_flags(mooring: CommandLine, tmp_path: Path) -> None:
     outcome = mooring("agent", "--root", str(tmp_path))
     assert outcome.code == 1
-    assert "this machine is no member of a cluster: give the flags of `mooring join` as well" in outcome.err
+    assert "this machine is not a member of a cluster: give the flags of `mooring join` as well" in outcome.err
 
 
 def test_an_interrupted_join_ends_quietly_with_130(tmp_path: Path) -> None:

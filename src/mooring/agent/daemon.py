@@ -126,7 +126,7 @@ class Agent:
             record_lifetime(found.files, self._options)
             return found
         if plan is None and found is None:
-            raise ConfigError("this machine is no member of a cluster: give the flags of `mooring join` as well")
+            raise ConfigError("this machine is not a member of a cluster: give the flags of `mooring join` as well")
         if plan is not None:
             try:
                 return await join(plan, self._options, self._clock, self._report)

@@ -42,7 +42,7 @@ async def rejoin(
     found = read_member(options)
     pair = found.pair if found is not None else None
     if found is None or pair is None:
-        raise ConfigError("this machine is no member of a cluster: give the address of a server and a token")
+        raise ConfigError("this machine is not a member of a cluster: give the address of a server and a token")
     progress, ends = Steps(clock, report), pair.leaf.not_valid_after_utc
     if is_retired or ends <= clock.now():
         found = await _recover(found, options, clock, progress)

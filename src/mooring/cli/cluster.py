@@ -5,7 +5,7 @@ docs/protocol/discovery-and-join.md#objects-that-join-reads):
 * While a server cannot be reached or is not ready, a request is repeated every 500 ms, up to `--timeout` (1 m). A refusal is final
   at once. The first failure is printed.
 * A command that changes a cluster says on stderr which one. A command that ends something asks a person first, unless a flag chose
-  the cluster or it is that of the data directory of this machine: the cluster of KUBECONFIG may be another one than was thought of.
+  the cluster or it is that of the data directory of this machine: KUBECONFIG may name a cluster that was not meant.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def install(context: click.Context, /, unit_dir: str, no_start: bool, output: st
     wanted, unit = agent_unit(context), service(unit_dir)
     if not no_start and not wanted.proof.exists():
         raise ConfigError(
-            f"this machine is no member of a cluster ({wanted.proof} is missing): join it before, or use mooring join --service"
+            f"this machine is not a member of a cluster ({wanted.proof} is missing): join it first, or use mooring join --service"
         )
     document = installed(wanted, unit, start=not no_start)
     if output != "text":

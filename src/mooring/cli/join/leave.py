@@ -86,8 +86,8 @@ def leave(root: str, data_dir: str, way: str | None, files_only: bool, yes: bool
         echo(f"This machine has left {found.server}: node {found.node_name} is deleted, its certificates are revoked.")
     else:
         echo(
-            f"The membership of node {found.node_name} had ended before: {found.server} accepts its certificate no more. The "
-            "files are removed."
+            f"The membership of node {found.node_name} had ended before: {found.server} does not accept its certificate any more. "
+            "The files are removed."
         )
     if config.exists():
         echo(f"{config} stays: remove it, or the token in it, unless this machine is to join again.")
@@ -121,7 +121,7 @@ def _start_again(unit: Unit) -> None:
 def _ask(found: Membership, services: list[str], files_only: bool) -> None:
     """List what goes, and ask. Raises Abort for no, UsageError where nobody can answer."""
     if not sys.stdin.isatty():
-        raise click.UsageError("nobody is there to answer: add --yes")
+        raise click.UsageError("standard input is not a terminal, so the question cannot be answered: add --yes")
     if found.node_name and not files_only:
         echo(
             f"Node {found.node_name} of {found.server} will be deleted, and the certificates of this machine revoked.",
@@ -136,4 +136,4 @@ def _print_nothing(output: str) -> None:
     if output != "text":
         printed.print_document({"kind": "LeaveResult", "membershipEnded": False, "removed": []}, output)
     else:
-        echo("This machine is no member of a cluster: there is nothing to remove.")
+        echo("This machine is not a member of a cluster: there is nothing to remove.")
