@@ -20,6 +20,7 @@ from tests.generated import pages
 from tests.support.commandline import CommandLine, mooring, process
 
 __all__ = ["mooring"]
+_NAMED = {"--selector": "'-l' / '--selector'"}
 TOKEN = "q7w2e9.k3m8x1c5v0b6n4z2"
 PIN = "sha256:" + "0" * 64
 SOURCES = Path(main.__file__).parent.parent
@@ -234,6 +235,36 @@ MEANINGLESS = {
         ["token", "create", ""],
         "the bootstrap token is empty: the file or the variable that was to hold it has nothing; an argument is empty",
     ),
+    **{
+        f"an empty {flag} of {' '.join(command)}": (
+            [*command, flag, value],
+            f"Invalid value for {_NAMED.get(flag, repr(flag))}: give a value, or leave the flag out{told}",
+        )
+        for command, flag, value, told in (  # no limit, where one was meant
+            (("token", "create"), "--max-joins", "", "; the value of --max-joins is empty"),
+            (("token", "create"), "--node-name", "", "; the value of --node-name is empty"),
+            (("token", "create"), "--allow-cidr", "", "; the value of --allow-cidr is empty"),
+            (("token", "create"), "--config", "", "; the value of --config is empty"),
+            (("csr", "approve", "one"), "--fingerprint", "", "; the value of --fingerprint is empty"),
+            (("csr", "approve", "--all-pending"), "--signer", "", "; the value of --signer is empty"),
+            (("csr", "deny", "--all-pending"), "--selector", "", "; the value of --selector is empty"),
+            (("csr", "deny", "--all-pending"), "--field-selector", "", "; the value of --field-selector is empty"),
+            (("machine", "authorize", "one"), "--key-fingerprint", "", "; the value of --key-fingerprint is empty"),
+            (("machine", "authorize", "one"), "--node-name", "", "; the value of --node-name is empty"),
+            (("machine", "authorize", "one"), "--allow-cidr", " , ", " (see"),
+            (("serviceaccount", "token", "one"), "--audience", "", "; the value of --audience is empty"),
+            (
+                ("serviceaccount", "token", "one"),
+                "--bound-object-uid",
+                "",
+                "; the value of --bound-object-uid is empty",
+            ),
+        )
+    },
+    "an empty data directory of an administrator": (
+        ["token", "list", "--data-dir", ""],
+        "--data-dir: the directory is not named; leave the flag out for the default; the value of --data-dir is empty",
+    ),
     "a storage nobody knows": (["up", "--storage", "redis:x"], "storage: the URL must start with one of "),
 }
 
@@ -414,6 +445,15 @@ class TestAsProcess:
 
     def test_a_wrong_line_ends_with_2(self) -> None:
         assert process("nothing").code == 2
+
+    @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+    def test_a_closed_stream_is_one_that_nobody_uses(self, closed: str) -> None:
+        line = f'"$0" -m mooring auth hash-password {closed}'  # it looks at its input, and prints an error
+        done = subprocess.run(["sh", "-c", line, sys.executable], input=b"", capture_output=True, check=False)
+        assert (done.returncode, done.stdout) == (1, b"")
+        assert done.stderr == (b"" if "2>" in closed else b"Error: the password is empty\n")
+        line = f'"$0" -m mooring version {closed}'
+        assert subprocess.run(["sh", "-c", line, sys.executable], capture_output=True, check=False).returncode == 0
 
     def test_nobody_reads_the_output(self) -> None:
         with subprocess.Popen(

@@ -66,6 +66,9 @@ def test_nothing_found_names_every_place(tmp_path: Path) -> None:
         chosen(tmp_path, "", f"{tmp_path}/a:{tmp_path}/b")
     assert str(caught.value) == (f"no kubeconfig: KUBECONFIG names {tmp_path}/a and {tmp_path}/b, which do not exist")
     with pytest.raises(ConfigError) as caught:
+        chosen(tmp_path, "", ":")
+    assert str(caught.value) == 'no kubeconfig: KUBECONFIG is ":" and names no file; unset it, or name one'
+    with pytest.raises(ConfigError) as caught:
         chosen(tmp_path, f"{tmp_path}/flag")
     assert str(caught.value) == f"{tmp_path}/flag cannot be read: no such file or directory; check the path"
 

@@ -73,7 +73,6 @@ _CLUSTER_OPTIONS = options_of(
     _ONE_CLUSTER,
     click.option(
         "--data-dir",
-        default="",
         metavar="DIR",
         help="Data directory of a server of the cluster, whose admin.conf is used.",
     ),
@@ -167,7 +166,10 @@ def _with_cluster(command: Command, effect: Effect, *, own_data_dir: bool = Fals
     @wraps(command)
     def with_cluster(*args: Any, kubeconfig: str, context_name: str, timeout: timedelta, **values: Any) -> Any:
         yes = bool(values.pop("yes", False)) if effect is Effect.ENDS else False
-        if data_dir := "" if own_data_dir else values.pop("data_dir", ""):
+        data_dir = None if own_data_dir else values.pop("data_dir")
+        if data_dir is not None:
+            if not data_dir:
+                raise click.UsageError("--data-dir: the directory is not named; leave the flag out for the default")
             if kubeconfig:
                 raise click.UsageError("give --kubeconfig or --data-dir, not both")
             kubeconfig = str(Path(data_dir) / _ADMIN)

@@ -8,6 +8,7 @@ Rules kept here:
 * An error of the file system that no command has explained is explained here, by its path and what to do: a file that this user
   may not read, a directory in the place of a file, a full disk. It is never a fault of this program.
 * An error of a command line with an empty value says which one is empty: `--token "$(cat missing)"` is one.
+* A standard stream that the caller closed is /dev/null: what is printed is lost, and nothing fails for it.
 * Only click is imported here. The module of a command is imported when the command is used.
 """
 
@@ -59,6 +60,7 @@ def program() -> click.Group:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command line and end the process."""
+    _open_closed_streams()
     hide_secrets("mooring", sys.argv[1:] if arguments is None else arguments)
     code = run(arguments)
     try:
@@ -66,6 +68,18 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         code = _no_reader()
     sys.exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Open /dev/null in place of each closed standard stream, which Python has as None.
+
+    The lowest free descriptor is taken, which is that of the stream: no file or connection of a command gets it.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8", errors="surrogateescape")
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

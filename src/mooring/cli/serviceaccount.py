@@ -15,7 +15,7 @@ import click
 from mooring.apimachinery.schema import Obj
 from mooring.cli.cluster import ChosenCluster, changing_options
 from mooring.cli.options.client import output_option
-from mooring.cli.options.flags import DURATION
+from mooring.cli.options.flags import DURATION, not_empty
 from mooring.cli.printing.output import echo, print_document
 from mooring.client.cluster import ClusterClient
 from mooring.duration import format_duration
@@ -33,6 +33,7 @@ _SECOND = timedelta(seconds=1)
     "--audience",
     "audiences",
     multiple=True,
+    callback=not_empty,
     metavar="AUDIENCE",
     help="Audience of the token; repeatable. [default: the API server]",
 )
@@ -49,7 +50,13 @@ _SECOND = timedelta(seconds=1)
     help="Kind of an object in the account's namespace, or of a Node, with which the token becomes invalid.",
 )
 @click.option("--bound-object-name", default="", metavar="NAME", help="Name of that object.")
-@click.option("--bound-object-uid", default="", metavar="UID", help="Uid of that object. [default: its present one]")
+@click.option(
+    "--bound-object-uid",
+    default="",
+    callback=not_empty,
+    metavar="UID",
+    help="Uid of that object. [default: its present one]",
+)
 @output_option("token", "json", "yaml")
 @changing_options
 def token(

@@ -49,6 +49,8 @@ def load_config(
     listed = (os.environ if environ is None else environ).get("KUBECONFIG", "")
     if listed:
         tried = [Path(part) for part in dict.fromkeys(listed.split(os.pathsep)) if part]
+        if not tried:
+            raise ConfigError(f'no kubeconfig: KUBECONFIG is "{listed}" and names no file; unset it, or name one')
         present = [path for path in tried if path.exists()]
         if not present:
             raise ConfigError(

@@ -7,6 +7,7 @@ import click
 from mooring.cli.cluster import ChosenCluster
 from mooring.cli.csr.decision import CsrDecision, checked_reason, decide_all, decision_options
 from mooring.cli.csr.selection import RequestSelection, selection_options
+from mooring.cli.options.flags import not_empty
 from mooring.trust.discovery.pins import PinError, parse_pin
 
 
@@ -15,6 +16,7 @@ from mooring.trust.discovery.pins import PinError, parse_pin
 @click.option(
     "--fingerprint",
     default="",
+    callback=not_empty,
     metavar="sha256:HEX",
     help="Approve only a request for this key; needs exactly one NAME.",
 )

@@ -17,7 +17,7 @@ import click
 
 from mooring.apimachinery.schema import Obj
 from mooring.cli.csr.details import PLURAL, csr_details
-from mooring.cli.options.flags import Command, options_of
+from mooring.cli.options.flags import Command, not_empty, options_of
 from mooring.cli.printing.output import echo, table
 from mooring.cli.valuecompletion import complete_waiting_request
 from mooring.client.cluster import ClusterClient
@@ -46,9 +46,24 @@ def _with_selection(command: Command) -> Command:
 
 
 _SELECTORS = (
-    click.option("-l", "--selector", default="", metavar="SELECTOR", help="Only undecided requests with these labels."),
-    click.option("--field-selector", default="", metavar="SELECTOR", help="Only undecided requests with these fields."),
-    click.option("--signer", default="", metavar="NAME", help="Only undecided requests for this signer."),
+    click.option(
+        "-l",
+        "--selector",
+        default="",
+        callback=not_empty,
+        metavar="SELECTOR",
+        help="Only undecided requests with these labels.",
+    ),
+    click.option(
+        "--field-selector",
+        default="",
+        callback=not_empty,
+        metavar="SELECTOR",
+        help="Only undecided requests with these fields.",
+    ),
+    click.option(
+        "--signer", default="", callback=not_empty, metavar="NAME", help="Only undecided requests for this signer."
+    ),
 )
 selector_options = options_of(*_SELECTORS, _with_selection)
 """Selectors alone; the command gets the argument `selection`."""

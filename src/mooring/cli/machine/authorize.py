@@ -17,6 +17,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, changing_options
 from mooring.cli.options.client import SHOWN, output_option
+from mooring.cli.options.flags import not_empty
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
@@ -35,12 +36,14 @@ QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"
 @click.option(
     "--node-name",
     default="",
+    callback=not_empty,
     metavar="PATTERN",
     help="Name that the node may have, in which * stands for any characters but a dot. [default: NAME]",
 )
 @click.option(
     "--key-fingerprint",
     default="",
+    callback=not_empty,
     metavar="sha256:HEX",
     help="Fingerprint of the machine's public key, as mooring join prints it.",
 )
@@ -48,6 +51,7 @@ QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"
 @click.option(
     "--allow-cidr",
     multiple=True,
+    callback=not_empty,
     metavar="CIDR,...",
     help="Networks from which the machine may ask; repeatable, or with commas. [default: any]",
 )

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from mooring.duration import parse_duration
 from mooring.errors import ConfigError
@@ -31,6 +32,18 @@ def options_of(*options: Option) -> Option:
         return command
 
     return add
+
+
+def not_empty(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """Return the value of a flag that limits what a command grants or decides. Raises BadParameter for an empty one.
+
+    `--max-joins "$LIMIT"` without that variable means no limit nowhere: the person meant one.
+    """
+    given = value if isinstance(value, tuple) else (value,)
+    is_default = ctx.get_parameter_source(param.name or "") is ParameterSource.DEFAULT
+    if not is_default and not all(str(text).strip(" ,") for text in given):
+        raise click.BadParameter("give a value, or leave the flag out", ctx, param)
+    return value
 
 
 class GoDuration(click.ParamType[timedelta]):

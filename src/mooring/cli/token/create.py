@@ -27,7 +27,7 @@ from click.core import ParameterSource
 from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, changing_options
 from mooring.cli.join.joincommand import agent_line, join_line
-from mooring.cli.options.flags import DURATION, usage
+from mooring.cli.options.flags import DURATION, not_empty, usage
 from mooring.cli.printing.output import echo
 from mooring.cli.token.allowance import print_allowance
 from mooring.cli.token.initconfiguration import token_records
@@ -82,6 +82,7 @@ _NOT_WITH_CONFIG = (
     "--config",
     "config_file",
     default="",
+    callback=not_empty,
     metavar="FILE",
     help="kubeadm InitConfiguration (v1beta4 or v1beta3) whose bootstrapTokens are created.",
 )
@@ -112,18 +113,21 @@ _NOT_WITH_CONFIG = (
 @click.option(
     "--max-joins",
     default="",
+    callback=not_empty,
     metavar="N",
     help=f"Number of machines that may join with the token, at most {MOST_JOINS}; a machine that retries counts once.",
 )
 @click.option(
     "--allow-cidr",
     multiple=True,
+    callback=not_empty,
     metavar="CIDR",
     help="Network from which the token may be used, such as 10.1.0.0/16; repeatable.",
 )
 @click.option(
     "--node-name",
     default="",
+    callback=not_empty,
     metavar="PATTERN",
     help="Name that machines may join under; * stands for any characters but a dot, such as worker-*.",
 )
