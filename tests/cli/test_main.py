@@ -252,6 +252,7 @@ MEANINGLESS = {
             (("machine", "authorize", "one"), "--key-fingerprint", "", "; the value of --key-fingerprint is empty"),
             (("machine", "authorize", "one"), "--node-name", "", "; the value of --node-name is empty"),
             (("machine", "authorize", "one"), "--allow-cidr", " , ", " (see"),
+            (("kubeconfig", "user", "one"), "--out", "", "; the value of --out is empty"),
             (("serviceaccount", "token", "one"), "--audience", "", "; the value of --audience is empty"),
             (
                 ("serviceaccount", "token", "one"),
@@ -261,6 +262,10 @@ MEANINGLESS = {
             ),
         )
     },
+    "an empty data directory whose CAs are shown": (
+        ["ca", "show", "--data-dir="],
+        "data-dir: the directory is not named; leave the flag out for the default; the value of --data-dir is empty",
+    ),
     "an empty data directory of an administrator": (
         ["token", "list", "--data-dir", ""],
         "--data-dir: the directory is not named; leave the flag out for the default; the value of --data-dir is empty",

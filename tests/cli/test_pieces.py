@@ -9,6 +9,7 @@ import logging
 import socket
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import click
@@ -30,6 +31,7 @@ from mooring.cli.options import server as options
 from mooring.cli.printing import logs, output
 from mooring.cli.token import list as tokenlist
 from mooring.cli.token.initconfiguration import token_records
+from mooring.client.login import loginfiles
 from mooring.client.serverversion import NotMooringError
 from mooring.clock import SystemClock
 from mooring.errors import (
@@ -416,6 +418,21 @@ def test_where_state_is_kept(uid: int, xdg: str, directory: str, monkeypatch: py
     monkeypatch.setenv("XDG_DATA_HOME", xdg)
     monkeypatch.setenv("HOME", "/home/me")
     assert machine.default_data_dir() == directory
+
+
+def test_a_user_without_home_has_the_root_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for the user of a container that no file of its image names, and that has no HOME."""
+
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    monkeypatch.setattr("os.geteuid", lambda: 54321)
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert machine.default_data_dir() == "/.local/share/mooring"
+    assert cluster.default_kubeconfigs()[0] == Path("/.kube/config")
+    assert loginfiles.directory() == Path("/.cache/mooring/logins")
 
 
 def test_a_machine_without_a_route_has_its_own_address(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ from mooring.cli.printing.output import echo
 from mooring.cli.printing.redaction import redacted
 from mooring.client import kubeconfigfiles
 from mooring.client.cluster import ClusterClient, connect
+from mooring.client.files import home
 from mooring.client.serverversion import NotMooringError, other_program
 from mooring.clock import Clock, SystemClock
 from mooring.duration import format_duration
@@ -181,7 +182,7 @@ def _with_cluster(command: Command, effect: Effect, *, own_data_dir: bool = Fals
 
 def default_kubeconfigs() -> tuple[Path, ...]:
     """Return the paths of a kubeconfig when neither a flag nor KUBECONFIG names one."""
-    return kubeconfigfiles.default_paths(Path.home(), _data_dir())
+    return kubeconfigfiles.default_paths(home(), _data_dir())
 
 
 def _data_dir() -> Path:

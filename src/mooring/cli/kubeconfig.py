@@ -26,7 +26,7 @@ from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, changing_options
 from mooring.cli.csr.decision import CsrDecision, decide
 from mooring.cli.csr.details import PLURAL
-from mooring.cli.options.flags import DURATION
+from mooring.cli.options.flags import DURATION, not_empty
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited, write_atomic
@@ -71,7 +71,11 @@ _NOT_NAME = re.compile(r"[^a-z0-9-]+")
 )
 @click.option("--cluster-name", default="kubernetes", show_default=True, help="Name of the cluster in the kubeconfig.")
 @click.option(
-    "--out", default="", metavar="FILE", help="File to write, readable by you alone. [default: standard output]"
+    "--out",
+    default="",
+    callback=not_empty,
+    metavar="FILE",
+    help="File to write, readable by you alone. [default: standard output]",
 )
 @changing_options
 def user(

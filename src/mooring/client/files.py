@@ -36,6 +36,14 @@ TEMPORARY = ".mooring-tmp"
 """Ending of the names of temporary files."""
 
 
+def home() -> Path:
+    """Return the home directory of this user: / for a user without an entry and without HOME, as container runtimes have it."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/")
+
+
 def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Replace the content of `path` by `data`. After a crash it holds the old or the new content. Raises ConfigError."""
     with atomic_file(path, mode) as file:

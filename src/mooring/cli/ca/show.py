@@ -6,14 +6,13 @@ Rules kept here: only certificates are printed, never a key. The key of the CA i
 from __future__ import annotations
 
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import click
 from cryptography import x509
 
 from mooring.cli.options.client import REPORTED, output_option
-from mooring.cli.options.machine import default_data_dir
+from mooring.cli.options.machine import data_directory
 from mooring.cli.printing import output as printing
 from mooring.clock import SystemClock, rfc3339
 from mooring.pki.x509.clusterca import CaState
@@ -43,7 +42,7 @@ def show(data_dir: str | None, output: str) -> None:
 
     Without flags of the server that name other CAs, they sign and verify everything.
     """
-    found = documents(read_ca(Path(data_dir or default_data_dir()) / "pki"), SystemClock().now())
+    found = documents(read_ca(data_directory(data_dir or "") / "pki"), SystemClock().now())
     if output in ("json", "yaml"):
         printing.print_document({"authorities": found}, output)
         return

@@ -112,7 +112,7 @@ def import_(source: str, data_dir: str, token: str, token_file: str, **values: A
     The CA of k3s's servers issues from then on, and that of its clients is trusted beside it. Other files go to k3s/ in the data
     directory. Stop k3s first.
     """
-    root = Path(data_dir or machine.default_data_dir()).absolute()
+    root = machine.data_directory(data_dir)
     _, passphrase = _token(source, token, token_file)
     found = _opened(source, token, token_file, values)
     keys = keys_of(found.files)
@@ -154,7 +154,7 @@ def export(target: str, data_dir: str, token: str, token_file: str, **values: An
     TARGET is named as SOURCE of `import`; a SQLite file that is missing is made. k3s then starts with these keys and this token.
     CAs that only k3s has are made, unless an import kept them.
     """
-    root = Path(data_dir or machine.default_data_dir()).absolute()
+    root = machine.data_directory(data_dir)
     _, passphrase = _token(target, token, token_file)
     clock = SystemClock()
     with exclusive(root):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mooring.client.files import make_directory, read_limited, write_atomic
+from mooring.client.files import home, make_directory, read_limited, write_atomic
 from mooring.errors import ConfigError
 from mooring.trust.kubeconfig.edit import add_entries
 from mooring.trust.kubeconfig.model import Cluster, ExecPlugin, Kubeconfig, KubeconfigContext, KubeconfigUser
@@ -45,7 +45,7 @@ def kubeconfig_target(named: str) -> Path:
         return Path(named)
     candidates = [Path(part) for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
     existing = [path for path in candidates if path.exists()]
-    return (existing or candidates[-1:] or [Path.home() / ".kube" / "config"])[0]
+    return (existing or candidates[-1:] or [home() / ".kube" / "config"])[0]
 
 
 def write_entries(target: Path, added: Kubeconfig, *, use: bool) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from mooring.client.files import home
 from mooring.errors import ArgumentError
 from mooring.settings.addresses import DEFAULT_PORT
 
@@ -22,7 +23,7 @@ def default_data_dir() -> str:
         return "/var/lib/mooring"
     base = os.environ.get("XDG_DATA_HOME", "")
     # the specification requires that relative paths are ignored
-    root = Path(base) if base.startswith("/") else Path.home() / ".local" / "share"
+    root = Path(base) if base.startswith("/") else home() / ".local" / "share"
     return str(root / "mooring")
 
 

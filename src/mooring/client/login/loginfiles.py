@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mooring.client.files import make_directory, read_limited, write_atomic
+from mooring.client.files import home, make_directory, read_limited, write_atomic
 from mooring.errors import ConfigError
 from mooring.trust.login import loginrecord
 from mooring.trust.login.loginrecord import Login
@@ -30,7 +30,7 @@ def directory(environ: Mapping[str, str] | None = None) -> Path:
     """Return the directory of this user's logins."""
     base = (os.environ if environ is None else environ).get("XDG_CACHE_HOME", "")
     # the specification says that relative paths are ignored
-    root = Path(base) if base.startswith("/") else Path.home() / ".cache"
+    root = Path(base) if base.startswith("/") else home() / ".cache"
     return root / "mooring" / "logins"
 
 
