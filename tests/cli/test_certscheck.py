@@ -256,8 +256,7 @@ def test_the_directory_of_kubeadm_is_read_too(tmp_path: Path, mooring: CommandLi
     kubelet = tmp_path / "kubelet-client-current.pem"
     kubelet.write_bytes(ca.client("system:node:cp1", "system:nodes").certificate_pem)
     user = {"name": "kubelet", "user": {"client-certificate": str(kubelet), "client-key": str(kubelet)}}
-    gone = {"name": "gone", "user": {"client-certificate": str(tmp_path / "gone.pem")}}
-    text = {"kind": "Config", "apiVersion": "v1", "users": [user, gone], "clusters": [], "contexts": []}
+    text = {"kind": "Config", "apiVersion": "v1", "users": [user], "clusters": [], "contexts": []}
     (tmp_path / "pki/etcd").mkdir(parents=True)
     (tmp_path / "kubelet.conf").write_text(json.dumps(text))
     (tmp_path / "pki/front-proxy-ca.crt").write_bytes(ca.certificate_pem)
@@ -269,3 +268,60 @@ def test_the_directory_of_kubeadm_is_read_too(tmp_path: Path, mooring: CommandLi
         "pki/front-proxy-ca.crt": "CA",
         "pki/etcd/server.crt": "certificate",
     }
+
+
+def kubeconfig(file: str) -> str:
+    """Return a kubeconfig of a user whose certificate is in a file."""
+    users = [{"name": "jane", "user": {"client-certificate": file, "client-key": file}}]
+    return json.dumps({"kind": "Config", "apiVersion": "v1", "users": users, "clusters": [], "contexts": []})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        pytest.param("pki/a.crt", "", "pki/a.crt: the text holds no CERTIFICATE PEM block", id="an empty file"),
+        pytest.param("pki/a.crt", "link:gone", "pki/a.crt cannot be read: no such file", id="a link to nothing"),
+        pytest.param("pki/a.crt", "x" * (5 << 20), "pki/a.crt is larger than", id="a large file"),
+        pytest.param("a.conf", "[", "a.conf: the kubeconfig is neither YAML nor JSON", id="no kubeconfig"),
+        pytest.param(
+            "a.conf", kubeconfig("gone.pem"), "gone.pem cannot be read: no such file", id="a file that is gone"
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_and_hides_no_end(
+    name: str, content: str, said: str, tmp_path: Path, mooring: CommandLine
+) -> None:
+    path = tmp_path / name
+    (tmp_path / "pki").mkdir()
+    (tmp_path / "pki/ca.crt").write_bytes(ThrowawayCA().certificate_pem)
+    if content.startswith("link:"):
+        path.symlink_to(content.removeprefix("link:"))
+    else:
+        path.write_text(content)
+    check = ("certs", "check", "--data-dir", str(tmp_path), "-o", "json")
+    for within, ends in (("0", 0), ("9999d", 1)):
+        done = mooring(*check, "--within", within)
+        document = json.loads(done.out)
+        assert (done.code, len(document["items"]), document["checked"]) == (1, ends, 1), done.all
+        (unreadable,) = document["unreadable"]
+        assert said in unreadable
+        assert f"warning: not checked: {unreadable}" in done.err
+
+
+def test_a_check_reads_behind_links_and_files_beside_a_kubeconfig(tmp_path: Path, mooring: CommandLine) -> None:
+    ca, data = ThrowawayCA(), tmp_path / "data"
+    for directory in (data / "pki", tmp_path / "etcd"):
+        directory.mkdir(parents=True)
+    (tmp_path / "etcd/server.crt").write_bytes(ca.server("cp1").certificate_pem)
+    (data / "pki/etcd").symlink_to(tmp_path / "etcd")
+    (tmp_path / "etcd/loop").symlink_to(data / "pki")
+    (data / "jane.pem").write_bytes(ca.client("jane").certificate_pem)
+    (data / "jane.conf").write_text(kubeconfig("jane.pem"))
+    (data / "drop-in.conf").mkdir()
+    done = mooring("certs", "check", "--data-dir", str(data), "--within", "9999d", "-o", "json")
+    document = json.loads(done.out)
+    assert sorted(one["where"].removeprefix(f"{data}/") for one in document["items"]) == [
+        "jane.conf",
+        "pki/etcd/server.crt",
+    ]
+    assert document["unreadable"] == []

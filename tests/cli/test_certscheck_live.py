@@ -55,6 +55,18 @@ def test_a_user_with_few_rights_is_told_what_was_not_checked(
     denied = mooring("certs", "check", "--kubeconfig", str(jane))
     assert denied.code == 1
     assert 'User "jane" cannot list resource' in denied.err
+    status: Obj = {
+        "metadata": {"name": "few-status"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "mooring:status"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}],
+    }
+    live_server.run(lambda client: client.create("clusterrolebindings", status))
+    servers = mooring("certs", "check", "--within", "4000d", "--kubeconfig", str(jane))
+    assert (servers.code, "CA of the cluster" in servers.out) == (1, True), servers.all
+    assert 'not checked: certificates of machines: certificaterevocations.mooring.dev is forbidden: User "jane"' in (
+        servers.err
+    )
+    live_server.run(lambda client: client.delete("clusterrolebindings", "few-status"))
     rules = [{"apiGroups": ["mooring.dev"], "resources": ["*"], "verbs": ["list"]}]
     role = {"metadata": {"name": "few"}, "rules": rules}
     binding: Obj = {
@@ -68,11 +80,6 @@ def test_a_user_with_few_rights_is_told_what_was_not_checked(
     assert some.code == 1
     assert f"not checked: the certificates of {live_server.url}: not readable for this user" in some.err
     assert "not checked: whether machines are members: Nodes are not readable for this user" in some.err
-    status = {
-        **binding,
-        "metadata": {"name": "few-status"},
-        "roleRef": {**binding["roleRef"], "name": "mooring:status"},
-    }
     live_server.run(lambda client: client.create("clusterrolebindings", status))
     assert "certificates of https" not in mooring("certs", "check", "--kubeconfig", str(jane)).err
 

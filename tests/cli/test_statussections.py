@@ -108,7 +108,7 @@ def test_why_a_request_waits(obj: Obj, reason: str) -> None:
         ("controllers", {"holder": ""}, ["run nowhere"]),
         ("addresses", {"addresses": []}, ["no server has a usable one"]),
         ("servers", {"servers": [{"address": "https://a", "problem": "gone"}]}, ["https://a: gone"]),
-        ("rollover", {"phase": ""}, ["none"]),
+        ("rollover", {"phase": "", "wanted": "", "message": "", "machinesBehind": 0}, ["none"]),
         (
             "rollover",
             {"phase": "", "wanted": "Trust", "message": "", "machinesBehind": 0},
@@ -123,6 +123,14 @@ def test_why_a_request_waits(obj: Obj, reason: str) -> None:
             "machines",
             {"total": 9, "states": {"Lost": 9}, "behind": 1, "attention": [{"name": f"n{i}", "state": "Lost"} for i in range(7)]},
             ["9: 9 Lost, 1 behind", *(f"  n{i}  Lost" for i in range(5)), "  and 2 more: mooring node list"],
+        ),
+        (
+            "machines",
+            {
+                "total": 1, "states": {"Lost": 1}, "behind": 0,
+                "attention": [{"name": "n", "state": "Lost", "message": "\x1b" + "x" * 2000}],
+            },
+            ["1: 1 Lost", f"  n  Lost  \\x1b{'x' * 1023}... (977 more characters)"],
         ),
         ("machines", {"total": 0, "states": {}, "behind": 0, "attention": []}, ["0"]),
         (
@@ -152,6 +160,18 @@ def test_why_a_request_waits(obj: Obj, reason: str) -> None:
 )  # fmt: skip
 def test_the_lines_of_a_section(name: str, found: Obj, lines: list[str]) -> None:
     assert list(SECTIONS[name].lines(found, NOW)) == lines
+
+
+def reported(address: str, serial_number: str) -> serverreport.ServerReport:
+    certificate = {"name": "serving-certificate", "serialNumber": serial_number, "notAfter": SOON}
+    report = {"server": "cp", "dataDir": "/var/lib/mooring", "certificates": [certificate]}
+    return serverreport.ServerReport(address, report)
+
+
+def test_copies_of_a_machine_are_several_servers_and_addresses_of_one_are_not() -> None:
+    first, balancer, copy = reported("https://a", "1"), reported("https://b", "1"), reported("https://c", "2")
+    gone = [serverreport.ServerReport(f"https://{name}", problem="gone") for name in "de"]
+    assert serverreport.distinct([first, balancer, copy, *gone]) == (first, copy, *gone)
 
 
 @pytest.mark.parametrize("answer", [{}, {"kind": "Status"}, {"status": "up"}])

@@ -33,6 +33,7 @@ def test_a_report_names_files_ends_and_the_store(live_server: LiveServer) -> Non
     assert set(ends) == {"serving-certificate", "ca", "client-ca", "admin.conf", "super-admin.conf"}
     assert ends["admin.conf"]["file"] == f"{live_server.data_dir}/admin.conf"
     assert {name for name, one in ends.items() if one["isCA"]} == {"ca", "client-ca"}
+    assert {name for name, one in ends.items() if one["advice"]} == {"ca", "client-ca"}, "the server renews the others"
     store = found["store"]
     assert (store["kind"], store["problem"], store["alarm"]) == ("sqlite", "", "")
     assert store["revision"] > 1

@@ -1,7 +1,8 @@
 """Reports of the servers of a cluster about themselves (`/mooring/v1/status`): each address of the kubeconfig is asked.
 
 Rules kept here:
-* Addresses that lead to the same server, such as that of a load balancer, give one report.
+* Addresses that lead to the same server, such as that of a load balancer, give one report. Servers are told apart by their
+  certificates, too: copies of a machine have one name and the same paths.
 * An address that cannot be reached within LIMIT has a problem in place of a report. So has a user who may not read it, and a server
   without such a report: another API server, or an older Mooring.
 """
@@ -9,7 +10,7 @@ Rules kept here:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from mooring.apimachinery.schema import Obj
@@ -22,6 +23,7 @@ from mooring.trust.kubeconfig.model import Selected
 PATH, KIND = "/mooring/v1/status", "ServerStatus"
 LIMIT = 5.0
 """Seconds for one address: a screen of the whole cluster does not wait longer for a server that is gone."""
+_IDENTITY = ("server", "dataDir", "certificates")
 NOT_READABLE = "not readable for this user"
 NOT_SERVED = "not served by this server"
 
@@ -39,10 +41,16 @@ async def fetch(selected: Selected, clock: Clock) -> Sequence[ServerReport]:
     """Return the reports, in the order of the kubeconfig. Raises UnauthorizedError."""
     chosen = [replace(selected, cluster=one, others=()) for one in (selected.cluster, *selected.others)]
     answers = await asyncio.gather(*(_of_address(one, clock) for one in chosen))
-    found: dict[object, ServerReport] = {}
+    return distinct(answers)
+
+
+def distinct(answers: Iterable[ServerReport]) -> Sequence[ServerReport]:
+    """Return one answer of each server, the first, and those of addresses without a report."""
+    found: dict[str, ServerReport] = {}
     for answer in answers:
-        server = answer.report and (answer.report.get("server"), answer.report.get("dataDir"))
-        found.setdefault(server or answer.address, answer)
+        report = answer.report
+        key = answer.address if report is None else repr([report.get(name) for name in _IDENTITY])
+        found.setdefault(key, answer)
     return tuple(found.values())
 
 

@@ -6,8 +6,9 @@ Rules kept here:
 * Ends that matter are those of certificates that the server accepts, or that have ended and were not renewed. Of several
   certificates of the same machine or user the one that ends last counts.
 * What a user may not read is named, so that a check is never taken for a whole one.
-* The data directory is read without a server: every `*.crt` below `pki/`, and every kubeconfig. So `/etc/kubernetes` of kubeadm can
-  be read, too. Certificates of a rollover that is done, which vouch for nothing new, are left out.
+* The data directory is read without a server: every `*.crt` below `pki/`, behind links to directories, too, and every kubeconfig
+  with the files that it names. So `/etc/kubernetes` of kubeadm can be read, too. Certificates of a rollover that is done, which
+  vouch for nothing new, are left out. A file that cannot be read is named, and hides no other.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +30,10 @@ from mooring.cli.certs.inventory import CA, CLIENT, EXPIRED, SERVER, SERVING, US
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.clock import human_duration, parse_rfc3339, rfc3339
-from mooring.errors import ConfigError
+from mooring.errors import ConfigError, ForbiddenError
 from mooring.pki.errors import PkiError
 from mooring.pki.pem import certificates, certificates_among
-from mooring.trust.kubeconfig.model import KubeconfigError, Selected
+from mooring.trust.kubeconfig.model import KubeconfigError, Selected, resolve_paths
 from mooring.trust.kubeconfig.text import parse_kubeconfig
 
 _FILES = {"ca.crt": "CA of the cluster", "apiserver.crt": "serving certificate"}
@@ -89,10 +91,19 @@ def document(one: KnownCertificate, now: datetime) -> dict[str, Any]:
 
 
 async def fetch(client: ClusterClient, selected: Selected, now: datetime) -> tuple[Ends, Inventory]:
-    """Read what a cluster knows, and return the inventory, too. Raises PeerError for a server without these kinds."""
-    known, reports = await asyncio.gather(inventory.fetch(client), serverreport.fetch(selected, client.clock))
-    found = [*known.certificates(now), *known.recorded(now)]
+    """Read what a cluster knows, and return the inventory, too. Raises PeerError for a server without these kinds.
+
+    Raises ForbiddenError for a user who may read nothing of it.
+    """
+    fetched, reports = await asyncio.gather(_inventory(client), serverreport.fetch(selected, client.clock))
     unreadable = []
+    if isinstance(fetched, ForbiddenError):
+        if all(one.report is None for one in reports):
+            raise fetched
+        unreadable.append(f"certificates of machines: {fetched}")
+        fetched = Inventory(identities=(), entries=(), is_lineage_read=False)
+    known = fetched
+    found = [*known.certificates(now), *known.recorded(now)]
     for one in reports:
         if one.report is not None:
             found += of_server(one.report, now)
@@ -105,6 +116,13 @@ async def fetch(client: ClusterClient, selected: Selected, now: datetime) -> tup
     if known.nodes is None:
         unreadable.append("whether machines are members: Nodes are not readable for this user")
     return Ends(found, unreadable), known
+
+
+async def _inventory(client: ClusterClient) -> Inventory | ForbiddenError:
+    try:
+        return await inventory.fetch(client)
+    except ForbiddenError as error:
+        return error
 
 
 def of_server(reported: dict[str, Any], now: datetime) -> Iterator[KnownCertificate]:
@@ -125,38 +143,50 @@ def of_server(reported: dict[str, Any], now: datetime) -> Iterator[KnownCertific
 
 
 def of_data_dir(data_dir: Path, now: datetime) -> Ends:
-    """Read the files of a server. Raises ConfigError for a directory without them, and for files that cannot be read."""
+    """Read the files of a server. Raises ConfigError for a directory without a certificate that can be read."""
     found: list[KnownCertificate] = []
-    for path in sorted(_files(data_dir / "pki")):
-        if path.suffix == ".crt" and path.name not in _LEFT_OUT:
-            found += _of_file(path, certificates, now)
-    for path in sorted(data_dir.glob("*.conf")):
-        found += _of_file(path, _of_kubeconfig, now)
+    unreadable: list[str] = []
+    of_kubeconfig = partial(_of_kubeconfig, directory=str(data_dir))
+    chosen: list[tuple[Path, Callable[[bytes], Sequence[x509.Certificate]]]] = [
+        *((path, certificates) for path in _files(data_dir / "pki", ".crt", unreadable) if path.name not in _LEFT_OUT),
+        *((path, of_kubeconfig) for path in _files(data_dir, ".conf", unreadable, is_whole=False)),
+    ]
+    for path, read in chosen:
+        try:
+            found += _of_file(path, read, now)
+        except ConfigError as error:
+            unreadable.append(str(error))
     if not found:
-        raise ConfigError(f"{data_dir} has no certificates: give the data directory of a server with --data-dir")
-    return Ends(found)
+        nothing = f"{data_dir} has no certificates: give the data directory of a server with --data-dir"
+        raise ConfigError(next(iter(unreadable), nothing))
+    return Ends(found, unreadable)
 
 
-def _files(directory: Path) -> Iterator[Path]:
-    """Yield every file below a directory. Raises ConfigError for what cannot be listed, so that nothing is left out silently."""
+def _files(directory: Path, suffix: str, unreadable: list[str], *, is_whole: bool = True) -> list[Path]:
+    """Return the files in a directory; with `is_whole` those below it, too. What cannot be listed is added to `unreadable`."""
 
     def fail(error: OSError) -> None:
-        raise ConfigError(
-            f"{error.filename} cannot be read: {error.strerror}; give the data directory of a server with --data-dir"
-        ) from None
+        reason = f"cannot be read: {error.strerror}; give the data directory of a server with --data-dir"
+        unreadable.append(f"{error.filename} {reason}")
 
-    for root, _, names in os.walk(directory, onerror=fail):
-        yield from (Path(root) / name for name in names)
+    found: list[Path] = []
+    seen: set[Path] = set()
+    for root, directories, names in os.walk(directory, onerror=fail, followlinks=True):
+        found += (Path(root) / name for name in names if name.endswith(suffix))
+        seen.add(Path(root).resolve())
+        directories[:] = [name for name in directories if is_whole and (Path(root) / name).resolve() not in seen]
+    return sorted(found)
 
 
-def _of_kubeconfig(data: bytes) -> Sequence[x509.Certificate]:
-    """Return the client certificates of a kubeconfig, also those in files that it names."""
-    found: list[x509.Certificate] = []
-    for user in parse_kubeconfig(data).users:
-        file = Path(user.certificate_file)
-        if pem := user.certificate_pem or (read_limited(file) if user.certificate_file and file.exists() else b""):
-            found.append(certificates_among(pem)[0])
-    return found
+def _of_kubeconfig(data: bytes, directory: str) -> Sequence[x509.Certificate]:
+    """Return the client certificates of a kubeconfig in `directory`, also those in files that it names."""
+    users = resolve_paths(parse_kubeconfig(data), directory).users
+    pems = [
+        user.certificate_pem or read_limited(Path(user.certificate_file))
+        for user in users
+        if user.certificate_pem or user.certificate_file
+    ]
+    return [certificates_among(pem)[0] for pem in pems]
 
 
 def _of_file(

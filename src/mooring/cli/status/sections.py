@@ -21,6 +21,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.cli.csr.details import csr_details
 from mooring.cli.ends import stored
 from mooring.cli.node.machines import ENDED, READY, STATES, KnownMachine, age, until
+from mooring.cli.printing.output import MAX_CELL, clean
 from mooring.cli.status.gathering import Gathering, Section
 from mooring.client.serverversion import read_version
 from mooring.clock import parse_rfc3339
@@ -125,7 +126,7 @@ def _ca_lines(found: Obj, now: datetime) -> Sequence[str]:
 async def _rollover(gathering: Gathering) -> Obj:
     rollover = await gathering.rollover()
     if rollover is None:
-        return {"phase": ""}
+        return {"phase": "", "wanted": "", "message": "", "machinesBehind": 0}
     status = status_of(rollover)
     return {
         "phase": status.get("phase", ""),
@@ -136,7 +137,7 @@ async def _rollover(gathering: Gathering) -> Obj:
 
 
 def _rollover_lines(found: Obj, now: datetime) -> Sequence[str]:
-    if not found["phase"] and not found.get("wanted"):
+    if not found["phase"] and not found["wanted"]:
         return ["none"]
     wanted = f", {found['wanted']} is wanted" if found["wanted"] != found["phase"] else ""
     behind = f", {_count(found['machinesBehind'], 'machine')} behind" if found["machinesBehind"] else ""
@@ -354,7 +355,7 @@ def _health_lines(found: Obj, now: datetime) -> Sequence[str]:
 
 def _named(rows: Sequence[Sequence[str]], command: str) -> list[str]:
     """Return aligned lines of the first rows, and one with the command that lists the others."""
-    shown = rows[:SHOWN]
+    shown = [[clean(cell, MAX_CELL) for cell in row] for row in rows[:SHOWN]]
     widths = [max(len(row[column]) for row in shown) for column in range(len(shown[0]))] if shown else []
     lines = [
         "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown

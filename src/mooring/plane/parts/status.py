@@ -64,7 +64,7 @@ class ServerStatus:
                     "notAfter": rfc3339(found.not_valid_after_utc),
                     "isCA": source.is_ca,
                     "renewedByServer": source.is_renewed,
-                    "advice": source.advice,
+                    "advice": "" if source.is_renewed else source.advice,
                 }
 
     def _store(self) -> Obj:
