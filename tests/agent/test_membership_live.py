@@ -26,6 +26,7 @@ from mooring.clock import SystemClock
 from mooring.errors import ConfigError, ConflictError, NotFoundError
 from mooring.pki.keys import public_key_der, public_key_fingerprint
 from mooring.secret import Secret
+from mooring.servicenotifier import ServiceNotifier
 from mooring.trust.joinconfiguration import JoinPlan
 from tests.support import reissue
 from tests.support.joinplans import join_options, join_plan
@@ -242,6 +243,25 @@ def test_a_revoked_machine_does_not_come_back_and_is_told_to_bring_a_token(
     assert isinstance(caught.value.__cause__, RecoveryRefusedError)
     assert "the certificate was revoked" in str(caught.value)
     assert "join again with a token" in str(caught.value)
+
+
+def test_the_service_manager_learns_why_a_machine_does_not_come_back(live_server: LiveServer, tmp_path: Path) -> None:
+    state = joined(live_server, "unreturned", tmp_path).files
+    revoke(live_server, reissue.place(live_server, state, *EXPIRED))
+    said: list[str] = []
+
+    class Listener(ServiceNotifier):
+        def status(self, status: str) -> None:
+            said.append(status)
+
+    async def scenario() -> None:
+        task = asyncio.create_task(daemon.run(None, options(tmp_path), HurriedClock(), notifier=Listener()))
+        await asyncio.to_thread(eventually, lambda: said)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(scenario())
+    assert "does not let this machine come back" in said[0]
 
 
 def test_a_request_to_come_back_that_is_held_names_the_reason_and_goes_on_later(

@@ -158,6 +158,7 @@ class Agent:
                 if isinstance(error.__cause__, MembershipEndedError) and (found := read_member(self._options)):
                     return found  # it has a certificate again; the heartbeat ends for the same reason
                 pause = attempts.pause_after(error)
+                self._notifier.status(str(error))
             if found := await self._await_certificate(pause, refused):
                 return found
 

@@ -342,6 +342,19 @@ def test_a_machine_whose_node_was_deleted_does_not_come_back(server: LiveServer,
     assert "--token-file" in told
 
 
+def test_a_token_lets_a_machine_join_again_whose_certificate_expired_and_whose_node_was_deleted(
+    server: LiveServer, tmp_path: Path
+) -> None:
+    joined(plan(server, tmp_path, "gone-and-back", server_token(server)))
+    files = AgentFiles(tmp_path)
+    expire(server, files)
+    server.run(lambda client: delete_node(client, "gone-and-back"))
+    joined(plan(server, tmp_path, "gone-and-back", server_token(server)))
+    assert get_node(server, "gone-and-back")["metadata"]["uid"] == files.record.read().node_uid
+    for name in ("kubelet", "kubeproxy", "k3scontroller"):
+        assert asyncio.run(user_of(files.directory / f"{name}.kubeconfig"))["username"]
+
+
 def test_a_machine_leaves_by_the_servers_that_it_has_learned(server: LiveServer, tmp_path: Path) -> None:
     """The kubeconfig of its kubelet names a load balancer, which ends with the agent."""
     _, text = bootstrap_token(server)

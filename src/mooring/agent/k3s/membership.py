@@ -259,8 +259,10 @@ class _Join:
             server_ca = await self._converse(supervisor.fetch_server_ca())
             self.files.record.write("systemRoots", not trusted.ca_pem)
             summary.append(_written(self.files.write_cas(client_ca, server_ca)))
-        if self.files.client.read_pair() is None:
-            self.files.record.write("nodeUID", "")  # a new membership has no Node yet
+        if supervisor.certificate is None:
+            self.files.record.write("nodeUID", "")  # a membership by token has no Node yet
+            if self.files.client.read_pair() is not None:
+                self._forget_others()  # bound to the expired certificate, which stays until there is another
         identity = self._identity(name, supervisor.urls[0])
         member = SupervisedMember(
             name, (), self.files, self._options(identity), identity, (), not trusted.ca_pem, configuration.api_port
@@ -352,8 +354,14 @@ class _Join:
 
     def _forget_membership(self) -> None:
         """Remove the certificates of a membership that has ended. That of the node is last, so that a crash is continued."""
-        for pair in (*(one for one in self.files.pairs.values() if one is not self.files.client), self.files.client):
-            pair.remove()
+        self._forget_others()
+        self.files.client.remove()
+
+    def _forget_others(self) -> None:
+        """Remove every certificate but that of the node."""
+        for pair in self.files.pairs.values():
+            if pair is not self.files.client:
+                pair.remove()
 
     # ── 4: certificates ──────────────────────────────────────────────────────────────────────────────────────────
 

@@ -121,6 +121,7 @@ class SupervisedAgent:
                 if isinstance(error.__cause__, TokenNeededError) or not self._has_expired_pair():
                     raise
                 pause = attempts.pause_after(error)
+                self._notifier.status(str(error))
             await self._await_credential(pause)
 
     def _has_expired_pair(self) -> bool:
