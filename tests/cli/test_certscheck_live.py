@@ -12,7 +12,7 @@ from mooring.apimachinery.schema import Obj
 from tests.scenarios.test_renewal import DUE, agent, is_renewed, joined
 from tests.support import reissue
 from tests.support.commandline import CommandLine, mooring
-from tests.support.liveserver import LiveServer, live_server
+from tests.support.liveserver import LiveServer, live_server, start_server
 from tests.support.polling import eventually
 
 __all__ = ["live_server", "mooring"]
@@ -115,3 +115,20 @@ def test_every_kind_is_listed_in_80_columns(
     assert "jane" in {one["user"] for one in users}
     shown = mooring.done("certs", "show", users[0]["serialNumber"], *admin)
     assert "Kind:           user" in shown
+
+
+def test_a_file_that_its_server_cannot_read_is_named_and_one_that_was_removed_is_not(
+    mooring: CommandLine, tmp_path: Path
+) -> None:
+    server = start_server(tmp_path / "data", "--audit-log-path", "")
+    kubeconfig = ("--kubeconfig", str(server.kubeconfig))
+    try:
+        (server.data_dir / "super-admin.conf").write_text("{")
+        done = mooring("certs", "check", "--within", "1d", *kubeconfig)
+        assert done.code == 1
+        assert "not checked: the client certificate of super-admin.conf of " in done.err
+        (server.data_dir / "super-admin.conf").unlink()
+        done = mooring("certs", "check", "--within", "1d", *kubeconfig)
+        assert (done.code, done.err) == (0, "")
+    finally:
+        server.stop()

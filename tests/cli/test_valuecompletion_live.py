@@ -142,3 +142,18 @@ def test_completions_of_other_words_load_no_client() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("mooring token list --kubeconfig", "file"),
+        ("mooring token list --data-dir", "dir"),
+        ("mooring up --data-dir", "dir"),
+        ("mooring server unit --tls-cert-file", "file"),
+        ("mooring leave --root", "dir"),
+    ],
+)
+def test_paths_are_completed_by_the_shell(words: str, kind: str) -> None:
+    done = completed(words, "/etc/mo")
+    assert (done.code, done.out, done.err) == (0, f"{kind},/etc/mo\n", "")

@@ -17,6 +17,19 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+_PATHS = {"FILE": "file", "PATH": "file", "DIR": "dir"}
+"""What a shell completes for a value, by its name in the help."""
+
+
+class PathText(click.types.StringParamType):
+    """A text that a shell completes as a path."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type=self._kind)]
+
 
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
@@ -26,10 +39,13 @@ class CommandEntry:
     help: str
 
     def load(self) -> click.Command:
-        """Import the module and return the command."""
+        """Import the module and return the command, whose paths a shell completes."""
         module, _, attribute = self.target.partition(":")
         command = getattr(import_module(module), attribute)
         assert isinstance(command, click.Command)
+        for one in command.params:
+            if one.metavar in _PATHS and type(one.type) is click.types.StringParamType:
+                one.type = PathText(_PATHS[one.metavar])
         return command
 
 

@@ -96,7 +96,7 @@ async def fetch(client: ClusterClient, selected: Selected, now: datetime) -> tup
     Raises ForbiddenError for a user who may read nothing of it.
     """
     fetched, reports = await asyncio.gather(_inventory(client), serverreport.fetch(selected, client.clock))
-    unreadable = []
+    unreadable: list[str] = []
     if isinstance(fetched, ForbiddenError):
         if all(one.report is None for one in reports):
             raise fetched
@@ -107,6 +107,10 @@ async def fetch(client: ClusterClient, selected: Selected, now: datetime) -> tup
     for one in reports:
         if one.report is not None:
             found += of_server(one.report, now)
+            unreadable += [
+                f"{file['description']} of {one.report.get('server', one.address)}: {file['problem']}"
+                for file in one.report.get("unreadable") or ()
+            ]
         else:
             unreadable.append(f"the certificates of {one.address}: {one.problem}")
     if not known.is_lineage_read:

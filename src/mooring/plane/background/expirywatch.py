@@ -13,6 +13,7 @@ Rules kept here (docs/operate.md#certificates-that-end):
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -64,14 +65,21 @@ class ExpirySource:
     """Whether it ends with the last of its certificates, as a bundle of CAs; else with the first, as a chain."""
     file: str = ""
     """File that has it; "" where it is in several."""
+    may_be_missing: bool = False
+    """Whether the file is one that an administrator may have removed."""
 
     def first_end(self) -> Ending | None:
         """Return the certificate with which this ends; None where there is none, or where it cannot be read."""
+        return self.examine()[0]  # a program that uses the file reports what is wrong with it
+
+    def examine(self) -> tuple[Ending | None, str]:
+        """Return the certificate with which this ends, None where there is none, and why it cannot be read, "" where it can."""
         try:
             found = self.read()
-        except (MooringError, OSError):  # anyone who uses the file reports it
-            return None
-        return (max if self.last_counts else min)(found, key=lambda one: one.not_valid_after_utc, default=None)
+        except (MooringError, OSError) as error:
+            is_missing = self.may_be_missing and not os.path.lexists(self.file)
+            return None, "" if is_missing else str(error)
+        return (max if self.last_counts else min)(found, key=lambda one: one.not_valid_after_utc, default=None), ""
 
 
 def is_near(certificate: Ending, now: datetime, *, is_ca: bool) -> bool:

@@ -105,6 +105,7 @@ def kubeconfigs(config: ServerConfig) -> dict[str, ExpirySource]:
             partial(_of_kubeconfig, Path(config.data_dir) / name),
             is_renewed=True,
             file=f"{config.data_dir}/{name}",
+            may_be_missing=True,
         )
         for name in KUBECONFIGS
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from mooring import __version__
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.errors import ConfigError
-from mooring.plane.background.expirywatch import ExpirySource
+from mooring.plane.background.expirywatch import Ending, ExpirySource
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.parts.registry import RegistryParts
 from mooring.plane.snapshots.directory import newest
@@ -36,13 +36,19 @@ class ServerStatus:
 
     def report(self) -> Obj:
         """Return the report. Files are read."""
+        ends = {name: source.examine() for name, source in self.sources.items()}
         return {
             "server": platform.node(),
             "dataDir": self.config.data_dir,
             "version": __version__,
             "addresses": [str(one) for one in self.config.endpoints],
             "workers": self.config[WorkersSettings].workers,
-            "certificates": list(self._certificates()),
+            "certificates": [self._certificate(name, end) for name, (end, _) in ends.items() if end is not None],
+            "unreadable": [
+                {"description": self.sources[name].text, "file": self.sources[name].file, "problem": problem}
+                for name, (_, problem) in ends.items()
+                if problem
+            ],
             "store": self._store(),
             "snapshots": self._snapshots(),
             "encryption": {
@@ -51,21 +57,19 @@ class ServerStatus:
             },
         }
 
-    def _certificates(self) -> Iterator[Obj]:
-        for name, source in self.sources.items():
-            found = source.first_end()
-            if found is not None:
-                yield {
-                    "name": name,
-                    "description": source.text,
-                    "file": source.file,
-                    "serialNumber": f"{found.serial_number:x}",
-                    "notBefore": rfc3339(found.not_valid_before_utc),
-                    "notAfter": rfc3339(found.not_valid_after_utc),
-                    "isCA": source.is_ca,
-                    "renewedByServer": source.is_renewed,
-                    "advice": "" if source.is_renewed else source.advice,
-                }
+    def _certificate(self, name: str, end: Ending) -> Obj:
+        source = self.sources[name]
+        return {
+            "name": name,
+            "description": source.text,
+            "file": source.file,
+            "serialNumber": f"{end.serial_number:x}",
+            "notBefore": rfc3339(end.not_valid_before_utc),
+            "notAfter": rfc3339(end.not_valid_after_utc),
+            "isCA": source.is_ca,
+            "renewedByServer": source.is_renewed,
+            "advice": "" if source.is_renewed else source.advice,
+        }
 
     def _store(self) -> Obj:
         url, storage = self.config[StorageSettings].storage_url, self.parts.storage
