@@ -47,10 +47,19 @@ def test_help_prints_what_the_flag_prints(path: str, mooring: CommandLine) -> No
     assert mooring.done("help", *path.split()) == mooring.done(*path.split(), "--help")
 
 
-@pytest.mark.parametrize("path", ["nothing", "token nothing", "up nothing"])
-def test_help_about_nothing_is_one_line(path: str, mooring: CommandLine) -> None:
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("nothing", 'there is no command "nothing" (see: mooring --help)'),
+        ("tokn", 'there is no command "tokn"; did you mean "token"? (see: mooring --help)'),
+        ("token creat", 'there is no command "creat"; did you mean "create"? (see: mooring token --help)'),
+        ("up nothing", 'there is no command "up nothing" (see: mooring help --help)'),
+        ("--nothing", "No such option '--nothing' (see: mooring help --help)"),
+    ],
+)
+def test_help_about_nothing_is_one_line(path: str, said: str, mooring: CommandLine) -> None:
     done = mooring("help", *path.split())
-    assert done.all == f'Error: there is no command "{path}" (see: mooring help --help)\n'
+    assert done.all == f"Error: {said}\n"
     assert done.code == 2
 
 

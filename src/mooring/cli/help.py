@@ -21,9 +21,10 @@ def show_help(context: click.Context, command: Sequence[str]) -> None:
     found: click.Command = context.find_root().command
     place = context.find_root()
     for word in command:
-        below = found.get_command(place, word) if isinstance(found, click.Group) else None
-        if below is None:
+        if not isinstance(found, click.Group):
             raise click.UsageError(f'there is no command "{" ".join(command)}"')
+        _, below, _ = found.resolve_command(place, [word])  # the error names the nearest command
+        assert below is not None
         found, place = below, click.Context(below, parent=place, info_name=word)
     echo(*found.get_help(place).splitlines())
 
