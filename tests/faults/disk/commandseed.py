@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.faults.disk.plans import Plan
 from tests.faults.disk.whole import file_findings, store_findings
 from tests.support import forkserver
-from tests.support.commandline import process
+from tests.support.commandline import outcome, process
 from tests.support.faultlib.rules import Faults
 
 COMMANDS = (("init",), ("init",), ("snapshot", "save"), ("token", "rotate", "--grace", "0"))
@@ -41,10 +41,10 @@ def arm(faults: Faults, plan: Plan) -> None:
 
 
 def run_under_faults(faults: Faults, *arguments: str) -> tuple[int, str]:
-    """Run `mooring` under the rules. Return the exit status and its standard error."""
+    """Run `mooring` under the rules. Return the exit status, and its standard error without the name of the cluster."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("MOORING_")}
     done = forkserver.run(["-m", "mooring", *arguments], env={**kept, **faults.environment})
-    return done.returncode, done.stderr.decode()
+    return done.returncode, outcome(done.returncode, "", done.stderr.decode()).err
 
 
 def run_command_seed(plan: Plan, directory: Path) -> Sequence[str]:
