@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,6 +91,17 @@ def test_a_certificate_with_one_byte_changed_parses_or_is_refused(place: int, ch
     der[place] ^= change
     with contextlib.suppress(PemError):  # any other exception is a bug
         pem.certificate_from_der(bytes(der))
+
+
+def test_a_signature_has_one_encoding() -> None:
+    """A bit string whose last bit is 0 can be encoded without it, which is the same signature under another fingerprint."""
+    issued = (ThrowawayCA().certificate for _ in range(64))
+    der, length = next(
+        (one.public_bytes(Encoding.DER), len(one.signature)) for one in issued if one.signature[-1] % 2 == 0
+    )
+    assert pem.certificate_from_der(der).public_bytes(Encoding.DER) == der
+    with pytest.raises(PemError, match="the certificate's signature is not a whole number of octets"):
+        pem.certificate_from_der(der[: -length - 1] + b"\1" + der[-length:])
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,10 @@ def certificate_from_der(der: bytes) -> x509.Certificate:
             _ = (certificate.subject, certificate.issuer, certificate.extensions, certificate.version)
     except UNPARSABLE as error:
         raise PemError("the certificate cannot be parsed") from error
+    # The signature is the last field. The library ignores its octet of unused bits, so that one signature had several encodings,
+    # each with a fingerprint of its own. Go's `RightAlign` makes another signature of them.
+    if der[-len(certificate.signature) - 1] != 0:
+        raise PemError("the certificate's signature is not a whole number of octets")
     return certificate
 
 
