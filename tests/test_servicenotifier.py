@@ -6,11 +6,13 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from mooring.servicenotifier import SIGNS_IN_WATCHDOG, ServiceNotifier
+from mooring import servicenotifier
+from mooring.servicenotifier import REPEAT_SECONDS, SIGNS_IN_WATCHDOG, ServiceNotifier
 from tests.support.manualclock import ManualClock
 
 
@@ -21,6 +23,16 @@ def address(tmp_path: Path) -> Iterator[tuple[str, socket.socket]]:
         listening.bind(path)
         listening.settimeout(10)
         yield path, listening
+
+
+def read(listening: socket.socket) -> list[bytes]:
+    """Return the messages that are there."""
+    found: list[bytes] = []
+    listening.setblocking(False)
+    with suppress(BlockingIOError):
+        while True:
+            found.append(listening.recv(4096))
+    return found
 
 
 def of(monkeypatch: pytest.MonkeyPatch, **variables: str) -> ServiceNotifier:
@@ -113,3 +125,47 @@ def test_signs_of_life_come_in_thirds_of_the_watchdog(address: tuple[str, socket
 
     asyncio.run(body())
     assert [address[1].recv(64) for _ in range(3)] == [b"WATCHDOG=1"] * 3
+
+
+def test_a_ready_that_was_not_read_in_time_is_repeated(
+    address: tuple[str, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """systemd reads no messages while it reads its units again, and its queue holds ten (net.unix.max_dgram_qlen)."""
+    monkeypatch.setattr(servicenotifier, "SEND_SECONDS", 0.01)
+
+    async def body() -> None:
+        manager, clock = ServiceNotifier(address[0]), ManualClock()
+        while manager._send("STATUS=starting", 0.0):
+            pass
+        manager.ready("serving")
+        task = asyncio.create_task(manager.keep_alive(clock))
+        await clock.advance(REPEAT_SECONDS)
+        assert set(read(address[1])) == {b"STATUS=starting"}
+        for _ in range(3):
+            await clock.advance(REPEAT_SECONDS)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(body())
+    assert read(address[1]) == [b"READY=1\nSTATUS=serving"]
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param(lambda one: one.stopping(), id="it stops"),
+        pytest.param(lambda one: one.reloading("restarting"), id="it begins again"),
+    ],
+)
+def test_a_ready_that_was_not_read_is_forgotten_when(
+    after: Callable[[ServiceNotifier], None], address: tuple[str, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servicenotifier, "SEND_SECONDS", 0.01)
+    manager = ServiceNotifier(address[0], 1.0)
+    while manager._send("STATUS=starting", 0.0):
+        pass
+    manager.ready("serving")
+    after(manager)
+    assert b"READY=1\nSTATUS=serving" not in read(address[1])
+    manager.alive()
+    assert read(address[1]) == [b"WATCHDOG=1"]

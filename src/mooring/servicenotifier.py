@@ -4,6 +4,7 @@ Rules kept here:
 * A process without NOTIFY_SOCKET says nothing, and one whose WATCHDOG_PID is another process has no watchdog.
 * The variables are removed once they are read: children, such as hooks and plugins, do not speak for this process.
 * A service manager that does not read costs SEND_SECONDS at most, and a sign of life nothing. No message ends the process.
+* READY=1 is not lost: a service manager that did not read, because it read its units again, gets it when it does.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ SEND_SECONDS = 1.0
 """Time for one message: it waits only while the service manager reads those of others."""
 SIGNS_IN_WATCHDOG = 3
 """Signs of life in the time of the watchdog: one that is late, or lost, ends no process."""
+REPEAT_SECONDS = 1.0
+"""Time after which a READY=1 that was not taken is sent again, at most."""
 UNWATCHED_SECONDS = 3600.0
 _VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
@@ -34,6 +37,8 @@ class ServiceNotifier:
         self._address = address.replace("@", "\0", 1) if address.startswith("@") else address
         self.pause = pause if address else None
         self._ready = ""
+        self._unread = ""
+        """The READY=1 that the service manager has not taken."""
 
     @classmethod
     def of_environment(cls) -> ServiceNotifier:
@@ -45,22 +50,26 @@ class ServiceNotifier:
     def ready(self, status: str = "") -> None:
         """Say that the process does its work, or does it again. `status` is one line of text; by default it is that of before."""
         self._ready = status or self._ready
-        self._send(f"READY=1\n{_status(self._ready)}")
+        self._unread = f"READY=1\n{_status(self._ready)}"
+        self._repeat(SEND_SECONDS)
 
     def status(self, status: str) -> None:
         """Say what the process does now, in one line of text."""
-        self._send(_status(status))
+        self._send(_status(status), SEND_SECONDS)
 
     def reloading(self, status: str) -> None:
         """Say that the configuration is read again; `ready` ends it."""
-        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}\n{_status(status)}")
+        self._unread = ""
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}\n{_status(status)}", SEND_SECONDS)
 
     def stopping(self) -> None:
         """Say that the process is on its way to its end."""
-        self._send(f"STOPPING=1\n{_status('stopping')}")
+        self._unread = ""
+        self._send(f"STOPPING=1\n{_status('stopping')}", SEND_SECONDS)
 
     def alive(self) -> None:
-        """Give a sign of life."""
+        """Give a sign of life, after the READY=1 that was not taken."""
+        self._repeat(0.0)
         if self.pause is not None:
             self._send("WATCHDOG=1", 0.0)
 
@@ -68,14 +77,24 @@ class ServiceNotifier:
         """Give signs of life until cancelled, for as long as the event loop runs."""
         while True:
             self.alive()
-            await clock.sleep(UNWATCHED_SECONDS if self.pause is None else self.pause)
+            pause = UNWATCHED_SECONDS if self.pause is None else self.pause
+            await clock.sleep(min(pause, REPEAT_SECONDS) if self._unread else pause)
 
-    def _send(self, message: str, seconds: float = SEND_SECONDS) -> None:
+    def _repeat(self, seconds: float) -> None:
+        if self._unread and self._send(self._unread, seconds):
+            self._unread = ""
+
+    def _send(self, message: str, seconds: float) -> bool:
+        """Send a message. False: the service manager has not read those before it."""
         if not self._address:
-            return
+            return True
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
             out.settimeout(seconds)
-            out.sendto(message.encode(errors="replace"), self._address)
+            try:
+                out.sendto(message.encode(errors="replace"), self._address)
+            except (BlockingIOError, TimeoutError):
+                return False
+        return True
 
 
 def _status(text: str) -> str:

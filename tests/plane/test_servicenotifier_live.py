@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,29 +17,45 @@ from tests.support.liveserver import LiveServer, live_server, start_server
 
 __all__ = ["live_server"]
 WATCHDOG_MICROSECONDS = "300000"
+WAIT_SECONDS = 60.0
+MAX_MESSAGES = 500
+"""Messages among which a wanted one is found: 50 seconds of signs of life."""
+
+Messages = queue.SimpleQueue[str]
 
 
 @pytest.fixture
-def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Messages]:
     path = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(path)
-        listening.settimeout(60)
         monkeypatch.setenv("NOTIFY_SOCKET", path)
         monkeypatch.setenv("WATCHDOG_USEC", WATCHDOG_MICROSECONDS)
-        yield listening
+        messages: Messages = queue.SimpleQueue()
+        reader = threading.Thread(target=_read, args=(listening, messages), daemon=True)
+        reader.start()
+        yield messages
+        listening.shutdown(socket.SHUT_RD)
+        reader.join(60)
 
 
-def until(manager: socket.socket, words: str) -> list[str]:
+def _read(listening: socket.socket, messages: Messages) -> None:
+    """Take the messages as they come, as a service manager does."""
+    while message := listening.recv(4096):
+        messages.put(message.decode())
+
+
+def until(manager: Messages, words: str) -> list[str]:
     """Return the messages up to the first that begins with `words`."""
-    found = [manager.recv(4096).decode()]
+    found = [manager.get(timeout=WAIT_SECONDS)]
     while not found[-1].startswith(words):
-        found.append(manager.recv(4096).decode())
+        assert len(found) < MAX_MESSAGES, f"none of {MAX_MESSAGES} messages begins with {words}"
+        found.append(manager.get(timeout=WAIT_SECONDS))
     return found
 
 
 @pytest.mark.parametrize("workers", ["1", "2"], ids=["one process", "two workers"])
-def test_a_server_is_ready_once_it_serves_lives_and_stops(workers: str, tmp_path: Path, manager: socket.socket) -> None:
+def test_a_server_is_ready_once_it_serves_lives_and_stops(workers: str, tmp_path: Path, manager: Messages) -> None:
     server = start_server(tmp_path / "data", "--workers", workers, "--audit-log-path", "")
     try:
         ready = until(manager, "READY=1")[-1]
@@ -55,7 +73,7 @@ def test_a_server_is_ready_once_it_serves_lives_and_stops(workers: str, tmp_path
 
 
 def test_an_agent_is_ready_as_a_member_lives_and_stops(
-    live_server: LiveServer, tmp_path: Path, manager: socket.socket
+    live_server: LiveServer, tmp_path: Path, manager: Messages
 ) -> None:
     root = tmp_path / "root"
     joined(live_server, "notifying", root)
