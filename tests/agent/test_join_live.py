@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import stat
 import threading
 from dataclasses import replace
@@ -31,13 +32,14 @@ from mooring.trust.joinconfiguration import JoinPlan
 from mooring.trust.k3s.cahash import ca_hash
 from mooring.trust.k3s.token import DEFAULT_GROUPS as K3S_GROUPS
 from mooring.trust.k3s.token import format_token
-from mooring.trust.kubeconfig.model import KubeconfigUser, user_kubeconfig
+from mooring.trust.kubeconfig.model import ExecPlugin, KubeconfigUser, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig
 from tests.support.joinplans import join_options, join_plan
 from tests.support.liveserver import LiveServer
 from tests.support.testca import ThrowawayCA
 
 ONCE = Polling(attempts=1)
+EXEC_API = "client.authentication.k8s.io/v1"
 
 
 def plan_for(server: LiveServer, token: BootstrapToken, name: str, pin: str = "") -> JoinPlan:
@@ -179,10 +181,28 @@ def test_files_that_a_document_names_are_looked_for_beside_it(live_server: LiveS
     with pytest.raises(JoinError) as caught:
         joined(plan, tmp_path / "root")
     assert str(caught.value) == (
-        'join failed at step discovery: reading the discovery document (step 1): certificate-authority "ca.crt" cannot be '
-        f"read: No such file or directory ({tmp_path}/ca.crt); correct the discovery document, or give another"
+        f'join failed at step discovery: reading the discovery document (step 1): certificate-authority "{tmp_path}/ca.crt" cannot '
+        "be read: No such file or directory; correct the discovery document, or give another"
     )
     (tmp_path / "ca.crt").write_bytes(live_server.ca_pem)
+    assert joined(plan, tmp_path / "root").request_name
+
+
+def test_a_program_that_a_document_names_is_the_one_beside_it(
+    live_server: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = {"token": live_server.create_token().reveal()}
+    credential = json.dumps({"kind": "ExecCredential", "apiVersion": EXEC_API, "status": status})
+    for directory, output in (("beside", credential), ("current", "run from the current directory")):
+        program = tmp_path / directory / "bin/get-token"
+        program.parent.mkdir(parents=True)
+        program.write_text(f"#!/bin/sh\necho '{output}'\n")
+        program.chmod(0o755)
+    path = tmp_path / "beside/discovery.conf"
+    user = KubeconfigUser("bootstrap", exec=ExecPlugin("bin/get-token", EXEC_API, interactive_mode="Never"))
+    path.write_text(format_kubeconfig(user_kubeconfig(live_server.url, live_server.ca_pem, user)))
+    monkeypatch.chdir(tmp_path / "current")
+    plan = join_plan("f4", discovery_file=str(path), allow_discovery_credentials=True)
     assert joined(plan, tmp_path / "root").request_name
 
 

@@ -218,6 +218,44 @@ def test_a_plugin_that_is_missing_is_told_with_its_hint() -> None:
     )
 
 
+def named_program(directory: Path, output: str) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    program = directory / "plug"
+    program.write_text(f"#!/bin/sh\necho '{output}'\n")
+    program.chmod(0o755)
+    return program
+
+
+def credential_of(token: str) -> str:
+    return json.dumps({"kind": "ExecCredential", "apiVersion": V1, "status": {"token": token}})
+
+
+@pytest.mark.parametrize("path", ["", ".", "{}/none:", ".:{}/there", "here"])
+def test_a_program_of_the_current_directory_is_not_run_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Go's `exec.ErrDot`: a bare name is looked up in PATH, and an entry of it that is relative gives no program."""
+    for directory in (tmp_path, tmp_path / "here"):
+        named_program(directory, credential_of("of-the-current-directory"))
+    named_program(tmp_path / "there", credential_of("of-path"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", path.format(tmp_path))
+    with pytest.raises(ConfigError, match=r"is not run from there|no such program in path"):
+        shown(KubeconfigUser("u", exec=ExecPlugin("plug", V1, interactive_mode="Never")))
+
+
+@pytest.mark.parametrize("own", [(), (("PATH", Secret(".")),)], ids=["alone", "with a PATH for the plugin"])
+def test_a_bare_name_is_looked_up_in_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: tuple[tuple[str, Secret], ...]
+) -> None:
+    named_program(tmp_path, credential_of("of-the-current-directory"))
+    named_program(tmp_path / "there", credential_of("of-path"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "there"))
+    user = KubeconfigUser("u", exec=ExecPlugin("plug", V1, env=own, interactive_mode="Never"))
+    assert authorization(user) == b"Bearer of-path"
+
+
 def test_old_plugins_and_plugins_without_a_terminal_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"v1alpha1 is not supported"):
         shown(KubeconfigUser("u", exec=plugin(tmp_path, "", "client.authentication.k8s.io/v1alpha1")))

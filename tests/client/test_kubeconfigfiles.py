@@ -9,7 +9,7 @@ import pytest
 from mooring.client.kubeconfigfiles import default_paths, load, load_config
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import KubeconfigUser, user_kubeconfig
+from mooring.trust.kubeconfig.model import ExecPlugin, KubeconfigUser, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig
 
 
@@ -53,6 +53,18 @@ def test_a_list_is_merged_and_missing_files_of_it_are_skipped(tmp_path: Path) ->
 def test_paths_inside_a_file_count_from_its_directory(tmp_path: Path) -> None:
     path = written(tmp_path / "sub/config", "https://one", token_file="here.token")
     assert load(str(path)).user.token_file == str(tmp_path / "sub/here.token")
+
+
+def test_the_command_of_a_plugin_counts_from_the_directory_of_its_own_file(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        plugin = ExecPlugin(f"./{name}", "client.authentication.k8s.io/v1", interactive_mode="Never")
+        owner = KubeconfigUser(name, exec=plugin)
+        path = tmp_path / name / "config"
+        path.parent.mkdir()
+        path.write_text(format_kubeconfig(user_kubeconfig("https://a", b"", owner, name)))
+    config = load_config(environ={"KUBECONFIG": f"{tmp_path}/one/config:{tmp_path}/two/config"})
+    commands = [user.exec.command for user in config.users if user.exec is not None]
+    assert commands == [str(tmp_path / "one/one"), str(tmp_path / "two/two")]
 
 
 def test_nothing_found_names_every_place(tmp_path: Path) -> None:

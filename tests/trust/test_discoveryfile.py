@@ -30,7 +30,14 @@ from mooring.trust.httpexchange import (
     HttpResponse,
     Trust,
 )
-from mooring.trust.kubeconfig.model import Cluster, Kubeconfig, KubeconfigUser, cluster_info_kubeconfig, user_kubeconfig
+from mooring.trust.kubeconfig.model import (
+    Cluster,
+    ExecPlugin,
+    Kubeconfig,
+    KubeconfigUser,
+    cluster_info_kubeconfig,
+    user_kubeconfig,
+)
 from mooring.trust.kubeconfig.text import format_kubeconfig, kubeconfig_object, parse_kubeconfig
 from tests.support.discoverypeer import CA, OTHER_CA, Network, Server, signed_cluster_info, status
 
@@ -189,6 +196,28 @@ def test_files_the_document_names_are_inlined_with_the_given_reader() -> None:
     assert found.client_credentials == KubeconfigUser(
         "joiner", certificate_pem=b"cert", key=Secret("key"), token=Secret("hush")
     )
+
+
+PLUGIN = ExecPlugin("bin/get-token", "client.authentication.k8s.io/v1", interactive_mode="Never")
+
+
+def test_relative_paths_count_from_the_document() -> None:
+    user = KubeconfigUser("joiner", certificate_file="c", key_file="../k", exec=PLUGIN)
+    config = replace(user_kubeconfig(SERVER, b"", user), clusters=(Cluster("kubernetes", SERVER, ca_file="ca"),))
+    files = {"/etc/d/ca": CA, "/etc/d/c": b"cert", "/etc/k": b"key"}
+    text = format_kubeconfig(config)
+    found = discover(network(), text, allow_credentials=True, read=files.__getitem__, directory="/etc/d")
+    assert found.ca_pem == CA
+    assert found.client_credentials is not None
+    assert found.client_credentials.key == Secret("key")
+    assert found.client_credentials.exec == replace(PLUGIN, command="/etc/d/bin/get-token")
+
+
+def test_a_relative_command_of_a_document_from_elsewhere_is_refused_before_anything_is_asked() -> None:
+    net, text = network(), format_kubeconfig(user_kubeconfig(SERVER, CA, KubeconfigUser("joiner", exec=PLUGIN)))
+    with pytest.raises(errors.UnusableClusterInfoError, match='the exec command "bin/get-token", which is relative'):
+        discover(net, text, allow_credentials=True)
+    assert net.servers[HOST].requests == []
 
 
 def test_the_tls_server_name_and_the_proxy_go_with_the_request_and_the_result() -> None:

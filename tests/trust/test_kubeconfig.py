@@ -31,6 +31,7 @@ from mooring.trust.kubeconfig.model import (
     kubelet_kubeconfig,
     merge_kubeconfigs,
     other_addresses,
+    refuse_relative_commands,
     resolve_paths,
     select_context,
     user_kubeconfig,
@@ -204,7 +205,7 @@ def test_inline_values_override_files_which_are_then_not_read() -> None:
         "u",
         certificate_pem=b"inline", certificate_file="/no",
         key=Secret("inline"), key_file="/no",
-        token=Secret("inline"), token_file="/no",
+        token=Secret("inline"),
     )  # fmt: skip
     assert flatten_cluster(cluster, read) == Cluster("c", "https://c", b"inline")
     flat = KubeconfigUser("u", certificate_pem=b"inline", key=Secret("inline"), token=Secret("inline"))
@@ -237,6 +238,11 @@ def test_an_unexplained_failure_to_read_is_told_as_such() -> None:
         flatten_cluster(Cluster("c", ca_file="/x"), broken)
 
 
+def test_a_token_file_wins_over_a_token_as_in_client_go() -> None:
+    user = KubeconfigUser("u", token=Secret("old"), token_file="/t")
+    assert flatten_user(user, read) == KubeconfigUser("u", token=Secret("token"))
+
+
 def test_relative_files_count_from_the_directory_of_the_kubeconfig() -> None:
     config = Kubeconfig(
         (Cluster("c", ca_file="ca"), Cluster("d")),
@@ -246,6 +252,38 @@ def test_relative_files_count_from_the_directory_of_the_kubeconfig() -> None:
         (Cluster("c", ca_file="/etc/x/ca"), Cluster("d")),
         (KubeconfigUser("u", certificate_file="/etc/x/pki/c", key_file="/k", token_file="/etc/x/t"),),
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "program"),
+    [
+        pytest.param("./bin/plug", "/etc/x/bin/plug", id="beside the kubeconfig"),
+        pytest.param("bin/plug", "/etc/x/bin/plug", id="below it"),
+        pytest.param("../x/get-token", "/etc/x/get-token", id="above it"),
+        pytest.param("bin//../plug", "/etc/x/plug", id="by a way round, cleaned as by filepath.Join"),
+        pytest.param("plug/", "/etc/x/plug", id="with a slash at its end"),
+        pytest.param("/opt/plug", "/opt/plug", id="absolute"),
+        pytest.param("plug", "plug", id="of PATH"),
+        pytest.param("~/plug", "/etc/x/~/plug", id="no home directory, as in client-go"),
+        pytest.param("", "", id="none"),
+    ],
+)
+def test_an_exec_command_with_a_slash_counts_from_the_kubeconfig(command: str, program: str) -> None:
+    """client-go `GetAuthInfoFileReferences`, `ResolvePaths`."""
+    config = Kubeconfig(users=(KubeconfigUser("u", exec=ExecPlugin(command, args=("a/b",))),))
+    plugin = resolve_paths(config, "/etc/x").users[0].exec
+    assert plugin == ExecPlugin(program, args=("a/b",))
+
+
+@pytest.mark.parametrize("command", ["./plug", "bin/plug", "../plug"])
+def test_a_relative_command_of_a_kubeconfig_that_is_not_in_a_file_is_refused(command: str) -> None:
+    with pytest.raises(KubeconfigError, match="relative to a kubeconfig file"):
+        refuse_relative_commands(Kubeconfig(users=(KubeconfigUser("u", exec=ExecPlugin(command)),)))
+
+
+@pytest.mark.parametrize("plugin", [None, ExecPlugin("plug"), ExecPlugin("/bin/plug")])
+def test_other_commands_are_as_good_there(plugin: ExecPlugin | None) -> None:
+    refuse_relative_commands(Kubeconfig(users=(KubeconfigUser("u", exec=plugin),)))
 
 
 def with_user(**fields: object) -> Kubeconfig:
@@ -270,6 +308,55 @@ EXEC = ExecPlugin("cmd", "client.authentication.k8s.io/v1", interactive_mode="Ne
 )
 def test_nothing_is_wrong_with(config: Kubeconfig) -> None:
     assert validate_kubeconfig(config) is config
+
+
+INSECURE = Cluster("kubernetes", "https://c", insecure_skip_tls_verify=True)
+BOTH = 'cluster "kubernetes" has both a certificate authority and insecure-skip-tls-verify'
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        pytest.param(replace(ADMIN, clusters=(replace(INSECURE, ca_file="ca.crt"),)), BOTH, id="a CA file"),
+        pytest.param(replace(ADMIN, clusters=(replace(INSECURE, ca_pem=b"CA"),)), BOTH, id="a CA"),
+        pytest.param(
+            replace(ADMIN, clusters=(replace(INSECURE, ca_pem=b"CA", tls_server_name="c"),)), BOTH, id="a CA and a name"
+        ),
+        pytest.param(
+            with_user(token_file="/t", username="n"),
+            'user "admin" has both a tokenFile and a username or password',
+            id="a token file and a username",
+        ),
+        pytest.param(
+            with_user(token_file="/t", password=Secret("p")),
+            'user "admin" has both a tokenFile and a username or password',
+            id="a token file and a password",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused_where_they_would_be_used(
+    config: Kubeconfig, problem: str
+) -> None:
+    """client-go `transport.TLSConfigFor` and `HTTPWrappersForConfig`: kubectl refuses the context in use, and no other."""
+    with pytest.raises(KubeconfigError) as caught:
+        select_context(config)
+    assert str(caught.value).startswith(f"invalid configuration: {problem}")
+    assert kubeconfig_problems(config) == []
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(replace(ADMIN, clusters=(INSECURE,)), id="the flag alone"),
+        pytest.param(
+            replace(ADMIN, clusters=(replace(INSECURE, tls_server_name="c"),)), id="a name, which is sent alone"
+        ),
+        pytest.param(with_user(token=Secret("t"), token_file="/t"), id="a token and its file"),
+        pytest.param(with_user(token=Secret("t"), exec=EXEC), id="a token and a plugin"),
+    ],
+)
+def test_what_client_go_takes_together_is_taken(config: Kubeconfig) -> None:
+    assert select_context(config).user == config.users[0]
 
 
 @pytest.mark.parametrize(

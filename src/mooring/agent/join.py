@@ -71,7 +71,7 @@ from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.joinconfiguration import STDIN, ByFile, ByToken, JoinPlan, JoinSettings
 from mooring.trust.k3s.cahash import check_ca_hash
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Read
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 
 NAME_REFUSED_SECONDS = 2.0
 """Seconds for which a 403 in the step `name` is retried. Discovery has just shown that the server responds."""
@@ -323,7 +323,8 @@ class _Join:
                 self._document(discovery.path),
                 allow_credentials=allow,
                 polling=polling,
-                read=_reader_of(discovery.path),
+                read=_read_named_file,
+                directory="" if discovery.path == STDIN else str(Path(discovery.path).absolute().parent),
             )
         return discover_by_url(discovery.url, allow_credentials=allow, polling=polling)
 
@@ -543,20 +544,15 @@ def _have_common_ca(kept: bytes, found: bytes) -> bool:
     return not set(pem.certificates_among(kept)).isdisjoint(pem.certificates_among(found))
 
 
-def _reader_of(document: str) -> Read:
-    """Return the function that reads files named by a discovery document, relative to its directory. It raises OSError."""
-    directory = Path() if document == STDIN else Path(document).parent
-
-    def read(path: str) -> bytes:
-        found = directory.absolute() / path
-        try:
-            return read_limited(found)
-        except ConfigError as error:
-            cause = error.__cause__
-            reason = cause.strerror if isinstance(cause, OSError) else str(error)
-            raise OSError(0, reason if str(found) == path else f"{reason} ({found})") from None
-
-    return read
+def _read_named_file(path: str) -> bytes:
+    """Return a file that a discovery document names. Raises OSError."""
+    found = Path(path).absolute()
+    try:
+        return read_limited(found)
+    except ConfigError as error:
+        cause = error.__cause__
+        reason = cause.strerror if isinstance(cause, OSError) else str(error)
+        raise OSError(0, reason if str(found) == path else f"{reason} ({found})") from None
 
 
 @contextmanager

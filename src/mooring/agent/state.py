@@ -32,6 +32,7 @@ from mooring.agent.certificates.pairfiles import CLIENT, SERVING, PairFiles
 from mooring.agent.loadbalancer.proxy import LoadBalancer
 from mooring.agent.record import RecordFile
 from mooring.apimachinery.schema import Obj
+from mooring.client import kubeconfigfiles
 from mooring.client.files import exposure, read_limited
 from mooring.errors import ConfigError, MooringError
 from mooring.pki import pem
@@ -49,7 +50,7 @@ from mooring.trust.kubeconfig.model import (
     select_context,
     user_kubeconfig,
 )
-from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
+from mooring.trust.kubeconfig.text import format_kubeconfig
 from mooring.trust.serverlist import valid_addresses
 
 LOAD_BALANCER = "mooring.dev/load-balancer"
@@ -220,7 +221,7 @@ class NodeState:
 
     def _read_kubeconfig(self) -> Kubeconfig | None:
         try:
-            config = parse_kubeconfig(read_limited(self.kubeconfig))
+            config = kubeconfigfiles.read(self.kubeconfig)
             self._flatten(select_context(config).cluster)
         except MooringError:
             return None

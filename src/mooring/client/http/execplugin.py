@@ -4,7 +4,9 @@ Rules kept here (KEP-541, client.authentication.k8s.io/v1 and v1beta1):
 * The command gets `KUBERNETES_EXEC_INFO`, with the cluster only when `provideClusterInfo` is true. Its stderr is the user's
   terminal. Its stdout is a credential and appears in no message.
 * `interactiveMode: Always` needs a terminal. `IfAvailable` gets one when there is one. `Never` gets none.
-* A relative command with a slash is relative to the kubeconfig's directory; it was resolved before.
+* A relative command with a slash is relative to the kubeconfig's directory; it was resolved before. One without a slash is looked
+  up in the PATH of this process, not in that of the plugin. A program that is found in the current directory, through a relative
+  entry of PATH, is not run (Go's `exec.ErrDot`).
 * The output must be an ExecCredential of the same apiVersion with a token, or a certificate and its key, or both.
 """
 
@@ -12,11 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import json
 import os
+import shutil
 import sys
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from mooring.apimachinery.schema import Obj
@@ -54,7 +59,7 @@ async def run(plugin: ExecPlugin, cluster: Cluster) -> ExecCredential:
     environment["KUBERNETES_EXEC_INFO"] = json.dumps(_exec_info(plugin, cluster, interactive))
     try:
         process = await asyncio.create_subprocess_exec(
-            plugin.command,
+            _program(plugin.command),
             *plugin.args,
             env=environment,
             stdin=None if interactive else asyncio.subprocess.DEVNULL,
@@ -78,6 +83,21 @@ async def run(plugin: ExecPlugin, cluster: Cluster) -> ExecCredential:
     if status != 0:
         raise ConfigError(f'exec plugin "{plugin.command}" failed with exit status {status}; run it by hand to see why')
     return _parse_credential(plugin, output)
+
+
+def _program(command: str) -> str:
+    """Return the path of the program. Raises FileNotFoundError, ConfigError."""
+    if "/" in command:
+        return command
+    found = shutil.which(command)
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, "there is no such program in PATH")
+    if not Path(found).is_absolute():
+        raise ConfigError(
+            f'exec plugin "{command}" is found through a relative entry of PATH, which counts from the current directory, and '
+            "is not run from there: give its path"
+        )
+    return found
 
 
 async def _read_output(process: asyncio.subprocess.Process, command: str) -> bytes:

@@ -31,6 +31,8 @@ from mooring.trust.kubeconfig.model import (
     discovery_cluster,
     flatten_cluster,
     flatten_user,
+    refuse_relative_commands,
+    resolve_paths,
     validate_kubeconfig,
 )
 from mooring.trust.kubeconfig.text import parse_kubeconfig
@@ -42,15 +44,21 @@ def discover_by_file(
     allow_credentials: bool = False,
     polling: Polling = Polling(),
     read: Read | None = None,
+    directory: str = "",
     via: str = "file",
 ) -> DiscoveryExchange[TrustedCluster]:
     """Discover a cluster by a document that the caller has read. `read` opens the files that it names.
 
+    `directory` is that of the document, from which relative paths in it count; "" for a document that is not in a file.
     Raises DiscoveryError.
     """
     step = "reading the discovery document (step 1)"
     try:
         config = parse_kubeconfig(text)
+        if directory:
+            config = resolve_paths(config, directory)
+        else:
+            refuse_relative_commands(config)
         cluster, user = _read_document(step, config, allow_credentials, read or _refuse_files)
     except KubeconfigError as error:
         raise UnusableClusterInfoError(step, str(error), "correct the discovery document, or give another") from None

@@ -3,10 +3,11 @@
 Rules kept here (docs/protocol/discovery-and-join.md, docs/protocol/kubeadm-init.md,
 docs/protocol/kubelet-certificates.md#kubeconfig):
 * Tokens, passwords, keys, exec environments and auth-provider settings are `Secret`; certificates and CAs are public bytes.
-* Inline data overrides the file of the same meaning. Extensions are kept.
+* Inline data overrides the file of the same meaning, but `tokenFile` wins over `token`, as in client-go. Extensions are kept.
 * Merging several files: the first to name an entry or the current context wins, whole entries at a time.
 * No file is read here: flattening is given a function that reads one. `kubeconfig_problems` are those that `clientcmd.Validate`
-  finds without reading files.
+  finds without reading files. `select_context` refuses what client-go's `transport` refuses before it connects, too: settings
+  of one entry that contradict each other.
 
 Text in and out is `mooring.trust.kubeconfig.text`.
 """
@@ -14,10 +15,11 @@ Text in and out is `mooring.trust.kubeconfig.text`.
 from __future__ import annotations
 
 import base64
+import posixpath
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeGuard, TypeVar
 
 from mooring.apimachinery.names import dns1123_label_errors
 from mooring.apimachinery.schema import Obj
@@ -273,8 +275,8 @@ def select_context(config: Kubeconfig, context_name: str = "") -> Selected:
     cluster = config.cluster(context.cluster)
     user = config.user(context.user)
     found = _context_problems(context, config)
-    found += _cluster_problems(cluster) if cluster else []
-    found += _user_problems(user) if user else []
+    found += _cluster_problems(cluster) + _trust_problems(cluster) if cluster else []
+    found += _user_problems(user) + _header_problems(user) if user else []
     _refuse(found)
     assert cluster is not None  # its absence was a problem above
     assert user is not None
@@ -336,23 +338,27 @@ def _token(content: bytes, path: str) -> Secret:
 
 
 def flatten_user(user: KubeconfigUser, read: Read) -> KubeconfigUser:
-    """Return the user with certificate, key and token inline. An inline value overrides its file."""
+    """Return the user with certificate, key and token inline. An inline certificate or key overrides its file."""
     if user.certificate_file:
         pem = user.certificate_pem or _content(read, "client-certificate", user.certificate_file)
         user = replace(user, certificate_pem=pem, certificate_file="")
     if user.key_file:
         user = replace(user, key=user.key or Secret(_content(read, "client-key", user.key_file)), key_file="")
     if user.token_file:
-        token = user.token or _token(_content(read, "tokenFile", user.token_file).strip(), user.token_file)
+        token = _token(_content(read, "tokenFile", user.token_file).strip(), user.token_file)
         user = replace(user, token=token, token_file="")
     return user
 
 
 def resolve_paths(config: Kubeconfig, directory: str) -> Kubeconfig:
-    """Return the kubeconfig with relative file names made absolute: they are relative to the kubeconfig's directory."""
+    """Return the kubeconfig with relative file names made absolute: they are relative to the kubeconfig's directory.
+
+    The command of an exec plugin is one of them when it has a slash (client-go `GetAuthInfoFileReferences`). Without a slash it is
+    looked up in PATH.
+    """
 
     def absolute(path: str) -> str:
-        return path if not path or path.startswith("/") else f"{directory.rstrip('/')}/{path}"
+        return path if not path or path.startswith("/") else posixpath.normpath(posixpath.join(directory, path))
 
     return replace(
         config,
@@ -363,10 +369,25 @@ def resolve_paths(config: Kubeconfig, directory: str) -> Kubeconfig:
                 certificate_file=absolute(user.certificate_file),
                 key_file=absolute(user.key_file),
                 token_file=absolute(user.token_file),
+                exec=replace(user.exec, command=absolute(user.exec.command)) if _is_path(user.exec) else user.exec,
             )
             for user in config.users
         ),
     )
+
+
+def _is_path(plugin: ExecPlugin | None) -> TypeGuard[ExecPlugin]:
+    return plugin is not None and "/" in plugin.command
+
+
+def refuse_relative_commands(config: Kubeconfig) -> None:
+    """Raise KubeconfigError for a relative exec command of a kubeconfig that is in no directory: it would be a file of anyone's."""
+    for user in config.users:
+        if _is_path(user.exec) and not user.exec.command.startswith("/"):
+            raise KubeconfigError(
+                f'user "{user.name}" has the exec command "{user.exec.command}", which is relative to a kubeconfig file, and this '
+                "kubeconfig is not in a file: give an absolute path, or a name that is looked up in PATH"
+            )
 
 
 # ── check ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -424,6 +445,23 @@ def _cluster_problems(cluster: Cluster) -> list[str]:
     if cluster.ca_file and cluster.ca_pem:
         found.append(f"{label} has both certificate-authority and certificate-authority-data")
     return found
+
+
+def _trust_problems(cluster: Cluster) -> list[str]:
+    """Return a CA beside the flag that turns verification off (client-go `transport.TLSConfigFor`)."""
+    if cluster.insecure_skip_tls_verify and (cluster.ca_file or cluster.ca_pem):
+        return [
+            f'cluster "{cluster.name}" has both a certificate authority and insecure-skip-tls-verify: remove the flag to verify '
+            "the server, or the CA to accept any server"
+        ]
+    return []
+
+
+def _header_problems(user: KubeconfigUser) -> list[str]:
+    """Return two credentials for one header (client-go `transport.HTTPWrappersForConfig`)."""
+    if user.token_file and (user.username or user.password):
+        return [f'user "{user.name}" has both a tokenFile and a username or password']
+    return []
 
 
 def _user_problems(user: KubeconfigUser) -> list[str]:
