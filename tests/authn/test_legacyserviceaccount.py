@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from joserfc.jws import JWSRegistry
 
+from mooring import base64url
 from mooring.api.view import FixedView, View
 from mooring.apimachinery.schema import Obj
 from mooring.authn import signedtokens
@@ -19,7 +22,7 @@ from mooring.authn.serviceaccount.legacy import WARNING, LegacyServiceAccountAut
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.identity import UserInfo
 from mooring.pki.jwt.compact import claimed_issuer
-from mooring.pki.jwt.keyset import key_set_of
+from mooring.pki.jwt.keyset import jwk_of, key_set_of
 from mooring.pki.jwt.serviceaccount import LegacyToken
 from mooring.pki.jwt.token import TokenSigner, verify_token
 from mooring.pki.keys import generate_key
@@ -27,7 +30,8 @@ from mooring.secret import Secret
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ISSUER = "https://mooring.example"
-SIGNER = TokenSigner(generate_key(), ISSUER)
+KEY = generate_key()
+SIGNER = TokenSigner(KEY, ISSUER)
 STRANGER = TokenSigner(generate_key(), ISSUER)
 KEYS = key_set_of([SIGNER.public_key])
 SAYS = LegacyToken("ns", "robot-token", "robot", "sa-uid")
@@ -99,6 +103,49 @@ def test_audiences(asked: tuple[str, ...], valid_for: tuple[str, ...]) -> None:
     verdict = judged(audiences=asked)
     assert isinstance(verdict, Accepted)
     assert verdict.audiences == valid_for
+
+
+@pytest.mark.parametrize("header", [{}, {"kid": ""}, {"kid": None}], ids=str)
+def test_a_token_without_key_id_is_good(header: dict[str, Any]) -> None:
+    """Kubernetes wrote `"kid": ""` until 1.15 (kubernetes/kubernetes#78502), and takes it as none (GetPublicKeys)."""
+    parts = [base64url.encode(json.dumps(one).encode()) for one in ({"alg": "ES256", **header}, claims())]
+    signed = ".".join(parts)
+    signature = JWSRegistry.algorithms["ES256"].sign(signed.encode(), jwk_of(KEY))
+    token = f"{signed}.{base64url.encode(signature)}"
+    assert judged(token, cluster(kept=secret(token))) == Accepted(USER, ("api", "api2"), (), (ANNOTATION,))
+
+
+@pytest.mark.parametrize(
+    ("named", "asked", "valid_for"),
+    [
+        pytest.param([], (), ("api", "api2"), id="an empty list is none"),
+        pytest.param("api", (), ("api",), id="one of the API's"),
+        pytest.param(["x", "api2"], ("api", "api2"), ("api2",), id="one of the API's and another"),
+        pytest.param("x", ("x",), ("x",), id="the one that is asked for"),
+        pytest.param("", (), None, id="the empty text"),
+        pytest.param([""], ("api",), None, id="a list of the empty text"),
+        pytest.param(["x"], ("api",), None, id="another"),
+    ],
+)
+def test_a_token_that_names_audiences_is_good_for_those_alone(
+    named: Any, asked: tuple[str, ...], valid_for: tuple[str, ...] | None
+) -> None:
+    """Kubernetes, pkg/serviceaccount/jwt.go: only a token without audiences is for those of the API."""
+    token = SIGNER.sign(claims(aud=named))
+    verdict = judged(token, cluster(kept=secret(token)), audiences=asked)
+    if valid_for is None:
+        assert isinstance(verdict, Rejected)
+        assert verdict.reason == "wrong-audience"
+    else:
+        assert verdict == Accepted(USER, valid_for, (), (ANNOTATION,))
+
+
+def test_audiences_that_are_null_are_malformed() -> None:
+    """go-jose refuses them."""
+    token = SIGNER.sign({**claims(), "aud": None})
+    verdict = judged(token, cluster(kept=secret(token)))
+    assert isinstance(verdict, Rejected)
+    assert verdict.reason == "malformed"
 
 
 def test_it_is_good_for_nobody_else() -> None:

@@ -183,6 +183,41 @@ def test_a_single_audience_may_be_a_text() -> None:
     assert accepted(claims(aud="api")).audiences == ("api",)
 
 
+@pytest.mark.parametrize("audience", ["", [""], []], ids=str)
+def test_no_audience_is_no_audience(audience: Any) -> None:
+    assert reason(judged(SIGNER.sign(claims(aud=audience)))) == "wrong-audience"
+
+
+@pytest.mark.parametrize(
+    ("changed", "extra"),
+    [
+        pytest.param(dict.fromkeys(("pod", "secret", "node", "warnafter")), {}, id="bound to null"),
+        pytest.param({"warnafter": 0}, {}, id="a warning at the moment 0"),
+        pytest.param({"pod": None, "node": {"name": "n", "uid": "n-uid"}}, {"node-name": "n", "node-uid": "n-uid"},
+                     id="a Node beside a Pod that is null"),
+        pytest.param({"pod": {"name": "p", "uid": "p-uid"}, "node": {"name": "n", "uid": None}},
+                     {"pod-name": "p", "pod-uid": "p-uid", "node-name": "n"}, id="a Node that was gone"),
+    ],
+)  # fmt: skip
+def test_a_private_claim_that_is_null_is_an_absent_one(changed: dict[str, Any], extra: dict[str, str]) -> None:
+    """Kubernetes, pkg/serviceaccount/claims.go: `pod`, `secret`, `node` and `warnafter` are pointers."""
+    verdict = accepted(claims(jti=None, **{"kubernetes.io": private(**changed)}))
+    assert dict(verdict.user.extra) == {PREFIX + name: (value,) for name, value in extra.items()}
+    assert verdict.annotations == ()
+
+
+@pytest.mark.parametrize("kind", ["pod", "secret", "node", "serviceaccount"])
+@pytest.mark.parametrize("empty", [{}, {"name": "", "uid": ""}, {"name": None, "uid": None}, ""], ids=str)
+def test_an_object_without_name_is_no_object(kind: str, empty: Any) -> None:
+    """kube-apiserver looks up the empty name and finds nothing."""
+    assert reason(judged(SIGNER.sign(claims(**{"kubernetes.io": private(**{kind: empty})})))) == "malformed-claims"
+
+
+def test_a_node_beside_a_pod_that_is_null_must_live() -> None:
+    token = SIGNER.sign(claims(**{"kubernetes.io": private(pod=None, node={"name": "n", "uid": "n-uid"})}))
+    assert reason(judged(token, cluster(nodes=FixedView()))) == "bound-object-gone"
+
+
 def test_a_token_id_is_not_required() -> None:
     assert dict(accepted(claims(jti=None)).user.extra) == {}
 

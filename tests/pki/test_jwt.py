@@ -105,6 +105,30 @@ def test_openssl_verifies_an_rs256_signature(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "header",
+    [{"kid": ""}, {"kid": None}, {"crit": None}, {"crit": []}, {"b64": None}, {"typ": None, "cty": None}, {"typ": ""},
+     {"x5c": None}, {"jwk": None}, {"nonce": ""}],
+    ids=str,
+)  # fmt: skip
+def test_a_member_of_the_header_that_is_null_or_empty_is_an_absent_one(header: dict[str, Any]) -> None:
+    """go-jose 2.6 accepts each. Kubernetes before 1.16 wrote `"kid": ""` (kubernetes/kubernetes#78502)."""
+    assert verify_token(token_with({"alg": "ES256", **header}), KNOWN, NOW, issuers=[ISSUER]) == CLAIMS
+
+
+@pytest.mark.parametrize("name", ["nbf", "iat", "exp"])
+def test_a_time_that_is_null_is_an_absent_one_and_zero_is_a_time(name: str) -> None:
+    """As go-jose reads NumericDate."""
+    null = {**CLAIMS, name: None}
+    assert verify_token(SIGNER.sign(null), KNOWN, NOW, issuers=[ISSUER], require_expiry=False) == null
+    zero = SIGNER.sign({**CLAIMS, name: 0})
+    if name == "exp":
+        assert refused(zero, require_expiry=False).code == "expired"
+        assert refused(SIGNER.sign(null)).code == "missing-expiry"
+    else:
+        assert verify_token(zero, KNOWN, NOW, issuers=[ISSUER])[name] == 0
+
+
 def test_text_outside_ascii_survives() -> None:
     claims = {**CLAIMS, "sub": "é\u2603"}
     assert verify_token(SIGNER.sign(claims), KNOWN, NOW, issuers=[ISSUER]) == claims
@@ -165,9 +189,13 @@ PUBLIC_TEXT = keys.public_key_pem(KEY)  # what a confused verifier would take fo
         pytest.param(token_with({"alg": "PS256"}, key=jwk_of(RSA)), BAD_ALG, id="RSA-PSS"),
         pytest.param(token_with({"alg": "RS512"}, key=jwk_of(RSA)), BAD_ALG, id="RS512"),
         pytest.param(token_with({"alg": "ES256", "crit": ["exp"]}), "malformed", id="a critical header"),
+        pytest.param(token_with({"alg": "ES256", "crit": [None]}), "malformed", id="a critical header that is null"),
+        pytest.param(token_with({"alg": "ES256", "crit": ""}), "malformed", id="critical headers that are a text"),
         pytest.param(token_with({"alg": "ES256", "b64": False}), "malformed", id="an unencoded payload"),
+        pytest.param(f"{segment({'alg': None})}.{segment(CLAIMS)}.eA", BAD_ALG, id="an algorithm that is null"),
+        pytest.param(f"{segment({'alg': ''})}.{segment(CLAIMS)}.eA", BAD_ALG, id="an empty algorithm"),
+        pytest.param(f"{segment(None)}.{segment(CLAIMS)}.eA", "malformed", id="a header that is null"),
         pytest.param(OTHER.sign(CLAIMS), "unknown-key", id="a key that is not known"),
-        pytest.param(token_with({"alg": "ES256", "kid": ""}), "unknown-key", id="an empty key id"),
         pytest.param(
             token_with({"alg": "RS256", "kid": SIGNER.key_id}, key=jwk_of(RSA)), BAD_ALG, id="another key's algorithm"
         ),
@@ -332,13 +360,15 @@ def test_any_text_claims_an_issuer_or_none(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("claims", "named"), [({}, ()), ({"aud": None}, ()), ({"aud": "a"}, ("a",)), ({"aud": ["a", "b"]}, ("a", "b"))]
+    ("claims", "named"),
+    [({}, ()), ({"aud": []}, ()), ({"aud": ""}, ("",)), ({"aud": "a"}, ("a",)), ({"aud": ["a", "b"]}, ("a", "b"))],
+    ids=str,
 )
 def test_the_audiences_of_a_token(claims: dict[str, Any], named: tuple[str, ...]) -> None:
     assert audiences(claims) == named
 
 
-@pytest.mark.parametrize("named", [5, ["a", 5], [None], {"a": 1}, True], ids=str)
+@pytest.mark.parametrize("named", [None, 5, ["a", 5], [None], {"a": 1}, True], ids=str)
 def test_audiences_of_other_types_are_refused(named: object) -> None:
     with pytest.raises(TokenRefusedError) as raised:
         audiences({"aud": named})

@@ -106,6 +106,27 @@ def test_which_key_may_have_signed(listed: list[Any], header: dict[str, Any], co
     assert judged(signed(CLAIMS, RSA, **header), parse_key_set(key_set(*listed))) == code
 
 
+ABSENT: list[dict[str, Any]] = [
+    {},
+    *({name: empty} for name in ("use", "alg", "key_ops") for empty in (None, "")),
+    {"key_ops": []},
+    {"use": "", "alg": "", "key_ops": None, "ext": None},
+    *({name: None} for name in ("x5c", "x5t", "x5u", "d")),
+    {"x5c": []},
+]
+
+
+@pytest.mark.parametrize("members", ABSENT, ids=str)
+@pytest.mark.parametrize("kid", [{"kid": "k"}, {"kid": ""}, {"kid": None}, {}], ids=str)
+def test_a_member_of_a_key_that_is_null_or_empty_is_an_absent_one(members: dict[str, Any], kid: dict[str, Any]) -> None:
+    """go-jose 2.6 uses each. A key whose id is empty has none, so that no token names it."""
+    keys = parse_key_set(key_set({**public(RSA, None), **members, **kid}))
+    for header in ({"kid": ""}, {"kid": None}):
+        assert judged(signed(CLAIMS, RSA, **header), keys) == ""
+    assert judged(signed(CLAIMS, RSA), keys) == ("" if kid.get("kid") else "unknown-key")
+    assert judged(signed(CLAIMS, key_for("RS256", 1), kid=""), keys) == "bad-signature"
+
+
 @pytest.mark.parametrize(("before", "code"), [(MAX_TRIED - 1, ""), (MAX_TRIED, "bad-signature")])
 def test_a_token_without_a_key_id_makes_so_many_keys_tried_and_no_more(before: int, code: str) -> None:
     others = [public(key_for("ES256", 1), f"other-{number}") for number in range(before)]
@@ -136,6 +157,15 @@ USELESS = [
     pytest.param(public(RSA, use="enc"), id="a key for encrypting"),
     pytest.param(public(RSA, key_ops=["encrypt"]), id="a key for another operation"),
     pytest.param(public(RSA, key_ops="verify"), id="operations that are no list"),
+    pytest.param(public(RSA, key_ops=False), id="operations that are false"),
+    pytest.param(public(RSA, use=0), id="a use that is a number"),
+    pytest.param(public(RSA, alg=0), id="an algorithm that is a number"),
+    pytest.param({**public(RSA), "kty": None}, id="a type that is null"),
+    pytest.param({**public(RSA), "kty": ""}, id="an empty type"),
+    pytest.param({**public(RSA), "e": None}, id="an exponent that is null"),
+    pytest.param({**public(RSA), "e": ""}, id="an empty exponent"),
+    pytest.param({**public(EC), "x": ""}, id="an empty coordinate"),
+    pytest.param(None, id="null"),
     pytest.param(public(RSA, kid=5), id="an id that is no text"),
     pytest.param(public(RSA, alg="RSA-OAEP"), id="an algorithm that signs nothing"),
     pytest.param(public(RSA, kty=["RSA"]), id="a type that is no text"),
@@ -173,6 +203,8 @@ def test_keys_that_verify_nothing_are_passed_over(listed: Any) -> None:
         pytest.param(b"[]", "no list of keys", id="a list"),
         pytest.param(b"{}", "no list of keys", id="an object without keys"),
         pytest.param(b'{"keys":{}}', "no list of keys", id="keys that are no list"),
+        pytest.param(b'{"keys":null}', "no list of keys", id="keys that are null"),
+        pytest.param(b"null", "no list of keys", id="null"),
         pytest.param(key_set(), "none of the 0 keys", id="an empty list"),
         pytest.param(key_set(*[public(EC)] * (MAX_KEYS + 1)), "129 keys, more than 128", id="too many keys"),
     ],

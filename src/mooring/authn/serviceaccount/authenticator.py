@@ -9,6 +9,7 @@ Rules kept here (docs/protocol/service-account-tokens.md#bound-tokens; KEP-1205,
    bound to. The Node of a token that is bound to a Pod is information only.
 6. Extra: `credential-id` is `JTI=<jti>`; Pod and Node stand there by name and uid.
 7. A token with an extended life (`warnafter`) is accepted after that time, and the audit record marks it as stale.
+8. Null in place of an object or of a uid is an absent one, and so is a `warnafter` of 0, as in kube-apiserver.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ EXTRA_PREFIX = "authentication.kubernetes.io/"
 STALE_TOKEN = "authentication.k8s.io/stale-token"  # noqa: S105 - an annotation's name, not a password
 WARN_AFTER = "warnafter"
 
+_NO_WARNING = datetime.fromtimestamp(0, UTC)
 _NODE_BOUND = ("node", "nodes")
 _SECRET_BOUND = ("secret", "secrets")
 _POD_BOUND = ("pod", "pods")
@@ -111,10 +113,10 @@ def _read_claims(claims: Claims) -> tuple[_Token, datetime]:
     if claims.get("jti"):
         extra[CREDENTIAL_ID] = (f"JTI={claims['jti']}",)
     for kind, plural in (_SECRET_BOUND, _POD_BOUND, _NODE_BOUND):
-        if kind not in private:
+        if private.get(kind) is None:
             continue
         name, uid = _read_reference(private, kind)
-        if kind != "node" or "pod" not in private:
+        if kind != "node" or private.get("pod") is None:
             live.append(Live(plural, "" if kind == "node" else namespace, name, uid))
         if kind != "secret":
             extra[f"{EXTRA_PREFIX}{kind}-name"] = (name,)
@@ -124,9 +126,14 @@ def _read_claims(claims: Claims) -> tuple[_Token, datetime]:
         user=UserInfo(username, account[1], service_account_groups(namespace), MappingProxyType(extra)),
         audiences=audiences(claims),
         live=tuple(live),
-        warn_after=time_claim(private, WARN_AFTER),
+        warn_after=_read_warn_after(private),
     )
     return token, datetime.fromtimestamp(claims["exp"], UTC)  # the minute of leeway after it is verified each time
+
+
+def _read_warn_after(private: dict[str, Any]) -> datetime | None:
+    moment = time_claim(private, WARN_AFTER)
+    return moment if moment != _NO_WARNING else None
 
 
 def _read_reference(private: dict[str, Any], kind: str) -> tuple[str, str]:
@@ -134,7 +141,7 @@ def _read_reference(private: dict[str, Any], kind: str) -> tuple[str, str]:
     found = private.get(kind)
     if not isinstance(found, dict):
         raise _malformed_error(f"kubernetes.io {kind}")
-    name, uid = found.get("name"), found.get("uid", "")
-    if not isinstance(name, str) or not name or not isinstance(uid, str):
+    name, uid = found.get("name"), found.get("uid")
+    if not isinstance(name, str) or not name or not isinstance(uid, str | None):
         raise _malformed_error(f"kubernetes.io {kind}")
-    return name, uid
+    return name, uid or ""

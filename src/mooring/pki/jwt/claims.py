@@ -43,9 +43,9 @@ def time_claim(claims: Claims, name: str) -> datetime | None:
 
 
 def audiences(claims: Claims) -> tuple[str, ...]:
-    """Return the audiences that a token names, or none. Raises TokenRefusedError: malformed."""
-    named = claims.get("aud")
-    listed = [named] if isinstance(named, str) else named or []
+    """Return the audiences that a token names, or none. Raises TokenRefusedError: malformed, as go-jose does for null, too."""
+    named = claims.get("aud", [])
+    listed = [named] if isinstance(named, str) else named
     if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
         raise TokenRefusedError("malformed", "the token's aud is neither a text nor a list of texts")
     return tuple(listed)

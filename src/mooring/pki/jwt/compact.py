@@ -4,6 +4,7 @@ Rules kept here:
 * The size of a token is capped before anything is decoded.
 * Nothing that `decode_unverified` or `claimed_issuer` returns is proved: it selects the issuer that verifies the token.
 * `claimed_issuer` also reads malformed tokens, so that a token that names an issuer known here is always judged by that issuer.
+* Absent and null members of a header are one, and so are an empty `kid` and an empty list `crit`, as in go-jose.
 * Errors carry a code and never a part of the token.
 """
 
@@ -75,7 +76,7 @@ def check_header(header: Mapping[str, Any], algorithms: Collection[str]) -> None
     """
     if header.get("alg") not in algorithms:
         raise TokenRefusedError("unsupported-algorithm", f"wants one of {', '.join(algorithms)}")
-    if not isinstance(header.get("kid", ""), str):
+    if not isinstance(header.get("kid"), str | None):
         raise TokenRefusedError("malformed", "the token's key id is not a text")
-    if "crit" in header or "b64" in header:
+    if header.get("crit") not in (None, []) or header.get("b64") is not None:
         raise TokenRefusedError("malformed", "the token's header demands an extension that is not supported")

@@ -4,7 +4,8 @@ Rules kept here (docs/protocol/openid-connect.md, docs/protocol/service-account-
 Connect Discovery 1.0, section 3):
 * A key of a document verifies only what its type allows (an EC key: the one algorithm of its curve), what its `alg` says if it has
   one, and only if `use` is absent or `sig` and `key_ops` absent or with `verify`. Keys of other types and uses, and keys of
-  refused sizes, are ignored: key sets hold encryption keys too.
+  refused sizes, are ignored: key sets hold encryption keys too. In these members and in `kid`, null and an empty value are
+  absent ones, as in go-jose.
 * The number of keys is bounded, and so are modulus and exponent, so that verifying stays cheap whatever the issuer publishes.
 * Published keys are public halves with `use: sig`, `kid`, `alg`. Each key is listed once, in the order given.
 * The documents are served only when the first issuer is an https URL without query and fragment.
@@ -54,13 +55,12 @@ def parse_key_set(document: bytes) -> KeySet:
 
 def _verification_key(jwk: Any) -> VerificationKey | None:
     """Return the key of one JWK, or None when the JWK is not for verifying tokens."""
-    if not isinstance(jwk, dict) or jwk.get("use", "sig") != "sig":
+    if not isinstance(jwk, dict):
         return None
-    operations = jwk.get("key_ops", ["verify"])
-    if not isinstance(operations, list) or "verify" not in operations:
+    use, operations, kid, declared = (jwk.get(name) for name in ("use", "key_ops", "kid", "alg"))
+    if use not in (None, "", "sig") or not isinstance(kid, str | None):
         return None
-    kid = jwk.get("kid")
-    if not isinstance(kid, str | None):
+    if operations not in (None, "", []) and not (isinstance(operations, list) and "verify" in operations):
         return None
     try:
         if jwk.get("kty") == "RSA":
@@ -71,9 +71,8 @@ def _verification_key(jwk: Any) -> VerificationKey | None:
             possible = (EC_ALGORITHMS[key.curve_name],)
     except (JoseError, KeyRefusedError, ValueError, KeyError, TypeError, AttributeError):
         return None  # a JWK that no library can read is ignored like one of an unknown type
-    declared = jwk.get("alg")
-    algorithms = possible if declared is None else tuple(name for name in possible if name == declared)
-    return VerificationKey(kid, algorithms, key) if algorithms else None
+    algorithms = possible if declared in (None, "") else tuple(name for name in possible if name == declared)
+    return VerificationKey(kid or None, algorithms, key) if algorithms else None
 
 
 def _rsa_key(modulus: str, exponent: str) -> RSAKey:

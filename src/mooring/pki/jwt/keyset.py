@@ -5,6 +5,7 @@ Rules kept here (docs/protocol/openid-connect.md, docs/protocol/service-account-
   used as a shared secret.
 * A key verifies only with the algorithms that the key set gives it.
 * A `kid` in the token selects the keys of that id. Without one, the keys of the token's algorithm are tried, the first MAX_TRIED.
+  An empty `kid` is none, as in go-jose: Kubernetes before 1.16 wrote it into every service account token.
 * Kubernetes names a service account key by base64url(SHA-256(SubjectPublicKeyInfo)), and its algorithm follows from its type:
   RS256 for RSA; ES256, ES384, ES512 for P-256, P-384, P-521.
 """
@@ -54,7 +55,8 @@ class KeySet:
         The token has three segments, and `header`, its decoded header, has passed `check_header`.
         """
         algorithm = header["alg"]
-        candidates = [key for key in self.keys if key.kid == header["kid"]] if "kid" in header else list(self.keys)
+        kid = header.get("kid")
+        candidates = [key for key in self.keys if key.kid == kid] if kid else list(self.keys)
         if not candidates:
             raise TokenRefusedError("unknown-key", "the token names a key that is not known here")
         candidates = [key for key in candidates if algorithm in key.algorithms]

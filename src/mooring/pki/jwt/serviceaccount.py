@@ -2,7 +2,7 @@
 
 Rules kept here (docs/protocol/service-account-tokens.md):
 * A bound token names its namespace, service account and bound objects in the claim `kubernetes.io`.
-* A legacy token has no expiry and no audience. Its issuer is `kubernetes/serviceaccount`, whatever the cluster's issuer is.
+* A legacy token is issued without expiry and audience. Its issuer is `kubernetes/serviceaccount`, whatever the cluster's issuer is.
   Namespace, Secret, account and the account's uid are each a non-empty text, and `sub` agrees with them.
 """
 
@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from mooring.identity import service_account_username
+from mooring.pki.jwt.claims import audiences
 from mooring.pki.jwt.compact import Claims
 
 LEGACY_ISSUER = "kubernetes/serviceaccount"
@@ -69,12 +70,13 @@ def bound_claims(
 
 @dataclass(frozen=True, slots=True)
 class LegacyToken:
-    """The service account and Secret that a legacy token names."""
+    """The service account and Secret that a legacy token names. Kubernetes gives it no audiences, and another issuer may."""
 
     namespace: str
     secret: str
     account: str
     uid: str
+    audiences: tuple[str, ...] = ()
 
     @property
     def username(self) -> str:
@@ -94,12 +96,16 @@ class LegacyToken:
 
 
 def read_legacy(claims: Claims) -> LegacyToken | str:
-    """Return the legacy token of verified claims, or the reason for the operator why they are not one."""
+    """Return the legacy token of verified claims, or the reason for the operator why they are not one.
+
+    Raises TokenRefusedError, malformed, for an `aud` of another type.
+    """
     values: list[str] = []
     for name in (_NAMESPACE, _SECRET, _ACCOUNT, _UID):
         value = claims.get(name)
         if not isinstance(value, str) or not value:
             return f"the claim {name} is no text, or empty"
         values.append(value)
-    token = LegacyToken(*values)
+    namespace, secret, account, uid = values
+    token = LegacyToken(namespace, secret, account, uid, audiences(claims))
     return token if claims.get("sub") == token.username else "the claim sub names another account"
