@@ -33,6 +33,19 @@ CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 NODE_NAME = "authentication.kubernetes.io/node-name"
 """Key of `extra` with the node to which a credential is bound that is not the node's own."""
 
+
+def is_text(text: str) -> bool:
+    """Return whether a text can be encoded in UTF-8. Lone surrogates cannot: they stand for bytes that were not UTF-8, or come from
+    a JSON escape such as `\\ud800`."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 _NO_EXTRA: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
@@ -46,6 +59,19 @@ class UserInfo:
     extra: Mapping[str, tuple[str, ...]] = field(
         default_factory=lambda: _NO_EXTRA
     )  # Python 3.11 refuses the mappingproxy itself
+
+    @property
+    def unreadable(self) -> str:
+        """Name of the first part that is not text, such as "the user name"; "" when all parts are."""
+        if not is_text(self.username):
+            return "the user name"
+        if not is_text(self.uid):
+            return "the uid"
+        if not all(map(is_text, self.groups)):
+            return "a group"
+        if not all(is_text(key) and all(map(is_text, values)) for key, values in self.extra.items()):
+            return "an extra attribute"
+        return ""
 
     def with_groups(self, *more: str) -> UserInfo:
         """Return the user with `more` groups appended, without duplicates."""

@@ -136,6 +136,59 @@ def test_headers_of_a_proxy_are_ignored_unless_the_proxy_sends_them(tmp_path: Pa
     at_every_way(test, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param((("X-Remote-User", "M\xfcller"),), id="a user"),
+        pytest.param((("X-Remote-User", "jane"), ("X-Remote-Group", "\xfc")), id="a group"),
+        pytest.param((("X-Remote-User", "jane"), ("X-Remote-Extra-%FC", "1")), id="a key of an extra"),
+    ],
+)
+def test_a_proxy_that_sends_names_in_latin_1_is_refused_with_the_reason(
+    headers: tuple[tuple[str, str], ...], tmp_path: Path
+) -> None:
+    async def test(way: EveryWay) -> None:
+        proxy = connection([way.proxy.der])
+        reply = await way.server.post(WHO, SELF, via=proxy, headers=headers)
+        assert (reply.status, reply.obj["message"]) == (401, "Unauthorized")
+        kept = way.server.pipeline.refusals.find(reply.headers["audit-id"])
+        assert kept is not None
+        assert "name-not-utf8" in str(kept)
+        # the token of another user, and a good name afterwards: the proxy is not locked out
+        assert await who(way.server, via=proxy, headers=headers, token=FILE_TOKEN) == 401
+        found = await who(way.server, via=proxy, headers=[("X-Remote-User", "M\xc3\xbcller")])
+        assert found["username"] == "Müller"
+
+    at_every_way(test, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (("Impersonate-User", "M\xfcller"),),
+        (("Impersonate-User", "jane"), ("Impersonate-Group", "M\xf6ller")),
+        (("Impersonate-User", "jane"), ("Impersonate-Extra-%FC", "1")),
+    ],
+)
+def test_impersonation_in_latin_1_is_a_bad_request(headers: tuple[tuple[str, str], ...], tmp_path: Path) -> None:
+    async def test(way: EveryWay) -> None:
+        reply = await way.server.post(WHO, SELF, headers=headers)
+        assert reply.status == 400
+        assert "is not UTF-8: send the Impersonate headers in UTF-8" in reply.obj["message"]
+
+    at_every_way(test, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["Authorization", "User-Agent", "Accept", "Content-Type", "Origin", "Audit-Id"])
+def test_no_header_in_latin_1_is_an_error_of_the_server(name: str, tmp_path: Path) -> None:
+    async def test(way: EveryWay) -> None:
+        for value in ("Bearer t\xfcken", "Basic \xfc", "m\xfcller \xf6/1"):
+            reply = await way.server.post(WHO, SELF, headers=[(name, value)])
+            assert reply.status < 500, reply.text
+
+    at_every_way(test, tmp_path)
+
+
 def test_endpoints_receive_no_credential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(way: EveryWay) -> None:
         seen: list[tuple[bytes, bytes]] = []

@@ -56,6 +56,36 @@ NOTHING = Credentials()
 
 
 @pytest.mark.parametrize(
+    ("user", "unreadable"),
+    [
+        (UserInfo("M\udcfcller"), "the user name"),
+        (UserInfo("\ud800"), "the user name"),
+        (UserInfo("a", "\udcfc"), "the uid"),
+        (UserInfo("a", "ü", ("b", "\udcfc")), "a group"),
+        (UserInfo("a", extra={"\udcfc": ()}), "an extra attribute"),
+        (UserInfo("a", extra={"ü": ("b", "\udfff")}), "an extra attribute"),
+        (UserInfo("Müller", "张", ("\ufffd",), {"ü": ("\x00\n",)}), ""),
+    ],
+)
+def test_no_authenticator_lets_in_a_user_that_is_not_text(user: UserInfo, unreadable: str) -> None:
+    assert user.unreadable == unreadable
+    outcome = authenticate(BEARER, (Says("any", Accepted(user)),), {}, NOW, ())
+    if unreadable:
+        assert outcome.user is None
+        assert outcome.refusals == (RejectedBy("any", "name-not-utf8", f"{unreadable} is not UTF-8"),)
+    else:
+        assert outcome.user == user.with_groups(AUTHENTICATED)
+
+
+def test_a_rejection_that_ends_the_chain_is_rescued_by_nothing() -> None:
+    ended = Says("proxy", Rejected("name-not-utf8", ends_chain=True), judges=CONNECTION)
+    both = Credentials(peer=(b"x",), bearer=Secret("t"), second=Secret("s"))
+    outcome = authenticate(both, (ended, GOOD, ANYONE), {}, NOW, ())
+    assert (outcome.user, outcome.rejected_reason) == (None, "name-not-utf8")
+    assert outcome.refusals == (RejectedBy("proxy", "name-not-utf8", ends_chain=True),)
+
+
+@pytest.mark.parametrize(
     ("credentials", "authenticators", "username", "told"),
     [
         pytest.param(BEARER, (GOOD, OTHER), "alice", [], id="the first that accepts wins"),

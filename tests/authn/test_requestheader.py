@@ -96,8 +96,8 @@ USER = ("x-remote-user", "jane")
             id="extra by key, percent-decoded, all values",
         ),
         pytest.param(
-            (USER, ("x-remote-extra-a%ff", "1"), ("x-remote-extra-b%zz", "2")),
-            UserInfo("jane", extra={"a%ff": ("1",), "b%zz": ("2",)}),
+            (USER, ("x-remote-extra-a%f", "1"), ("x-remote-extra-b%zz", "2")),
+            UserInfo("jane", extra={"a%f": ("1",), "b%zz": ("2",)}),
             id="a key that does not decode stays as it is",
         ),
         pytest.param((USER, ("x-remote-extra-", "1")), UserInfo("jane"), id="a key that is empty is none"),
@@ -166,3 +166,33 @@ def test_another_bundle_is_in_force_on_open_connections() -> None:
 )
 def test_no_header_ever_fails(headers: list[tuple[str, str]]) -> None:
     assert isinstance(judged(offered(*headers)), Accepted | NotMine)
+
+
+# Go keeps the bytes of a header and compares them: M\xfcller and M\xf6ller are two users at kube-apiserver.
+@pytest.mark.parametrize(
+    ("headers", "unreadable"),
+    [
+        pytest.param((("x-remote-user", "M\udcfcller"),), "the user name", id="a user in Latin-1"),
+        pytest.param((("x-remote-user", ""), ("x-user", "\udcf6")), "the user name", id="the second user header"),
+        pytest.param((USER, ("x-group", "\udcf6")), "a group", id="a group"),
+        pytest.param((USER, ("x-remote-uid", "\udcf6")), "the uid", id="a uid"),
+        pytest.param((USER, ("x-remote-extra-a", "\udcf6")), "an extra attribute", id="an extra"),
+        pytest.param((USER, ("x-remote-extra-a%ff", "1")), "an extra attribute", id="a key of an extra"),
+    ],
+)
+def test_a_proxy_whose_names_are_not_utf8_is_rejected_and_is_not_a_user_itself(
+    headers: tuple[tuple[str, str], ...], unreadable: str
+) -> None:
+    detail = f"{unreadable} in the headers of the proxy is not UTF-8"
+    assert judged(offered(*headers)) == Rejected("name-not-utf8", detail, ends_chain=True)
+    chain = (
+        RequestHeaderAuthenticator(ClientTrust([PROXY_CA.certificate]), NAMES),
+        ClientCertificateAuthenticator(ClientTrust([PROXY_CA.certificate])),
+    )
+    outcome = authenticate(offered(*headers), chain, EMPTY, NOW, ())
+    assert (outcome.user, outcome.rejected_reason) == (None, "name-not-utf8")
+    assert [step.authenticator for step in outcome.steps] == ["request-header"]
+
+
+def test_a_second_user_that_is_not_read_may_be_anything() -> None:
+    assert judged(offered(USER, ("x-remote-user", "\udcf6"), ("x-user", "\udcf6"))) == Accepted(UserInfo("jane"))

@@ -320,6 +320,33 @@ ROWS: tuple[Promise, ...] = (
         ),
     ),
     Promise(
+        key="identities-are-compared-byte-for-byte",
+        sentence="Names of users, groups and objects are compared byte for byte: nothing is trimmed, folded or replaced "
+        "before, and a name that is not UTF-8 is refused.",
+        doors=doors(
+            _ONE_CHAIN,
+            {
+                Door.K3S: Proof("tests/server/test_k3scertificates.py::test_passwords_are_compared_byte_by_byte"),
+                Door.ADMINISTRATOR: Proof(
+                    "tests/attack/test_everyway.py::test_a_proxy_that_sends_names_in_latin_1_is_refused_with_the_reason"
+                ),
+                Door.PERSON: Proof("tests/attack/test_everyway.py::test_impersonation_in_latin_1_is_a_bad_request"),
+                Door.SIGNER: _NOBODY,
+                Door.SERVICE_ACCOUNT: Proof(
+                    "tests/server/test_paths.py::test_a_name_that_is_not_utf8_is_refused_before_it_is_compared"
+                ),
+                Door.REVIEW: Proof("tests/authn/test_chain.py::test_no_authenticator_lets_in_a_user_that_is_not_text"),
+                Door.ELSEWHERE: ITS_OWN,
+            },
+        ),
+        moments=moments(
+            Never("The bytes of a name are the same at every moment; what is stored is UTF-8."),
+            {
+                Moment.AT_REST: Proof("tests/authn/test_impersonation.py::test_names_are_taken_as_they_are"),
+            },
+        ),
+    ),
+    Promise(
         key="clients-are-verified-by-issuing-cas",
         sentence="Client certificates count under the CAs that issue for clients, and never under one that only verifies the "
         "server.",

@@ -191,17 +191,11 @@ async def test_an_administrator_acts_as_somebody_else_and_has_their_power(server
 
 
 @in_server
-@pytest.mark.parametrize(
-    ("sent", "read"),
-    [
-        pytest.param("jürgen".encode(), "jürgen", id="names are UTF-8, as Go clients send them"),
-        pytest.param(b"j\xfcrgen", "j\ufffdrgen", id="what is not UTF-8 is no other name"),
-    ],
-)
-async def test_the_name_to_act_as_need_not_be_ascii(server: Server, sent: bytes, read: str) -> None:
-    answer = await server.get("/api/v1/nodes", headers=[("Impersonate-User", sent.decode("latin-1"))])
+async def test_the_name_to_act_as_need_not_be_ascii(server: Server) -> None:
+    sent = "jürgen".encode().decode("latin-1")  # UTF-8, as Go clients send it
+    answer = await server.get("/api/v1/nodes", headers=[("Impersonate-User", sent)])
     assert answer.status == 403
-    assert f'User "{read}"' in answer.message
+    assert 'User "jürgen"' in answer.message
 
 
 @in_server

@@ -337,6 +337,8 @@ def test_what_is_no_request_for_a_certificate_is_400(path: str) -> None:
         pytest.param(of_node("n_1"), "must be a DNS name", id="a name no Node can have"),
         pytest.param(of_node("n" * 250), "must be a DNS name", id="a name that is too long"),
         pytest.param(of_node(password="x" * 257), "more than 256 bytes", id="a long password"),
+        pytest.param(of_node("n\xfc"), "must be a DNS name", id="a name that is not UTF-8"),
+        pytest.param(of_node("\xe2\x84\xaate"), "must be a DNS name", id="a name whose lower case alone is ASCII"),
         pytest.param(of_node(ips="192.0.2.1,n1"), "invalid node IP", id="a name as address"),
         pytest.param(of_node(ips="192.0.2.1,"), "invalid node IP", id="an empty address"),
         pytest.param(of_node(ips=",".join(["192.0.2.1"] * (MAX_NODE_IPS + 1))), "more than", id="many addresses"),
@@ -453,6 +455,14 @@ async def test_the_first_password_of_a_name_is_the_one_that_counts(server: Serve
     assert OTHER_PASSWORD not in wrong.text
     assert line not in wrong.text
     assert password_secret(server) == secret
+
+
+@supervised()
+async def test_passwords_are_compared_byte_by_byte(server: Server) -> None:
+    assert (await post(server, CLIENT, node=of_node(password="p\xfc" * 16))).status == 200
+    other = await post(server, CLIENT, node=of_node(password="p\xf6" * 16))
+    assert "unable to verify password for node n1" in other.message
+    assert (await post(server, CLIENT, node=of_node(password="p\xfc" * 16))).status == 200
 
 
 @supervised()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from mooring.server.transport.http import parse_query, read_target
 from tests.support.serverroom import Server, in_server
 
 MAPS = "/api/v1/namespaces/kube-public/configmaps"
@@ -78,3 +79,27 @@ async def test_a_verb_in_the_path_brings_no_selector(server: Server) -> None:
     assert refused.status == 403
     listed = await server.get(f"/api/v1/pods?{selector}", via=node)
     assert listed.status == 200
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        pytest.param(f"{ROLES}/M\udcfcller", "the path of the request is not UTF-8", id="a name in Latin-1"),
+        pytest.param(f"{ROLES}/\udced\udca0\udc80", "the path of the request is not UTF-8", id="a surrogate in UTF-8"),
+        pytest.param("/healthz/M\udcfcller", "the path of the request is not UTF-8", id="a path that is no object"),
+        pytest.param(f"{ROLES}?fieldSelector=metadata.name%3DM%FCller", "the query string is not UTF-8", id="a query"),
+        pytest.param(f"{ROLES}?a=%C3", "the query string is not UTF-8", id="half a letter in a query"),
+    ],
+)
+@in_server
+async def test_a_name_that_is_not_utf8_is_refused_before_it_is_compared(
+    server: Server, target: str, message: str
+) -> None:
+    reply = await server.call("GET", target)
+    assert (reply.status, reply.obj["message"]) == (400, message)
+
+
+def test_a_target_is_read_without_loss() -> None:
+    assert read_target(b"/a/M%FCller") == ("/a/M\udcfcller", b"")
+    assert read_target(b"/a/M%C3%BCller") == ("/a/Müller", b"")
+    assert parse_query("a=ü&b=%C3%BC".encode()) == {"a": ["ü"], "b": ["ü"]}

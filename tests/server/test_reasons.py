@@ -127,6 +127,7 @@ CASES: Mapping[str, Case] = {
         rules=True, _claim_names={"groups": "there"}, _claim_sources={"there": {"endpoint": "http://plain.example"}}
     ),
     "proxy-name-not-allowed": proxied("back", ("X-Remote-User", "jane")),
+    "name-not-utf8": proxied("front", ("X-Remote-User", "M\xfcller")),
     "no-user-header": Case(proxied("front").drive, proxied("front").options),
     "token-repeated": subprotocols(f"{BEARER}YQ", f"{BEARER}YQ", "x"),
     "token-not-base64url": subprotocols(f"{BEARER}Y", "x"),
@@ -142,6 +143,7 @@ CASES: Mapping[str, Case] = {
     "webhook-bad-answer": hooked(answered(200, b"junk")),
     "refused-by-webhook": hooked(reviewed(authenticated=False, error="no such session")),
     "token-too-long": hooked(DOWN, b"x" * 70_000),
+    "token-not-text": hooked(DOWN, b"t\xfcken"),
     "no-keystone-name": keystone(DOWN, "jane@"),
     "wrong-user-or-password": keystone(answered(401)),
     "needs-more-than-a-password": keystone(answered(401, openstack_auth_receipt="r")),
@@ -174,7 +176,6 @@ ELSEWHERE: Mapping[str, str] = {
     "object-unreadable": "tests/server/test_unreadable.py",
     "supervisor-impersonation": "tests/server/test_supervisor.py",
     "supervisor-no-node": "tests/server/test_supervisor.py",
-    "token-not-text": "tests/authn/test_webhook.py: what a header holds is read as text in any case",
 }
 
 

@@ -13,9 +13,11 @@ Rules kept here (docs/protocol/authentication.md#chain):
 4. Any rejection without an acceptance is 401. Fallbacks (anonymous) are called only without a rejection.
 5. A credential that is bound to audiences must be valid for one of the requested audiences.
 6. The group `system:authenticated` is added to an accepted user, except to `system:anonymous` and to users that carry
-   `system:authenticated` or `system:unauthenticated` already.
+   `system:authenticated` or `system:unauthenticated` already. A user of whom any part is not text is rejected: no other part of the
+   server compares, prints or stores bytes that are not UTF-8.
 7. A token among WebSocket subprotocols is judged after the credential of `Authorization` was rejected. A malformed one is a
-   rejection. Neither has an effect once another credential was accepted.
+   rejection. Neither has an effect once another credential was accepted, or once a rejection ended the chain
+   (`mooring.authn.verdict.Rejected.ends_chain`).
 8. The caller never learns a reason. The operator gets the verdict of every authenticator, under one reason: that of the last
    rejection. When that is an unknown CA and another authenticator knew the CA of the same certificate, its reason comes first.
 """
@@ -31,6 +33,7 @@ from mooring.authn.authenticator import CONNECTION, NOTHING, SECRET, Authenticat
 from mooring.authn.credentials import Credentials
 from mooring.authn.reasons import (
     NOT_ASKED,
+    NOT_UTF8,
     NOTHING_OFFERED,
     UNDECIDED,
     UNKNOWN_CA,
@@ -75,7 +78,8 @@ class RejectedBy:
     reason: str
     detail: str = ""
     is_undecided: bool = False
-    """See `mooring.authn.verdict.Rejected`."""
+    ends_chain: bool = False
+    """Both: see `mooring.authn.verdict.Rejected`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,7 @@ def _judge_both(
 ) -> Chain:
     """Run `chain`, and after a rejection another chain with the second bearer token (rule 7)."""
     outcome = yield from chain
-    if outcome.user is not None:
+    if outcome.user is not None or any(refusal.ends_chain for refusal in outcome.refusals):
         return outcome
     rest = replace(credentials, peer=(), bearer=credentials.second, basic=None, second=None, other=None, refused="")
     then = yield from _judge_first(rest, authenticators, views, now, audiences)
@@ -191,10 +195,12 @@ def _judge_first(
             waiting.append((len(verdicts), authenticator, first))
             verdicts.append((authenticator.name, _UNASKED))
             continue
-        verdict = _check_audiences(first, audiences)
+        verdict = _check_acceptance(first, audiences)
         verdicts.append((authenticator.name, verdict))
         if isinstance(verdict, Accepted):
             return _accepted(authenticator, verdict, verdicts)
+        if isinstance(verdict, Rejected) and verdict.ends_chain:
+            return _reject(credentials, authenticators, verdicts, views, now, audiences)
         if isinstance(verdict, Rejected) and authenticator.judges == SECRET and not verdict.form_only:
             remote_allowed = False
     for place, authenticator, deferred in waiting if remote_allowed else ():
@@ -204,7 +210,7 @@ def _judge_first(
                 deferred = then
                 found = yield Pending(authenticator.name, deferred)
                 then = found.verdict or authenticator.authenticate(credentials, views, found.now, audiences)
-        verdict = Rejected(UNDECIDED) if isinstance(then, Deferred) else _check_audiences(then, audiences)
+        verdict = Rejected(UNDECIDED) if isinstance(then, Deferred) else _check_acceptance(then, audiences)
         verdicts[place] = (authenticator.name, verdict)
         if isinstance(verdict, Accepted):
             return _accepted(authenticator, verdict, verdicts)
@@ -254,9 +260,13 @@ def authenticate(
         return outcome
 
 
-def _check_audiences(verdict: Verdict, audiences: Sequence[str]) -> Verdict:
-    if isinstance(verdict, Accepted) and not _acceptable(verdict.audiences, audiences):
-        return Rejected(WRONG_AUDIENCE, f"good for {', '.join(verdict.audiences)}")
+def _check_acceptance(verdict: Verdict, audiences: Sequence[str]) -> Verdict:
+    """Return a rejection instead of an acceptance that breaks rule 5 or 6."""
+    if isinstance(verdict, Accepted):
+        if not _acceptable(verdict.audiences, audiences):
+            return Rejected(WRONG_AUDIENCE, f"good for {', '.join(verdict.audiences)}")
+        if unreadable := verdict.user.unreadable:
+            return Rejected(NOT_UTF8, f"{unreadable} is not UTF-8")
     return verdict
 
 
@@ -326,7 +336,7 @@ def _last_reason(verdicts: Iterable[NamedVerdict], judges: Mapping[str, str], ki
 def _refusals(verdicts: Iterable[NamedVerdict]) -> tuple[RejectedBy, ...]:
     return tuple(
         [
-            RejectedBy(name, verdict.reason, verdict.detail, verdict.is_undecided)
+            RejectedBy(name, verdict.reason, verdict.detail, verdict.is_undecided, verdict.ends_chain)
             for name, verdict in verdicts
             if isinstance(verdict, Rejected)
         ]

@@ -102,8 +102,12 @@ class Credentials:
 
 
 def bearer(token: str) -> Secret:
-    """The token as bytes; text that is not encodable (a lone surrogate of a JSON escape) stays distinct and matches nothing."""
-    return Secret(token.encode("utf-8", "surrogatepass"))
+    """Return the token as the bytes that were sent (`mooring.server.transport.http.exact_text`). Other lone surrogates, which come
+    from a JSON escape, stay distinct and match nothing."""
+    try:
+        return Secret(token.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:
+        return Secret(token.encode("utf-8", "surrogatepass"))
 
 
 def read_credentials(

@@ -1,7 +1,8 @@
 """Impersonation (`kubectl --as`): from headers to the grants that it needs and the user that it yields.
 
 Rules kept here (docs/protocol/impersonation.md; KEP-5284):
-1. Without an Impersonate header nothing happens. Group, uid or extra without a user is 400.
+1. Without an Impersonate header nothing happens. Group, uid or extra without a user is 400, and so is a name that is not UTF-8:
+   replaced bytes would make two names one.
 2. There are several modes, tried in this order: `associated-node` (a Pod's ServiceAccount acts as the node that the Pod runs on),
    `arbitrary-node`, `serviceaccount`, `user-info`, and the mode of every Kubernetes release, which has no name. The first mode
    with every grant wins. When all fail, the error of the first is the answer.
@@ -126,6 +127,11 @@ def read_impersonation(headers: Mapping[str, Sequence[str]], requester: UserInfo
         if header.startswith(EXTRA_PREFIX):
             key = unescaped_key(header[len(EXTRA_PREFIX) :])
             extra[key] = extra.get(key, ()) + tuple(headers[header])
+    unreadable = UserInfo(name, uid, groups, extra).unreadable
+    if unreadable:
+        raise BadRequestError(
+            f"requested impersonation, but {unreadable} is not UTF-8: send the Impersonate headers in UTF-8"
+        )
     if not name:
         if groups or uid or extra:
             raise BadRequestError(f"requested {_go_user(uid, groups, extra)} without impersonating a user name")
@@ -236,14 +242,12 @@ def _first(headers: Mapping[str, Sequence[str]], name: str) -> str:
 
 
 def unescaped_key(key: str) -> str:
-    """Percent-decode a key; a malformed one is left raw, as in kube-apiserver."""
+    """Percent-decode a key; a malformed one is left raw, as in kube-apiserver. Bytes that are not UTF-8 become lone surrogates, so
+    that they stay different from each other and from every raw key."""
     lowered = key.lower()
     if _MALFORMED_ESCAPE.search(lowered):  # one is enough: nothing is half decoded
         return lowered
-    try:
-        return unquote(lowered, errors="strict")
-    except UnicodeDecodeError:
-        return lowered
+    return unquote(lowered, errors="surrogateescape")
 
 
 def _parts(wanted: _Wanted, group_of_groups: str) -> Iterator[NeededGrant]:

@@ -48,6 +48,7 @@ TOKEN_NOT_BASE64URL = "token-not-base64url"  # noqa: S105 - a reason code, not a
 TOKEN_NOT_UTF8 = "token-not-utf8"  # noqa: S105 - a reason code, not a password
 NO_OTHER_SUBPROTOCOL = "no-other-subprotocol"
 UNREADABLE = "object-unreadable"
+NOT_UTF8 = "name-not-utf8"
 
 SHARED_REASONS: Mapping[str, Reason] = MappingProxyType(
     {
@@ -98,6 +99,10 @@ SHARED_REASONS: Mapping[str, Reason] = MappingProxyType(
             "An object that decides whether the credential counts cannot be read, or is not complete. The caller got 503.",
             "The log of the server names the object and the reason. When the key or the KMS plugin is back, the credential counts "
             "again. docs/encrypt-at-rest.md tells how to delete an object that is lost.",
+        ),
+        NOT_UTF8: Reason(
+            "The user's name, a group, the uid or an extra attribute is not UTF-8, so that two users could become one.",
+            "Let the proxy or the service that names the user send UTF-8, or a name in ASCII such as the e-mail address.",
         ),
         "expired": Reason(
             "The credential was valid and has expired.",

@@ -32,12 +32,15 @@ class Rejected:
     `form_only`: the authenticator recognises the form of the credential but has no record of it. A remote service may know it.
     `is_undecided`: an object that decides cannot be read now. The credential does not count, and its holder is told to come back:
     503 and not 401, after which a kubelet would end itself.
+    `ends_chain`: the credential is good, and what it says about the user cannot be used. No other authenticator judges the request,
+    which would otherwise continue as the holder of the credential, and it counts as no guess.
     """
 
     reason: str
     detail: str = ""
     form_only: bool = False
     is_undecided: bool = False
+    ends_chain: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ from mooring.authz.decision import Decision, Ruling
 from mooring.clock import Clock
 from mooring.errors import (
     ApiError,
+    BadRequestError,
     Details,
     ForbiddenError,
     InternalServerError,
@@ -59,7 +60,7 @@ from mooring.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
-from mooring.identity import ANONYMOUS, BOOTSTRAPPERS, MASTERS, NODES, RECOVERING_NODES, UserInfo
+from mooring.identity import ANONYMOUS, BOOTSTRAPPERS, MASTERS, NODES, RECOVERING_NODES, UserInfo, is_text
 from mooring.registry.store import Registry
 from mooring.server.audit.auditor import HEALTH_PATHS, Auditor
 from mooring.server.authentication.secondstage import SecondStage
@@ -72,7 +73,7 @@ from mooring.server.requestcontext import RequestContext
 from mooring.server.response.headers import challenges, reply_headers
 from mooring.server.response.render import error_response
 from mooring.server.supervised import Supervised, Supervisor, SupervisorForbiddenError
-from mooring.server.transport.http import Request, Response, header_text
+from mooring.server.transport.http import Request, Response, exact_text
 from mooring.server.transport.responsewriter import ResponseWriter, Streamer
 from mooring.trust.k3s.identity import Access, access_refusal
 
@@ -488,7 +489,7 @@ class Pipeline:
         context.annotations["authentication.mooring.dev/refused"] = reasons or outcome.rejected_reason
         context.rejected_reason = outcome.rejected_reason
         source = context.request.connection.network
-        is_failure = any(not refusal.is_undecided for refusal in outcome.refusals)
+        is_failure = any(not (refusal.is_undecided or refusal.ends_chain) for refusal in outcome.refusals)
         seconds = self._guesses.failed(source, self._clock.monotonic()) if is_failure else 0.0
         if not seconds:
             log.info(
@@ -511,7 +512,7 @@ class Pipeline:
         headers: dict[str, list[str]] = {}
         for name, value in context.request.headers:
             if name.startswith(b"impersonate-"):
-                headers.setdefault(name.decode("latin-1"), []).append(header_text(value))
+                headers.setdefault(name.decode("latin-1"), []).append(exact_text(value))
         if not headers:
             return
         refusal: ApiError | None = None
@@ -599,8 +600,11 @@ def _body_limit(user: UserInfo) -> int:
 def _info_before_authentication(request: Request) -> RequestInfo:
     """Return the request info without a long query, which takes milliseconds to parse and is needed for authorization only.
 
-    The audit record of a request that fails authentication may therefore say `list` when a long query asks for a watch.
+    The audit record of a request that fails authentication may therefore say `list` when a long query asks for a watch. Raises
+    BadRequestError for a path or a query that is not UTF-8.
     """
+    if not is_text(request.path):
+        raise BadRequestError("the path of the request is not UTF-8")
     return parse_request(request.method, request.path, request.query if request.is_query_cheap else {})
 
 

@@ -8,6 +8,8 @@ Rules kept here (docs/protocol/authentication.md#authenticating-proxy):
    not mine. The same holds for uid headers. All values of all group headers count, in order, unless they are empty.
 4. Extra attributes are the headers with one of the prefixes. The key is the rest of the name in lower case, percent-decoded where
    that succeeds, and not empty. All values count, prefix by prefix.
+   A name, uid, group or extra that is not UTF-8 ends the chain with a rejection. The proxy speaks for somebody else, so its
+   certificate must not count as that of an ordinary client.
 5. The listener bounds the number of headers.
 6. The certificate of a proxy must pass the checks of `mooring.authn.x509.checks`: a revoked one speaks for no user.
 """
@@ -22,6 +24,7 @@ from mooring.api.view import Views
 from mooring.authn.authenticator import CONNECTION
 from mooring.authn.credentials import Credentials, HeaderValues
 from mooring.authn.impersonation import unescaped_key
+from mooring.authn.reasons import NOT_UTF8
 from mooring.authn.requestheader.reasons import NAME_NOT_ALLOWED, NO_USER_HEADER
 from mooring.authn.requestheader.settings import HeaderNames
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
@@ -75,10 +78,10 @@ class RequestHeaderAuthenticator:
             return NotMine(NO_USER_HEADER)
         groups = tuple(value for name in names.groups for value in headers(name) if value)
         extra = MappingProxyType(dict(self._read_extra(credentials)))
-        return Accepted(
-            UserInfo(username, _first_value(headers, names.uid), groups, extra),
-            certificate=self._peers.peer(credentials),
-        )
+        user = UserInfo(username, _first_value(headers, names.uid), groups, extra)
+        if unreadable := user.unreadable:
+            return Rejected(NOT_UTF8, f"{unreadable} in the headers of the proxy is not UTF-8", ends_chain=True)
+        return Accepted(user, certificate=self._peers.peer(credentials))
 
     def _read_extra(self, credentials: Credentials) -> Mapping[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}

@@ -15,12 +15,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, quote, unquote
 
 from httptools import HttpParserInvalidURLError, parse_url
 
 from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.errors import BadRequestError, RequestEntityTooLargeError
+from mooring.identity import is_text
 from mooring.server.transport.responsewriter import Streamer, UpgradedWriter
 from mooring.server.transport.tlsconnection import TlsConnection, TlsTransport
 
@@ -54,9 +55,12 @@ def _remembered_query(raw: bytes) -> dict[str, list[str]]:
 
 
 def parse_query(raw: bytes) -> dict[str, list[str]]:
-    """Return values by name, in order of appearance. Raises BadRequestError for more than 1000 parameters."""
+    """Return values by name, in order of appearance. Raises BadRequestError for more than 1000 parameters, and for bytes that are
+    not UTF-8: with replacement two names would become one."""
     try:
-        pairs = parse_qsl(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=1000)
+        pairs = parse_qsl(raw.decode(), keep_blank_values=True, max_num_fields=1000, errors="strict")
+    except UnicodeDecodeError as error:
+        raise BadRequestError("the query string is not UTF-8") from error
     except ValueError as error:
         raise BadRequestError("the query string has too many parameters") from error
     parsed: dict[str, list[str]] = {}
@@ -66,8 +70,14 @@ def parse_query(raw: bytes) -> dict[str, list[str]]:
 
 
 def header_text(value: bytes) -> str:
-    """Decode a header value as UTF-8, which Go clients use for user names. Invalid bytes become U+FFFD, as in Go's JSON."""
+    """Decode a header value that is printed, or compared with words in ASCII. Invalid UTF-8 becomes U+FFFD."""
     return value.decode("utf-8", "replace")
+
+
+def exact_text(value: bytes) -> str:
+    """Decode a header value that names a user or is a secret: UTF-8, which Go clients use. Each invalid byte becomes a lone
+    surrogate, so that different bytes stay different texts, and `mooring.identity.is_text` finds them."""
+    return value.decode("utf-8", "surrogateescape")
 
 
 Header = tuple[bytes, bytes]
@@ -131,8 +141,10 @@ class Request:
     @property
     def uri(self) -> str:
         """Path and query as requested, for the audit record."""
-        query = self.query_string.decode("latin-1")
-        return f"{self.path}?{query}" if query else self.path
+        query, path = self.query_string.decode("latin-1"), self.path
+        if not is_text(path):
+            path = quote(path.encode("utf-8", "surrogateescape"))
+        return f"{path}?{query}" if query else path
 
     @property
     def headers(self) -> Sequence[Header]:
@@ -149,6 +161,10 @@ class Request:
         value = self._first.get(name)
         return header_text(value) if value else ""
 
+    def exact_header(self, name: bytes) -> bytes:
+        """Return the bytes of the first value of a header, or b""."""
+        return self._first.get(name, b"")
+
     def header_values(self, name: bytes) -> list[str]:
         """Return all values of a header, in the order received."""
         if name not in self._first:
@@ -156,12 +172,13 @@ class Request:
         return [header_text(value) for key, value in self._headers if key == name]
 
     def header_reader(self) -> Callable[[str], Sequence[str]]:
-        """Return a function like `header_values` that goes on reading these headers when the request gets others."""
+        """Return a function that reads the values of a header as `exact_text`, in the order received. It goes on reading these
+        headers when the request gets others."""
         sent, first = self._headers, self._first
 
         def values(name: str) -> Sequence[str]:
             key = name.encode()
-            return [header_text(value) for other, value in sent if other == key] if key in first else ()
+            return [exact_text(value) for other, value in sent if other == key] if key in first else ()
 
         return values
 
@@ -286,7 +303,7 @@ def read_target(target: bytes, host: bytes = b"") -> Target | None:
     """Parse the target of a request line or `:path`. Return None when it is not a path.
 
     A whole URL is one only with the authority of `host`, the Host header (RFC 9112 3.2.2): a proxy could go by either of two. A
-    fragment is no part of a target, and programs differ in where the path of such a one ends.
+    fragment is no part of a target, and programs differ in where the path of such a one ends. The path is read as `exact_text`.
     """
     try:
         if b"#" in target:
@@ -299,7 +316,7 @@ def read_target(target: bytes, host: bytes = b"") -> Target | None:
         path = url.path.decode("ascii")
     except (HttpParserInvalidURLError, UnicodeDecodeError, AttributeError):  # `url.path` is None without a path
         return None
-    return unquote(path) if "%" in path else path, url.query or b""
+    return unquote(path, errors="surrogateescape") if "%" in path else path, url.query or b""
 
 
 _HOST = re.compile(rb"[A-Za-z0-9!$%&'()*+,\-.:;=\[\]_~]*")

@@ -146,7 +146,7 @@ class _Wanted:
 
 def refuse_guesses(context: RequestContext, issuing: NodeCertificates) -> None:
     """Refuse a request of a source that guesses node passwords. Raises TooManyRequestsError."""
-    name = context.request.header(headers.NODE_NAME.encode()).lower()
+    name = _node_name(context.request)
     issuing.passwords.refuse_guesses(name, context.request.connection.network)
 
 
@@ -208,6 +208,11 @@ def _certificate_request(method: str, body: bytes) -> tuple[bytes, CertificateRe
         raise BadRequestError(f"the body is no certificate request (PKCS#10) in DER: {error}") from None
 
 
+def _node_name(request: Request) -> str:
+    """Return the name that the headers state, with ASCII letters in lower case. Other letters may become ASCII, such as U+212A."""
+    return request.exact_header(headers.NODE_NAME.encode()).lower().decode("utf-8", "replace")
+
+
 @dataclass(frozen=True, slots=True)
 class _Node:
     """The node that a request names, with its password."""
@@ -221,10 +226,10 @@ class _Node:
     @classmethod
     def of(cls, request: Request, user: UserInfo) -> _Node:
         """Read the headers of a request. Raises BadRequestError."""
-        name = request.header(headers.NODE_NAME.encode()).lower()
+        name = _node_name(request)
         if not name:
             raise BadRequestError("node name not set")
-        password = request.header(headers.NODE_PASSWORD.encode()).encode()
+        password = request.exact_header(headers.NODE_PASSWORD.encode())
         if not password:
             raise BadRequestError("node password not set")
         if len(name) > MAX_NODE_NAME or dns1123_subdomain_errors(name):
