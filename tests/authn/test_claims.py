@@ -62,6 +62,10 @@ def test_the_user_name(source: Claim | Expression, claims: dict[str, Any], name:
         pytest.param(Claim("name"), {}, "missing-claim", "username: the claim name is not there", id="no such claim"),
         pytest.param(Claim("sub"), {"sub": 5}, "malformed-claim", "username: the claim sub is not a text", id="a number"),
         pytest.param(Claim("sub"), {"sub": None}, "malformed-claim", "username: the claim sub is not a text", id="null"),
+        pytest.param(
+            Claim("sub", "p:"), {"sub": None}, "malformed-claim", "username: the claim sub is not a text",
+            id="null behind a prefix, which is the user p: in Kubernetes",
+        ),
         pytest.param(Claim("sub"), {"sub": ""}, "mapping-failed", "username: it is empty", id="an empty claim"),
         pytest.param(cel("claims.sub"), {"sub": ""}, "mapping-failed", "username: it is empty", id="an empty expression"),
         pytest.param(
@@ -95,6 +99,10 @@ def test_who_has_no_name_is_refused(source: Claim | Expression, claims: dict[str
         pytest.param(Claim("groups"), {"groups": ["a", "b"]}, ("a", "b"), id="a list"),
         pytest.param(Claim("groups", "p:"), {"groups": ["a", "b"]}, ("p:a", "p:b"), id="a list behind a prefix"),
         pytest.param(Claim("groups", "p:"), {"groups": ["", "b"]}, ("p:b",), id="an empty text is no group"),
+        pytest.param(Claim("groups", "p:"), {"groups": [None, "b"]}, ("p:b",), id="null in a list is no group"),
+        pytest.param(Claim("groups", "p:"), {"groups": [None]}, (), id="a list of null"),
+        pytest.param(Claim("groups", "p:"), {"groups": []}, (), id="an empty list"),
+        pytest.param(Claim("groups", "p:"), {"groups": ""}, (), id="an empty text"),
         pytest.param(cel("claims.g", TEXTS), {"g": "a"}, ("a",), id="an expression's text"),
         pytest.param(cel("claims.g", TEXTS), {"g": ["a", "", "b"]}, ("a", "b"), id="an expression's list"),
         pytest.param(cel("claims.g", TEXTS), {"g": None}, (), id="an expression's null"),
@@ -106,7 +114,7 @@ def test_the_groups(source: Claim | Expression | None, claims: dict[str, Any], g
     assert user(claims, groups=source).groups == groups
 
 
-@pytest.mark.parametrize("given", [5, True, {"a": "b"}, ["a", 5], ["a", None], [["a"]]], ids=repr)
+@pytest.mark.parametrize("given", [5, True, {"a": "b"}, ["a", 5], ["a", None, 5], [["a"]]], ids=repr)
 def test_groups_that_are_none(given: Any) -> None:
     wanted = "is not a text or a list of texts"
     assert refusal({"g": given}, groups=Claim("g")) == ("malformed-claim", f"groups: the claim g {wanted}")
@@ -124,6 +132,17 @@ def test_groups_that_are_none(given: Any) -> None:
 )
 def test_the_uid(source: Claim | Expression | None, uid: str) -> None:
     assert user({"oid": "o-1"}, uid=source).uid == uid
+
+
+def test_null_in_the_list_of_an_expression_refuses() -> None:
+    """Kubernetes, convertCELValueToStringList."""
+    assert refusal({"g": ["a", None]}, groups=cel("claims.g", TEXTS))[0] == "mapping-failed"
+
+
+@pytest.mark.parametrize("given", ["", None], ids=repr)
+def test_a_uid_may_be_null_or_empty(given: str | None) -> None:
+    """Kubernetes decodes the claim into a Go string."""
+    assert user({"oid": given}, uid=Claim("oid")).uid == ""
 
 
 def test_a_uid_that_is_asked_for_must_be_there() -> None:
@@ -165,6 +184,10 @@ SHORT = ValidationRule(cel("claims.exp - claims.iat <= 3600", TRUTH), "tokens of
         pytest.param({"hd": "x"}, (HD,), ("wrong-claim", "the claim hd has not the required value"), id="another"),
         pytest.param({"hd": ["example.com"]}, (HD,), ("wrong-claim", "the claim hd has not the required value"), id="list"),
         pytest.param({"hd": ""}, (Required("hd", ""),), None, id="an empty value can be required"),
+        pytest.param({"hd": None}, (Required("hd", ""),), None, id="null is the empty value"),
+        pytest.param(
+            {"hd": None}, (HD,), ("wrong-claim", "the claim hd has not the required value"), id="null is no other value"
+        ),
         pytest.param({"exp": 4000, "iat": 1000}, (SHORT,), None, id="a true rule"),
         pytest.param({"exp": 9000, "iat": 1000}, (SHORT,), ("claim-rule", "tokens of an hour at most"), id="a false rule"),
         pytest.param(

@@ -44,15 +44,18 @@ def pointing(endpoint: Any = ENDPOINT, **more: Any) -> dict[str, Any]:
             pointing(access_token="t"), ClaimSource("groups", ENDPOINT, Secret("t")), id="and an access token"
         ),
         pytest.param(pointing(access_token=""), ClaimSource("groups", ENDPOINT), id="and an empty one"),
+        pytest.param(pointing(access_token=None), ClaimSource("groups", ENDPOINT), id="and one that is null"),
         pytest.param({**pointing(), "groups": ["a"]}, None, id="the claim itself is there"),
         pytest.param({**pointing(), "groups": None}, None, id="the claim itself is null"),
         pytest.param({}, None, id="nothing"),
-        pytest.param({**pointing(), "_claim_names": ["groups"]}, None, id="names that are a list"),
-        pytest.param({**pointing(), "_claim_sources": "src"}, None, id="sources that are a text"),
+        pytest.param({**pointing(), "_claim_names": None}, None, id="names that are null"),
+        pytest.param({**pointing(), "_claim_names": {}}, None, id="no names"),
         pytest.param({**pointing(), "_claim_names": {"roles": "src"}}, None, id="another claim"),
-        pytest.param({**pointing(), "_claim_names": {"groups": ["src"]}}, None, id="a source that is a list"),
-        pytest.param({**pointing(), "_claim_sources": {"src": "x"}}, None, id="a source that is a text"),
+        pytest.param({"_claim_names": {"roles": "src"}}, None, id="another claim, without sources"),
         pytest.param({**pointing(), "_claim_sources": {"src": {"JWT": "x"}}}, None, id="an aggregated claim"),
+        pytest.param({**pointing(), "_claim_sources": {"src": None}}, None, id="a source that is null"),
+        pytest.param(pointing(""), None, id="an empty endpoint"),
+        pytest.param(pointing(None), None, id="an endpoint that is null"),
     ],
 )
 def test_where_the_claim_is(claims: dict[str, Any], found: ClaimSource | None) -> None:
@@ -65,6 +68,20 @@ def test_where_the_claim_is(claims: dict[str, Any], found: ClaimSource | None) -
         pytest.param(pointing("http://groups.example/"), "has no https URL as endpoint", id="in the clear"),
         pytest.param(pointing("file:///etc/passwd"), "has no https URL as endpoint", id="a file"),
         pytest.param(pointing(5), "has no https URL as endpoint", id="a number"),
+        pytest.param(pointing(False), "has no https URL as endpoint", id="false"),
+        pytest.param({**pointing(), "_claim_names": ["groups"]}, "does not name the source", id="names in a list"),
+        pytest.param({**pointing(), "_claim_names": ""}, "does not name the source", id="names that are a text"),
+        *(
+            pytest.param(
+                {**pointing(), "_claim_names": {"groups": one}}, "does not name the source", id=f"named {one!r}"
+            )
+            for one in (None, "", ["src"])
+        ),
+        *(
+            pytest.param({**pointing(), "_claim_sources": one}, "not among _claim_sources", id=f"sources {one!r}")
+            for one in (None, {}, "src", {"other": {"endpoint": ENDPOINT}})
+        ),
+        pytest.param({**pointing(), "_claim_sources": {"src": "x"}}, "is not an object", id="a source that is a text"),
         pytest.param(pointing(access_token=5), "has an access token that is none", id="a token that is a number"),
         pytest.param(pointing(access_token="a\r\nX: y"), "an access token that is none", id="a token with a line end"),
         pytest.param(pointing(access_token="é"), "has an access token that is none", id="a token no header can carry"),

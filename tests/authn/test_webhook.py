@@ -267,6 +267,11 @@ def test_no_reply_at_all_refuses() -> None:
             {"user": {"username": "jane", "uid": None, "groups": None, "extra": None}}, UserInfo("jane"), id="nulls"
         ),
         pytest.param(
+            {"user": {"username": "jane", "groups": [None], "extra": {"a": None, "b": [None]}}},
+            UserInfo("jane", groups=("",), extra={"a": (), "b": ("",)}),
+            id="nulls in lists, which are empty texts in Go",
+        ),
+        pytest.param(
             {"user": {"username": "jane", "groups": ["a", "a"]}}, UserInfo("jane", groups=("a",)), id="a group twice"
         ),
         pytest.param(

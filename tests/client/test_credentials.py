@@ -7,6 +7,7 @@ import json
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -207,6 +208,38 @@ def test_what_a_plugin_may_do_wrong_is_told_without_what_it_printed(tmp_path: Pa
     with pytest.raises(ConfigError) as caught:
         shown(KubeconfigUser("u", exec=plugin(tmp_path, body)))
     assert str(caught.value) == f'exec plugin "{sys.executable}" {why}'
+
+
+@pytest.mark.parametrize("kind", ["", None], ids=repr)
+def test_an_empty_kind_and_fields_that_are_null_are_absent_ones(tmp_path: Path, kind: str | None) -> None:
+    """client-go, run on the same text."""
+    status = {"token": "t", "clientCertificateData": None, "clientKeyData": "", "expirationTimestamp": None}
+    text = json.dumps({"kind": kind, "apiVersion": V1, "spec": None, "status": status})
+    assert authorization(KubeconfigUser("u", exec=plugin(tmp_path, f"print({text!r})"))) == b"Bearer t"
+
+
+@pytest.mark.parametrize(
+    ("printed", "why"),
+    [
+        pytest.param({"kind": "Other", "apiVersion": V1, "status": {"token": "t"}}, "an ExecCredential", id="a kind"),
+        pytest.param({"kind": "ExecCredential", "status": {"token": "t"}}, "another apiVersion", id="no version"),
+        pytest.param(
+            {"kind": "ExecCredential", "apiVersion": "", "status": {"token": "t"}}, "another apiVersion",
+            id="an empty version",
+        ),
+        pytest.param({"kind": "ExecCredential", "apiVersion": V1, "status": None}, "neither a token", id="no status"),
+        pytest.param(
+            {"kind": "ExecCredential", "apiVersion": V1, "status": {"token": None}}, "neither a token", id="a null token"
+        ),
+        pytest.param(
+            {"kind": "ExecCredential", "apiVersion": V1, "status": {"Token": "t"}}, "neither a token",
+            id="a field in another case",
+        ),
+    ],
+)  # fmt: skip
+def test_what_client_go_refuses_is_refused(tmp_path: Path, printed: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        shown(KubeconfigUser("u", exec=plugin(tmp_path, f"print({json.dumps(printed)!r})")))
 
 
 def test_a_plugin_that_is_missing_is_told_with_its_hint() -> None:

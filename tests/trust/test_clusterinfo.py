@@ -92,10 +92,17 @@ def test_not_signed_by(obj: Obj) -> None:
     assert clusterinfo.signatures({"data": {"kubeconfig": "x"}}, [obj], NOW) == {}
 
 
-@pytest.mark.parametrize("text", ["", "deadbeef", "text \u2713\n\n", "lone \ud800"])
+@pytest.mark.parametrize("text", ["deadbeef", "text \u2713\n\n", "lone \ud800"])
 def test_whatever_text_is_there_is_signed_as_it_stands(text: str) -> None:
     made = clusterinfo.signatures({"data": {"kubeconfig": text}}, [secret()], NOW)
     assert jws.verify({"kubeconfig": text, **made}, ONE) == text
+
+
+def test_an_empty_text_is_signed() -> None:
+    signature = jws.sign(b"", ONE.id, ONE.secret.reveal())
+    assert clusterinfo.signatures({"data": {"kubeconfig": ""}}, [secret()], NOW) == {
+        f"jws-kubeconfig-{ONE.id}": signature
+    }
 
 
 def test_signatures_are_replaced_stale_ones_removed_and_the_rest_kept() -> None:

@@ -312,6 +312,15 @@ REPAIR = "; ask the cluster's administrator to repair it"
             SECOND + 'the cluster-info ConfigMap has no key "kubeconfig"',
             id="no kubeconfig key",
         ),
+        *(
+            pytest.param(
+                answering({"kind": "ConfigMap", "metadata": {"name": "cluster-info"}, "data": data}),
+                errors.NotSetUpError,
+                SECOND + 'the cluster-info ConfigMap has no key "kubeconfig"',
+                id=f"data is {data}",
+            )
+            for data in (None, {}, {"kubeconfig": None}, {"kubeconfig": ""})
+        ),
         pytest.param(
             Server(signed_cluster_info()),
             errors.SignatureMissingError,

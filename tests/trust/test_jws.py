@@ -31,7 +31,8 @@ def test_the_published_vector_of(vector: dict[str, str]) -> None:
     assert made == vector["signature"]
     token = BootstrapToken(vector["id"], Secret(vector["secret"]))
     data = {"kubeconfig": vector["content"], f"jws-kubeconfig-{vector['id']}": made}
-    assert jws.verify(data, token) == vector["content"]
+    if vector["content"]:
+        assert jws.verify(data, token) == vector["content"]
 
 
 def test_the_header_is_exactly_these_bytes() -> None:
@@ -72,7 +73,12 @@ def other_header(header: str) -> str:
         pytest.param({"jws-kubeconfig-07401b": None}, SignatureMissingError, id="no signature for our id"),
         pytest.param({"kubeconfig": TEXT + "\n"}, SignatureWrongError, id="one more newline"),
         pytest.param({"kubeconfig": TEXT + "\ud800"}, SignatureWrongError, id="a lone surrogate in the text"),
-        pytest.param({"jws-kubeconfig-07401b": ""}, SignatureWrongError, id="an empty signature"),
+        pytest.param({"jws-kubeconfig-07401b": ""}, SignatureMissingError, id="an empty signature"),
+        pytest.param(
+            {"kubeconfig": "", "jws-kubeconfig-07401b": jws.sign(b"", "07401b", b"f395accd246ae52d")},
+            NotSetUpError,
+            id="an empty kubeconfig, well signed",
+        ),
         pytest.param({"jws-kubeconfig-07401b": "\ud800"}, SignatureWrongError, id="a signature that is no text"),
         pytest.param(
             {"jws-kubeconfig-07401b": jws.sign(TEXT.encode(), "07401b", b"07401b.f395accd246ae52d")},

@@ -51,8 +51,9 @@ def test_what_a_provider_offers_is_read_below_its_issuer() -> None:
     )
 
 
-def test_what_a_provider_does_not_offer_is_empty() -> None:
-    nothing = {"device_authorization_endpoint": None, "authorization_endpoint": None}
+@pytest.mark.parametrize("empty", [None, ""], ids=repr)
+def test_what_a_provider_does_not_offer_is_empty(empty: str | None) -> None:
+    nothing = {"device_authorization_endpoint": empty, "authorization_endpoint": empty}
     assert provider_of(DeviceProvider(configuration=nothing)) == ProviderEndpoints(f"{ISSUER}/token")
 
 
@@ -62,6 +63,8 @@ def test_what_a_provider_does_not_offer_is_empty() -> None:
         pytest.param({"issuer": "https://other.example"}, "is of another issuer than", id="another issuer"),
         pytest.param({"issuer": f"{ISSUER}/"}, "is of another issuer than", id="a slash is another issuer"),
         pytest.param({"token_endpoint": None}, "names no token endpoint", id="no token endpoint"),
+        pytest.param({"token_endpoint": ""}, "names no token endpoint", id="an empty token endpoint"),
+        pytest.param({"token_endpoint": False}, "token_endpoint is not an https URL", id="a URL that is false"),
         pytest.param({"token_endpoint": "http://p/token"}, "token_endpoint is not an https URL", id="plain http"),
         pytest.param({"token_endpoint": "https://u@p/"}, "token_endpoint is not an https URL", id="a user in a URL"),
         pytest.param({"token_endpoint": "https://[x/"}, "token_endpoint is not an https URL", id="a broken URL"),

@@ -237,6 +237,13 @@ def test_a_file_that_k3s_wrote_is_restored() -> None:
     assert restored.learned == (A,)
 
 
+@pytest.mark.parametrize("addresses", [b"", b', "ServerAddresses": null', b', "ServerAddresses": []'])
+def test_a_file_of_k3s_without_addresses_is_restored(addresses: bytes) -> None:
+    restored = servers().restored(b'{"ServerURL": "https://seed.example:6443"' + addresses + b"}")
+    assert restored is not None
+    assert restored.learned == servers().learned
+
+
 @dataclass(frozen=True)
 class Saved:
     says: str
@@ -252,7 +259,7 @@ USELESS = (
     Saved("cut off", servers(A).encode()[:30]),
     Saved("not UTF-8", b"\xff\xfe\xfa"),
     Saved("no object", b"[]"),
-    Saved("without addresses", b'{"ServerURL": "https://seed.example:6443"}'),
+    Saved("with addresses that are a text", b'{"ServerURL": "https://seed.example:6443", "ServerAddresses": ""}'),
     Saved("with an address that is no text", b'{"ServerURL": "https://seed.example:6443", "ServerAddresses": [7]}'),
     Saved("with a value nested without end", b"[" * 60_000),
 )
@@ -275,7 +282,11 @@ def test_a_saved_list_that_does_not_count(case: Saved) -> None:
             b'{"ServerURL": "http://a", "ServerAddresses": ["b:6443"]}', ("https://b:6443",), id="a URL that is none"
         ),
         pytest.param(b'{"ServerURL": 1, "ServerAddresses": ["b:6443"]}', (), id="no URL"),
-        pytest.param(b'{"ServerURL": "https://a:6443"}', (), id="no addresses"),
+        pytest.param(b'{"ServerURL": "https://a:6443"}', ("https://a:6443",), id="no addresses"),
+        pytest.param(
+            b'{"ServerURL": "https://a:6443", "ServerAddresses": null}', ("https://a:6443",), id="addresses of null"
+        ),
+        pytest.param(b'{"ServerURL": null, "ServerAddresses": null}', (), id="nulls"),
         pytest.param(b"[]", (), id="another document"),
         pytest.param(b"{", (), id="damaged"),
         pytest.param(b"", (), id="no file"),

@@ -130,7 +130,10 @@ def _saved(data: bytes) -> tuple[object, list[str] | None]:
         saved = json.loads(data)
     except (ValueError, RecursionError):
         return None, None
-    addresses = saved.get("ServerAddresses") if isinstance(saved, dict) else None
+    if not isinstance(saved, dict):
+        return None, None
+    addresses = saved.get("ServerAddresses")
+    addresses = [] if addresses is None else addresses  # k3s writes null for a list that was never filled
     if not isinstance(addresses, list) or not all(isinstance(one, str) for one in addresses):
         return None, None
     return saved.get("ServerURL"), addresses

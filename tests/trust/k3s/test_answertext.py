@@ -18,6 +18,8 @@ TEXTS: dict[str, tuple[bytes, str]] = {
     "plain text of k3s": (b"runtime core not ready\n", "runtime core not ready"),
     "a Status": (b'{"kind": "Status", "message": "the reason"}', "the reason"),
     "a Status without a message": (b'{"kind": "Status"}', ""),
+    "a Status whose message is null": (b'{"kind": "Status", "message": null}', ""),
+    "null": (b"null", "null"),
     "JSON that is no object": (b'["x"]', '["x"]'),
     "JSON that is nested": (b"[" * 100_000, "[" * MAX_TEXT),
     "several lines": (b"two\r\n  lines", "two lines"),

@@ -76,6 +76,7 @@ def test_a_configuration_that_is_none(body: bytes) -> None:
     ("body", "found"),
     [
         pytest.param([], (), id="none"),
+        pytest.param(None, (), id="null, as Go writes no addresses"),
         pytest.param(
             ["a.test:6443", "[2001:db8::1]:6443"], ("a.test:6443", "[2001:db8::1]:6443"), id="names and addresses"
         ),
@@ -87,7 +88,7 @@ def test_addresses_of_api_servers(body: object, found: tuple[str, ...]) -> None:
     assert read_apiservers("step", json.dumps(body).encode()) == found
 
 
-@pytest.mark.parametrize("body", [{}, ["a.test:1"] * (MAX_APISERVERS + 1)], ids=["no list", "too many"])
+@pytest.mark.parametrize("body", ["", {}, ["a.test:1"] * (MAX_APISERVERS + 1)], ids=["a text", "no list", "too many"])
 def test_addresses_that_are_none(body: object) -> None:
     with pytest.raises(UnusableResponseError):
         read_apiservers("step", json.dumps(body).encode())

@@ -1,15 +1,16 @@
 """Mapping from the claims of a verified token to a user: rules about claims, mappings, rules about users.
 
 Rules kept here (docs/protocol/openid-connect.md#authenticationconfiguration):
-1. A required claim is a text that equals the required value. An expression rule must be true. They are checked in order; the
-   first failure rejects.
+1. A required claim is a text that equals the required value; null is the empty text. An expression rule must be true. They are
+   checked in order; the first failure rejects.
 2. The user name is a text claim behind a prefix, or the text of an expression, which must not be empty. An empty name without a
-   prefix is rejected, too.
+   prefix is rejected, too. So is null, which kube-apiserver takes for the empty name behind the prefix: all users without a name
+   would be one.
 3. When the user name is the claim `email`, `email_verified` must be true or absent.
 4. Groups are a claim, a text or a list of texts, each behind the prefix, or the result of an expression. Null and empty texts are
-   no groups. An absent claim means no groups.
-5. The uid is a text claim, which must be there, or the text of an expression. Extra values are texts or lists of texts of
-   expressions; empty ones are left out.
+   no groups, also in the list of a claim. An absent claim means no groups.
+5. The uid is a text claim, which must be there and may be null, or the text of an expression. Extra values are texts or lists of
+   texts of expressions; empty ones are left out.
 6. A text claim `jti` becomes the credential id.
 7. Rules about users see the mapped user, and reject as rules about claims do.
 
@@ -94,7 +95,7 @@ def identify(claims: Claims, by: Identification) -> UserInfo:
         _check_claim(claims, rule)
     username = _map_username(claims, by.username)
     groups = _map_groups(claims, by.groups)
-    uid = "" if by.uid is None else _map_text(claims, by.uid, "uid")
+    uid = "" if by.uid is None or _is_null(claims, by.uid) else _map_text(claims, by.uid, "uid")
     user = UserInfo(username, uid, groups, _map_extra(claims, by.extra))
     for user_rule in by.user_rules:
         _evaluate_rule(user_rule, _rule_input(user), USER_RULE)
@@ -106,7 +107,7 @@ def _check_claim(claims: Claims, rule: Required | ValidationRule) -> None:
         _evaluate_rule(rule, claims, CLAIM_RULE)
     elif rule.claim not in claims:
         raise ClaimsRefusedError(MISSING_CLAIM, f"the required claim {rule.claim} is not there")
-    elif claims[rule.claim] != rule.value:
+    elif ("" if claims[rule.claim] is None else claims[rule.claim]) != rule.value:
         raise ClaimsRefusedError(WRONG_CLAIM, f"the claim {rule.claim} has not the required value")
 
 
@@ -135,10 +136,16 @@ def _map_text(claims: Claims, source: Claim | Expression, of: str) -> str:
     return source.prefix + found if isinstance(source, Claim) else found
 
 
+def _is_null(claims: Claims, source: Claim | Expression) -> bool:
+    return isinstance(source, Claim) and claims.get(source.name, "") is None
+
+
 def _map_groups(claims: Claims, source: Claim | Expression | None) -> tuple[str, ...]:
     if source is None or (isinstance(source, Claim) and source.name not in claims):
         return ()
     found = _source_value(claims, source, "groups")
+    if isinstance(source, Claim) and isinstance(found, list):
+        found = [one for one in found if one is not None]
     texts = _as_texts(found)
     if texts is None:
         raise _malformed_error(source, "groups", "a text or a list of texts")

@@ -2,7 +2,8 @@
 
 Rules kept here (docs/protocol/openid-connect.md#verification):
 * Only the groups claim is looked for, and only when the token lacks it: `_claim_names` names a source, `_claim_sources` gives its
-  endpoint and perhaps an access token. A source without an endpoint is an aggregated one, and is ignored.
+  endpoint and perhaps an access token. A source without an endpoint is an aggregated one, and is ignored. Null and an empty
+  endpoint or access token are absent ones. A name of no source, or of one that is not there, rejects the token, as in go-oidc.
 * The source is read from tokens with a verified signature only, so that no other caller chooses a server to contact. The endpoint
   must be https, and is reached under the trust of the issuer, with the access token as bearer token.
 * The response is a JWT of its own issuer, for one of the same audiences, and is verified like any other. Its keys are found signer
@@ -41,15 +42,22 @@ class ClaimSource:
 def source_of(name: str, claims: Claims) -> ClaimSource | None:
     """Return the source of the claim; None when the claims hold it or name no source. Raises ClaimsRefusedError."""
     names, sources = claims.get("_claim_names"), claims.get("_claim_sources")
-    if name in claims or not isinstance(names, dict) or not isinstance(sources, dict):
+    if name in claims or names is None or (isinstance(names, dict) and name not in names):
         return None
-    source = sources.get(str(names.get(name)))
-    if not isinstance(source, dict) or "endpoint" not in source:
+    named = names[name] if isinstance(names, dict) else None
+    if not isinstance(named, str) or not named:
+        raise ClaimsRefusedError(DISTRIBUTED_CLAIM, f"the token does not name the source of the claim {name} by a text")
+    if not isinstance(sources, dict) or named not in sources:
+        raise ClaimsRefusedError(DISTRIBUTED_CLAIM, f"the source of the claim {name} is not among _claim_sources")
+    source = sources[named]
+    if not isinstance(source, dict | None):
+        raise ClaimsRefusedError(DISTRIBUTED_CLAIM, f"the source of the claim {name} is not an object")
+    endpoint, token = ((source or {}).get(member) for member in ("endpoint", "access_token"))
+    if endpoint in (None, ""):
         return None
-    endpoint, token = source["endpoint"], source.get("access_token", "")
     if not isinstance(endpoint, str) or https_url_problem(endpoint, query=True):
         raise ClaimsRefusedError(DISTRIBUTED_CLAIM, f"the source of the claim {name} has no https URL as endpoint")
-    if not isinstance(token, str) or not token.isascii() or not token.isprintable():
+    if token is not None and not (isinstance(token, str) and token.isascii() and token.isprintable()):
         raise ClaimsRefusedError(DISTRIBUTED_CLAIM, f"the source of the claim {name} has an access token that is none")
     return ClaimSource(name, endpoint, Secret(token) if token else None)
 

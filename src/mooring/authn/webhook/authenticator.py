@@ -239,7 +239,7 @@ def _check_type(value: Any, kind: type[T], what: str, wanted: str) -> T | None:
 
 
 def _check_texts(value: Any, what: str) -> tuple[str, ...]:
-    values = _check_type(value, list, what, "a list") or []
+    values = ["" if one is None else one for one in _check_type(value, list, what, "a list") or []]
     if not all(isinstance(one, str) for one in values):
         raise _BadAnswerError(f"{what} is not a list of texts")
     return tuple(values)

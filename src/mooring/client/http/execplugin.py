@@ -7,7 +7,8 @@ Rules kept here (KEP-541, client.authentication.k8s.io/v1 and v1beta1):
 * A relative command with a slash is relative to the kubeconfig's directory; it was resolved before. One without a slash is looked
   up in the PATH of this process, not in that of the plugin. A program that is found in the current directory, through a relative
   entry of PATH, is not run (Go's `exec.ErrDot`).
-* The output must be an ExecCredential of the same apiVersion with a token, or a certificate and its key, or both.
+* The output must be an ExecCredential of the same apiVersion with a token, or a certificate and its key, or both. An empty kind is
+  ExecCredential, and null is an absent field, as in client-go.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def _parse_credential(plugin: ExecPlugin, output: bytes) -> ExecCredential:
         printed: Any = json.loads(output)
     except (ValueError, RecursionError):
         raise ConfigError(f"{name} did not print JSON") from None
-    if not isinstance(printed, dict) or printed.get("kind") != "ExecCredential":
+    if not isinstance(printed, dict) or printed.get("kind") not in (None, "", "ExecCredential"):
         raise ConfigError(f"{name} did not print an ExecCredential")
     if printed.get("apiVersion") != plugin.api_version:
         raise ConfigError(f"{name} printed another apiVersion than {plugin.api_version}")

@@ -80,9 +80,9 @@ def read_cluster_info(step: str, reply: HttpResponse | HttpFailure) -> Mapping[s
     if obj.get("kind") != "ConfigMap" or not isinstance(metadata, dict) or metadata.get("name") != NAME:
         raise errors.NotKubernetesError(step, f"JSON, but not the ConfigMap {NAME}")
     data = obj.get("data") or {}
-    if not isinstance(data, dict) or not all(isinstance(value, str) for value in data.values()):
+    if not isinstance(data, dict) or not all(isinstance(value, str | None) for value in data.values()):
         raise errors.NotKubernetesError(step, f"the ConfigMap {NAME} has data that is not text")
-    return data
+    return {key: value or "" for key, value in data.items()}
 
 
 def connection_error(step: str, failure: HttpFailure) -> errors.DiscoveryError:

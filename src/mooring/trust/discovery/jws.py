@@ -40,10 +40,10 @@ def verify(data: Mapping[str, str], token: BootstrapToken, step: str = "verifyin
     Raises NotSetUpError, SignatureMissingError or SignatureWrongError, each beginning with `step`.
     """
     text = data.get(KUBECONFIG_KEY)
-    if text is None:
+    if not text:  # kubeadm takes an empty value for an absent one, too
         raise NotSetUpError(step)
     found = data.get(SIGNATURE_PREFIX + token.id)
-    if found is None:
+    if not found:
         raise SignatureMissingError(step, token.id, others=any(key.startswith(SIGNATURE_PREFIX) for key in data))
     wanted = sign(text.encode("utf-8", "surrogatepass"), token.id, token.secret.reveal())
     if not hmac.compare_digest(wanted.encode(), found.encode("utf-8", "replace")):

@@ -38,7 +38,8 @@ def _message(text: str) -> str:
         status = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return str(status.get("message", "")) if isinstance(status, dict) else text
+    message = status.get("message") if isinstance(status, dict) else text
+    return "" if message is None else str(message)
 
 
 def _forms(secret: bytes, users: tuple[str, ...]) -> list[str]:

@@ -4,7 +4,8 @@ Rules kept here (docs/protocol/k3s.md#join-of-an-agent):
 * A certificate is used only with the key that this machine made. A response with a private key, as older servers of k3s send it,
   is refused.
 * The subject of a certificate must be the one that was asked for, because a Node is named by it.
-* Fields that an agent of Mooring does not need are not read.
+* Fields that an agent of Mooring does not need are not read. A list that is null is empty: Go writes a list that was never filled
+  so.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ def read_configuration(step: str, body: bytes) -> SupervisorConfiguration:
 def read_apiservers(step: str, body: bytes) -> tuple[str, ...]:
     """Return the addresses (`host:port`) of the API servers in a response. Raises UnusableResponseError."""
     value = _json(step, body)
+    value = [] if value is None else value
     if not isinstance(value, list) or len(value) > MAX_APISERVERS:
         raise UnusableResponseError(step, "the response is not a short JSON list of API servers")
     found = []

@@ -177,7 +177,7 @@ def _is_token(value: Any) -> bool:
 
 def _endpoint(metadata: Mapping[str, Any], key: str) -> str:
     value = metadata.get(key)
-    if value is None:
+    if value in (None, ""):
         return ""
     if not is_printable_url(value):
         raise OAuthError(f"the provider's {key} is not an https URL")
