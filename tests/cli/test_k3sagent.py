@@ -61,7 +61,10 @@ def test_a_server_chooses_the_k3s_way(planned: Callable[..., AgentPlan], tmp_pat
     )
     assert (plan.settings.root, plan.settings.data_dir, plan.polling.total) == (str(tmp_path), "/data", 60.0)
     assert (plan.settings.register_node, plan.settings.lb_server_port, plan.token.keeps_files) == ("none", 7444, True)
-    assert plan.token.environment_files == (tmp_path / "etc/systemd/system/k3s-agent.service.env",)
+    assert (plan.token.environment_files, plan.token.default_files) == (
+        (),
+        (tmp_path / "etc/systemd/system/k3s-agent.service.env",),
+    )
     assert token_of(plan) == "node:not-so-secret"
 
 
@@ -114,7 +117,13 @@ def test_the_environment_of_a_k3s_user_is_enough(
         ),
         pytest.param(("--token-file", "FILE"), {"K3S_TOKEN": "K10::node:env"}, "node:file", id="file, then K3S_TOKEN"),
         pytest.param(
-            (), {"K3S_TOKEN": "K10::node:env", "K3S_TOKEN_FILE": "FILE"}, "node:env", id="then K3S_TOKEN_FILE"
+            (),
+            {"K3S_TOKEN": "K10::node:env", "K3S_TOKEN_FILE": "FILE"},
+            "node:file",
+            id="then K3S_TOKEN_FILE, as in k3s",
+        ),
+        pytest.param(
+            ("--token", "K10::node:flag"), {"K3S_TOKEN_FILE": "FILE"}, "node:flag", id="a flag, then K3S_TOKEN_FILE"
         ),
         pytest.param((), {"K3S_TOKEN_FILE": "FILE"}, "node:file", id="K3S_TOKEN_FILE alone"),
         pytest.param((), {"MOORING_TOKEN": "K10::node:own"}, "node:own", id="MOORING_TOKEN"),
@@ -139,6 +148,23 @@ def test_sources_of_the_token(
     for name, value in environment.items():
         monkeypatch.setenv(name, value.replace("FILE", str(file)))
     assert token_of(planned("--server", URL, *(one.replace("FILE", str(file)) for one in arguments))) == found
+
+
+def test_which_of_two_variables_gave_the_token_is_a_line(
+    mooring: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """k3s, `pkg/cli/agent/agent.go`: a token file replaces the token."""
+
+    async def run(*_: object, **__: object) -> None: ...
+
+    monkeypatch.setattr(process, "run", run)
+    monkeypatch.setenv("K3S_TOKEN", "K10::node:stale")
+    monkeypatch.setenv("K3S_TOKEN_FILE", str(tmp_path / "token"))
+    told = mooring("agent", "--server", URL).err
+    assert (
+        told
+        == f"Warning: K3S_TOKEN and K3S_TOKEN_FILE are both set: the token in {tmp_path}/token is used, as by k3s\n"
+    )
 
 
 def test_an_empty_token_file_holds_no_token(planned: Callable[..., AgentPlan], tmp_path: Path) -> None:
@@ -179,13 +205,52 @@ def test_a_wrong_command_line_is_one_line(mooring: CommandLine, arguments: tuple
     assert "not-so-secret" not in outcome.all
 
 
-def test_a_token_that_stays_in_a_file_is_reported(planned: Callable[..., AgentPlan], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        pytest.param(f"K3S_TOKEN={TOKEN} # rack 7\n", ", line 1,", id="text behind the value"),
+        pytest.param(f"a: 1\ntoken: >-\n  {TOKEN}\n", ", line 3,", id="a block"),
+        pytest.param(f"Environment=K3S_TOKEN={TOKEN}\nExecStart=/m --token {TOKEN}\n", ", lines 1, 2,", id="a unit"),
+        pytest.param(f"K3S_TOKEN={TOKEN[:14]}\\\n{TOKEN[14:]}\n", ", on several lines,", id="a line that goes on"),
+        pytest.param("secret=not-so-secret\n", ", line 1,", id="its password alone"),
+    ],
+)
+def test_a_token_that_stays_in_a_file_is_reported_with_its_line(
+    planned: Callable[..., AgentPlan], tmp_path: Path, content: str, place: str
+) -> None:
     file = tmp_path / "agent.env"
-    file.write_text(f"K3S_TOKEN={TOKEN} # rack 7\n")
+    file.write_text(content)
     token = planned("--server", URL, "--token", TOKEN, "--token-env-file", str(file)).token
-    assert token.forget() == ([], [f"{file} has it on a line of another form; remove it there"])
-    file.write_text(f"K3S_TOKEN={TOKEN}\n")
+    problem = f"the token is still on disk: {file}{place} in a form that is not rewritten; remove it there"
+    assert token.forget() == ([], [problem])
+    assert file.read_text() == content
+
+
+@pytest.mark.parametrize("content", [f"K3S_TOKEN={TOKEN}\n", "token: 'not-so-secret'\n", f"t: {TOKEN} # rack 7\n"])
+def test_a_token_that_is_removed_is_no_problem(planned: Callable[..., AgentPlan], tmp_path: Path, content: str) -> None:
+    file = tmp_path / "agent.env"
+    file.write_text(content)
+    token = planned("--server", URL, "--token", TOKEN, "--token-env-file", str(file)).token
     assert token.forget() == ([file], [])
+    assert "not-so-secret" not in file.read_text()
+
+
+def test_a_file_that_was_named_for_the_removal_and_is_not_there_is_reported(
+    planned: Callable[..., AgentPlan], tmp_path: Path
+) -> None:
+    missing, link, directory = (tmp_path / name for name in ("missing.env", "link", "directory"))
+    link.symlink_to("nowhere")
+    directory.mkdir()
+    named = [word for path in (missing, link, directory) for word in ("--token-env-file", str(path))]
+    changed, problems = planned("--server", URL, "--token", TOKEN, *named).token.forget()
+    assert changed == []
+    assert [problem.partition(" cannot")[0] for problem in problems] == [
+        f"no token was removed from a file: {path}" for path in (missing, link, directory)
+    ]
+
+
+def test_the_file_of_the_installer_may_be_missing(planned: Callable[..., AgentPlan], tmp_path: Path) -> None:
+    assert planned("--server", URL, "--token", TOKEN, "--root", str(tmp_path)).token.forget() == ([], [])
 
 
 def test_k3s_url_does_not_change_the_other_way(mooring: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

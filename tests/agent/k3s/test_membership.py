@@ -362,7 +362,11 @@ def test_the_token_is_removed_after_the_join_and_other_lines_stay(peer: Supervis
     environment.chmod(0o640)
     config.write_text(f'server: {peer.url}\ntoken: "{peer.token}"\nnode-name: a\n')
     given = plan(peer, tmp_path, token=GivenToken(None, file, (environment, config, tmp_path / "missing")))
-    joined(given)
+    told: list[Progress] = []
+    joined(given, told)
+    assert [one.message for one in told if one.message.startswith("warning")] == [
+        f"warning: no token was removed from a file: {tmp_path}/missing cannot be read: no such file or directory; check the path"
+    ]
     assert file.read_text() == ""
     assert environment.read_text() == f"K3S_URL='{peer.url}'\nK3S_TOKEN=\"\"\nK3S_NODE_NAME=a\n"
     assert stat.S_IMODE(environment.stat().st_mode) == 0o640

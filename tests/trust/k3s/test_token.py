@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 
 import pytest
@@ -53,7 +54,6 @@ READ = {
     "the first of two separators": (f"K10{HASH}::a::b:c", (HASH, "a", ":b:c", None)),
     "an upper-case id": ("ABCDEF.0123456789abcdef", ("", "", "ABCDEF.0123456789abcdef", None)),
     "an upper-case secret": ("abcdef.0123456789ABCDEF", ("", "", "abcdef.0123456789ABCDEF", None)),
-    "a bootstrap token with a line end": (f"{BOOTSTRAP}\n", ("", "", f"{BOOTSTRAP}\n", None)),
     "a prefix in lower case": ("k10::server:pass", ("", "", "k10::server:pass", None)),
     "a prefix after a space": (" K10::server:pass", ("", "", " K10::server:pass", None)),
     "a password of spaces": ("  ", ("", "", "  ", None)),
@@ -115,7 +115,8 @@ def test_any_text_is_a_token_or_refused(text: str | bytes) -> None:
     try:
         token = parse_token(text)
     except TokenFormatError as error:
-        assert re.fullmatch(r"token must not be empty|invalid token (format|CA hash length)", str(error))  # noqa: PT017 - not always raised
+        texts = r"token must not be empty|invalid token (format|CA hash length)|a token is one line.*|the text begins with a byte.*"
+        assert re.fullmatch(texts, str(error))  # noqa: PT017 - not always raised
         return
     assert (token.password is None) != (token.bootstrap is None)
     assert len(token.ca_hash.encode("utf-8", "surrogateescape")) in (0, 64)
@@ -150,18 +151,84 @@ def test_the_id_of_a_bootstrap_token_in_any_form(text: str) -> None:
     assert bootstrap_token_id(text) == "abcdef"
 
 
+WHOLE = f"K10{HASH}::server:hunter2"
+
+
+@pytest.mark.parametrize("credential", ["server:hunter2", "node:hunter2", BOOTSTRAP])
 @pytest.mark.parametrize(
-    "before",
+    ("before", "named"),
     [
-        pytest.param('"', id="a quote"),
-        pytest.param("\ufeff", id="a byte order mark"),
-        pytest.param("K3S_TOKEN=", id="the key of an environment file"),
-        pytest.param("# rack 7\n", id="a comment"),
+        pytest.param('"', "a quotation mark", id="a quote"),
+        pytest.param("'", "a quotation mark", id="another quote"),
+        pytest.param("\u201c", "a quotation mark", id="a quote of a word processor"),
+        pytest.param("\ufeff", "a byte order mark", id="a byte order mark"),
+        pytest.param("\ufeff\ufeff", "a byte order mark", id="two byte order marks"),
+        pytest.param("K3S_TOKEN=", '"K3S_TOKEN="', id="the key of an environment file"),
+        pytest.param('export K3S_TOKEN="', '"export" and a blank and "K3S_TOKEN=" and a quotation mark', id="a shell"),
+        pytest.param("token: ", '"token:" and a blank', id="the key of config.yaml"),
+        pytest.param('"token" : "', 'a quotation mark and "token" and a blank and other text', id="a quoted key"),
+        pytest.param("--token ", '"--token" and a blank', id="the flag"),
+        pytest.param("\u00a0", "a blank", id="a space that does not break"),
+        pytest.param("\u200b", "a blank", id="a space without width"),
+        pytest.param("\n", "a line break", id="an empty line"),
+        pytest.param("hunter3\n", "other text and a line break", id="a secret, which is not repeated"),
+        pytest.param("# rack 7\n", "other text and a blank and a line break", id="a comment"),
+        pytest.param("\udcff", "other text", id="a byte that is no UTF-8"),
     ],
 )
-def test_text_before_a_whole_token_does_not_drop_its_hash(before: str) -> None:
-    with pytest.raises(TokenFormatError, match="a whole token begins with K10: remove "):
-        parse_token(f"{before}K10{HASH}::server:pass")
+def test_text_before_a_whole_token_is_named_and_does_not_drop_its_hash(
+    before: str, named: str, credential: str
+) -> None:
+    with pytest.raises(TokenFormatError) as raised:
+        parse_token(f"{before}K10{HASH}::{credential}")
+    assert str(raised.value) == f"a whole token begins with K10: remove {named} before it"
+
+
+HASH_ALONE = "it has the hash of a CA, and not the form of a whole token"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param(WHOLE.replace("K10", "k10"), "with a capital letter", id="a small letter"),
+        pytest.param(WHOLE[1:], HASH_ALONE, id="the first letter is lost"),
+        pytest.param(WHOLE[3:], HASH_ALONE, id="the prefix is lost"),
+        pytest.param(WHOLE[30:], HASH_ALONE, id="the beginning is lost"),
+        pytest.param(WHOLE.replace("K10", "K1O"), HASH_ALONE, id="a letter for a digit"),
+        pytest.param(WHOLE.replace("K10", "K10::"), HASH_ALONE, id="a separator before the hash"),
+        pytest.param(WHOLE.replace("::", ":"), HASH_ALONE, id="one colon"),
+        pytest.param(WHOLE[3:].replace("::", ":"), HASH_ALONE, id="one colon, without the prefix"),
+        pytest.param(f"K10{HASH}:{BOOTSTRAP}", HASH_ALONE, id="one colon before a bootstrap token"),
+        pytest.param(f'"{WHOLE[:40]}::server:hunter2', HASH_ALONE, id="a quote before a hash that is cut"),
+        pytest.param(base64.b64encode(WHOLE.encode()), "in base64: decode it", id="base64, as in a Secret"),
+        pytest.param(WHOLE.encode("utf-16"), "a byte order mark, or has a NUL", id="UTF-16"),
+        pytest.param(WHOLE.encode("utf-16-le"), "has a NUL", id="UTF-16 without a mark"),
+        pytest.param(b"\xef\xbb\xbfhunter2", "a byte order mark", id="a mark before a password"),
+        pytest.param("hunter2\r", "a token is one line", id="a password with the end of a line of Windows"),
+        pytest.param(f"{BOOTSTRAP}\n", "a token is one line", id="a bootstrap token with a line end"),
+        pytest.param("hunter2\nsecond", "a token is one line", id="two lines"),
+    ],
+)
+def test_a_damaged_token_is_not_read_as_a_password(text: str | bytes, message: str) -> None:
+    """k3s sends each of these as a password to a server whose CA it has just received from that server."""
+    with pytest.raises(TokenFormatError) as raised:
+        parse_token(text)
+    assert message in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+    assert HASH[:8] not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "password",
+    [
+        pytest.param(HASH, id="64 hexadecimal digits, as openssl rand -hex prints"),
+        pytest.param("SzEwIG5vdGhpbmc", id="a text that begins as base64 does"),
+        pytest.param("SzEwMDAw", id="base64 of another text"),
+        pytest.param("a b\ufeff", id="a mark at its end"),
+    ],
+)
+def test_a_password_that_is_not_damaged_stays_one(password: str) -> None:
+    assert told(parse_token(password)) == ("", "", password, None)
 
 
 @pytest.mark.parametrize(

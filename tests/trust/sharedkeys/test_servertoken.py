@@ -30,7 +30,11 @@ REFUSED = {
     "an empty file": ("", "token must not be empty: a server token is one line of 16 to 512"),
     "a short secret": ("short", "a server token is one line of 16 to 512"),
     "a secret that is too long": ("x" * (MAX_SECRET + 1), "a server token is one line of 16 to 512"),
-    "two lines": (f"{SECRET}\n{SECRET}", "a server token is one line of 16 to 512"),
+    "two lines": (f"{SECRET}\n{SECRET}", "^a token is one line: remove the line break, and what is not the token$"),
+    "a quoted token": (
+        f'"K10{HASH}::server:{SECRET}"',
+        "^a whole token begins with K10: remove a quotation mark before it$",
+    ),
     "bytes that are no text": (b"\xff" * 20, "a server token is one line of 16 to 512"),
     "a bootstrap token": ("abcdef.0123456789abcdef", "this is a bootstrap token"),
     "a bootstrap token in the form of k3s": (f"K10{HASH}::abcdef.0123456789abcdef", "this is a bootstrap token"),

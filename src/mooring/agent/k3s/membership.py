@@ -274,7 +274,7 @@ class _Join:
             if emptied:
                 summary.append(f"removed the token from {', '.join(map(str, emptied))}")
             for problem in problems:
-                self.steps.say(f"warning: the token is still on disk: {problem}", kept=True)
+                self.steps.say(f"warning: {problem}", kept=True)
         member = replace(member, apiservers=await self._apiservers(member))
         await self._register(member)
         return member

@@ -3,8 +3,8 @@
 Rules kept here (docs/protocol/k3s.md#join-of-an-agent):
 * `--server`, the key `server`, or K3S_URL without a flag of the other way of joining, chooses this way. Both ways together are an
   error that names them. K3S_URL does not count beside MOORING_ADDRESS or MOORING_DISCOVERY_FILE: the token is for theirs.
-* The token is that of `--token`, `--token-file`, K3S_TOKEN, MOORING_TOKEN or K3S_TOKEN_FILE, in this order. It may be missing for a
-  member. A flag for it replaces both keys of the file.
+* The token is that of `--token`, `--token-file`, K3S_TOKEN_FILE, K3S_TOKEN or MOORING_TOKEN, in this order. It may be missing for a
+  member. A flag for it replaces both keys of the file. Of two variables the file wins, as in k3s, and a line says so.
 * A token on the command line can be read by every user of the machine: the title of the process is the command line without it.
   Hooks and other children do not get it from the environment.
 """
@@ -23,6 +23,7 @@ from mooring.agent.k3s.settings import DEFAULT_ENVIRONMENT_FILE, K3sJoinSettings
 from mooring.agent.state import NodeState
 from mooring.cli.join import k3sconfig
 from mooring.cli.join.flags import SETTINGS, SUBJECTS, Given, host_name, read_config
+from mooring.cli.printing.output import echo
 from mooring.client.files import read_limited
 from mooring.errors import ConfigError
 from mooring.secret import Secret
@@ -117,9 +118,17 @@ def plan_k3s_join(given: Given, file: AgentFile) -> AgentPlan:
 def _token(given: Given, settings: K3sJoinSettings, config: AgentFile) -> GivenToken:
     """Return the token and its places. Raises UsageError, ConfigError."""
     value, file = settings.token, settings.token_file
-    if value is not None and "token_file" in given.variables:
+    is_variable = given.variables.keys() & {"token", "token_file"}
+    if value is not None and file and len(is_variable) > 1:
+        echo(
+            f"Warning: {given.variables['token']} and {given.variables['token_file']} are both set: the token in {file} is used, "
+            "as by k3s",
+            err=True,
+        )
+        value = None
+    elif value is not None and "token_file" in is_variable:
         file = ""
-    if file and "token" in given.variables:
+    elif file and "token" in is_variable:
         value = None
     if value is not None and file:
         with given.explained():
@@ -136,9 +145,14 @@ def _token(given: Given, settings: K3sJoinSettings, config: AgentFile) -> GivenT
             with given.explained():
                 raise ConfigError(f"{place}: {error}") from None
     default = Path(settings.root).absolute() / DEFAULT_ENVIRONMENT_FILE.lstrip("/")
-    kept = tuple(Path(one).absolute() for one in settings.token_env_file) or (default,)
-    kept += tuple(Path(one).absolute() for one in config.token_paths)
-    return GivenToken(value, Path(file).absolute() if file else None, kept, settings.keep_token_file)
+    named = tuple(Path(one).absolute() for one in settings.token_env_file)
+    return GivenToken(
+        value,
+        Path(file).absolute() if file else None,
+        named + tuple(Path(one).absolute() for one in config.token_paths),
+        () if named else (default,),
+        settings.keep_token_file,
+    )
 
 
 def _read_descriptor(place: str) -> Secret | None:

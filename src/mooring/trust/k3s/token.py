@@ -6,7 +6,8 @@ Rules kept here (docs/protocol/k3s.md#tokens; what k3s itself accepts, with its 
 * A text with the prefix is never a password, even when the person who chose it meant one: `K10xyz` is `invalid token format`.
 * After the prefix the first `::` ends the hash, and the first `:` of the rest ends the user, so that a password may contain both.
 * Without `::` there is no hash: `K10user:pass` is a user and a password.
-* A text that has a whole token with a hash, but not at its beginning, is refused: k3s reads it as a password, and drops the hash.
+* A text that has a whole token with a hash, but not at its beginning, or the hash of one in another place, is refused: k3s reads it
+  as a password, and drops the hash (`mooring.trust.k3s.damagedtoken`).
 * The password is a Secret. A text that was read otherwise than it was meant may have a part of a password in place of the hash or
   the user: neither is printed unless it is a digest or a user that k3s knows.
 """
@@ -20,6 +21,7 @@ from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken, TokenError, parse_token_id
 from mooring.trust.bootstraptoken.token import parse_token as parse_bootstrap_token
+from mooring.trust.k3s.damagedtoken import MISPLACED_HASH, damage, is_hash
 
 PREFIX = "K10"
 HASH_LENGTH = 64
@@ -32,11 +34,10 @@ DEFAULT_GROUPS = ("system:bootstrappers:k3s:default-node-token",)
 
 _PREFIX = PREFIX.encode()
 _HASH = re.compile(r"[0-9a-f]{64}")
-_WHOLE_FORM = re.compile(rb"K10[0-9A-Fa-f]{64}::")
 
 
 class TokenFormatError(ConfigError):
-    """The text is no token that k3s accepts. The message is k3s's, and repeats no part of the text."""
+    """The text is no token that k3s accepts. The message is k3s's where k3s refuses it, and repeats no part of a token."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -89,10 +90,8 @@ def parse_token(text: str | bytes) -> K3sToken:
     if not data:
         raise TokenFormatError("token must not be empty")
     if not data.startswith(_PREFIX):
-        if _WHOLE_FORM.search(data):
-            raise TokenFormatError(
-                f"a whole token begins with {PREFIX}: remove the quotes, the key or the comment before it"
-            )
+        if problem := damage(data):
+            raise TokenFormatError(problem)
         data = _PREFIX + (b"::" if _bootstrap_token(data) else b":::") + data
     ca_hash, separator, credential = data.removeprefix(_PREFIX).partition(b"::")
     if not separator:
@@ -105,6 +104,8 @@ def parse_token(text: str | bytes) -> K3sToken:
     username, _, password = credential.partition(b":")
     if not password:
         raise TokenFormatError("invalid token format")
+    if not digest and is_hash(username.decode("ascii", "replace")):
+        raise TokenFormatError(MISPLACED_HASH)
     return K3sToken(digest, username.decode("utf-8", "surrogateescape"), Secret(password), None)
 
 

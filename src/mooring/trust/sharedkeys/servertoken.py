@@ -77,6 +77,8 @@ def check_length(token: Secret, what: str, least: int = MIN_SECRET) -> None:
 def _malformed(text: bytes, error: k3s.TokenFormatError) -> str:
     if not text:
         return f"{error}: a server token is one line of {MIN_SECRET} to {MAX_SECRET} printable ASCII characters"
+    if not text.startswith(k3s.PREFIX.encode()):
+        return str(error)
     return (
         f"{error}: a server token that begins with {k3s.PREFIX} is read as {k3s.PREFIX}<hash of the CA>::server:<password>, with "
         f"{k3s.HASH_LENGTH} digits of the hash or none"

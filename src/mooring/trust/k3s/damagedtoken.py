@@ -1,0 +1,78 @@
+"""Damage of a K10 token that k3s would read as a weaker credential: a password without a hash.
+
+With such a password the CA of whatever server answers is trusted, and the whole text is sent to it. A text is damaged when it has a
+whole token that is not at its beginning, when it has the hash of one and not its form, or when it has what no person types as a
+password: a byte order mark, a line break, a NUL. Messages say what stands before a token, and repeat no other text: it may be a
+part of the secret.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+
+MISPLACED_HASH = (
+    "it has the hash of a CA, and not the form of a whole token: K10, the 64 digits of the hash, :: and the rest"
+)
+
+_WHOLE = re.compile(rb"K10[0-9A-Fa-f]{64}::")
+_WHOLE_LOWERED = re.compile(rb"k10[0-9A-Fa-f]{64}::")
+_HASH = re.compile(rb"[0-9A-Fa-f]{32,}::|[0-9A-Fa-f]{64}:")
+"""A hash, also one that lost digits, before the separator, also one that lost a colon."""
+_BASE64_WHOLE = base64.b64encode(b"K10")
+_BYTE_ORDER_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
+_BEFORE = re.compile(
+    rb"(?P<mark>\xef\xbb\xbf)"
+    rb"|(?P<quote>[\"'`]|\xe2\x80[\x98-\x9f])"
+    rb"|(?P<line>[\r\n]+)"
+    rb"|(?P<blank>[ \t\v\f]+|\xc2\xa0|\xe2\x80\x8b)"
+    rb"|(?P<key>(?i:export|K3S_(?:AGENT_)?TOKEN|MOORING_(?:SERVER_|AGENT_)?TOKEN|(?:agent-|server-)?token|--token)(?:[ \t]*[=:])?)"
+    rb"|(?P<other>.)",
+    re.DOTALL,
+)
+_NAMES = {
+    "mark": "a byte order mark",
+    "quote": "a quotation mark",
+    "line": "a line break",
+    "blank": "a blank",
+    "other": "other text",
+}
+
+
+def damage(data: bytes) -> str:
+    """Return what is wrong with a text that does not begin with `K10`; "" when it can be a password or a bootstrap token."""
+    if found := _WHOLE.search(data):
+        return f"a whole token begins with K10: remove {_standing_before(data[: found.start()])} before it"
+    if _WHOLE_LOWERED.search(data):
+        return "a whole token begins with K10, with a capital letter"
+    if _is_base64(data):
+        return "this is a whole token in base64: decode it"
+    if _HASH.search(data):
+        return MISPLACED_HASH
+    if data.startswith(_BYTE_ORDER_MARKS) or b"\0" in data:
+        return "the text begins with a byte order mark, or has a NUL: write it as UTF-8 without one"
+    if b"\n" in data or b"\r" in data:
+        return "a token is one line: remove the line break, and what is not the token"
+    return ""
+
+
+def is_hash(username: str) -> bool:
+    """Return True when the user of a token without a hash is the hash of one whose separator is not where it belongs."""
+    return re.fullmatch(r"[0-9A-Fa-f]{32,}", username) is not None
+
+
+def _standing_before(text: bytes) -> str:
+    names: dict[str, None] = {}
+    for found in _BEFORE.finditer(text):
+        kind = str(found.lastgroup)
+        names[f'"{found[0].decode()}"' if kind == "key" else _NAMES[kind]] = None
+    return " and ".join(names)
+
+
+def _is_base64(data: bytes) -> bool:
+    if not data.startswith(_BASE64_WHOLE):
+        return False
+    try:
+        return _WHOLE.match(base64.b64decode(data, validate=True)) is not None
+    except ValueError:
+        return False
