@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any
 from mooring.pki.jwt.jwks import jwks_document
 from mooring.pki.jwt.token import TokenSigner
 from mooring.pki.keys import PrivateKey, generate_key, private_key_pem
-from mooring.pki.pem import certificates_pem
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca
+from mooring.pki.x509.bundles import certificates_pem
 
 if TYPE_CHECKING:
     from bench.servers import Server

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from cryptography import x509
 
 from mooring.agent import disk
 from mooring.agent.certificates.pairfiles import Pair, PairFiles
@@ -16,6 +15,7 @@ from mooring.agent.loadbalancer.proxy import LoadBalancer
 from mooring.agent.state import LOAD_BALANCER, NodeState
 from mooring.errors import ConfigError
 from mooring.pki.keys import generate_key, public_key_der
+from mooring.pki.x509.certificate import Certificate
 from mooring.secret import Secret
 from mooring.trust.discovery.refresh import BASE, MergeBase, digest
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, select_context, user_kubeconfig
@@ -34,7 +34,7 @@ def pair(name: str = "m1") -> Pair:
     return Pair((made.certificate,), made.key)
 
 
-def leaf_of(files: PairFiles) -> x509.Certificate | None:
+def leaf_of(files: PairFiles) -> Certificate | None:
     found = files.read_pair()
     return None if found is None else found.leaf
 

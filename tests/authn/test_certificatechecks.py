@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.view import FixedView, Views
@@ -23,7 +22,7 @@ from mooring.pki.x509.verify import ClientTrust
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CA = self_signed_ca(generate_key(), "kubernetes", NOW, 1)
-DER = CA.sign(profiles.client(generate_key().public_key(), NOW, "jane"), NOW, 3).public_bytes(Encoding.DER)
+DER = CA.sign(profiles.client(generate_key().public_key(), NOW, "jane"), NOW, 3).der
 
 
 class Recording:
@@ -108,7 +107,7 @@ def test_every_check_names_stored_kinds() -> None:
 def test_a_peer_names_its_key_its_issuer_and_when_it_was_issued() -> None:
     later = NOW + timedelta(days=1)
     key = generate_key()
-    der = CA.sign(profiles.client(key.public_key(), later, "jane"), later, 77).public_bytes(Encoding.DER)
+    der = CA.sign(profiles.client(key.public_key(), later, "jane"), later, 77).der
     own = ClientTrust([CA.certificate], [CA.certificate]).verify((der,), later)
     foreign = ClientTrust([CA.certificate]).verify((der,), later)
     assert (own.serial_number, own.issued_at) == (77, later)
@@ -118,7 +117,7 @@ def test_a_peer_names_its_key_its_issuer_and_when_it_was_issued() -> None:
 
 
 def test_a_certificate_of_the_bundle_is_its_own_issuer() -> None:
-    root = CA.certificate.public_bytes(Encoding.DER)
+    root = CA.certificate.der
     peer = ClientTrust([CA.certificate]).verify((root,), NOW)
     assert peer.issuer == peer.public_key
 

@@ -10,7 +10,7 @@ import pytest
 from mooring.authn.clientcas.bundles import NAME, NAMESPACE, Bundles
 from mooring.authn.requestheader.settings import RequestHeaderSettings
 from mooring.errors import ConfigError
-from mooring.pki.pem import certificates_pem
+from mooring.pki.x509.bundles import certificates_pem
 from tests.support.testca import ThrowawayCA
 
 OWN, OTHER, PROXY = (ThrowawayCA(name).authority.certificate for name in ("own", "other", "proxy"))

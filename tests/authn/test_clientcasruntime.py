@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.pki.pem import certificates_pem
+from mooring.pki.x509.bundles import certificates_pem
 from tests.support.manualclock import EPOCH, settle
 from tests.support.serverroom import Server, connection, open_server
 from tests.support.testca import ThrowawayCA

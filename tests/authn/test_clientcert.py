@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from unittest.mock import ANY
 
 import pytest
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.api.view import Views
 from mooring.authn.anonymous.authenticator import Anonymous
@@ -39,7 +38,7 @@ KEY = generate_key()
 
 def leaf(name: str = "jane", groups: tuple[str, ...] = ("dev", "ops"), authority: Authority = CA) -> bytes:
     template = profiles.client(KEY.public_key(), NOW, name, groups, DAY)
-    return authority.sign(template, NOW, 3).public_bytes(Encoding.DER)
+    return authority.sign(template, NOW, 3).der
 
 
 class CountingTrust(ClientTrust):
@@ -81,7 +80,7 @@ def test_a_certificate_that_is_bound_to_a_machine_names_it(
 ) -> None:
     template = profiles.client(KEY.public_key(), NOW, name, (), DAY)
     subject = names.subject(name, unit=unit) if unit else template.subject
-    der = CA.sign(replace(template, subject=subject), NOW, 3).public_bytes(Encoding.DER)
+    der = CA.sign(replace(template, subject=subject), NOW, 3).der
     authenticator = ClientCertificateAuthenticator(ClientTrust([CA.certificate]), checks=())
     verdict = judged(authenticator, Credentials((der,)))
     assert isinstance(verdict, Accepted)

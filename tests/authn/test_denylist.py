@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.api.mooring import ends
 from mooring.api.mooring.certificaterevocation import PLURAL, entry_name
@@ -32,7 +31,7 @@ def peer(
     name: str = "system:node:n1", group: str = NODES, issued: datetime = NOW, *, of_the_cluster: bool = True
 ) -> VerifiedPeer:
     """A certificate that a signer with BACKDATE issued at `issued`."""
-    der = CA.sign(profiles.client(KEY.public_key(), issued, name, (group,)), issued, 0x1F).public_bytes(Encoding.DER)
+    der = CA.sign(profiles.client(KEY.public_key(), issued, name, (group,)), issued, 0x1F).der
     own = [CA.certificate] if of_the_cluster else []
     return ClientTrust([CA.certificate], own).verify((der,), NOW + timedelta(hours=1))
 
@@ -146,7 +145,7 @@ def test_an_intermediate_that_is_revoked_takes_what_is_below_it() -> None:
     middle = ThrowawayCA("middle", NOW)
     certified = CA.sign(profiles.certificate_authority(middle.key.public_key(), NOW, "middle"), NOW, 0x2E)
     pair = middle.client("jane")
-    chain = (pair.der, certified.public_bytes(Encoding.DER))
+    chain = (pair.der, certified.der)
     found = ClientTrust([CA.certificate], [CA.certificate]).verify(chain, NOW + timedelta(hours=1))
     middle_id = f"sha256:{public_key_fingerprint(middle.key)}"
     assert reason(found, entry(serialNumber="2e")) == "certificate-revoked"

@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.mooring import ends
@@ -24,7 +23,7 @@ CA = self_signed_ca(generate_key(), "kubernetes", NOW, 1)
 
 def peer(common_name: str) -> VerifiedPeer:
     template = profiles.client(generate_key().public_key(), NOW, common_name, ("system:nodes",))
-    return ClientTrust([CA.certificate]).verify([CA.sign(template, NOW, 3).public_bytes(Encoding.DER)], NOW)
+    return ClientTrust([CA.certificate]).verify([CA.sign(template, NOW, 3).der], NOW)
 
 
 N1 = peer("system:node:n1")
@@ -77,7 +76,7 @@ def companion(common_name: str = "system:kube-proxy", unit: str = "system:node:n
     """Return a certificate of a user that all machines share, bound to one of them."""
     key = generate_key().public_key()
     template = replace(profiles.client(key, NOW, common_name), subject=names.subject(common_name, unit=unit))
-    return ClientTrust([CA.certificate]).verify([CA.sign(template, NOW, 4).public_bytes(Encoding.DER)], NOW)
+    return ClientTrust([CA.certificate]).verify([CA.sign(template, NOW, 4).der], NOW)
 
 
 PROXY = companion()

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.api.view import Views
 from mooring.authn.authenticator import CONNECTION
@@ -39,7 +38,7 @@ def leaf(name: str = NODE, groups: tuple[str, ...] = NODES, ended: timedelta = D
     """Return a certificate of two days that ended `ended` ago."""
     begin = NOW - ended - 2 * DAY
     template = profiles.client(KEY.public_key(), begin, name, groups, 2 * DAY)
-    return authority.sign(template, begin, 3).public_bytes(Encoding.DER)
+    return authority.sign(template, begin, 3).der
 
 
 def offered(*peer: bytes, authorization: Sequence[str] = ("Mooring-Recovery",)) -> Credentials:
@@ -118,7 +117,7 @@ def test_the_ca_must_have_been_valid_at_the_end_of_the_certificate() -> None:
     ended = self_signed_ca(key, "ended", NOW - 4000 * DAY, 4)
     signing = self_signed_ca(key, "ended", NOW - 400 * DAY, 4)
     template = profiles.client(KEY.public_key(), begin, NODE, NODES, DAY)
-    chain = (signing.sign(template, begin, 5).public_bytes(Encoding.DER),)
+    chain = (signing.sign(template, begin, 5).der,)
     authenticator = RecoveryAuthenticator(ClientTrust([ended.certificate]))
     verdict = authenticator.authenticate(offered(*chain), {}, NOW, ())
     assert isinstance(verdict, Rejected)

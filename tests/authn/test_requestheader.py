@@ -8,7 +8,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,7 +38,7 @@ NAMES = HeaderNames(
 
 def leaf(name: str = "proxy", authority: Authority = PROXY_CA) -> bytes:
     template = profiles.client(KEY.public_key(), NOW, name, (), timedelta(days=1))
-    return authority.sign(template, NOW, 3).public_bytes(Encoding.DER)
+    return authority.sign(template, NOW, 3).der
 
 
 PROXY = leaf()

@@ -12,7 +12,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.cli.ca.rollover.request import is_reached, machine_lines
 from mooring.cli.ca.rollover.status import status_lines
 from mooring.client.cluster import ClusterClient
-from mooring.pki.pem import certificates
+from mooring.pki.x509.bundles import certificates
 from mooring.trust.discovery.pins import pin_of
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, start_server

@@ -12,15 +12,18 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from mooring.pki.pem import certificates
+from mooring.pki.keys import private_key_pem
 from mooring.pki.x509 import names
+from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.verify import ClientTrust
 from tests.compat.kubectl import Kubectl, programs
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import start_server
+from tests.support.rawcertificate import COMMON_NAME, T61, attribute, name, root
+from tests.support.testca import by_library
 
 __all__ = ["mooring"]
 OPENSSL = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
@@ -41,7 +44,7 @@ def made(mooring: CommandLine, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def read(path: Path) -> tuple[x509.Certificate, ...]:
+def read(path: Path) -> tuple[Certificate, ...]:
     return certificates(path.read_bytes())
 
 
@@ -61,8 +64,8 @@ def test_what_is_below_an_intermediate_carries_it_and_not_the_root(made: Path) -
 
 def test_a_client_is_the_user_that_was_asked_for(made: Path) -> None:
     trust = ClientTrust(read(made / "ca.crt"))
-    for name in ("client", "deep"):
-        chain = [one.public_bytes(Encoding.DER) for one in read(made / f"{name}.crt")]
+    for file in ("client", "deep"):
+        chain = [one.der for one in read(made / f"{file}.crt")]
         peer = trust.verify(chain, datetime.now(UTC))
         assert (peer.common_name, set(peer.organizations), peer.uid) == ("jane", {"dev", "ops"}, "42")
 
@@ -136,7 +139,7 @@ def test_nothing_outlives_its_ca(mooring: CommandLine, tmp_path: Path) -> None:
     mooring.done("certs", "server", "--dns", "a.example", *ca, *at)
     (server,), (root,) = read(tmp_path / "server.crt"), read(tmp_path / "ca.crt")
     assert server.not_valid_after_utc == root.not_valid_after_utc
-    usage = server.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    usage = by_library(server).extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
     assert names.common_name(server.subject) == "a.example"
 
@@ -271,3 +274,13 @@ def test_a_server_and_kubectl_take_them(made: Path) -> None:
             assert set(user["groups"]) == {"dev", "ops", "system:authenticated"}
     finally:
         server.stop()
+
+
+def test_certs_client_signs_with_a_ca_whose_name_is_in_latin_1(tmp_path: Path, mooring: CommandLine) -> None:
+    ca = root(name(attribute(COMMON_NAME, T61, "Société".encode("latin-1"))))
+    (tmp_path / "ca.crt").write_bytes(ca.pem)
+    (tmp_path / "ca.key").write_bytes(private_key_pem(ca.key))
+    (tmp_path / "ca.key").chmod(0o600)
+    pair = ("--ca-cert", str(tmp_path / "ca.crt"), "--ca-key", str(tmp_path / "ca.key"), "--out-dir", str(tmp_path))
+    assert mooring("certs", "client", *pair, "--common-name", "joe", "--name", "joe").code == 0
+    assert certificates((tmp_path / "joe.crt").read_bytes())[0].issuer == certificates(ca.pem)[0].subject

@@ -16,7 +16,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import rfc3339
 from mooring.pki.keys import accepted_public_key, public_key_fingerprint
-from mooring.pki.pem import certificates, certificates_among
+from mooring.pki.x509.bundles import certificates, certificates_among
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, live_server
 from tests.support.polling import eventually

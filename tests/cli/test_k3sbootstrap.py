@@ -11,13 +11,14 @@ import pytest
 
 from mooring.clock import SystemClock
 from mooring.pki.keys import generate_key, private_key_pem
-from mooring.pki.pem import certificates
 from mooring.pki.x509.authority import self_signed_ca
+from mooring.pki.x509.bundles import certificates
 from mooring.secret import Secret
 from mooring.storage.sqlite import kine
 from mooring.trust.k3s.bootstrapdata import EMPTY_KEY, PREFIX, BootstrapFile, open_rows, row_key, seal_row
 from tests.support import etcd
 from tests.support.commandline import CommandLine, mooring
+from tests.support.testca import by_library
 
 __all__ = ["mooring"]
 PASSWORD = "0123456789abcdef0123456789abcdef"
@@ -84,7 +85,7 @@ def test_import_gives_a_data_directory_with_which_a_server_starts(
     mooring.done("datastore", "k3s-bootstrap", "import", source(k3s), "--data-dir", str(root))  # again, as after a kill
     mooring.done("init", "--data-dir", str(root), "--bind-address", "127.0.0.1", "--token", "")
     serving = certificates((root / "pki/apiserver.crt").read_bytes())[0]
-    serving.verify_directly_issued_by(certificates(FILES["ServerCA"].content.reveal())[0])
+    by_library(serving).verify_directly_issued_by(by_library(certificates(FILES["ServerCA"].content.reveal())[0]))
     assert (root / "server/token").read_text().strip().endswith(PASSWORD)
 
     back = tmp_path / "back.db"

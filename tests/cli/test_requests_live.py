@@ -15,8 +15,8 @@ import yaml
 
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
-from mooring.pki import pem
 from mooring.pki.keys import generate_key, public_key_fingerprint
+from mooring.pki.x509 import bundles
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT, KUBELET_SERVING
 from tests.support.commandline import CommandLine, mooring
@@ -213,7 +213,7 @@ def test_a_user_gets_a_complete_kubeconfig(live_server: LiveServer, csr: Command
     assert config["current-context"] == "jane@kubernetes"
     assert config["clusters"][0]["cluster"]["server"] == live_server.url
     user = config["users"][0]["user"]
-    leaf = pem.certificates(base64.b64decode(user["client-certificate-data"]))[0]
+    leaf = bundles.certificates(base64.b64decode(user["client-certificate-data"]))[0]
     assert leaf.subject.rfc4514_string() == "CN=jane,O=dev+O=ops"
     refused = csr("token", "list", "--kubeconfig", str(out))
     assert refused.err.startswith('Error: secrets is forbidden: User "jane" cannot list resource "secrets"')

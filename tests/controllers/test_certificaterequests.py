@@ -29,14 +29,14 @@ from mooring.controllers.certificates.cleaner import CsrCleaner
 from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.pki.errors import DeviceError
 from mooring.pki.keys import DeviceKey, generate_key
-from mooring.pki.pem import certificates
 from mooring.pki.x509.authority import Authority, request_serial_number
+from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.names import common_name, organizations
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT, KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
 from mooring.settings.signing import SIGNING_DURATION
 from tests.support.plans import HOUR, NOW, moment, plan, thing, views, with_metadata
-from tests.support.testca import ThrowawayCA, request_with_bad_signature
+from tests.support.testca import ThrowawayCA, by_library, request_with_bad_signature
 
 CA = ThrowawayCA(now=NOW)
 KEY = generate_key()
@@ -242,7 +242,7 @@ def test_an_approved_request_gets_its_leaf_alone() -> None:
     (leaf,) = certificates(base64.b64decode(status["certificate"]))
     assert (common_name(leaf.subject), organizations(leaf.subject)) == ("system:node:n1", ("system:nodes",))
     assert leaf.serial_number == request_serial_number(obj["metadata"]["uid"]), "it follows from the request"
-    leaf.verify_directly_issued_by(CA.certificate)
+    by_library(leaf).verify_directly_issued_by(by_library(CA.certificate))
     assert status["conditions"] == obj["status"]["conditions"]
     assert obj == csr(APPROVED), "the plan does not change objects of the views"
 
@@ -352,7 +352,7 @@ def test_a_signer_of_ones_own_signs_what_a_person_approved() -> None:
     signer = CsrSigner({own: CA.authority}.get, signing_duration=SIGNING_DURATION)
     status = written(planned(signer, csr(APPROVED, pem=SERVING_PEM, signer=own, usages=SERVER_USAGES)))
     (leaf,) = certificates(base64.b64decode(status["certificate"]))
-    leaf.verify_directly_issued_by(CA.certificate)
+    by_library(leaf).verify_directly_issued_by(by_library(CA.certificate))
     assert planned(signer, csr(APPROVED)) == [], "other signers are left to other programs"
 
 
@@ -394,7 +394,7 @@ def test_a_device_signs_in_a_thread() -> None:
     (action,) = planned(device(), csr(APPROVED))
     assert isinstance(action, InThread)
     (leaf,) = certificates(base64.b64decode(written(action.work())["certificate"]))
-    leaf.verify_directly_issued_by(CA.certificate)
+    by_library(leaf).verify_directly_issued_by(by_library(CA.certificate))
 
 
 def test_a_request_with_thousands_of_names_is_signed_in_a_thread() -> None:

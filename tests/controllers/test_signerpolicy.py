@@ -29,8 +29,8 @@ from mooring.controllers.certificates.signing.signingpolicyfile import (
 )
 from mooring.errors import ConfigError
 from mooring.pki.keys import generate_key, public_key_fingerprint
-from mooring.pki.pem import certificates
 from mooring.pki.x509.authority import request_serial_number
+from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.names import AlternativeNames
 from mooring.pki.x509.requests import CertificateRequest, build_request
 from mooring.pki.x509.supervisorsigners import K3S_KUBELET_CLIENT

@@ -20,7 +20,7 @@ from mooring.controllers.certificates.names.certifiednames import CertifiedNames
 from mooring.controllers.certificates.requeststate import parsed_request
 from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.pki.keys import generate_key
-from mooring.pki.pem import certificates
+from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
 from mooring.pki.x509.supervisorsigners import (

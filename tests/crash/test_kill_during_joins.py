@@ -28,8 +28,8 @@ from mooring.client.http.requests import drive_fetching
 from mooring.client.listwatch import follow
 from mooring.clock import SystemClock
 from mooring.errors import PeerError
-from mooring.pki import pem
 from mooring.pki.keys import PrivateKey, generate_key
+from mooring.pki.x509 import bundles
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token
 from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
@@ -259,7 +259,7 @@ async def check_promises(admin: ClusterClient, ledger: Ledger, agents: set[str],
     for node, (name, certificate) in ledger.records.items():
         kept = requests[name]
         assert kept["metadata"]["uid"] == ledger.requests.get(name, kept["metadata"]["uid"])
-        assert pem.certificates(certificaterequest.certificate_of(kept)) == pem.certificates(certificate), node
+        assert bundles.certificates(certificaterequest.certificate_of(kept)) == bundles.certificates(certificate), node
     nodes = {item["metadata"]["name"] for item in (await admin.list("nodes")).items}
     assert nodes == agents
     for name in agents:
@@ -287,4 +287,4 @@ async def check_history(data_dir: Path, ledger: Ledger) -> None:
     assert {name: len(seen) for name, seen in certificates.items()} == dict.fromkeys(certificates, 1)
     for name, issued in ledger.records.values():
         (kept,) = certificates[name]
-        assert pem.certificates(base64.b64decode(kept)) == pem.certificates(issued)
+        assert bundles.certificates(base64.b64decode(kept)) == bundles.certificates(issued)

@@ -14,12 +14,11 @@ import time
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
-from mooring.pki import pem
 from mooring.pki.keys import load_private_key, public_key_der
+from mooring.pki.x509 import bundles
 from mooring.pki.x509.verify import ClientTrust
 from mooring.trust.discovery.clusterinfo import NAME, NAMESPACE
 from mooring.trust.kubeconfig.model import discovery_cluster
@@ -27,6 +26,7 @@ from mooring.trust.kubeconfig.text import parse_kubeconfig
 from tests.support import forkserver
 from tests.support.commandline import CommandLine, mooring
 from tests.support.killable import DYING, KillableServer, history, seeded
+from tests.support.testca import by_library
 
 __all__ = ["mooring"]
 SEEDS = 20
@@ -67,17 +67,17 @@ def check_a_second_run(data: Path, mooring: CommandLine) -> None:
     }
 
     ca_pem = content(data / "pki/ca.crt")
-    (authority,) = pem.certificates(ca_pem)
+    (authority,) = bundles.certificates(ca_pem)
     trust, now = ClientTrust([authority]), SystemClock().now()
     for kubeconfig in ("admin.conf", "super-admin.conf"):
         selected = load(str(data / kubeconfig))
         assert selected.cluster.ca_pem == ca_pem
-        certificate, key = pem.certificates(selected.user.certificate_pem)[0], selected.user.key
+        certificate, key = bundles.certificates(selected.user.certificate_pem)[0], selected.user.key
         assert key is not None
         assert public_key_der(load_private_key(key.reveal())) == public_key_der(certificate.public_key())  # type: ignore[arg-type] # ours are EC keys
-        trust.verify([certificate.public_bytes(Encoding.DER)], now)
-    (serving,) = pem.certificates(content(data / "pki/apiserver.crt"))
-    serving.verify_directly_issued_by(authority)
+        trust.verify([certificate.der], now)
+    (serving,) = bundles.certificates(content(data / "pki/apiserver.crt"))
+    by_library(serving).verify_directly_issued_by(by_library(authority))
 
     infos = [
         json.loads(change.entry.value)

@@ -20,8 +20,8 @@ from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
 from mooring.errors import ConflictError, PeerError
-from mooring.pki import pem
 from mooring.pki.keys import PrivateKey, generate_key
+from mooring.pki.x509 import bundles
 from mooring.pki.x509.issued import check_matches_request
 from mooring.pki.x509.requests import parse_request
 from mooring.secret import Secret
@@ -102,7 +102,7 @@ async def certificate(clients: list[ClusterClient], name: str, told: dict[str, b
                 raise
             await asyncio.sleep(PAUSE)
             continue
-        check_matches_request(Pair(pem.certificates(issued), key).leaf, parse_request(made.pem), clock.now())
+        check_matches_request(Pair(bundles.certificates(issued), key).leaf, parse_request(made.pem), clock.now())
         told[made.name] = issued
         return
     raise AssertionError(f"{name} got no certificate")

@@ -7,16 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cryptography import x509
 
-from mooring.pki import keys, pem
+from mooring.pki import keys
+from mooring.pki.x509 import bundles
+from mooring.pki.x509.certificate import Certificate
 
 
 @pytest.fixture
-def v1_certificate(tmp_path: Path) -> Callable[[], x509.Certificate]:
+def v1_certificate(tmp_path: Path) -> Callable[[], Certificate]:
     """A maker of self-signed version 1 certificates: no extensions at all, as old tutorials make them."""
 
-    def make() -> x509.Certificate:
+    def make() -> Certificate:
         (tmp_path / "key").write_bytes(keys.private_key_pem(keys.generate_key()))
         subprocess.run(
             ["openssl", "req", "-new", "-key", "key", "-subj", "/CN=old", "-out", "csr"], cwd=tmp_path, check=True
@@ -27,6 +28,6 @@ def v1_certificate(tmp_path: Path) -> Callable[[], x509.Certificate]:
             check=True,
             capture_output=True,
         )
-        return pem.certificates_among(made.stdout)[0]
+        return bundles.certificates_among(made.stdout)[0]
 
     return make

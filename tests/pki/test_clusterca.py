@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from mooring.pki.errors import IssueError
 from mooring.pki.keys import generate_key
-from mooring.pki.pem import certificate_from_der
 from mooring.pki.x509 import profiles
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import MAX_CROSS_SIGNED, CaState, ClusterCa
 from mooring.pki.x509.successor import cross_sign
 from tests.support.testca import ThrowawayCA
@@ -22,7 +22,7 @@ A, B, C = CAS[:3]
 NOW = A.now
 
 
-def cross_signed(subject: ThrowawayCA, issuer: ThrowawayCA, **changed: timedelta) -> x509.Certificate:
+def cross_signed(subject: ThrowawayCA, issuer: ThrowawayCA, **changed: timedelta) -> Certificate:
     """The key of `subject` certified by `issuer`."""
     name = f"ca-{CAS.index(subject)}"
     template = profiles.certificate_authority(subject.key.public_key(), NOW, name, **changed)
@@ -76,9 +76,7 @@ def test_a_certificate_for_servers_or_by_a_ca_that_is_not_trusted_is_kept() -> N
         pytest.param((A.certificate, B.certificate), "does not belong to its certificate", id="of other keys"),
     ],
 )
-def test_a_bundle_without_the_certificate_of_the_key_is_refused(
-    bundle: tuple[x509.Certificate, ...], message: str
-) -> None:
+def test_a_bundle_without_the_certificate_of_the_key_is_refused(bundle: tuple[Certificate, ...], message: str) -> None:
     with pytest.raises(IssueError, match=message):
         CaState.of_files(bundle, generate_key())
 
@@ -103,7 +101,7 @@ def test_a_certificate_of_the_key_that_is_no_ca_is_refused() -> None:
     ],
 )
 def test_the_chain_above_an_issuer_leads_to_the_other_cas(
-    issuing: ThrowawayCA, kept: tuple[x509.Certificate, ...], chain: tuple[x509.Certificate, ...]
+    issuing: ThrowawayCA, kept: tuple[Certificate, ...], chain: tuple[Certificate, ...]
 ) -> None:
     state = CaState(issuing.authority, (issuing.certificate,), kept)
     assert state.chain_above(issuing.certificate, NOW + timedelta(hours=1)) == chain
@@ -136,9 +134,9 @@ def test_holders_see_a_change_at_their_next_use_and_subscribers_at_once() -> Non
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_certificate_whose_public_key_cannot_be_read_is_refused(is_first: bool) -> None:
-    der = A.certificate.public_bytes(Encoding.DER)
+    der = A.certificate.der
     key = A.certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    garbled = certificate_from_der(der.replace(key, key[:-20] + bytes(20)))
+    garbled = Certificate(der.replace(key, key[:-20] + bytes(20)))
     bundle = (garbled, B.certificate) if is_first else (B.certificate, garbled)
     with pytest.raises(IssueError, match="public key"):
         CaState.of_files(bundle, B.key)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from mooring.pki import keys, pem
 from mooring.pki.errors import KeyRefusedError, PemError
+from mooring.pki.x509.publickeys import load_public_keys
 from tests.support.testca import ThrowawayCA
 
 P256 = keys.generate_key()
@@ -67,7 +68,7 @@ def test_writing_and_reading_are_inverse(key: keys.PrivateKey) -> None:
     assert text.startswith(b"-----BEGIN PRIVATE KEY-----\n")
     again = keys.load_private_key(text)
     assert keys.public_key_fingerprint(again) == keys.public_key_fingerprint(key)
-    assert keys.load_public_keys(keys.public_key_pem(key)) == (key.public_key(),)
+    assert load_public_keys(keys.public_key_pem(key)) == (key.public_key(),)
 
 
 @pytest.mark.parametrize("key", [pytest.param(P256, id="SEC 1"), pytest.param(RSA, id="PKCS#1")])
@@ -132,7 +133,7 @@ def test_junk_never_crashes(data: bytes) -> None:
         data,
         *(pem.encode(label, data) for label in ("PRIVATE KEY", "PUBLIC KEY", "EC PRIVATE KEY", "CERTIFICATE")),
     ):
-        for read in (keys.load_private_key, keys.load_public_keys):
+        for read in (keys.load_private_key, load_public_keys):
             with pytest.raises((KeyRefusedError, PemError)):
                 read(text)
 
@@ -158,19 +159,19 @@ def test_every_form_a_service_account_key_file_may_have_is_read() -> None:
         + ca.certificate_pem
         + b"-----BEGIN X-----\nAAAA\n-----END X-----\n"
     )
-    assert keys.load_public_keys(text) == (P256.public_key(), RSA.public_key(), ca.key.public_key())
+    assert load_public_keys(text) == (P256.public_key(), RSA.public_key(), ca.key.public_key())
 
 
 @pytest.mark.parametrize("label", ["PUBLIC KEY", "RSA PUBLIC KEY", "EC PRIVATE KEY", "CERTIFICATE"])
 def test_a_block_of_junk_is_refused_by_its_label(label: str) -> None:
     with pytest.raises(KeyRefusedError) as raised:
-        keys.load_public_keys(keys.public_key_pem(P256) + pem.encode(label, b"junk"))
+        load_public_keys(keys.public_key_pem(P256) + pem.encode(label, b"junk"))
     assert str(raised.value) == f"the PEM block {label} cannot be parsed"
 
 
 def test_a_text_without_public_keys_is_refused() -> None:
     with pytest.raises(KeyRefusedError, match="the text holds no public key in PEM form"):
-        keys.load_public_keys(b"nothing")
+        load_public_keys(b"nothing")
 
 
 @pytest.mark.parametrize(

@@ -29,15 +29,17 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from mooring.pki.errors import RequestError
 from mooring.pki.keys import private_key_pem
-from mooring.pki.pem import certificates_pem
 from mooring.pki.x509 import names
+from mooring.pki.x509.bundles import certificates_pem
 from mooring.pki.x509.canonicalnames import canonical
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.namegate import NodeEvidence, Reservations, judge_node, judge_server
 from mooring.pki.x509.names import AlternativeNames
 from mooring.pki.x509.requests import CertificateRequest, parse_request
 from mooring.pki.x509.signers import KUBELET_SERVING, SIGNERS
 from mooring.pki.x509.supervisorsigners import K3S_LOCAL_NAMES
 from mooring.pki.x509.usages import DIGITAL_SIGNATURE, SERVER_AUTH
+from tests.support.testca import read
 
 GO, OPENSSL, PYTHON = "Go", "OpenSSL", "Python"
 EVERYBODY = frozenset({GO, OPENSSL, PYTHON})
@@ -170,12 +172,12 @@ class Root:
 
     def _signed(
         self, key: ec.EllipticCurvePrivateKey, name: str, listed: tuple[x509.GeneralName, ...], *, is_ca: bool = False
-    ) -> x509.Certificate:
+    ) -> Certificate:
         own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
         builder = (
             x509.CertificateBuilder()
-            .subject_name(names.subject(name))
-            .issuer_name(names.subject("kubernetes"))
+            .subject_name(names.subject(name).for_builder())
+            .issuer_name(names.subject("kubernetes").for_builder())
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(FIRST)
@@ -188,7 +190,7 @@ class Root:
             builder = builder.add_extension(purpose, critical=False)
         if listed:
             builder = builder.add_extension(x509.SubjectAlternativeName(listed), critical=False)
-        return builder.sign(self.key, hashes.SHA256())
+        return read(builder.sign(self.key, hashes.SHA256()))
 
 
 @pytest.fixture(scope="module")
@@ -297,7 +299,9 @@ API_SERVERS = frozenset(map(canonical, (NAME, ADDRESS, ADDRESS6, "localhost", "1
 def parsed(form: Form) -> CertificateRequest:
     """Return the request for a certificate with this form. Raises RequestError."""
     key = ec.generate_private_key(ec.SECP256R1())
-    builder = x509.CertificateSigningRequestBuilder().subject_name(names.subject(form.common_name, ["system:nodes"]))
+    builder = x509.CertificateSigningRequestBuilder().subject_name(
+        names.subject(form.common_name, ["system:nodes"]).for_builder()
+    )
     if form.listed:
         builder = builder.add_extension(x509.SubjectAlternativeName(form.listed), critical=False)
     return parse_request(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))

@@ -6,12 +6,13 @@ import contextlib
 import subprocess
 
 import pytest
-from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.pki import pem
-from mooring.pki.errors import PemError
+from mooring.pki.errors import CertificateUnreadableError, PemError, PkiError
+from mooring.pki.x509 import bundles
+from mooring.pki.x509.certificate import Certificate
 from tests.support.testca import ThrowawayCA
 
 CA = ThrowawayCA()
@@ -74,34 +75,32 @@ def test_writing_and_reading_are_inverse(der: bytes, label: str) -> None:
 @given(st.binary(max_size=300) | st.text(alphabet="-BEGINDA \n:+/=", max_size=120).map(str.encode))
 def test_junk_never_crashes(data: bytes) -> None:
     for text in (data, b"-----BEGIN CERTIFICATE-----\n" + data + b"\n-----END CERTIFICATE-----\n"):
-        for read in (pem.certificates, pem.certificates_among):
-            with pytest.raises(PemError):
+        for read in (bundles.certificates, bundles.certificates_among):
+            with pytest.raises(PkiError):
                 read(text)
 
 
 @given(st.binary(max_size=300))
 def test_junk_der_never_crashes(data: bytes) -> None:
-    with pytest.raises(PemError, match="the certificate cannot be parsed"):
-        pem.certificate_from_der(data)
+    with pytest.raises(CertificateUnreadableError, match="cannot be read"):
+        Certificate(data)
 
 
 @given(st.integers(0, len(next(pem.blocks(CERT)).der) - 1), st.integers(1, 255))
 def test_a_certificate_with_one_byte_changed_parses_or_is_refused(place: int, change: int) -> None:
     der = bytearray(next(pem.blocks(CERT)).der)
     der[place] ^= change
-    with contextlib.suppress(PemError):  # any other exception is a bug
-        pem.certificate_from_der(bytes(der))
+    with contextlib.suppress(CertificateUnreadableError):  # any other exception is a bug
+        Certificate(bytes(der))
 
 
 def test_a_signature_has_one_encoding() -> None:
     """A bit string whose last bit is 0 can be encoded without it, which is the same signature under another fingerprint."""
     issued = (ThrowawayCA().certificate for _ in range(64))
-    der, length = next(
-        (one.public_bytes(Encoding.DER), len(one.signature)) for one in issued if one.signature[-1] % 2 == 0
-    )
-    assert pem.certificate_from_der(der).public_bytes(Encoding.DER) == der
-    with pytest.raises(PemError, match="the certificate's signature is not a whole number of octets"):
-        pem.certificate_from_der(der[: -length - 1] + b"\1" + der[-length:])
+    der, length = next((one.der, len(one.signature)) for one in issued if one.signature[-1] % 2 == 0)
+    assert Certificate(der).signature[-1] % 2 == 0
+    with pytest.raises(CertificateUnreadableError, match="the signature is not a whole number of octets"):
+        Certificate(der[: -length - 1] + b"\1" + der[-length:])
 
 
 @pytest.mark.parametrize(
@@ -113,32 +112,32 @@ def test_a_signature_has_one_encoding() -> None:
         ),
         pytest.param(
             b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
-            "the certificate cannot be parsed",
+            "the certificate cannot be read: an element is missing or of another type",
             id="junk inside",
         ),
     ],
 )
 def test_texts_that_are_not_certificates_only(text: bytes, message: str) -> None:
-    with pytest.raises(PemError) as raised:
-        pem.certificates(text)
+    with pytest.raises(PkiError) as raised:
+        bundles.certificates(text)
     assert str(raised.value) == message
 
 
 def test_several_certificates_keep_their_order() -> None:
     other = ThrowawayCA("other")
     both = (other.certificate, CA.certificate)
-    assert pem.certificates(pem.certificates_pem(both)) == both
+    assert bundles.certificates(bundles.certificates_pem(both)) == both
 
 
 def test_certificates_are_found_among_keys() -> None:
-    assert pem.certificates_among(KEY_BLOCK + CERT + KEY_BLOCK) == (CA.certificate,)
+    assert bundles.certificates_among(KEY_BLOCK + CERT + KEY_BLOCK) == (CA.certificate,)
 
 
 def test_the_number_of_certificates_is_capped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pem, "MAX_CERTIFICATES", 2)
-    assert len(pem.certificates(CERT * 2)) == 2
+    monkeypatch.setattr(bundles, "MAX_CERTIFICATES", 2)
+    assert len(bundles.certificates(CERT * 2)) == 2
     with pytest.raises(PemError, match="more than 2 certificates"):
-        pem.certificates(CERT * 3)
+        bundles.certificates(CERT * 3)
 
 
 def test_openssl_reads_what_we_write() -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from mooring.pki import keys, pem
 from mooring.pki.errors import RequestError
 from mooring.pki.x509 import names
+from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.pki.x509.requests import MAX_REMEMBERED_BYTES, MAX_REQUEST, build_request, parse_request
 from tests.support.testca import node_request, request, request_with_bad_signature
 
@@ -25,7 +26,7 @@ TEXT, _ = request("jane", ["a", "b"], ["jane.example", "10.0.0.1"], KEY)
 
 
 def signed(key: object, *extensions: x509.ExtensionType, subject: x509.Name | None = None) -> bytes:
-    builder = x509.CertificateSigningRequestBuilder(subject or names.subject("x"))
+    builder = x509.CertificateSigningRequestBuilder(subject or names.subject("x").for_builder())
     for extension in extensions:
         builder = builder.add_extension(extension, critical=False)
     return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)  # type: ignore[arg-type]  # keys nobody should use
@@ -95,7 +96,11 @@ UNREADABLE = "the certificate request cannot be parsed"
         pytest.param(keys.public_key_pem(KEY) + TEXT, WRONG_TYPE, id="another block first"),
         pytest.param(TEXT.replace(b"CERTIFICATE REQ", b"NEW CERTIFICATE REQ"), WRONG_TYPE, id="the label of old tools"),
         pytest.param(TEXT[:-40], "the PEM block CERTIFICATE REQUEST has no end line", id="cut off"),
-        pytest.param(pem.encode("CERTIFICATE REQUEST", b"junk"), UNREADABLE, id="junk inside"),
+        pytest.param(
+            pem.encode("CERTIFICATE REQUEST", b"junk"),
+            f"{UNREADABLE}: an element is missing or of another type",
+            id="junk inside",
+        ),
         pytest.param(
             request_with_bad_signature("jane"),
             "the certificate request's signature does not verify with the key it carries",
@@ -116,7 +121,7 @@ UNREADABLE = "the certificate request cannot be parsed"
         ),
         pytest.param(
             signed(KEY, x509.SubjectAlternativeName([x509.IPAddress(ip_network("10.0.0.0/8"))])),
-            UNREADABLE,
+            f"{UNREADABLE}: the extension subject alternative name cannot be read: it has an IP address of 8 octets",
             id="an address range",
         ),
     ],
@@ -132,7 +137,7 @@ def test_other_requested_extensions_and_names_are_not_read() -> None:
         signed(
             KEY,
             x509.BasicConstraints(ca=True, path_length=None),
-            x509.SubjectAlternativeName([x509.DNSName("a"), x509.DirectoryName(names.subject("root"))]),
+            x509.SubjectAlternativeName([x509.DNSName("a"), x509.DirectoryName(names.subject("root").for_builder())]),
         )
     )
     assert found.alternative_names == names.AlternativeNames(dns=("a",))
@@ -198,10 +203,10 @@ def test_requests_in_memory(padding: bytes, remembered: bool) -> None:
 
 def test_the_names_of_a_request_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     request = parse_request(build_request(keys.generate_key(), "jane", ("a", "b")))
-    reads: list[x509.Name] = []
+    reads: list[DistinguishedName] = []
     read = names.texts
 
-    def noted(name: x509.Name) -> dict[x509.ObjectIdentifier, tuple[str, ...]]:
+    def noted(name: DistinguishedName) -> dict[x509.ObjectIdentifier, tuple[str, ...]]:
         reads.append(name)
         return read(name)
 

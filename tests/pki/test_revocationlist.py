@@ -12,7 +12,7 @@ from mooring.pki.keys import generate_key
 from mooring.pki.x509 import usages
 from mooring.pki.x509.authority import Authority, self_signed_ca
 from mooring.pki.x509.revocationlist import LIFETIME, SignedList, revocation_list, revoked_certificate
-from tests.support.testca import ThrowawayCA
+from tests.support.testca import ThrowawayCA, by_library
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, 500_000, tzinfo=UTC)
 CA = self_signed_ca(generate_key(), "kubernetes", NOW, 1)
@@ -23,21 +23,21 @@ REVOKED = [
 
 
 def test_a_list_is_version_2_with_the_extensions_that_every_ca_sends() -> None:
-    signed = revocation_list(CA, REVOKED, NOW)
+    signed = x509.load_der_x509_crl(revocation_list(CA, REVOKED, NOW))
     assert CA.public_key == CA.certificate.public_key()
     assert signed.is_signature_valid(CA.certificate.public_key())  # type: ignore[arg-type]  # an ECDSA key
-    assert (signed.issuer, len(signed)) == (CA.certificate.subject, 2)
+    assert (signed.issuer.public_bytes(), len(signed)) == (CA.certificate.subject.der, 2)
     assert (signed.last_update_utc, signed.next_update_utc) == (
         NOW.replace(microsecond=0),
         NOW.replace(microsecond=0) + LIFETIME,
     )
     identifier = signed.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value.key_identifier
-    own = CA.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value.digest
+    own = by_library(CA.certificate).extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value.digest
     assert identifier == own
 
 
 def test_an_entry_has_a_reason_unless_it_is_unspecified() -> None:
-    signed = revocation_list(CA, REVOKED, NOW)
+    signed = x509.load_der_x509_crl(revocation_list(CA, REVOKED, NOW))
     compromised = signed.get_revoked_certificate_by_serial_number(0x1F)
     plain = signed.get_revoked_certificate_by_serial_number(2**150)
     assert compromised is not None
@@ -48,7 +48,9 @@ def test_an_entry_has_a_reason_unless_it_is_unspecified() -> None:
 
 def test_the_number_grows_with_the_time() -> None:
     numbers = [
-        revocation_list(CA, [], moment).extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+        x509.load_der_x509_crl(revocation_list(CA, [], moment))
+        .extensions.get_extension_for_class(x509.CRLNumber)
+        .value.crl_number
         for moment in (NOW, NOW + timedelta(microseconds=1), NOW + timedelta(days=1))
     ]
     assert numbers == sorted(set(numbers))
@@ -72,4 +74,4 @@ def test_a_ca_that_may_not_sign_lists_signs_none() -> None:
 
 
 def test_a_ca_without_key_usage_may_sign_everything() -> None:
-    assert len(revocation_list(ca_with(), [], NOW)) == 0
+    assert len(x509.load_der_x509_crl(revocation_list(ca_with(), [], NOW))) == 0

@@ -10,7 +10,7 @@ from mooring.pki.keys import generate_key
 from mooring.pki.x509 import names
 from mooring.pki.x509.successor import cross_sign, find_cross_signed, successor
 from tests.support.plans import entropy
-from tests.support.testca import ThrowawayCA
+from tests.support.testca import ThrowawayCA, by_library
 
 OLD, OTHER = ThrowawayCA("kubernetes"), ThrowawayCA("other")
 NOW = OLD.now
@@ -19,16 +19,17 @@ NEW = successor(generate_key(), NOW, entropy)
 
 def test_a_new_ca_has_a_name_of_its_own() -> None:
     assert names.common_name(NEW.certificate.subject) == f"kubernetes@{int(NOW.timestamp())}"
-    NEW.certificate.verify_directly_issued_by(NEW.certificate)
+    by_library(NEW.certificate).verify_directly_issued_by(by_library(NEW.certificate))
 
 
 def test_a_cross_signed_certificate_stands_for_the_ca_under_another() -> None:
     found = cross_sign(NEW.certificate, OLD.authority, NOW, entropy)
-    found.verify_directly_issued_by(OLD.certificate)
+    by_library(found).verify_directly_issued_by(by_library(OLD.certificate))
     assert (found.subject, found.public_key()) == (NEW.certificate.subject, NEW.certificate.public_key())
     assert found.not_valid_after_utc <= min(NEW.not_after, OLD.authority.not_after)
     identifiers = [
-        one.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value for one in (found, NEW.certificate)
+        by_library(one).extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        for one in (found, NEW.certificate)
     ]
     assert identifiers[0] == identifiers[1], "leaves name their issuer by it"
 
@@ -39,7 +40,7 @@ def test_a_ca_of_another_program_keeps_its_key_identifier() -> None:
     for name, extensions in (("given", [(x509.SubjectKeyIdentifier(b"0123456789"), False)]), ("none", ())):
         ca = OTHER.custom(name, extensions=extensions)
         found = cross_sign(ca.certificate, OLD.authority, NOW + timedelta(minutes=1), entropy)
-        made[name] = found.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        made[name] = by_library(found).extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     assert made["given"].digest == b"0123456789"
     assert len(made["none"].digest) == 20
 

@@ -12,7 +12,7 @@ import pytest
 
 from mooring.clock import Clock, SystemClock
 from mooring.pki.keys import private_key_pem
-from mooring.pki.pem import certificates
+from mooring.pki.x509.bundles import certificates
 from mooring.plane.configuration import server_config
 from mooring.plane.files.reloading import Reloading
 from mooring.plane.keys.carenewal import LOOK, CaRenewal
@@ -21,7 +21,7 @@ from mooring.plane.serving.pair import ServingPair
 from mooring.settings.serving import ServingSettings
 from mooring.trust.kubeconfig.text import parse_kubeconfig
 from tests.support.manualclock import EPOCH, ManualClock, settle
-from tests.support.testca import ThrowawayCA
+from tests.support.testca import ThrowawayCA, by_library
 
 OTHER = ThrowawayCA("kubernetes@1")
 
@@ -68,7 +68,7 @@ def test_a_bundle_is_published_and_the_key_decides_which_ca_issues(room: Room) -
     assert (room.store.ca.authority.certificate, room.changes) == (old, 1)
     room.write(ca_key=private_key_pem(OTHER.key))
     assert room.store.ca.authority.certificate == OTHER.certificate
-    room.serving.chain[0].verify_directly_issued_by(OTHER.certificate)
+    by_library(room.serving.chain[0]).verify_directly_issued_by(by_library(OTHER.certificate))
     admin = parse_kubeconfig((room.root / "admin.conf").read_bytes())
     assert admin.clusters[0].ca_pem == room.store.ca.trusted_pem
 
@@ -86,7 +86,7 @@ def test_half_of_a_change_is_never_in_force(room: Room, caplog: pytest.LogCaptur
     assert (room.serving.chain, room.changes) == (chain, 0)
     room.write(ca_crt=OTHER.certificate_pem)
     assert room.store.ca.trusted == (OTHER.certificate,)
-    room.serving.chain[0].verify_directly_issued_by(OTHER.certificate)
+    by_library(room.serving.chain[0]).verify_directly_issued_by(by_library(OTHER.certificate))
 
 
 def test_files_that_were_only_touched_change_nothing(room: Room) -> None:

@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from cryptography.x509.oid import NameOID
 
 from mooring.client import files
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.pki.keys import private_key_pem
-from mooring.pki.pem import certificates
+from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.names import organizations
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.endpoints import published
 from mooring.plane.keys import keystore
@@ -33,7 +33,7 @@ from mooring.plane.keys.keystore import Prepared, prepare
 from mooring.secret import Secret
 from mooring.trust.kubeconfig.model import KubeconfigUser
 from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
-from tests.support.testca import ThrowawayCA
+from tests.support.testca import ThrowawayCA, by_library
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 EVERYTHING = (
@@ -212,7 +212,7 @@ def test_whenever_the_power_fails_the_next_start_finishes_the_work(
 
 def names_of(root: Path) -> tuple[set[str], set[str]]:
     certificate = certificates((root / "pki/apiserver.crt").read_bytes())[0]
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    names = by_library(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     addresses = {str(address) for address in names.get_values_for_type(x509.IPAddress)}
     return set(names.get_values_for_type(x509.DNSName)), addresses
 
@@ -262,7 +262,7 @@ def test_another_authority_of_the_same_name_makes_what_hangs_on_it_anew(tmp_path
     result = prepared(tmp_path)
     assert set(made(result, tmp_path)) == {"pki/apiserver.crt", "admin.conf", "super-admin.conf"}
     assert (tmp_path / "pki/ca.crt").read_bytes() == other.certificate_pem
-    result.key_store.serving_chain[0].verify_directly_issued_by(other.certificate)
+    by_library(result.key_store.serving_chain[0]).verify_directly_issued_by(by_library(other.certificate))
 
 
 def test_the_administrators_power_can_be_taken_away_and_the_super_administrators_cannot(tmp_path: Path) -> None:
@@ -270,8 +270,7 @@ def test_the_administrators_power_can_be_taken_away_and_the_super_administrators
     for name, organization in (("admin.conf", "kubeadm:cluster-admins"), ("super-admin.conf", "system:masters")):
         found = parse_kubeconfig((tmp_path / name).read_bytes())
         certificate = certificates(found.users[0].certificate_pem)[0]
-        organizations = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
-        assert [attribute.value for attribute in organizations] == [organization]
+        assert organizations(certificate.subject) == (organization,)
         assert found.clusters[0].server == "https://192.0.2.1:6443"
         assert found.clusters[0].ca_pem == (tmp_path / "pki/ca.crt").read_bytes()
 

@@ -17,6 +17,8 @@ from cryptography import x509
 
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
+from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.certificate import Certificate
 from mooring.plane.configuration import server_config
 from mooring.plane.files.reloading import Reloading
 from mooring.plane.serving.pair import ServingPair, read_pair
@@ -82,7 +84,7 @@ def room(tmp_path: Path) -> Room:
     return Room(tmp_path)
 
 
-def shown(pair: ServingPair) -> x509.Certificate:
+def shown(pair: ServingPair) -> Certificate:
     assert pair.chain[0].public_key() == pair.key.public_key()
     return pair.chain[0]
 
@@ -325,7 +327,7 @@ def test_new_connections_see_the_new_pair_and_open_ones_live_on(tmp_path: Path) 
 
     def seen() -> Pair | None:
         pem = ssl.get_server_certificate(("127.0.0.1", server.port))
-        found = x509.load_pem_x509_certificate(pem.encode())
+        (found,) = certificates(pem.encode())
         return next((pair for pair in (FIRST, SECOND) if pair.certificate == found), None)
 
     try:

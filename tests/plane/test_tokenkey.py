@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -16,12 +15,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from mooring.errors import ConfigError, MooringError
 from mooring.pki.errors import DeviceError, KeyRefusedError
 from mooring.pki.keys import generate_key
-from mooring.pki.pem import certificates
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca
+from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.certificate import Certificate
 from mooring.plane.signing.tokenkey import open_key
 from tests.support.commandline import process
 from tests.support.softhsm import MISSING, MODULE, PIN, SoftHsm, soft_hsm
+from tests.support.testca import by_library
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "SoftHSM is here")
 
@@ -36,7 +37,7 @@ class Room:
         self.hsm = hsm
         hsm.make_token("ca")
         hsm.make_token("other")
-        self.certificates: dict[str, x509.Certificate] = {}
+        self.certificates: dict[str, Certificate] = {}
         for number, (label, algorithm) in enumerate(KEYS.items(), 1):
             key = generate_key(algorithm)
             self.certificates[label] = self_signed_ca(key, label, NOW, number).certificate
@@ -66,7 +67,7 @@ def test_a_key_in_a_token_signs_certificates(room: Room, label: str) -> None:
     key = generate_key()
     template = profiles.client(key.public_key(), NOW, "somebody", (), timedelta(hours=1))
     certificate = authority.sign(template, NOW, 7)
-    certificate.verify_directly_issued_by(room.certificates[label])
+    by_library(certificate).verify_directly_issued_by(by_library(room.certificates[label]))
     assert authority.in_device
 
 
@@ -87,7 +88,7 @@ def test_a_session_that_ended_is_opened_again(room: Room) -> None:
     template = profiles.client(generate_key().public_key(), NOW, "somebody", (), timedelta(hours=1))
     authority.sign(template, NOW, 1)
     pkcs11.lib(MODULE).reinitialize()  # ends every session, as the removal of the token does
-    authority.sign(template, NOW, 2).verify_directly_issued_by(room.certificates["ec256"])
+    by_library(authority.sign(template, NOW, 2)).verify_directly_issued_by(by_library(room.certificates["ec256"]))
 
 
 def test_a_token_that_is_gone_fails_the_signature_until_it_is_back(room: Room) -> None:
@@ -108,7 +109,7 @@ def test_a_token_that_is_gone_fails_the_signature_until_it_is_back(room: Room) -
         tokens.rmdir()
         away.rename(tokens)
     pkcs11.lib(MODULE).reinitialize()
-    authority.sign(template, NOW, 4).verify_directly_issued_by(room.certificates["rsa"])
+    by_library(authority.sign(template, NOW, 4)).verify_directly_issued_by(by_library(room.certificates["rsa"]))
 
 
 def test_the_pin_may_stand_in_the_environment(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +248,8 @@ def test_mooring_certs_makes_a_ca_of_a_key_in_a_token_and_signs_with_it(room: Ro
             "certs", "client", *issuer, "--common-name", "jane", "--name", f"jane-{label}", "--out-dir", str(tmp_path)
         )
         assert signed.code == 0, signed.err
-        certificates((tmp_path / f"jane-{label}.crt").read_bytes())[0].verify_directly_issued_by(ca)
+        leaf = certificates((tmp_path / f"jane-{label}.crt").read_bytes())[0]
+        by_library(leaf).verify_directly_issued_by(by_library(ca))
     wrong = process("certs", "ca", "--key", room.uri("gone", "other"), "--out-dir", str(tmp_path))
     assert (wrong.code, wrong.err) == (1, 'Error: --key: the key "gone" in the token "other" is not there\n')
     alone = process("certs", "ca", "--key", room.uri("twice"), "--out-dir", str(tmp_path))

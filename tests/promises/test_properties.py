@@ -19,7 +19,6 @@ from datetime import datetime, timedelta
 from ipaddress import ip_address
 from typing import Any
 
-from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -42,8 +41,8 @@ from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.controllers.table import ControllerSettings, issuance_checks
 from mooring.errors import UnreadableObjectError
 from mooring.pki.keys import generate_key
-from mooring.pki.pem import certificates
 from mooring.pki.rootca import RootCa
+from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.canonicalnames import Name, canonical
 from mooring.pki.x509.checkedpeer import recorded
 from mooring.pki.x509.requests import build_request
@@ -268,7 +267,7 @@ class Cluster(RuleBasedStateMachine):
                 self.history.held_as_taken.add(request.name)
         if text := status.get("certificate"):
             certificate = certificates(base64.b64decode(text))[0]
-            peer = None if request.serving else TRUST.verify([certificate.public_bytes(Encoding.DER)], self.now)
+            peer = None if request.serving else TRUST.verify([certificate.der], self.now)
             self.history.issued.append(
                 Issued(request, peer, self.history.step, certificate.not_valid_after_utc),
             )

@@ -13,7 +13,7 @@ from mooring.apimachinery.options import DeleteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.identity import BOOTSTRAPPERS, UserInfo
 from mooring.pki.keys import generate_key
-from mooring.pki.pem import certificates
+from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
 from mooring.reconcile.loop import HELD_DELAY
@@ -24,6 +24,7 @@ from mooring.trust.discovery import clusterinfo
 from tests.support.loops import CA, controllers, exists, running, until
 from tests.support.manualclock import settle
 from tests.support.registryroom import Room, in_room, masters_only, secret
+from tests.support.testca import by_library
 
 JOINER = UserInfo("system:bootstrap:abcdef", groups=(BOOTSTRAPPERS,))
 
@@ -111,7 +112,7 @@ async def test_an_allowed_request_is_approved_signed_and_deleted_after_an_hour(r
         assert (approved["type"], approved["reason"]) == (APPROVED, "AutoApproved")
         assert approved["lastUpdateTime"] == "2026-01-02T03:04:05Z"
         (leaf,) = certificates(base64.b64decode(status(room, "join")["certificate"]))
-        leaf.verify_directly_issued_by(CA.certificate)
+        by_library(leaf).verify_directly_issued_by(by_library(CA.certificate))
         await room.clock.advance(3599)
         assert exists(room, "certificatesigningrequests", "join")
         await room.clock.advance(1)

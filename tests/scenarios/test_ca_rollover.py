@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from mooring.agent.join import join
@@ -24,7 +23,8 @@ from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient, connect
 from mooring.client.kubeconfigfiles import load
 from mooring.errors import MooringError, UnauthorizedError
-from mooring.pki.pem import certificates, certificates_pem
+from mooring.pki.x509.bundles import certificates, certificates_pem
+from mooring.pki.x509.certificate import Certificate
 from mooring.secret import Secret
 from mooring.trust.discovery.pins import pin_of
 from mooring.trust.k3s.cahash import ca_hash
@@ -32,6 +32,7 @@ from tests.support import forkserver
 from tests.support.joinplans import join_options, join_plan
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually
+from tests.support.testca import by_library
 
 PLURAL = "certificateauthorityrollovers"
 
@@ -84,12 +85,12 @@ def await_phase(server: LiveServer, phase: str) -> None:
     eventually(lambda: reached(server).get("phase") == phase, server)
 
 
-def issuer_pin(state: NodeState, cas: tuple[x509.Certificate, ...]) -> str:
+def issuer_pin(state: NodeState, cas: tuple[Certificate, ...]) -> str:
     pair = state.client.read_pair()
     assert pair is not None
     for ca in cas:
         with suppress(ValueError, InvalidSignature):
-            pair.leaf.verify_directly_issued_by(ca)
+            by_library(pair.leaf).verify_directly_issued_by(by_library(ca))
             return str(pin_of(ca))
     raise AssertionError("another CA signed it")
 

@@ -17,9 +17,10 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
 from mooring.errors import UnauthorizedError
 from mooring.pki.keys import generate_key, load_private_key, private_key_pem
-from mooring.pki.pem import certificates, certificates_pem
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, serial_number
+from mooring.pki.x509.bundles import certificates, certificates_pem
+from mooring.pki.x509.certificate import Certificate
 from mooring.secret import Secret
 from mooring.trust.kubeconfig.model import KubeconfigUser
 from tests.support.commandline import process
@@ -31,12 +32,12 @@ PAUSE = 0.02
 clock = SystemClock()
 
 
-def jane(data_dir: Path) -> tuple[KubeconfigUser, x509.Certificate]:
+def jane(data_dir: Path) -> tuple[KubeconfigUser, Certificate]:
     """Return an administrator whose certificate the cluster's CA signs now."""
     return user_of(data_dir, "jane", profiles.CLUSTER_ADMINS)
 
 
-def user_of(data_dir: Path, name: str, group: str) -> tuple[KubeconfigUser, x509.Certificate]:
+def user_of(data_dir: Path, name: str, group: str) -> tuple[KubeconfigUser, Certificate]:
     """Return a user whose certificate the cluster's CA signs now."""
     pki = data_dir / "pki"
     authority = Authority(

@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cryptography import x509
 
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
 from mooring.errors import ConflictError, UnauthorizedError
 from mooring.pki.keys import PrivateKey, generate_key, private_key_pem
-from mooring.pki.pem import certificates, certificates_pem
+from mooring.pki.x509.bundles import certificates, certificates_pem
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
@@ -23,7 +23,7 @@ from tests.support.commandline import process
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.ports import free_port
 from tests.support.softhsm import MISSING, SoftHsm, soft_hsm
-from tests.support.testca import Pair, ThrowawayCA
+from tests.support.testca import Pair, ThrowawayCA, by_library
 
 FIRST, SECOND, WEB = ThrowawayCA("first"), ThrowawayCA("second"), ThrowawayCA("web")
 USERS, OWN = "kubernetes.io/kube-apiserver-client", "example.com/web"
@@ -83,12 +83,12 @@ async def issued(client: ClusterClient, name: str, signer: str, user: str, key: 
     return status
 
 
-def leaf(status: Obj) -> x509.Certificate:
+def leaf(status: Obj) -> Certificate:
     (found,) = certificates(base64.b64decode(status["certificate"]))
     return found
 
 
-async def is_known(server: LiveServer, certificate: x509.Certificate, key: PrivateKey) -> bool:
+async def is_known(server: LiveServer, certificate: Certificate, key: PrivateKey) -> bool:
     """Return whether the server accepts the client certificate."""
     user = KubeconfigUser("jane", certificate_pem=certificates_pem([certificate]), key=Secret(private_key_pem(key)))
     async with ClusterClient(Cluster("", server.url, server.ca_pem), user, SystemClock()) as client:
@@ -122,18 +122,18 @@ def test_signers_follow_their_files_and_outlive_the_server(hsm: SoftHsm, tmp_pat
     )  # fmt: skip
     key = generate_key()
 
-    async def before() -> x509.Certificate:
+    async def before() -> Certificate:
         async with server.client() as client:
             # (1) A certificate of a user, by the first CA, which the server trusts and publishes.
             jane = leaf(await issued(client, "jane-1", USERS, "jane", key))
-            jane.verify_directly_issued_by(FIRST.certificate)
+            by_library(jane).verify_directly_issued_by(by_library(FIRST.certificate))
             assert await is_known(server, jane, key)
             info = await client.get("configmaps", "cluster-info", "kube-public")
             trusted = base64.b64encode(Path(server.data_dir / "pki/ca.crt").read_bytes() + FIRST.certificate_pem)
             assert trusted.decode() in info["data"]["kubeconfig"].replace("\n", "").replace(" ", "")
             # (2) A certificate of a signer of one's own, by a token, within the policy.
             site = leaf(await issued(client, "web-1", OWN, "web-1", key))
-            site.verify_directly_issued_by(WEB.certificate)
+            by_library(site).verify_directly_issued_by(by_library(WEB.certificate))
             assert (site.not_valid_after_utc - site.not_valid_before_utc).total_seconds() <= 3900
             (*_, failed) = (await issued(client, "db-1", OWN, "db-1", key))["conditions"]
             assert (failed["type"], failed["reason"]) == ("Failed", "SigningPolicy")
@@ -148,10 +148,10 @@ def test_signers_follow_their_files_and_outlive_the_server(hsm: SoftHsm, tmp_pat
             await until(is_published)
             return jane
 
-    async def after(jane: x509.Certificate) -> None:
+    async def after(jane: Certificate) -> None:
         async with server.client() as client:
             again = leaf(await issued(client, "jane-2", USERS, "jane", key))
-            again.verify_directly_issued_by(FIRST.certificate)
+            by_library(again).verify_directly_issued_by(by_library(FIRST.certificate))
             # (4) The new key signs, and certificates of the first CA are good until it is removed.
             write(SECOND, tmp_path, "new")
             Path(key_file).write_bytes((tmp_path / "new.key").read_bytes())

@@ -22,9 +22,9 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock, rfc3339
 from mooring.errors import ConflictError, NotFoundError
 from mooring.pki.keys import generate_key, private_key_pem, public_key_fingerprint
-from mooring.pki.pem import certificates_pem
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca
+from mooring.pki.x509.bundles import certificates_pem
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import generate_token
 from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret

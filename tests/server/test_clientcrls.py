@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.errors import ConfigError
 from mooring.identity import MASTERS
@@ -139,7 +138,7 @@ def test_a_revoked_intermediate_refuses_the_leaf_also_as_a_member_of_the_bundle(
             return [(await server.get("/api", via=via)).status for via in chains]
 
         assert await statuses() == [200, 401], "without the intermediate there is no path"
-        both = OTHER.certificate_pem + below.certificate.public_bytes(Encoding.PEM)
+        both = OTHER.certificate_pem + below.certificate_pem
         await files.change(server, cas=both)
         assert await statuses() == [200, 200]
         await files.change(server, crls=OTHER.crl(below, begin=EPOCH + DAY))

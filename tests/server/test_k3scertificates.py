@@ -25,7 +25,8 @@ from mooring.errors import UnauthorizedError
 from mooring.identity import MASTERS, NODES, UserInfo
 from mooring.pki import pem
 from mooring.pki.keys import PrivateKey, generate_key, public_key_fingerprint
-from mooring.pki.x509 import names, profiles
+from mooring.pki.x509 import bundles, names, profiles
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.publickeyinfo import key_identities
 from mooring.pki.x509.requests import build_request
 from mooring.registry.admission.request import AdmissionRequest
@@ -50,6 +51,7 @@ from tests.server.test_unreadable import damage
 from tests.support.loops import until
 from tests.support.manualclock import settle
 from tests.support.serverroom import Reply, Server, connection, open_server
+from tests.support.testca import by_library
 
 SERVER_TOKEN, AGENT_TOKEN = "0f1e2d3c4b5a69788796a5b4c3d2e1f0", "agent-agent-agent-agent"
 BOOTSTRAP_TOKEN = "abcdef.0123456789abcdef"
@@ -70,7 +72,9 @@ def der_of(key: PrivateKey = KEY) -> bytes:
             x509.RFC822Name("a@example.com"),
         ]
     )
-    builder = x509.CertificateSigningRequestBuilder(names.subject("kubernetes-admin", ("system:masters",)))
+    builder = x509.CertificateSigningRequestBuilder(
+        names.subject("kubernetes-admin", ("system:masters",)).for_builder()
+    )
     for extension in (
         hostile,
         x509.BasicConstraints(ca=True, path_length=None),
@@ -155,12 +159,12 @@ def agent_from(source: str) -> TlsConnection:
     return connection(source=source)
 
 
-def chain(reply: Reply) -> tuple[x509.Certificate, ...]:
+def chain(reply: Reply) -> tuple[Certificate, ...]:
     assert reply.status == 200, reply.text
-    return pem.certificates(reply.body)
+    return bundles.certificates(reply.body)
 
 
-def leaf(reply: Reply) -> x509.Certificate:
+def leaf(reply: Reply) -> Certificate:
     return chain(reply)[0]
 
 
@@ -207,16 +211,16 @@ async def test_each_path_issues_the_names_of_the_server_whatever_the_request_say
         reply = await post(server, path, node=of_node("N1", ips=f"{HERE},2001:DB8::7,{HERE}"), via=via)
         first, *cas = chain(reply)
         if path == CLIENT:
-            mine = connection([first.public_bytes(Encoding.DER)], source=HERE)
+            mine = connection([first.der], source=HERE)
         assert first.subject.rfc4514_string() == subject
         listed = names.alternative_names(first.extensions)
         assert (*listed.dns, *map(str, listed.ips)) == alternatives
         assert first.public_key() == KEY.public_key()
         assert cas == [ca]
-        usage = first.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        usage = by_library(first).extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
         expected = "serverAuth" if path == SERVING else "clientAuth"
         assert [one._name for one in usage] == [expected]
-        assert not first.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+        assert not by_library(first).extensions.get_extension_for_class(x509.BasicConstraints).value.ca
         assert b"PRIVATE KEY" not in reply.body
 
 
@@ -360,7 +364,7 @@ def test_headers_of_a_kubelet_are_checked(headers: dict[str, str], message: str)
 async def member(server: Server, name: str = "n1", *, key: PrivateKey = KEY, token: str = "") -> TlsConnection:
     """Return a connection with the client certificate of a machine that has just joined."""
     joined = leaf(await post(server, CLIENT, node=of_node(name), key=key, token=token))
-    return connection([joined.public_bytes(Encoding.DER)], source=HERE)
+    return connection([joined.der], source=HERE)
 
 
 @supervised()
@@ -387,7 +391,7 @@ async def answer_of(server: Server, via: TlsConnection) -> int:
 
 
 def with_certificate(reply: Reply) -> TlsConnection:
-    return connection([leaf(reply).public_bytes(Encoding.DER)], source=HERE)
+    return connection([leaf(reply).der], source=HERE)
 
 
 async def by_the_node(server: Server) -> None:
@@ -429,7 +433,7 @@ def test_kube_proxy_s_certificate_ends_with_its_machine(end: Callable[[Server], 
 @supervised()
 async def test_a_certificate_from_before_machines_were_named_runs_out_by_itself(server: Server) -> None:
     template = profiles.client(KEY.public_key(), server.clock.now(), "system:kube-proxy")
-    older = server.ca.authority.sign(template, server.clock.now(), 77).public_bytes(Encoding.DER)
+    older = server.ca.authority.sign(template, server.clock.now(), 77).der
     assert await answer_of(server, connection([older], source=HERE)) == 200
 
 
@@ -524,7 +528,7 @@ async def test_a_name_of_a_machine_that_joined_by_k3ss_way_is_not_given_to_kubea
 async def test_a_node_asks_for_itself_and_while_its_node_exists(server: Server) -> None:
     key = generate_key()
     joined = leaf(await post(server, CLIENT, key=key))
-    mine = connection([joined.public_bytes(Encoding.DER)], source=HERE)
+    mine = connection([joined.der], source=HERE)
     early = await post(server, CLIENT, via=mine)
     assert (early.status, "valid token" in early.message) == (401, True)
     await server.create("nodes", node_of())
@@ -545,7 +549,7 @@ async def test_a_member_needs_no_token_and_a_deleted_one_needs_a_valid_one(serve
     await server.create("nodes", node_of())
     await until(lambda: bool(password_secret(server)["metadata"].get("ownerReferences")))
     await server.delete("secrets", "bootstrap-token-abcdef", namespace="kube-system")
-    mine = connection([joined.public_bytes(Encoding.DER)], source=HERE)
+    mine = connection([joined.der], source=HERE)
     assert (await post(server, CLIENT, via=mine)).status == 200
     await server.delete("nodes", "n1")
     await until(lambda: stored(server, "secrets", "n1.node-password.k3s", "kube-system") is None)
@@ -672,7 +676,7 @@ async def test_a_machine_that_a_person_approved_joins_and_keeps_its_password_aft
         await approve(server, csr)
         reply = await post(server, path)
         assert reply.status == 200
-    mine = connection([leaf(reply).public_bytes(Encoding.DER)], source=HERE)
+    mine = connection([leaf(reply).der], source=HERE)
     await server.create("nodes", node_of())
     renewed = asyncio.ensure_future(post(server, SERVING, via=mine, key=generate_key()))
     await until_async(lambda: any(one["spec"]["username"] != "node" for one in requests(server)))

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.pki.keys import generate_key
 from mooring.server.transport.tlsconnection import TlsConnection
@@ -42,7 +41,7 @@ async def joined(server: Server, name: str) -> dict[str, TlsConnection]:
     found = {"kubelet": kubelet}
     for user, path in (("proxy", PROXY), ("controller", CONTROLLER)):
         certificate = leaf(await post(server, path, node={}, via=kubelet, key=generate_key()))
-        found[user] = connection([certificate.public_bytes(Encoding.DER)], source=HERE)
+        found[user] = connection([certificate.der], source=HERE)
     return found
 
 

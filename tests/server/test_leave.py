@@ -24,8 +24,8 @@ from mooring.client.serverversion import NotMooringError
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError, ForbiddenError, NotFoundError, StorageError, UnauthorizedError
 from mooring.identity import NODES
-from mooring.pki import pem
 from mooring.pki.keys import public_key_fingerprint
+from mooring.pki.x509 import bundles
 from mooring.trust.kubeconfig.model import Cluster
 from tests.scenarios.test_renewal import joined
 from tests.support import reissue
@@ -209,7 +209,7 @@ def test_401_of_another_server_is_an_end_only_where_it_may_be_mooring_and_stays(
         return Reply(401, json.dumps({"kind": "Status", "code": 401, "reason": "Unauthorized"}).encode())
 
     with http_peer(answer, ca.server()) as peer:
-        cluster = Cluster("", peer.url, pem.certificates_pem([ca.certificate]))
+        cluster = Cluster("", peer.url, bundles.certificates_pem([ca.certificate]))
         found = replace(found_in(tmp_path), clusters=(cluster,))
         if isinstance(outcome, str):
             with pytest.raises(NotMooringError, match=outcome):

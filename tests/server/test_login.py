@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding
 from prometheus_client import generate_latest
 
 from mooring.authn.login.exchange import MAX_NAMES
 from mooring.pki import pem
 from mooring.pki.keys import ALGORITHMS, generate_key
-from mooring.pki.x509 import names
+from mooring.pki.x509 import bundles, names
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.requests import build_request
 from mooring.server.endpoints.login import MAX_REQUEST
 from mooring.server.transport.tlsconnection import TlsConnection
@@ -85,15 +83,15 @@ def in_room_with(**options: Any) -> Callable[[Callable[[Room], Awaitable[None]]]
     return lambda test: in_room(test, **options)
 
 
-def leaf(answer: Reply) -> x509.Certificate:
+def leaf(answer: Reply) -> Certificate:
     assert answer.status == 201, answer.text
-    (found,) = pem.certificates(answer.obj["certificate"].encode())
+    (found,) = bundles.certificates(answer.obj["certificate"].encode())
     return found
 
 
 def shown(answer: Reply) -> TlsConnection:
     """A connection with the certificate of a login."""
-    return connection([leaf(answer).public_bytes(Encoding.DER)])
+    return connection([leaf(answer).der])
 
 
 @in_room
@@ -121,9 +119,7 @@ async def test_the_certificate_is_its_user_until_it_expires(room: Room) -> None:
         "username": "jane",
         "uid": "42",
         "groups": [*names.organizations(leaf(answer).subject), "system:authenticated"],
-        "extra": {
-            "authentication.kubernetes.io/credential-id": [f"X509SHA256={leaf(answer).fingerprint(SHA256()).hex()}"]
-        },
+        "extra": {"authentication.kubernetes.io/credential-id": [f"X509SHA256={leaf(answer).fingerprint}"]},
     }
     await room.server.clock.advance(3601)
     assert (await room.server.post(REVIEWS, WHOAMI, via=shown(answer))).status == 401
@@ -343,7 +339,7 @@ def test_what_was_issued_is_in_the_audit_record_and_the_credential_is_not(tmp_pa
         for record in records
         if record["requestURI"] == PATH
     ]
-    assert ids[0] == f"X509SHA256={leaf(issued[0]).fingerprint(SHA256()).hex()}"
+    assert ids[0] == f"X509SHA256={leaf(issued[0]).fingerprint}"
     assert ids[1].startswith("JTI=")
     assert ids[2] == ""
     assert issued[1].obj["token"] not in (tmp_path / "audit.log").read_text()

@@ -64,6 +64,7 @@ from tests.support.testca import ThrowawayCA, name_of, user_name
 
 EXPLAIN = "/debug/authentication/refusals"
 
+DEMANDING = (x509.PolicyConstraints(require_explicit_policy=0, inhibit_policy_mapping=None), True)
 CASES: Mapping[str, Case] = {
     "nothing-offered": nothing(),
     "path-not-anonymous": nothing("{enabled: true, conditions: [{path: /livez}]}"),
@@ -92,6 +93,7 @@ CASES: Mapping[str, Case] = {
     "not-a-ca": below(lambda ca: ca.client("john")),
     "path-too-long": presented(deep),
     "constrained-names": below(lambda ca: ca.custom("limited", extensions=[CA_BIT, LIMITS])),
+    "no-valid-policy": below(lambda ca: ca.custom("strict", extensions=[CA_BIT, DEMANDING])),
     "wrong-usage": presented(lambda ca: [ca.custom("jane", extensions=[SERVER])]),
     "bad-uid": presented(
         lambda ca: [ca.custom(name_of(user_name("jane"), (names.UID_ATTRIBUTE, "1"), (names.UID_ATTRIBUTE, "2")))]

@@ -13,7 +13,7 @@ from prometheus_client import generate_latest
 from mooring.authn.chain import ChainStep
 from mooring.authn.verdict import Accepted, NotMine, Rejected
 from mooring.identity import UserInfo
-from mooring.pki.pem import certificates_pem
+from mooring.pki.x509.bundles import certificates_pem
 from mooring.server.refusedrequests import Refusals, RefusedRequest
 from tests.support.serverroom import Reply, Server, connection, in_server
 from tests.support.testca import ThrowawayCA

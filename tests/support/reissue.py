@@ -9,9 +9,11 @@ from cryptography import x509
 from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.state import NodeState
 from mooring.clock import SystemClock
-from mooring.pki import pem
-from mooring.pki.keys import load_private_key, signature_hash
+from mooring.pki.keys import accepted_public_key, load_private_key, signature_hash
+from mooring.pki.x509 import bundles
+from mooring.pki.x509.certificate import Certificate
 from tests.support.liveserver import LiveServer
+from tests.support.testca import by_library, read
 
 
 def place(server: LiveServer, state: NodeState, begin: timedelta, end: timedelta) -> Pair:
@@ -23,19 +25,19 @@ def place(server: LiveServer, state: NodeState, begin: timedelta, end: timedelta
     return reissued
 
 
-def signed(server: LiveServer, leaf: x509.Certificate, begin: datetime, end: datetime) -> x509.Certificate:
+def signed(server: LiveServer, leaf: Certificate, begin: datetime, end: datetime) -> Certificate:
     """Return a certificate of the same key and name, valid from `begin` until `end`."""
-    (ca,) = pem.certificates(server.ca_pem)
+    (ca,) = bundles.certificates(server.ca_pem)
     key = load_private_key((server.data_dir / "pki/ca.key").read_bytes())
     builder = (
         x509.CertificateBuilder()
-        .subject_name(leaf.subject)
-        .issuer_name(ca.subject)
-        .public_key(leaf.public_key())
+        .subject_name(leaf.subject.for_builder())
+        .issuer_name(ca.subject.for_builder())
+        .public_key(accepted_public_key(leaf.public_key()))
         .serial_number(x509.random_serial_number())
         .not_valid_before(begin)
         .not_valid_after(end)
     )
-    for extension in leaf.extensions:
+    for extension in by_library(leaf).extensions:
         builder = builder.add_extension(extension.value, extension.critical)
-    return builder.sign(key, signature_hash(key))
+    return read(builder.sign(key, signature_hash(key)))

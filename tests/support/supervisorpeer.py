@@ -26,9 +26,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from mooring.pki.keys import PublicKey, accepted_public_key, signature_hash
 from mooring.pki.x509 import names
+from mooring.pki.x509.certificate import Certificate
 from mooring.trust.k3s import headers
 from mooring.trust.k3s.cahash import ca_hash
-from tests.support.testca import Pair, ThrowawayCA
+from tests.support.testca import Pair, ThrowawayCA, read
 
 PASSWORD = "0123456789abcdef"
 BOOTSTRAP = "abcdef.0123456789abcdef"
@@ -75,7 +76,7 @@ class SupervisorPeer:
     passed: Callable[[], timedelta] = timedelta
     """Time by which certificates end later; they begin in the past, because TLS here reads the real time."""
     asked: list[Asked] = field(default_factory=list)
-    issued: list[x509.Certificate] = field(default_factory=list)
+    issued: list[Certificate] = field(default_factory=list)
     override: Callable[[Asked], Answer | None] = lambda asked: None
 
     @property
@@ -148,12 +149,12 @@ class SupervisorPeer:
         self.issued.append(issued)
         return 200, Pair(issued, self.ca.key).certificate_pem + self.ca.certificate_pem
 
-    def _signed(self, key: PublicKey, common_name: str, groups: tuple[str, ...], *, serves: bool) -> x509.Certificate:
+    def _signed(self, key: PublicKey, common_name: str, groups: tuple[str, ...], *, serves: bool) -> Certificate:
         purpose = ExtendedKeyUsageOID.SERVER_AUTH if serves else ExtendedKeyUsageOID.CLIENT_AUTH
-        return (
+        return read(
             x509.CertificateBuilder()
-            .subject_name(names.subject(common_name, groups))
-            .issuer_name(self.ca.certificate.subject)
+            .subject_name(names.subject(common_name, groups).for_builder())
+            .issuer_name(self.ca.certificate.subject.for_builder())
             .public_key(key)
             .serial_number(x509.random_serial_number())
             .not_valid_before(self.ca.now - timedelta(minutes=5))

@@ -19,9 +19,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from mooring.identity import NODE_PREFIX, NODES
 from mooring.pki import pem
 from mooring.pki.keys import PrivateKey, generate_key, private_key_pem, signature_hash
-from mooring.pki.x509 import names, profiles
+from mooring.pki.x509 import bundles, names, profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState, ClusterCa
+from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.pki.x509.names import IPAddress
 from mooring.pki.x509.profiles import Template
 from mooring.pki.x509.requests import build_request
@@ -34,16 +36,16 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 class Pair:
     """A certificate and its key."""
 
-    certificate: x509.Certificate
+    certificate: Certificate
     key: PrivateKey
 
     @property
     def der(self) -> bytes:
-        return self.certificate.public_bytes(Encoding.DER)
+        return self.certificate.der
 
     @property
     def certificate_pem(self) -> bytes:
-        return pem.certificates_pem([self.certificate])
+        return bundles.certificates_pem([self.certificate])
 
     @property
     def key_pem(self) -> bytes:
@@ -66,7 +68,7 @@ class ThrowawayCA:
         self.authority: Authority = self_signed_ca(self.key, common_name, self.now, x509.random_serial_number())
 
     @property
-    def certificate(self) -> x509.Certificate:
+    def certificate(self) -> Certificate:
         return self.authority.certificate
 
     @property
@@ -99,7 +101,7 @@ class ThrowawayCA:
 
     def custom(
         self,
-        subject: x509.Name | str,
+        subject: x509.Name | DistinguishedName | str,
         *,
         key: PrivateKey | None = None,
         extensions: Sequence[tuple[x509.ExtensionType, bool]] | None = None,
@@ -109,21 +111,33 @@ class ThrowawayCA:
     ) -> Pair:
         """Issue a certificate without checks. Without `extensions` it may authenticate clients."""
         own = key or generate_key()
+        return Pair(Certificate(self.custom_der(subject, own, extensions, not_before, not_after, issuer)), own)
+
+    def custom_der(
+        self,
+        subject: x509.Name | DistinguishedName | str,
+        key: PrivateKey,
+        extensions: Sequence[tuple[x509.ExtensionType, bool]] | None = None,
+        not_before: datetime | None = None,
+        not_after: datetime | None = None,
+        issuer: Pair | None = None,
+    ) -> bytes:
+        """Return the DER of such a certificate, which need not be readable."""
         by = issuer or Pair(self.certificate, self.key)
         if extensions is None:
             extensions = [(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), False)]
         builder = (
             x509.CertificateBuilder()
-            .subject_name(names.subject(subject) if isinstance(subject, str) else subject)
-            .issuer_name(by.certificate.subject)
-            .public_key(own.public_key())
+            .subject_name(_for_builder(subject))
+            .issuer_name(by.certificate.subject.for_builder())
+            .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(not_before or self.now - timedelta(hours=1))
             .not_valid_after(not_after or self.now + timedelta(hours=1))
         )
         for extension, critical in extensions:
             builder = builder.add_extension(extension, critical)
-        return Pair(builder.sign(by.key, signature_hash(by.key)), own)
+        return builder.sign(by.key, signature_hash(by.key)).public_bytes(Encoding.DER)
 
     def expired_client(self, username: str) -> Pair:
         """Issue a client certificate that expired an hour ago."""
@@ -134,12 +148,24 @@ class ThrowawayCA:
         since = begin or self.now
         entries = [revoked_certificate(one.certificate.serial_number, since, "keyCompromise") for one in revoked]
         builder = x509.CertificateRevocationListBuilder(revoked_certificates=entries)
-        builder = builder.issuer_name(self.certificate.subject).last_update(since).next_update(since + life)
+        builder = (
+            builder.issuer_name(self.certificate.subject.for_builder()).last_update(since).next_update(since + life)
+        )
         return pem.encode("X509 CRL", builder.sign(self.key, signature_hash(self.key)).public_bytes(Encoding.DER))
 
     def intermediate(self, common_name: str, path_length: int | None = None) -> Pair:
         """Issue the certificate of a CA below this one."""
         return self.custom(common_name, extensions=[(x509.BasicConstraints(True, path_length), True)])
+
+
+def read(built: x509.Certificate) -> Certificate:
+    """Return a certificate that the library built as Mooring reads it."""
+    return Certificate(built.public_bytes(Encoding.DER))
+
+
+def by_library(certificate: Certificate) -> x509.Certificate:
+    """Return a certificate as the library reads it, which shares no code with Mooring's reader."""
+    return x509.load_der_x509_certificate(certificate.der)
 
 
 def request(
@@ -163,15 +189,15 @@ def request_with_bad_signature(common_name: str, organizations: Iterable[str] = 
     return pem.encode(block.label, block.der[:-1] + bytes([block.der[-1] ^ 1]))
 
 
-def with_broken_key(certificate: x509.Certificate) -> bytes:
+def with_broken_key(certificate: Certificate) -> bytes:
     """Return DER of the certificate with a public key that is no point of its curve."""
     point = certificate.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
-    return certificate.public_bytes(Encoding.DER).replace(point, point[:-1] + bytes([point[-1] ^ 1]))
+    return certificate.der.replace(point, point[:-1] + bytes([point[-1] ^ 1]))
 
 
-def name_of(*pairs: tuple[x509.ObjectIdentifier, str]) -> x509.Name:
+def name_of(*pairs: tuple[x509.ObjectIdentifier, str]) -> DistinguishedName:
     """Return a subject of any attributes, in order, one RDN each."""
-    return x509.Name([x509.NameAttribute(oid, value) for oid, value in pairs])
+    return DistinguishedName.of([[pair] for pair in pairs])
 
 
 def bit_string_attribute() -> x509.NameAttribute[bytes]:
@@ -185,6 +211,12 @@ def user_name(common_name: str) -> tuple[x509.ObjectIdentifier, str]:
 
 def group_name(organization: str) -> tuple[x509.ObjectIdentifier, str]:
     return (NameOID.ORGANIZATION_NAME, organization)
+
+
+def _for_builder(subject: x509.Name | DistinguishedName | str) -> x509.Name:
+    if isinstance(subject, x509.Name):
+        return subject
+    return (names.subject(subject) if isinstance(subject, str) else subject).for_builder()
 
 
 def _split(hosts: Iterable[str]) -> tuple[list[str], list[IPAddress]]:

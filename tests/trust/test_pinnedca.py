@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from mooring.pki.pem import certificates
+from mooring.pki.x509.bundles import certificates
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.errors import (
     CertificateError,

@@ -9,12 +9,13 @@ import hashlib
 import re
 
 import pytest
-from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.pki.errors import PkiError
+from mooring.pki.x509.bundles import certificates, certificates_pem
+from mooring.pki.x509.certificate import Certificate
 from mooring.trust.discovery import pins
 from mooring.trust.discovery.errors import PinMismatchError, UnusableClusterInfoError
 from tests.support.discoverypeer import CA, OTHER_CA
@@ -58,7 +59,7 @@ def test_no_pin_is_read_from(text: str, message: str) -> None:
 
 
 def test_the_pin_is_the_hash_of_the_public_key_info() -> None:
-    certificate = x509.load_pem_x509_certificate(CA)
+    (certificate,) = certificates(CA)
     spki = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     assert str(pins.pin_of(certificate)) == "sha256:" + hashlib.sha256(spki).hexdigest()
 
@@ -74,7 +75,7 @@ def test_a_text_without_certificates_has_no_pins() -> None:
 
 def test_only_the_pinned_certificates_of_a_bundle_are_returned() -> None:
     found = pins.check_pins(OTHER_CA + CA, pins.pins_of(CA))
-    assert found == (x509.load_pem_x509_certificate(CA),)
+    assert found == certificates(CA)
 
 
 @pytest.mark.parametrize("given_pins", [(), pins.pins_of(OTHER_CA)], ids=["no pins at all", "the pin of another CA"])
@@ -91,11 +92,11 @@ def test_a_ca_that_cannot_be_read_is_refused(ca_pem: bytes) -> None:
 
 def test_a_key_of_an_unknown_kind_has_no_pin() -> None:
     # the OID of the public key (1.2.840.10045.2.1) replaced by one that nobody assigned, same length
-    der = x509.load_pem_x509_certificate(CA).public_bytes(Encoding.DER)
+    der = certificates(CA)[0].der
     known, unknown = bytes.fromhex("06072a8648ce3d0201"), bytes.fromhex("06072a8648ce3d027f")
     assert known in der
-    certificate = x509.load_der_x509_certificate(der.replace(known, unknown))
+    certificate = Certificate(der.replace(known, unknown))
     with pytest.raises(pins.PinError, match="unknown kind"):
         pins.pin_of(certificate)
     with pytest.raises(UnusableClusterInfoError, match="unknown kind"):
-        pins.check_pins(certificate.public_bytes(Encoding.PEM), pins.pins_of(CA))
+        pins.check_pins(certificates_pem([certificate]), pins.pins_of(CA))

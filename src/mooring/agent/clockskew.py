@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
-from cryptography import x509
-
 from mooring.clock import parse_rfc3339
+from mooring.pki.x509.certificate import Certificate
 
 SKEW_LIMIT = timedelta(seconds=60)
 """Difference that is reported. A tenth of the shortest lifetime of a certificate, 10 minutes; requests take less."""
@@ -47,7 +46,7 @@ def describe_skew(server: datetime | None, here: datetime) -> str:
     return f"this machine's clock is {seconds} s {side} the server's"
 
 
-def describe_validity(certificate: x509.Certificate, here: datetime) -> str:
+def describe_validity(certificate: Certificate, here: datetime) -> str:
     """Return by how much this machine's clock is outside the validity of a certificate that was just issued, else ""."""
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if here < begin:

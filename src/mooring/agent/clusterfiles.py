@@ -13,15 +13,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
-
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.loadbalancer.proxy import LoadBalancer
@@ -33,8 +28,9 @@ from mooring.client.http.driver import ignore
 from mooring.client.http.requests import drive_fetching
 from mooring.clock import Clock
 from mooring.errors import ConfigError, MooringError
-from mooring.pki import pem
 from mooring.pki.errors import PeerCertificateError
+from mooring.pki.x509 import bundles
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.verify import ClientTrust
 from mooring.trust.discovery.errors import DiscoveryError
 from mooring.trust.discovery.fetch import prove_server
@@ -142,12 +138,8 @@ def is_retired(pair: Pair, published: TrustedCluster) -> bool:
     return bool(published.client_ca_pem) and _issuer_among(published.client_ca_pem, pair) is None
 
 
-def _issuer_among(ca_pem: bytes, pair: Pair) -> x509.Certificate | None:
-    for ca in pem.certificates_among(ca_pem):
-        with suppress(ValueError, TypeError, InvalidSignature):
-            pair.leaf.verify_directly_issued_by(ca)
-            return ca
-    return None
+def _issuer_among(ca_pem: bytes, pair: Pair) -> Certificate | None:
+    return next((ca for ca in bundles.certificates_among(ca_pem) if pair.leaf.is_issued_by(ca)), None)
 
 
 def signed_by(pair: Pair, ca_pem: bytes, now: datetime) -> bool:
@@ -161,8 +153,8 @@ def signed_by(pair: Pair, ca_pem: bytes, now: datetime) -> bool:
 
 def verify(pair: Pair, ca_pem: bytes, now: datetime) -> None:
     """Verify a client certificate. Raises PeerCertificateError."""
-    trust = ClientTrust(pem.certificates_among(ca_pem))
-    trust.verify([one.public_bytes(Encoding.DER) for one in pair.chain], now)
+    trust = ClientTrust(bundles.certificates_among(ca_pem))
+    trust.verify([one.der for one in pair.chain], now)
 
 
 async def follow(

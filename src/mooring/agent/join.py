@@ -55,9 +55,8 @@ from mooring.client.http.requests import fetch
 from mooring.clock import Clock, SystemClock, rfc3339
 from mooring.errors import ConfigError, ForbiddenError, MooringError, NotFoundError, PeerError, UnauthorizedError
 from mooring.identity import NODE_PREFIX
-from mooring.pki import pem
 from mooring.pki.errors import PeerCertificateError, PkiError
-from mooring.pki.x509 import names
+from mooring.pki.x509 import bundles, names
 from mooring.secret import Secret
 from mooring.trust.auditid import explained_by
 from mooring.trust.bootstraptoken.token import BootstrapToken
@@ -541,7 +540,7 @@ def _have_common_ca(kept: bytes, found: bytes) -> bool:
     """Return True when two bundles have a certificate in common, or both are empty, which means the system's roots."""
     if not kept or not found:
         return kept == found
-    return not set(pem.certificates_among(kept)).isdisjoint(pem.certificates_among(found))
+    return not set(bundles.certificates_among(kept)).isdisjoint(bundles.certificates_among(found))
 
 
 def _read_named_file(path: str) -> bytes:

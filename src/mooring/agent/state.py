@@ -35,9 +35,9 @@ from mooring.apimachinery.schema import Obj
 from mooring.client import kubeconfigfiles
 from mooring.client.files import exposure, read_limited
 from mooring.errors import ConfigError, MooringError
-from mooring.pki import pem
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, load_private_key, private_key_pem
+from mooring.pki.x509 import bundles
 from mooring.trust.discovery.refresh import BASE, MergeBase, digest, merge_base
 from mooring.trust.kubeconfig.model import (
     Cluster,
@@ -96,7 +96,7 @@ class NodeState:
         if not kept or not ca_pem:
             return
         try:
-            shared = set(pem.certificates_among(kept)) & set(pem.certificates_among(ca_pem))
+            shared = set(bundles.certificates_among(kept)) & set(bundles.certificates_among(ca_pem))
         except PkiError as error:
             raise ConfigError(f"{self.ca} cannot be used: {error}; move it away and join again") from None
         if not shared:

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from cryptography import x509
-
 from mooring.api.view import Views
 from mooring.authn.anonymousaccess import AnonymousAccess
 from mooring.authn.authenticator import Authenticator
@@ -19,6 +17,7 @@ from mooring.authn.lastuses import LastUses
 from mooring.authn.verdict import Rejected
 from mooring.clock import Clock
 from mooring.pki.jwt.keyset import KeySet
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.checkedpeer import CheckedPeer
 from mooring.settings.declaration import Settings
 from mooring.trust.httpexchange import Exchange, HttpFailure, HttpRequest, HttpResponse
@@ -112,27 +111,27 @@ class ClientCas(Protocol):
     """The CAs that verify client certificates and authenticating proxies, which change with their files."""
 
     @property
-    def clients(self) -> tuple[x509.Certificate, ...]:
+    def clients(self) -> tuple[Certificate, ...]:
         """The CAs that verify clients now."""
 
     @property
-    def proxies(self) -> tuple[x509.Certificate, ...]:
+    def proxies(self) -> tuple[Certificate, ...]:
         """The CAs that verify authenticating proxies now."""
 
     @property
-    def issuing(self) -> tuple[x509.Certificate, ...]:
+    def issuing(self) -> tuple[Certificate, ...]:
         """The cluster's own CAs, whose certificates begin `BACKDATE` before they are issued."""
 
     @property
-    def retired(self) -> tuple[x509.Certificate, ...]:
+    def retired(self) -> tuple[Certificate, ...]:
         """The CAs that a rollover retired. They verify only the way back of a machine that was off."""
 
     @property
-    def distrusted(self) -> tuple[x509.Certificate, ...]:
+    def distrusted(self) -> tuple[Certificate, ...]:
         """The CAs whose keys may stand on no path."""
 
     @property
-    def forgotten(self) -> tuple[x509.Certificate, ...]:
+    def forgotten(self) -> tuple[Certificate, ...]:
         """Certificates whose issuer may stand on no path, and is known by its signature alone."""
 
     @property

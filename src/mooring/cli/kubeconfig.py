@@ -33,8 +33,8 @@ from mooring.client.files import read_limited, write_atomic
 from mooring.clock import Clock
 from mooring.duration import format_duration
 from mooring.errors import ConfigError, PeerError
-from mooring.pki import pem
 from mooring.pki.keys import ALGORITHMS, DEFAULT_ALGORITHM, generate_key, private_key_pem
+from mooring.pki.x509 import bundles
 from mooring.pki.x509.issued import check_matches_request
 from mooring.pki.x509.requests import build_request, parse_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT
@@ -102,7 +102,7 @@ def user(
     request_pem = build_request(key, name, split_commas(groups))
     wanted = build_signing_request(name, request_pem, expiration)
     certificate_pem = chosen.run(lambda client: request_certificate(client, wanted, clock, chosen.timeout))
-    leaf = pem.certificates(certificate_pem)[0]
+    leaf = bundles.certificates(certificate_pem)[0]
     check_matches_request(leaf, parse_request(request_pem), clock.now())
     found = KubeconfigUser(name, certificate_pem=certificate_pem, key=Secret(private_key_pem(key)))
     text = format_kubeconfig(_kubeconfig(chosen.selected, found, cluster_name))

@@ -23,6 +23,10 @@ class PemError(PkiError):
     """The text is not PEM of the expected kind."""
 
 
+class CertificateUnreadableError(PkiError):
+    """The certificate cannot be read. The message names the part."""
+
+
 class KeyRefusedError(PkiError):
     """The key cannot be read, or is of a refused type or size."""
 
@@ -50,7 +54,7 @@ class PeerCertificateError(PkiError):
         {
             "malformed", "too-large", "weak-key", "weak-signature", "unknown-critical-extension", "unknown-ca",
             "bad-signature", "not-a-ca", "path-too-long", "constrained-names", "expired", "not-yet-valid", "wrong-usage",
-            "bad-uid", "retired-ca", "bad-serial-number",
+            "bad-uid", "retired-ca", "bad-serial-number", "no-valid-policy",
         }
     )  # fmt: skip
 

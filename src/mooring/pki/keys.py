@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
 
-from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import (
@@ -25,7 +25,6 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
     load_der_private_key,
-    load_der_public_key,
 )
 
 from mooring.pki import pem
@@ -64,7 +63,9 @@ _CURVES: Mapping[str, str] = MappingProxyType(
 _CURVE_HASHES: Mapping[str, type[SignatureHash]] = MappingProxyType(
     {"secp256r1": hashes.SHA256, "secp384r1": hashes.SHA384, "secp521r1": hashes.SHA512}
 )
-_PRIVATE_LABELS = ("PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY")
+UNREADABLE = (ValueError, TypeError, UnsupportedAlgorithm)
+"""Exceptions of the library for a key that it cannot read."""
+PRIVATE_LABELS = ("PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY")
 
 
 def generate_key(algorithm: str = DEFAULT_ALGORITHM) -> PrivateKey:
@@ -125,37 +126,15 @@ def public_key_of(key: PrivateKey | PublicKey) -> PublicKey:
 def load_private_key(data: bytes) -> PrivateKey:
     """Return the first private key of a PEM text (PKCS#8, PKCS#1 or SEC 1, unencrypted). Raises PemError, KeyRefusedError."""
     for block in pem.blocks(data):
-        if block.label in _PRIVATE_LABELS:
+        if block.label in PRIVATE_LABELS:
             try:
                 key = load_der_private_key(block.der, password=None)
-            except pem.UNPARSABLE:
+            except UNREADABLE:
                 raise KeyRefusedError("the private key cannot be parsed") from None
             return accepted_private_key(key)
         if block.label == "ENCRYPTED PRIVATE KEY":
             raise KeyRefusedError("the private key is encrypted: write it without a passphrase")
     raise KeyRefusedError("the text holds no private key in PEM form")
-
-
-def load_public_keys(data: bytes) -> tuple[PublicKey, ...]:
-    """Return the public keys of a PEM text: `PUBLIC KEY`, `RSA PUBLIC KEY`, certificates, and the public halves of private keys,
-    as `--service-account-key-file` accepts them (docs/protocol/service-account-tokens.md#keys-and-flags). Raises PemError,
-    KeyRefusedError."""
-    found: list[PublicKey] = []
-    for block in pem.blocks(data):
-        try:
-            if block.label in ("PUBLIC KEY", "RSA PUBLIC KEY"):
-                found.append(accepted_public_key(load_der_public_key(block.der)))
-            elif block.label in _PRIVATE_LABELS:
-                # unchecked: proving a long RSA key takes seconds, and its private half is not used here
-                private = load_der_private_key(block.der, password=None, unsafe_skip_rsa_key_validation=True)
-                found.append(accepted_private_key(private).public_key())
-            elif block.label == pem.CERTIFICATE:
-                found.append(accepted_public_key(x509.load_der_x509_certificate(block.der).public_key()))
-        except pem.UNPARSABLE:
-            raise KeyRefusedError(f"the PEM block {block.label} cannot be parsed") from None
-    if not found:
-        raise KeyRefusedError("the text holds no public key in PEM form")
-    return tuple(found)
 
 
 def private_key_pem(key: PrivateKey) -> bytes:

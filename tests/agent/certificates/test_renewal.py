@@ -22,12 +22,11 @@ from mooring.apimachinery.watchevent import MODIFIED, WatchEvent
 from mooring.client.cluster import ClusterClient, ListResult
 from mooring.clock import rfc3339
 from mooring.errors import PeerError
-from mooring.pki import pem
 from mooring.pki.keys import public_key_der, signature_hash
-from mooring.pki.x509 import names
+from mooring.pki.x509 import bundles, names
 from mooring.pki.x509.requests import parse_request
 from tests.support.manualclock import ManualClock, settle
-from tests.support.testca import ThrowawayCA
+from tests.support.testca import ThrowawayCA, read
 
 HOUR = timedelta(hours=1)
 SIGN, WAIT, DENY, FAIL = "sign", "wait", "deny", "fail"
@@ -85,13 +84,13 @@ class Cluster:
 def _certify(ca: ThrowawayCA, obj: Obj, begin: datetime, end: datetime) -> bytes:
     parsed = parse_request(base64.b64decode(obj["spec"]["request"]))
     builder = (
-        x509.CertificateBuilder().subject_name(parsed.subject).issuer_name(ca.certificate.subject)
+        x509.CertificateBuilder().subject_name(parsed.subject.for_builder()).issuer_name(ca.certificate.subject.for_builder())
         .public_key(parsed.public_key).serial_number(x509.random_serial_number())
         .not_valid_before(begin).not_valid_after(end)
     )  # fmt: skip
     if parsed.alternative_names:
         builder = builder.add_extension(parsed.alternative_names.extension(), critical=False)
-    return pem.certificates_pem([builder.sign(ca.key, signature_hash(ca.key))])
+    return bundles.certificates_pem([read(builder.sign(ca.key, signature_hash(ca.key)))])
 
 
 class Room:

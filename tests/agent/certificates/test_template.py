@@ -11,6 +11,7 @@ from mooring.agent.certificates.template import CertificateTemplate, serving_tem
 from mooring.apimachinery.schema import Obj
 from mooring.pki.keys import generate_key
 from mooring.pki.x509 import names
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.requests import parse_request
 from tests.support.testca import ThrowawayCA
 
@@ -60,7 +61,7 @@ def test_a_host_name_that_is_an_address_counts_as_one() -> None:
     assert (wanted.dns, [str(one) for one in wanted.ips]) == ((), ["192.0.2.7"])
 
 
-def leaf(user: str, group: str = "system:nodes", *hosts: str) -> x509.Certificate:
+def leaf(user: str, group: str = "system:nodes", *hosts: str) -> Certificate:
     alternatives = x509.SubjectAlternativeName([*map(x509.DNSName, hosts), x509.IPAddress(ip_address("192.0.2.7"))])
     return CA.custom(names.subject(user, [group]), extensions=[(alternatives, False)]).certificate
 
@@ -75,7 +76,7 @@ def leaf(user: str, group: str = "system:nodes", *hosts: str) -> x509.Certificat
         pytest.param(leaf("system:node:m1", "others", "m1"), False, id="another group"),
     ],
 )
-def test_a_certificate_fits_while_it_has_every_name(found: x509.Certificate, fits: bool) -> None:
+def test_a_certificate_fits_while_it_has_every_name(found: Certificate, fits: bool) -> None:
     wanted = serving_template(
         "m1", [{"type": "InternalIP", "address": "192.0.2.7"}, {"type": "Hostname", "address": "m1"}]
     )

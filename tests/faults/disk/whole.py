@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from cryptography import x509
-
 from mooring.client.kubeconfigfiles import load
 from mooring.errors import MooringError
 from mooring.pki.keys import load_private_key, public_key_der
-from mooring.pki.pem import certificates
+from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.certificate import Certificate
 from mooring.plane.snapshots.file import verify
 from mooring.storage.sqlite.wholefile import verify_file
 
@@ -42,7 +41,7 @@ def _check(path: Path) -> None:
         verify(path)
 
 
-def _match(found: tuple[x509.Certificate, ...], key_pem: bytes) -> None:
+def _match(found: tuple[Certificate, ...], key_pem: bytes) -> None:
     key = public_key_der(load_private_key(key_pem))
     if not any(public_key_der(one.public_key()) == key for one in found):  # type: ignore[arg-type] # ours are EC keys
         raise ValueError("no certificate is of the key")

@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from cryptography import x509
 
 from mooring.errors import ConfigError
+from mooring.pki.x509.certificate import Certificate
 from mooring.plane.background.expirywatch import ExpirySource, ExpiryWatch, is_near
 from tests.support.manualclock import EPOCH, ManualClock
 from tests.support.serverroom import Server, in_server
@@ -21,7 +21,7 @@ ADVICE = "write its successor to the same file"
 EVENTS = "/api/v1/namespaces/default/events"
 
 
-def ending(days: float) -> x509.Certificate:
+def ending(days: float) -> Certificate:
     """Return a certificate that began at EPOCH and ends so many days later."""
     return CA.custom("server", not_before=EPOCH, not_after=EPOCH + timedelta(days=days)).certificate
 
@@ -46,7 +46,7 @@ def test_from_when_on_a_person_is_told(life: float, left: float, is_ca: bool, ne
     assert is_near(ending(life), EPOCH + timedelta(days=life - left), is_ca=is_ca) is near
 
 
-def watch_of(server: Server, clock: ManualClock, found: list[x509.Certificate], **options: Any) -> ExpiryWatch:
+def watch_of(server: Server, clock: ManualClock, found: list[Certificate], **options: Any) -> ExpiryWatch:
     source = ExpirySource("the serving certificate of tls-cert-file", ADVICE, lambda: found, **options)
     return ExpiryWatch({"serving-certificate": source}, server.plane.base.parts.registry, clock, "192-0-2-1")
 
@@ -138,7 +138,7 @@ def test_what_ends_a_chain_and_what_a_bundle(days: Sequence[float], last_counts:
 
 @in_server
 async def test_a_file_that_cannot_be_read_is_reported_by_its_user(server: Server) -> None:
-    def read() -> Sequence[x509.Certificate]:
+    def read() -> Sequence[Certificate]:
         raise ConfigError("etcd.crt: cannot be read")
 
     watch = ExpiryWatch(

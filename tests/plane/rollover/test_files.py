@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from mooring.api.mooring.certificateauthorityrollover import ABORTED, RETIRED
@@ -20,9 +19,10 @@ from mooring.controllers.certificates.carollover import ABSENT, CLEANING, Rollov
 from mooring.errors import ConfigError
 from mooring.pki.errors import PeerCertificateError
 from mooring.pki.keys import PrivateKey, accepted_public_key, generate_key, load_private_key, private_key_pem
-from mooring.pki.pem import certificates, certificates_pem
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, serial_number
+from mooring.pki.x509.bundles import certificates, certificates_pem
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.successor import cross_sign
 from mooring.pki.x509.verify import ClientTrust
 from mooring.plane.configuration import ServerConfig, server_config
@@ -32,7 +32,7 @@ from mooring.plane.rollover import files as rollover_files
 from mooring.plane.rollover.files import RolloverFiles
 from mooring.plane.serving.trust import anchor
 from mooring.trust.discovery.pins import pin_of
-from tests.support.testca import Pair, ThrowawayCA
+from tests.support.testca import Pair, ThrowawayCA, by_library
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FORWARD = (
@@ -64,11 +64,11 @@ class Room:
     def phase(self) -> str:
         return self.files.read().phase
 
-    def chain(self) -> tuple[x509.Certificate, ...]:
+    def chain(self) -> tuple[Certificate, ...]:
         """The serving chain of a server that starts now."""
         return renew(self.config, NOW + timedelta(minutes=1), secrets.token_bytes).serving[0]
 
-    def verifies(self, *trusted: x509.Certificate) -> bool:
+    def verifies(self, *trusted: Certificate) -> bool:
         """Return whether a client that trusts these CAs verifies the server."""
         return anchor(self.chain(), NOW + timedelta(minutes=1), trusted) is not None
 
@@ -204,12 +204,12 @@ def finish(room: Room, wanted: str) -> None:
         room.apply(step)
 
 
-def is_refused(room: Room, key: PrivateKey, *chain: x509.Certificate) -> bool:
+def is_refused(room: Room, key: PrivateKey, *chain: Certificate) -> bool:
     """Return whether the server refuses an administrator that `key` makes, with the certificates that it got hold of."""
     ca = read_ca(room.pki)
     name = chain[0].subject if chain else room.old.subject
-    thief = ThrowawayCA("thief", NOW).custom("thief", issuer=Pair(self_signed(name, key), key))
-    ders = [thief.der, *(one.public_bytes(Encoding.DER) for one in chain)]
+    thief = ThrowawayCA("thief", NOW).custom("thief", issuer=Pair(self_signed(name.for_builder(), key), key))
+    ders = [thief.der, *(one.der for one in chain)]
     try:
         ClientTrust(ca.trusted, ca.trusted, ca.distrusted, ca.forgotten).verify(ders, NOW + timedelta(minutes=1))
     except PeerCertificateError:
@@ -217,12 +217,12 @@ def is_refused(room: Room, key: PrivateKey, *chain: x509.Certificate) -> bool:
     return False
 
 
-def self_signed(name: x509.Name, key: PrivateKey) -> x509.Certificate:
+def self_signed(name: x509.Name, key: PrivateKey) -> Certificate:
     stranger = ThrowawayCA("stranger", NOW)
     return stranger.custom(name, key=key, extensions=[(x509.BasicConstraints(True, None), True)]).certificate
 
 
-def above(room: Room) -> list[x509.Certificate]:
+def above(room: Room) -> list[Certificate]:
     """The certificates that the server sends behind its own, and those that it keeps for that."""
     return list(dict.fromkeys((*room.chain()[1:], *read_ca(room.pki).cross_signed)))
 
@@ -233,12 +233,12 @@ def test_nothing_that_leaves_a_server_makes_the_old_key_a_ca_for_clients(
     room: Room, reached: int, compromised: bool
 ) -> None:
     old_key = load_private_key((room.pki / "ca.key").read_bytes())
-    leaked: list[x509.Certificate] = []
+    leaked: list[Certificate] = []
     for step in FORWARD[:reached]:
         room.apply(step, compromised=compromised)
         leaked += above(room)
     for one in leaked:
-        purposes = one.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        purposes = by_library(one).extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
         assert list(purposes) == [ExtendedKeyUsageOID.SERVER_AUTH]
     if compromised:
         assert leaked == [], "neither CA vouches for the other"
@@ -254,8 +254,8 @@ def test_the_new_ca_vouches_for_the_old_one_for_a_week_and_for_the_names_of_the_
     room.apply(*FORWARD[:2])
     leaf, bridge = room.chain()
     assert bridge.not_valid_after_utc - bridge.not_valid_before_utc < timedelta(days=8)
-    limits = bridge.extensions.get_extension_for_class(x509.NameConstraints)
-    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    limits = by_library(bridge).extensions.get_extension_for_class(x509.NameConstraints)
+    names = by_library(leaf).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     permitted = limits.value.permitted_subtrees or []
     assert limits.critical
     assert {one.value for one in permitted if isinstance(one, x509.DNSName)} == set(
@@ -351,7 +351,7 @@ def test_retired_cas_that_are_kept_no_longer_are_distrusted_for_good(room: Room)
     assert room.old in ca.distrusted
 
 
-def full_ca(subject: x509.Certificate, issuer: Authority) -> x509.Certificate:
+def full_ca(subject: Certificate, issuer: Authority) -> Certificate:
     """Return the certificate by which a CA vouched for another in a rollover of an earlier version: for every use."""
     template = profiles.certificate_authority(accepted_public_key(subject.public_key()), NOW)
     template = replace(template, subject=subject.subject)
@@ -436,9 +436,7 @@ def test_a_file_that_cannot_be_read_is_named(room: Room) -> None:
     (room.pki / "rollover/new.crt").write_bytes(b"oops")
     with pytest.raises(ConfigError, match=r"rollover/new\.crt"):
         room.files.read()
-    (room.pki / "rollover/new.crt").write_bytes(
-        certificates((room.pki / "ca.crt").read_bytes())[0].public_bytes(Encoding.PEM)
-    )
+    (room.pki / "rollover/new.crt").write_bytes(certificates_pem(certificates((room.pki / "ca.crt").read_bytes())[:1]))
     (room.pki / "rollover/new.key").write_bytes(private_key_pem(generate_key()))
     with pytest.raises(ConfigError, match="does not belong to its certificate"):
         room.files.read()

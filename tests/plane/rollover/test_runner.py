@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cryptography import x509
 
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
@@ -18,7 +17,8 @@ from mooring.api.mooring.certificateauthorityrollover import SINGLETON
 from mooring.apimachinery.options import DeleteOptions, WriteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.identity import MASTERS, UserInfo
-from mooring.pki.pem import certificates
+from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.certificate import Certificate
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.files.reloading import Reloading
 from mooring.plane.keys.carenewal import CaRenewal
@@ -58,7 +58,7 @@ class Server:
         self.root, self.leads = root, leads
         config = config_of(root)
         self.store = prepare(config, room.clock.now(), secrets.token_bytes).key_store
-        self.clients: tuple[x509.Certificate, ...] | None = None
+        self.clients: tuple[Certificate, ...] | None = None
         pair = (self.store.serving_chain, self.store.serving_key)
         serving = ServingPair(
             config[ServingSettings], pair, self.store.ca, Reloading(), room.clock.now, changed=lambda: None

@@ -21,7 +21,8 @@ from mooring.apimachinery.codec.protobuf.encode import encode_message
 from mooring.apimachinery.codec.protobuf.envelope import encode_envelope
 from mooring.client.files import write_atomic
 from mooring.errors import ConfigError, MooringError
-from mooring.pki.keys import load_private_key, load_public_keys
+from mooring.pki.keys import load_private_key
+from mooring.pki.x509.publickeys import load_public_keys
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.encryption import EncryptionAtRest
 from mooring.plane.keys import keystore

@@ -8,11 +8,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from mooring.pki.keys import generate_key
-from mooring.pki.pem import certificates, certificates_pem
+from mooring.pki.x509.bundles import certificates, certificates_pem
 from mooring.trust.k3s.cahash import CaHashError, accepted_hashes, ca_hash, check_ca_hash
 from tests.support.testca import Pair, ThrowawayCA
 
@@ -83,6 +82,9 @@ BROKEN = {
 """Bundles whose first certificate does not lead to a root: their hash is that of the bytes."""
 
 
+ROOT_KEY = (x509.SubjectKeyIdentifier.from_public_key(ROOT.key.public_key()), False)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -95,7 +97,7 @@ BROKEN = {
 )
 def test_a_lone_certificate_is_hashed_as_the_bytes_of_its_file(text: bytes) -> None:
     assert ca_hash(text) == ca_hash(text, NOW) == sha256(text)
-    digest = sha256(certificates(text)[0].public_bytes(Encoding.DER))
+    digest = sha256(certificates(text)[0].der)
     written = sha256(certificates_pem(certificates(text)))
     assert accepted_hashes(text) == tuple(dict.fromkeys((sha256(text), digest, written)))
     for wanted in (sha256(text), written, digest):
@@ -136,14 +138,20 @@ def test_a_token_of_the_ca_before_a_rollover_vouches_for_that_ca_alone() -> None
 
 def test_the_first_root_of_the_file_that_verifies_counts() -> None:
     renewed = ROOT.custom(
-        "root", key=ROOT.key, issuer=ROOT_PAIR, extensions=[CA_BIT], not_after=NOW + timedelta(days=9)
+        "root", key=ROOT.key, issuer=ROOT_PAIR, extensions=[CA_BIT, ROOT_KEY], not_after=NOW + timedelta(days=9)
     )
     assert ca_hash(bundle(MIDDLE, renewed, ROOT), NOW) == sha256(renewed.der)
     assert ca_hash(bundle(MIDDLE, ROOT, renewed), NOW) == ROOT_DIGEST
 
 
+def test_a_root_whose_key_is_named_counts_before_one_without_an_identifier() -> None:
+    """As in Go's `findPotentialParents`."""
+    renewed = ROOT.custom("root", key=ROOT.key, issuer=ROOT_PAIR, extensions=[CA_BIT])
+    assert ca_hash(bundle(MIDDLE, renewed, ROOT), NOW) == ROOT_DIGEST
+
+
 def test_the_time_decides_between_roots() -> None:
-    ended = ROOT.custom("root", key=ROOT.key, issuer=ROOT_PAIR, extensions=[CA_BIT], not_after=NOW)
+    ended = ROOT.custom("root", key=ROOT.key, issuer=ROOT_PAIR, extensions=[CA_BIT, ROOT_KEY], not_after=NOW)
     text = bundle(MIDDLE, ended, ROOT)
     assert ca_hash(text, NOW) == sha256(ended.der)
     assert ca_hash(text, NOW + timedelta(seconds=1)) == ROOT_DIGEST

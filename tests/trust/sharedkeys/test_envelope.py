@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from mooring.errors import ConfigError
 from mooring.pki.keys import generate_key, private_key_pem, public_key_pem
-from mooring.pki.pem import certificates_pem
 from mooring.pki.x509.authority import Authority, self_signed_ca
+from mooring.pki.x509.bundles import certificates_pem
 from mooring.secret import Secret
 from mooring.trust.sharedkeys import envelope
 from mooring.trust.sharedkeys.envelope import DamagedKeysError, SharedKeysRow, TokenTerm, WrongTokenError

@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.pki.keys import generate_key, load_public_keys, private_key_pem, public_key_der
-from mooring.pki.pem import certificates, certificates_pem
+from mooring.pki.keys import generate_key, private_key_pem, public_key_der
 from mooring.pki.x509.authority import self_signed_ca
+from mooring.pki.x509.bundles import certificates, certificates_pem
+from mooring.pki.x509.publickeys import load_public_keys
 from mooring.secret import Secret
 from mooring.trust.k3s.bootstrapdata import NAMES, BootstrapFile
 from mooring.trust.sharedkeys.k3skeys import FILES, bootstrap_files, keys_of

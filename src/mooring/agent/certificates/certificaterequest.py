@@ -34,9 +34,9 @@ from mooring.client.listwatch import follow
 from mooring.duration import format_duration
 from mooring.errors import AlreadyExistsError, MooringError, NotFoundError, PeerError
 from mooring.identity import NODES
-from mooring.pki import pem
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, public_key_der, public_key_of
+from mooring.pki.x509 import bundles
 from mooring.pki.x509.issued import check_matches_request
 from mooring.pki.x509.requests import parse_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
@@ -164,7 +164,7 @@ def _difference(existing: Obj, request: NodeRequest, key: PrivateKey, now: datet
     issued = certificate_of(existing)
     if issued:
         try:
-            if any(one.not_valid_after_utc <= now for one in pem.certificates(issued)):
+            if any(one.not_valid_after_utc <= now for one in bundles.certificates(issued)):
                 return "its certificate has expired"
         except PkiError as error:
             return str(error)
@@ -304,11 +304,11 @@ def issued_pair(issued: bytes, key: PrivateKey, request: NodeRequest, now: datet
     Raises PeerError when the certificate does not answer the request or is not valid now.
     """
     try:
-        pair = Pair(pem.certificates(issued), key)
+        pair = Pair(bundles.certificates(issued), key)
         check_matches_request(pair.leaf, parse_request(request.pem), now)
     except PkiError as error:
         with suppress(PkiError):
-            skew = skew or describe_validity(pem.certificates(issued)[0], now)
+            skew = skew or describe_validity(bundles.certificates(issued)[0], now)
         advice = f"{skew}: set the clocks by NTP" if skew else "see the server's signer"
         raise PeerError(f"{error}; {advice}") from None
     return pair

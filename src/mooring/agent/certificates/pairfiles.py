@@ -21,13 +21,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from cryptography import x509
-
 from mooring.agent import disk
 from mooring.client.files import read_limited
 from mooring.errors import ConfigError, MooringError
-from mooring.pki import pem
-from mooring.pki.keys import PrivateKey, accepted_public_key, load_private_key, private_key_pem, public_key_der
+from mooring.pki.keys import (
+    UNREADABLE,
+    PrivateKey,
+    accepted_public_key,
+    load_private_key,
+    private_key_pem,
+    public_key_der,
+)
+from mooring.pki.x509 import bundles
+from mooring.pki.x509.certificate import Certificate
 from mooring.secret import Secret
 
 CLIENT = "kubelet-client"
@@ -41,16 +47,16 @@ with which a person can compare after two renewals in a row."""
 class Pair:
     """A certificate chain, leaf first, and its key, which belongs to the leaf."""
 
-    chain: tuple[x509.Certificate, ...]
+    chain: tuple[Certificate, ...]
     key: PrivateKey
 
     @property
-    def leaf(self) -> x509.Certificate:
+    def leaf(self) -> Certificate:
         return self.chain[0]
 
     @property
     def certificate_pem(self) -> bytes:
-        return pem.certificates_pem(self.chain)
+        return bundles.certificates_pem(self.chain)
 
     @property
     def key_pem(self) -> Secret:
@@ -152,12 +158,12 @@ class PairFiles:
 def _read(path: Path) -> Pair | None:
     with suppress(MooringError):
         data = read_limited(path)
-        chain, key = pem.certificates_among(data), load_private_key(data)
-        with suppress(*pem.UNPARSABLE):
+        chain, key = bundles.certificates_among(data), load_private_key(data)
+        with suppress(*UNREADABLE):
             if public_key_der(key) == _public_der(chain[0]):
                 return Pair(chain, key)
     return None
 
 
-def _public_der(certificate: x509.Certificate) -> bytes:
+def _public_der(certificate: Certificate) -> bytes:
     return public_key_der(accepted_public_key(certificate.public_key()))

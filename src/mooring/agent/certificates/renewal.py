@@ -27,8 +27,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from cryptography import x509
-
 from mooring.agent.certificates import certificaterequest
 from mooring.agent.certificates.pairfiles import Pair, PairFiles
 from mooring.agent.certificates.template import CertificateTemplate
@@ -39,6 +37,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, rfc3339
 from mooring.errors import MooringError
 from mooring.pki.keys import generate_key
+from mooring.pki.x509.certificate import Certificate
 
 log = logging.getLogger("mooring.agent")
 
@@ -59,7 +58,7 @@ WAIT_SECONDS = 900.0
 """kubelet's `certificateWaitTimeout`: seconds for which one request may stay undecided."""
 
 
-def renewal_time(leaf: x509.Certificate, draw: float) -> datetime:
+def renewal_time(leaf: Certificate, draw: float) -> datetime:
     """Return the moment at which a certificate is renewed: after 70 % to 90 % of its lifetime."""
     begin, end = leaf.not_valid_before_utc, leaf.not_valid_after_utc
     return begin + (end - begin) * (FIRST_SHARE + draw * SPREAD)

@@ -12,14 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from cryptography import x509
-
 from mooring.apimachinery.schema import Obj
 from mooring.identity import NODE_PREFIX, NODES
-from mooring.pki import pem
 from mooring.pki.keys import PrivateKey, algorithm_of
 from mooring.pki.x509 import names
 from mooring.pki.x509.canonicalnames import canonical_address
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.names import IPAddress
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
@@ -53,14 +51,11 @@ class CertificateTemplate:
         """Return the certificate request as PEM. Raises RequestError for a DNS name outside ASCII."""
         return build_request(key, self.common_name, (NODES,), self.dns, self.ips, challenge_password)
 
-    def is_satisfied_by(self, leaf: x509.Certificate) -> bool:
+    def is_satisfied_by(self, leaf: Certificate) -> bool:
         """Return True when the certificate has the subject and every name of this template."""
         if names.common_name(leaf.subject) != self.common_name or NODES not in names.organizations(leaf.subject):
             return False
-        try:
-            found = names.alternative_names(leaf.extensions)
-        except pem.UNPARSABLE:
-            return False
+        found = names.alternative_names(leaf.extensions)
         return set(self.dns) <= set(found.dns) and set(self.ips) <= set(found.ips)
 
 

@@ -20,15 +20,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from cryptography import x509
-
 from mooring.agent import disk
 from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.record import RecordFile
 from mooring.client.files import exposure, make_directory, read_limited
 from mooring.errors import ConfigError, MooringError
-from mooring.pki import pem
 from mooring.pki.keys import (
+    UNREADABLE,
     PrivateKey,
     accepted_public_key,
     generate_key,
@@ -36,6 +34,8 @@ from mooring.pki.keys import (
     private_key_pem,
     public_key_der,
 )
+from mooring.pki.x509 import bundles
+from mooring.pki.x509.certificate import Certificate
 from mooring.secret import Secret
 from mooring.trust.k3s.responses import KUBELET, SERVING, WANTED, Wanted
 from mooring.trust.kubeconfig.model import Cluster, Kubeconfig, KubeconfigContext, KubeconfigUser, select_context
@@ -137,15 +137,15 @@ class KeyPairFiles:
 
 
 def _pair(certificate: Path, key: Path) -> Pair | None:
-    with suppress(MooringError, *pem.UNPARSABLE):
-        chain = pem.certificates_among(read_limited(certificate))
+    with suppress(MooringError, *UNREADABLE):
+        chain = bundles.certificates_among(read_limited(certificate))
         private = load_private_key(read_limited(key))
         if _public_der(chain[0]) == public_key_der(private):
             return Pair(chain, private)
     return None
 
 
-def _public_der(certificate: x509.Certificate) -> bytes:
+def _public_der(certificate: Certificate) -> bytes:
     return public_key_der(accepted_public_key(certificate.public_key()))
 
 

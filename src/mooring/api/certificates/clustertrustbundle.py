@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from cryptography import x509
-
 from mooring.api.certificates.validation import signer_name_errors
 from mooring.api.kind import Kind
 from mooring.api.meta.printcolumns import NAME, NONE, spec_of
@@ -22,8 +20,9 @@ from mooring.apimachinery.names import dns1123_subdomain_errors, path_segment_er
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Field, Message, Obj, Scalar
 from mooring.errors import FieldError, invalid, too_long
-from mooring.pki.errors import PemError
-from mooring.pki.pem import CERTIFICATE, MAX_PEM_BYTES, blocks, certificate_from_der
+from mooring.pki.errors import CertificateUnreadableError, PemError
+from mooring.pki.pem import CERTIFICATE, MAX_PEM_BYTES, blocks
+from mooring.pki.x509.certificate import Certificate
 
 API = "io.k8s.api.certificates.v1beta1."
 PLURAL = "clustertrustbundles"
@@ -134,13 +133,10 @@ def _entries(data: bytes) -> Iterator[tuple[bytes, str]]:
 
 def _problem(der: bytes) -> str:
     try:
-        certificate = certificate_from_der(der)
-        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
-    except PemError:
+        constraints = Certificate(der).extensions.basic_constraints
+    except CertificateUnreadableError:
         return "does not parse as X.509"
-    except x509.ExtensionNotFound:
-        return "does not have the CA bit set"
-    return "" if constraints.ca else "does not have the CA bit set"
+    return "" if constraints is not None and constraints.ca else "does not have the CA bit set"
 
 
 def _shown_signer(obj: Obj, now: datetime) -> str:

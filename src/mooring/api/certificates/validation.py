@@ -20,7 +20,7 @@ from mooring.apimachinery.names import LABEL_MAX, SUBDOMAIN_MAX, dns1123_label_e
 from mooring.apimachinery.schema import Obj
 from mooring.errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long
 from mooring.pki.errors import PemError, RequestError
-from mooring.pki.pem import NO_CERTIFICATE, certificates
+from mooring.pki.x509.bundles import NO_CERTIFICATE, certificates
 from mooring.pki.x509.requests import parse_request
 from mooring.pki.x509.signers import LEGACY_UNKNOWN
 from mooring.pki.x509.usages import USAGES

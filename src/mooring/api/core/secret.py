@@ -30,7 +30,8 @@ from mooring.apimachinery.schema import Field, MapOf, Message, Obj, Scalar
 from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, invalid, required, too_long
 from mooring.pki.errors import PkiError
-from mooring.pki.keys import load_public_keys, public_key_der
+from mooring.pki.keys import public_key_der
+from mooring.pki.x509.publickeys import load_public_keys
 
 OPAQUE = "Opaque"
 SERVICE_ACCOUNT_TOKEN = "kubernetes.io/service-account-token"  # noqa: S105 - a type name, no secret

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import json
 
-from cryptography import x509
-
 from mooring.apimachinery.schema import Obj
 from mooring.authn.requestheader.settings import RequestHeaderSettings
 from mooring.errors import ConfigError
-from mooring.pki.pem import certificates_pem
+from mooring.pki.x509.bundles import certificates_pem
+from mooring.pki.x509.certificate import Certificate
 
 NAMESPACE, NAME = "kube-system", "extension-apiserver-authentication"
-Certificates = tuple[x509.Certificate, ...]
+Certificates = tuple[Certificate, ...]
 
 
 class Bundles:

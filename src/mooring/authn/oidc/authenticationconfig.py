@@ -35,7 +35,7 @@ from mooring.errors import (
 )
 from mooring.errors import required as missing
 from mooring.pki.errors import PkiError
-from mooring.pki.pem import certificates
+from mooring.pki.x509.bundles import certificates
 from mooring.trust.httpsurl import https_url_problem
 
 GROUP = "apiserver.config.k8s.io"

@@ -37,6 +37,10 @@ REASONS: Mapping[str, Reason] = MappingProxyType(
             "There are more intermediates than a CA of the chain allows.",
             "Have the certificate issued by a CA further up, or the pathlen of that CA raised.",
         ),
+        "no-valid-policy": Reason(
+            "A CA of the chain requires a policy that the certificate, or a CA between them, does not have.",
+            "Have it issued under a policy of that CA.",
+        ),
         "constrained-names": Reason(
             "A CA of the chain constrains names, and the certificate might break that.",
             "Have it issued without alternative names, or by a CA without name constraints.",
@@ -53,7 +57,7 @@ REASONS: Mapping[str, Reason] = MappingProxyType(
             "The serial number is zero, negative or longer than 20 octets, so that it could not be revoked.",
             NEW_CERTIFICATE,
         ),
-        "bad-uid": Reason("The certificate holds two UIDs, or one that is not text.", NEW_CERTIFICATE),
+        "bad-uid": Reason("The certificate holds two UIDs, or an empty one.", NEW_CERTIFICATE),
         CERTIFICATE_REVOKED: Reason(
             "The serial number of the certificate is revoked.", f"{NEW_CERTIFICATE} {_REVOKED_IN_ERROR}"
         ),

@@ -15,7 +15,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock
 from mooring.errors import ConfigError, NotFoundError
 from mooring.pki.errors import PkiError
-from mooring.pki.pem import certificates
+from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.signers import SIGNERS
 from mooring.trust.lineage.verification import VerifiedLineage
 

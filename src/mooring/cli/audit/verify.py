@@ -29,7 +29,8 @@ from mooring.client.files import read_limited
 from mooring.clock import Clock
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
-from mooring.pki.keys import load_public_keys, public_key_fingerprint
+from mooring.pki.keys import public_key_fingerprint
+from mooring.pki.x509.publickeys import load_public_keys
 from mooring.plane.storemark.markfile import read_mark
 from mooring.settings.encryption import EncryptionSettings
 from mooring.settings.storage import StorageSettings

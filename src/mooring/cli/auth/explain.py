@@ -35,7 +35,7 @@ from mooring.client.files import read_limited
 from mooring.client.serverversion import NotMooringError, check_is_mooring
 from mooring.errors import ConfigError, ForbiddenError, NotFoundError
 from mooring.pki.errors import PkiError
-from mooring.pki.pem import certificates_among, certificates_pem
+from mooring.pki.x509.bundles import certificates_among, certificates_pem
 from mooring.trust.discovery.errors import NotKubernetesError
 
 PREFIX = "/debug/authentication"

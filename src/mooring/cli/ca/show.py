@@ -9,12 +9,12 @@ from datetime import datetime
 from typing import Any
 
 import click
-from cryptography import x509
 
 from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.options.machine import data_directory
 from mooring.cli.printing import output as printing
 from mooring.clock import SystemClock, rfc3339
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState
 from mooring.pki.x509.names import printable
 from mooring.plane.keys.cafiles import read_ca
@@ -68,7 +68,7 @@ def documents(state: CaState, now: datetime) -> list[dict[str, Any]]:
     return [_document(role, one, now) for role, one in listed]
 
 
-def _document(role: str, certificate: x509.Certificate, now: datetime) -> dict[str, Any]:
+def _document(role: str, certificate: Certificate, now: datetime) -> dict[str, Any]:
     end = certificate.not_valid_after_utc
     return {
         "role": role,

@@ -14,9 +14,9 @@ from mooring.cli.printing.output import echo
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError, MooringError
 from mooring.pki.keys import PrivateKey, generate_key
-from mooring.pki.pem import certificates_pem
 from mooring.pki.x509 import names, profiles
 from mooring.pki.x509.authority import self_signed_ca, serial_number
+from mooring.pki.x509.bundles import certificates_pem
 from mooring.plane.signing.tokenkey import open_own_key
 from mooring.trust.discovery.pins import pins_of
 

@@ -22,8 +22,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cryptography import x509
-
 from mooring.cli import serverreport
 from mooring.cli.certs import inventory
 from mooring.cli.certs.inventory import CA, CLIENT, EXPIRED, SERVER, SERVING, USER, VALID, Inventory, KnownCertificate
@@ -32,7 +30,8 @@ from mooring.client.files import read_limited
 from mooring.clock import human_duration, parse_rfc3339, rfc3339
 from mooring.errors import ConfigError, ForbiddenError
 from mooring.pki.errors import PkiError
-from mooring.pki.pem import certificates, certificates_among
+from mooring.pki.x509.bundles import certificates, certificates_among
+from mooring.pki.x509.certificate import Certificate
 from mooring.trust.kubeconfig.model import KubeconfigError, Selected, resolve_paths
 from mooring.trust.kubeconfig.text import parse_kubeconfig
 
@@ -151,7 +150,7 @@ def of_data_dir(data_dir: Path, now: datetime) -> Ends:
     found: list[KnownCertificate] = []
     unreadable: list[str] = []
     of_kubeconfig = partial(_of_kubeconfig, directory=str(data_dir))
-    chosen: list[tuple[Path, Callable[[bytes], Sequence[x509.Certificate]]]] = [
+    chosen: list[tuple[Path, Callable[[bytes], Sequence[Certificate]]]] = [
         *((path, certificates) for path in _files(data_dir / "pki", ".crt", unreadable) if path.name not in _LEFT_OUT),
         *((path, of_kubeconfig) for path in _files(data_dir, ".conf", unreadable, is_whole=False)),
     ]
@@ -182,7 +181,7 @@ def _files(directory: Path, suffix: str, unreadable: list[str], *, is_whole: boo
     return sorted(found)
 
 
-def _of_kubeconfig(data: bytes, directory: str) -> Sequence[x509.Certificate]:
+def _of_kubeconfig(data: bytes, directory: str) -> Sequence[Certificate]:
     """Return the client certificates of a kubeconfig in `directory`, also those in files that it names."""
     users = resolve_paths(parse_kubeconfig(data), directory).users
     pems = [
@@ -193,9 +192,7 @@ def _of_kubeconfig(data: bytes, directory: str) -> Sequence[x509.Certificate]:
     return [certificates_among(pem)[0] for pem in pems]
 
 
-def _of_file(
-    path: Path, read: Callable[[bytes], Sequence[x509.Certificate]], now: datetime
-) -> Iterator[KnownCertificate]:
+def _of_file(path: Path, read: Callable[[bytes], Sequence[Certificate]], now: datetime) -> Iterator[KnownCertificate]:
     try:
         found = read(read_limited(path))
     except (PkiError, KubeconfigError) as error:
@@ -214,14 +211,12 @@ def _of_file(
         )
 
 
-def _description(path: Path, certificate: x509.Certificate) -> str:
+def _description(path: Path, certificate: Certificate) -> str:
     if path.suffix == ".conf":
         return f"client certificate of {path.name}"
     return _FILES.get(path.name) or ("CA" if _is_ca(certificate) else "certificate")
 
 
-def _is_ca(certificate: x509.Certificate) -> bool:
-    try:
-        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except (x509.ExtensionNotFound, ValueError):
-        return False
+def _is_ca(certificate: Certificate) -> bool:
+    constraints = certificate.extensions.basic_constraints
+    return constraints is not None and constraints.ca

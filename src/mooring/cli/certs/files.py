@@ -23,8 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.cli.options.flags import DURATION, Command, Option, options_of
 from mooring.cli.printing import output
@@ -42,9 +40,10 @@ from mooring.pki.keys import (
     load_private_key,
     private_key_pem,
 )
-from mooring.pki.pem import certificate_from_der, certificates, certificates_pem
 from mooring.pki.x509 import names
 from mooring.pki.x509.authority import Authority, serial_number
+from mooring.pki.x509.bundles import certificates, certificates_pem
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.profiles import Template
 from mooring.plane.signing.tokenkey import open_key
 from mooring.settings.signing import PKCS11
@@ -84,13 +83,13 @@ class Output:
                     f"{path} exists already; choose another --name or --out-dir, or replace it with --force"
                 )
 
-    def write(self, key: PrivateKey, chain: Sequence[x509.Certificate]) -> None:
+    def write(self, key: PrivateKey, chain: Sequence[Certificate]) -> None:
         """Write both files, of a key in a token only the certificate, and print a line on stderr. Raises ConfigError."""
         make_directory(self.directory)
         if not isinstance(key, DeviceKey):
             write_atomic(self.key, private_key_pem(key))
         write_atomic(self.certificate, certificates_pem(chain))
-        leaf = certificate_from_der(chain[0].public_bytes(Encoding.DER))  # read back, as users of the file do
+        leaf = chain[0]
         until = rfc3339(leaf.not_valid_after_utc)
         wrote = self.certificate if isinstance(key, DeviceKey) else f"{self.certificate} and {self.key}"
         echo(f"Wrote {wrote}: {names.printable(leaf.subject)}, valid until {until}", err=True)
@@ -101,9 +100,9 @@ class Issuer:
     """A signing CA, and the certificates to present after one that it signs: itself and its issuers, without the root."""
 
     authority: Authority
-    chain: tuple[x509.Certificate, ...]
+    chain: tuple[Certificate, ...]
 
-    def issue(self, template: Template, now: datetime) -> tuple[x509.Certificate, ...]:
+    def issue(self, template: Template, now: datetime) -> tuple[Certificate, ...]:
         """Return the signed certificate and those to present after it. Raises PkiError."""
         return self.authority.sign(template, now, serial_number(secrets.token_bytes)), *self.chain
 

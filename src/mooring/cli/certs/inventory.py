@@ -21,8 +21,6 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from cryptography import x509
-
 from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring import certificateauthorityrollover as carollover
 from mooring.api.mooring import certificaterevocation, ends, lineagerecord, nodeidentity
@@ -42,7 +40,8 @@ from mooring.clock import parse_rfc3339
 from mooring.errors import ApiError, ConfigError, ForbiddenError, NotFoundError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.errors import PkiError
-from mooring.pki.pem import certificates
+from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.checkedpeer import CheckedPeer, PathCertificate, RecordedPeer
 from mooring.pki.x509.profiles import BACKDATE
 from mooring.pki.x509.publickeyinfo import key_identities
@@ -419,7 +418,7 @@ def retired_keys(rollovers: Iterable[Obj]) -> frozenset[str]:
     return frozenset(ca["publicKey"] for ca in cas if ca.get("publicKey"))
 
 
-async def published_cas(client: ClusterClient, name: str, namespace: str, key: str) -> tuple[x509.Certificate, ...]:
+async def published_cas(client: ClusterClient, name: str, namespace: str, key: str) -> tuple[Certificate, ...]:
     """Return the CAs in a ConfigMap; none where they cannot be read."""
     try:
         published = await client.get("configmaps", name, namespace)

@@ -24,7 +24,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import click
-from cryptography import x509
 
 from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.certificaterevocation import KIND, REASONS, UNSPECIFIED, entry_name
@@ -49,8 +48,9 @@ from mooring.errors import AlreadyExistsError, ConfigError, ConflictError, NotFo
 from mooring.identity import NODE_PREFIX
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import accepted_public_key, public_key_fingerprint
-from mooring.pki.pem import certificates, certificates_among
 from mooring.pki.x509 import names
+from mooring.pki.x509.bundles import certificates, certificates_among
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.publickeyinfo import key_identities
 from mooring.trust.kubeconfig.model import Selected
 
@@ -187,7 +187,7 @@ def _subject(serial: str, key: str, node: str, certificate: str) -> dict[str, st
     return {"nodeName": node.removeprefix(NODE_PREFIX)}
 
 
-def read_certificate(path: str) -> x509.Certificate:
+def read_certificate(path: str) -> Certificate:
     """Return the first certificate of a file, which may contain its key, too. Raises ConfigError."""
     try:
         return certificates_among(read_limited(Path(path)))[0]

@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from cryptography import x509
-from cryptography.hazmat.primitives.hashes import SHA256
 
 from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.certificaterevocation import key_entry, node_entry, serial_entry
@@ -38,8 +36,9 @@ from mooring.errors import ConfigError, ForbiddenError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import accepted_public_key, public_key_fingerprint
-from mooring.pki.pem import certificates_among, certificates_pem
 from mooring.pki.x509 import names
+from mooring.pki.x509.bundles import certificates_among, certificates_pem
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.checkedpeer import PathCertificate, RecordedPeer
 from mooring.pki.x509.profiles import BACKDATE
 from mooring.pki.x509.publickeyinfo import key_identities
@@ -100,14 +99,14 @@ def show(which: str, output: str, chosen: ChosenCluster) -> None:
     _print(document, output)
 
 
-def _read(path: str) -> Sequence[x509.Certificate]:
+def _read(path: str) -> Sequence[Certificate]:
     try:
         return certificates_among(read_limited(Path(path)))
     except PkiError as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
-async def _verdict(client: ClusterClient, chain: Sequence[x509.Certificate]) -> Judged | None:
+async def _verdict(client: ClusterClient, chain: Sequence[Certificate]) -> Judged | None:
     """Return the server's verdict on a certificate; None for a user who may not ask for it."""
     try:
         explained = await request_explanation(client, "", {"certificate": certificates_pem(chain).decode()})
@@ -122,9 +121,7 @@ async def _verdict(client: ClusterClient, chain: Sequence[x509.Certificate]) -> 
     return Judged(_STATES.get(reason, REJECTED), "", reason)
 
 
-def of_file(
-    path: str, leaf: x509.Certificate, known: Inventory, judged: Judged | None, now: datetime
-) -> dict[str, Any]:
+def of_file(path: str, leaf: Certificate, known: Inventory, judged: Judged | None, now: datetime) -> dict[str, Any]:
     """Return what is known about the certificate in a file. `judged` is the server's verdict; None when it is not known."""
     number = f"{leaf.serial_number:x}"
     public_key = f"sha256:{public_key_fingerprint(accepted_public_key(leaf.public_key()))}"
@@ -157,14 +154,14 @@ def of_file(
     return _document([shown], entries)
 
 
-def _judged(leaf: x509.Certificate, number: str, public_key: str, node: str, known: Inventory, now: datetime) -> Judged:
+def _judged(leaf: Certificate, number: str, public_key: str, node: str, known: Inventory, now: datetime) -> Judged:
     """Return the verdict on a certificate by its end and by the objects."""
     if leaf.not_valid_after_utc <= now:
         return Judged(EXPIRED)
     peer = RecordedPeer(
         common_name=names.common_name(leaf.subject),
         node_name=node,
-        fingerprint=leaf.fingerprint(SHA256()).hex(),
+        fingerprint=leaf.fingerprint,
         serial_number=leaf.serial_number,
         public_key=public_key,
         issuer="",

@@ -11,16 +11,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-
 from mooring.api.certificates.certificatesigningrequest import KIND
 from mooring.apimachinery.codec.json import base64_field
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
-from mooring.pki import pem
 from mooring.pki.errors import PkiError
-from mooring.pki.x509 import names
+from mooring.pki.x509 import bundles, names
+from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.pki.x509.requests import CertificateRequest, parse_request
 from mooring.pki.x509.signers import SIGNERS
 from mooring.pki.x509.supervisorsigners import issued_request
@@ -91,7 +88,7 @@ def _request(spec: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def _subject(subject: x509.Name) -> dict[str, Any]:
+def _subject(subject: DistinguishedName) -> dict[str, Any]:
     return _present(
         {
             "commonName": names.common_name(subject),
@@ -105,7 +102,7 @@ def _certificate(text: object, now: datetime) -> dict[str, Any]:
     if not text:
         return {}
     try:
-        leaf = pem.certificates(base64_field(text))[0]
+        leaf = bundles.certificates(base64_field(text))[0]
     except PkiError as error:
         return {"problem": str(error)}
     begin, end = leaf.not_valid_before_utc, leaf.not_valid_after_utc
@@ -116,5 +113,5 @@ def _certificate(text: object, now: datetime) -> dict[str, Any]:
         "notBefore": rfc3339(begin),
         "notAfter": rfc3339(end),
         "valid": begin <= now < end,
-        "fingerprint": f"sha256:{leaf.fingerprint(hashes.SHA256()).hex()}",
+        "fingerprint": f"sha256:{leaf.fingerprint}",
     }

@@ -28,8 +28,8 @@ from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.clock import Clock, SystemClock, rfc3339
 from mooring.errors import ConfigError, MooringError
 from mooring.pki.keys import generate_key, private_key_pem
-from mooring.pki.pem import certificates
 from mooring.pki.x509.authority import self_signed_ca, serial_number
+from mooring.pki.x509.bundles import certificates
 from mooring.plane.keys.keystore import exclusive
 from mooring.plane.sharedkeys.files import SharedKeyFiles
 from mooring.plane.sharedkeys.tokenfile import MAX_FILE

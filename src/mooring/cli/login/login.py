@@ -34,8 +34,8 @@ from mooring.client.login.loginfiles import LoginFiles, directory
 from mooring.client.serverversion import check_anonymously
 from mooring.clock import Clock, SystemClock, rfc3339
 from mooring.errors import ApiError, ConfigError, PeerError
-from mooring.pki import pem
 from mooring.pki.errors import PkiError
+from mooring.pki.x509 import bundles
 from mooring.secret import Secret
 from mooring.settings.checks import https_url
 from mooring.settings.valuetypes import split_commas
@@ -208,7 +208,7 @@ def _cluster(place: Place) -> Cluster:
 
 def _certificates_only(ca_pem: bytes, what: str) -> bytes:
     try:
-        return pem.certificates_pem(pem.certificates_among(ca_pem))
+        return bundles.certificates_pem(bundles.certificates_among(ca_pem))
     except PkiError as error:
         raise ConfigError(f"{what}: {error}") from None
 

@@ -15,7 +15,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import click
-from cryptography import x509
 
 from mooring.authn.bootstraptoken.settings import BootstrapTokenSettings
 from mooring.cli.join.joincommand import WITHHELD, agent_line, join_line
@@ -25,6 +24,7 @@ from mooring.cli.token.allowance import NEVER_EXPIRES, machines
 from mooring.clock import Clock, SystemClock
 from mooring.duration import format_duration
 from mooring.errors import ConfigError
+from mooring.pki.x509.certificate import Certificate
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.serving.trust import verifiable
 from mooring.trust.bootstraptoken.restrictions import NO_RESTRICTIONS
@@ -77,7 +77,7 @@ class FirstTokenFlags:
 class Serving:
     """The serving certificate with its chain, and the published CAs that verify it."""
 
-    chain: Sequence[x509.Certificate]
+    chain: Sequence[Certificate]
     ca_pem: bytes
 
 

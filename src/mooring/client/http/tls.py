@@ -2,6 +2,7 @@
 
 Rules kept here (docs/protocol/discovery-and-join.md; Go's `x509.CertPool`, whose every certificate is an anchor):
 * A context with given CAs trusts nothing else: the system's roots are not added. An intermediate or a leaf among them is an anchor.
+  Of several CAs with one name and no key identifier OpenSSL tries the first; the failure names them.
 * A context without verification never holds a client key.
 * A client key reaches OpenSSL through memory, never through a file on disk.
 * A context for an API server refuses the certificate of a node, which the same CA signs for the same purpose: the names of loopback
@@ -15,7 +16,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -23,8 +24,10 @@ from typing import Any
 from mooring.clock import rfc3339
 from mooring.errors import ConfigError
 from mooring.identity import NODE_PREFIX
-from mooring.pki import pem
 from mooring.pki.errors import PkiError
+from mooring.pki.x509 import bundles, names
+from mooring.pki.x509.certificate import Certificate
+from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.secret import Secret
 from mooring.trust.httpexchange import (
     CERTIFICATE,
@@ -38,8 +41,8 @@ from mooring.trust.httpexchange import (
 )
 
 NODE_CERTIFICATE = "the certificate is that of a node and not of an API server"
-_NOT_YET_VALID, _EXPIRED = 9, 10
-"""X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL."""
+_SIGNATURE_FAILURE, _NOT_YET_VALID, _EXPIRED = 7, 9, 10
+"""X509_V_ERR_CERT_SIGNATURE_FAILURE, X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL."""
 _SPEAKS_TLS = ("ALERT", "UNSUPPORTED_PROTOCOL", "DH_KEY_TOO_SMALL", "NO_PROTOCOLS_AVAILABLE", "UNEXPECTED_EOF")
 MAX_CAUSES = 32
 """Errors in one chain of causes that are examined: real chains have five."""
@@ -49,12 +52,22 @@ def trusting(ca_pem: bytes) -> ssl.SSLContext:
     """Return a context that verifies the server under `ca_pem` alone. Raises ConfigError when it holds no certificate."""
     context = _client_context()
     try:
-        anchors = pem.certificates_pem(pem.certificates_among(ca_pem))
-        context.load_verify_locations(cadata=anchors.decode("ascii"))
+        anchors = bundles.certificates_among(ca_pem)
+        context.load_verify_locations(cadata=bundles.certificates_pem(anchors).decode("ascii"))
     except (PkiError, ssl.SSLError) as error:
         raise ConfigError(f"the CA to verify the server with cannot be used: {error}") from None
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if shared := _name_of_several(anchors):
+        context.sslobject_class = type("_OfBundle", (_Connection,), {"shared_name": shared})
     return context
+
+
+def _name_of_several(anchors: Sequence[Certificate]) -> str:
+    """Return a name that CAs with different keys have; "" when there is none."""
+    keys: dict[DistinguishedName, set[bytes]] = {}
+    for one in anchors:
+        keys.setdefault(one.subject, set()).add(one.public_key_info)
+    return next((names.printable(name) for name, found in keys.items() if len(found) > 1), "")
 
 
 def trusting_system_roots() -> ssl.SSLContext:
@@ -64,7 +77,26 @@ def trusting_system_roots() -> ssl.SSLContext:
     return context
 
 
-class _ApiServerConnection(ssl.SSLObject):
+class _Connection(ssl.SSLObject):
+    """A connection that says so when OpenSSL may have taken the wrong one of several CAs with one name.
+
+    Without key identifiers it takes the first of the bundle and tries no other, as Go does.
+    """
+
+    shared_name = ""
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except ssl.SSLCertVerificationError as error:
+            if self.shared_name and error.verify_code == _SIGNATURE_FAILURE:
+                error.add_note(
+                    f"several CAs of the bundle are called {self.shared_name}, and the first was tried: put the one in use first"
+                )
+            raise
+
+
+class _ApiServerConnection(_Connection):
     """A connection that ends, before it sends anything, with a server whose certificate is that of a node."""
 
     def do_handshake(self) -> None:
@@ -90,7 +122,8 @@ def for_api_server(ca_pem: bytes) -> ssl.SSLContext:
     Raises ConfigError.
     """
     context = trusting(ca_pem) if ca_pem else trusting_system_roots()
-    context.sslobject_class = _ApiServerConnection
+    shared = getattr(context.sslobject_class, "shared_name", "")
+    context.sslobject_class = type("_OfApiServer", (_ApiServerConnection,), {"shared_name": shared})
     return context
 
 
@@ -177,7 +210,8 @@ def _is_connection_lost(error: BaseException) -> bool:
 def _explain_certificate(error: ssl.SSLCertVerificationError, now: datetime) -> HttpFailure:
     if error.verify_code in (_NOT_YET_VALID, _EXPIRED):
         return HttpFailure(CERTIFICATE_TIME, error.verify_message, f"this machine's clock says {rfc3339(now)}")
-    return HttpFailure(CERTIFICATE, error.verify_message.lower().rstrip("."))
+    notes = getattr(error, "__notes__", ())
+    return HttpFailure(CERTIFICATE, "; ".join((error.verify_message.lower().rstrip("."), *notes)))
 
 
 def _explain_tls(error: ssl.SSLError) -> HttpFailure:

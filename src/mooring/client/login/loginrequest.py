@@ -11,10 +11,9 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, parse_rfc3339, rfc3339
 from mooring.errors import ForbiddenError, NotFoundError, PeerError, UnauthorizedError
 from mooring.identity import ANONYMOUS
-from mooring.pki import pem
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import generate_key, private_key_pem, public_key_der
-from mooring.pki.x509 import names
+from mooring.pki.x509 import bundles, names
 from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
 from mooring.trust.discovery.errors import CertificateError, NotKubernetesError
@@ -65,7 +64,7 @@ async def request_credential(place: Place, user: KubeconfigUser, kind: str, cloc
             credential = Credential(
                 username, now, expires, certificate_pem=certificate_pem, key=Secret(private_key_pem(key))
             )
-            leaf = pem.certificates(certificate_pem)[0]
+            leaf = bundles.certificates(certificate_pem)[0]
             if public_key_der(leaf.public_key()) != public_key_der(key.public_key()):  # type: ignore[arg-type] # any key has a DER form
                 raise PeerError(f"{place.server} certified another key than the requested one")
             if names.common_name(leaf.subject) != username:

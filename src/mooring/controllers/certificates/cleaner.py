@@ -23,7 +23,7 @@ from mooring.controllers.actions import Action, Delete, Entropy, Key, Requeue
 from mooring.controllers.certificates.issuance import NEEDS_APPROVAL, WOULD_FAIL
 from mooring.controllers.certificates.requeststate import REQUESTS, is_issued
 from mooring.pki.errors import PemError
-from mooring.pki.pem import certificates
+from mooring.pki.x509.bundles import certificates
 
 DONE_AFTER = timedelta(hours=1)
 """Long enough for the requester to fetch the certificate."""

@@ -16,11 +16,12 @@ from datetime import datetime, timedelta
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.clock import rfc3339
-from mooring.pki import pem
-from mooring.pki.errors import IssueError
+from mooring.pki.errors import CertificateUnreadableError, IssueError
 from mooring.pki.keys import (
+    UNREADABLE,
     DeviceKey,
     PrivateKey,
     PublicKey,
@@ -28,7 +29,10 @@ from mooring.pki.keys import (
     public_key_fingerprint,
     signature_hash,
 )
-from mooring.pki.x509 import profiles, usages
+from mooring.pki.x509 import bundles, profiles, usages
+from mooring.pki.x509.certificate import Certificate
+from mooring.pki.x509.distinguishedname import NO_NAME, DistinguishedName
+from mooring.pki.x509.exactnames import signed_with
 from mooring.pki.x509.issued import check_issued
 from mooring.pki.x509.profiles import Template
 
@@ -51,18 +55,18 @@ def request_serial_number(uid: str) -> int:
 class Authority:
     """Signs templates with one CA certificate and its key. Immutable."""
 
-    def __init__(self, certificate: x509.Certificate, key: PrivateKey) -> None:
+    def __init__(self, certificate: Certificate, key: PrivateKey) -> None:
         """`certificate` is a CA that may sign certificates and `key` is its key; raises IssueError otherwise."""
         accepted_private_key(key)
         try:
             certified_key = certificate.public_key()
-        except pem.UNPARSABLE as error:
+        except UNREADABLE as error:
             raise IssueError("the CA certificate's public key cannot be parsed") from error
         if certified_key != key.public_key():
             raise IssueError("the CA's private key does not belong to its certificate")
         _require_signing_ca(certificate)
         self.certificate = certificate
-        self.certificate_pem = pem.certificates_pem([certificate])
+        self.certificate_pem = bundles.certificates_pem([certificate])
         self.not_after = certificate.not_valid_after_utc
         self.key_fingerprint = public_key_fingerprint(key)
         self._key = key
@@ -78,7 +82,7 @@ class Authority:
         """The public key of the CA."""
         return self._key.public_key()
 
-    def sign(self, template: Template, now: datetime, serial: int) -> x509.Certificate:
+    def sign(self, template: Template, now: datetime, serial: int) -> Certificate:
         """Return the checked certificate of `template`. Raises IssueError when the CA expired or X.509 cannot encode the
         template."""
         if now >= self.not_after:
@@ -90,12 +94,16 @@ class Authority:
         check_issued(certificate, template, self.certificate, now)
         return certificate
 
-    def sign_revocation_list(self, builder: x509.CertificateRevocationListBuilder) -> x509.CertificateRevocationList:
-        """Return the signed list of `builder`, which lacks only the issuer. `revocationlist` makes it."""
-        builder = builder.issuer_name(self.certificate.subject)
+    def sign_revocation_list(self, builder: x509.CertificateRevocationListBuilder) -> bytes:
+        """Return the DER of the list of `builder`, which lacks only the issuer. `revocationlist` makes it."""
         for extension in self._extra_extensions:
             builder = builder.add_extension(extension, critical=False)
-        return builder.sign(self._key, signature_hash(self._key))
+
+        def sign(issuer: x509.Name, _: x509.Name) -> bytes:
+            signed = builder.issuer_name(issuer).sign(self._key, signature_hash(self._key))
+            return signed.public_bytes(Encoding.DER)
+
+        return signed_with(sign, self._key, self.certificate.subject, NO_NAME)
 
     def __repr__(self) -> str:
         return f"Authority({self.certificate.subject.rfc4514_string()!r})"
@@ -113,62 +121,67 @@ def self_signed_ca(
 
 def _sign_template(
     template: Template,
-    issuer: x509.Name,
+    issuer: DistinguishedName,
     serial: int,
     extra_extensions: tuple[x509.ExtensionType, ...],
     key: PrivateKey,
-) -> x509.Certificate:
-    alternatives = template.alternative_names
+) -> Certificate:
     try:
-        builder = (
-            x509.CertificateBuilder()
-            .issuer_name(issuer)
-            .subject_name(template.subject)
-            .public_key(template.public_key)
-            .serial_number(serial)
-            .not_valid_before(template.not_before)
-            .not_valid_after(template.not_after)
-            .add_extension(x509.BasicConstraints(ca=template.is_ca, path_length=None), critical=True)
-        )
-        if bits := usages.key_usage(template.usages):
-            builder = builder.add_extension(bits, critical=True)
-        if purposes := usages.extended_key_usage(template.usages):
-            builder = builder.add_extension(purposes, critical=False)
-        if alternatives:
-            # RFC 5280 4.2.1.6: critical when the subject is empty
-            builder = builder.add_extension(alternatives.extension(), critical=not template.subject.rdns)
-        if template.is_ca:
-            identifier = x509.SubjectKeyIdentifier.from_public_key(template.public_key)
-            if given := template.subject_key_identifier:
-                identifier = x509.SubjectKeyIdentifier(given)
-            builder = builder.add_extension(identifier, critical=False)
-        if template.permitted:
-            builder = builder.add_extension(template.permitted.constraints(), critical=True)
-        for extension in extra_extensions:
-            builder = builder.add_extension(extension, critical=False)
-        return builder.sign(key, signature_hash(key))
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        builder = _builder(template, serial, extra_extensions)
+
+        def sign(issuer: x509.Name, subject: x509.Name) -> bytes:
+            signed = builder.issuer_name(issuer).subject_name(subject).sign(key, signature_hash(key))
+            return signed.public_bytes(Encoding.DER)
+
+        return Certificate(signed_with(sign, key, issuer, template.subject))
+    except (ValueError, TypeError, UnsupportedAlgorithm, CertificateUnreadableError) as error:
         raise IssueError(f"the certificate cannot be encoded: {error}") from error
 
 
-def _require_signing_ca(certificate: x509.Certificate) -> None:
-    try:
-        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
-    except x509.ExtensionNotFound:
-        raise IssueError("the CA certificate has no basic constraints: it is not a CA") from None
+def _builder(
+    template: Template, serial: int, extra_extensions: tuple[x509.ExtensionType, ...]
+) -> x509.CertificateBuilder:
+    """Return the builder of a certificate, which lacks only the names. Raises what the library raises."""
+    alternatives = template.alternative_names
+    builder = (
+        x509.CertificateBuilder()
+        .public_key(template.public_key)
+        .serial_number(serial)
+        .not_valid_before(template.not_before)
+        .not_valid_after(template.not_after)
+        .add_extension(x509.BasicConstraints(ca=template.is_ca, path_length=None), critical=True)
+    )
+    if bits := usages.key_usage(template.usages):
+        builder = builder.add_extension(bits, critical=True)
+    if purposes := usages.extended_key_usage(template.usages):
+        builder = builder.add_extension(purposes, critical=False)
+    if alternatives:
+        # RFC 5280 4.2.1.6: critical when the subject is empty
+        builder = builder.add_extension(alternatives.extension(), critical=not template.subject.rdns)
+    if template.is_ca:
+        identifier = x509.SubjectKeyIdentifier.from_public_key(template.public_key)
+        if given := template.subject_key_identifier:
+            identifier = x509.SubjectKeyIdentifier(given)
+        builder = builder.add_extension(identifier, critical=False)
+    if template.permitted:
+        builder = builder.add_extension(template.permitted.constraints(), critical=True)
+    for extension in extra_extensions:
+        builder = builder.add_extension(extension, critical=False)
+    return builder
+
+
+def _require_signing_ca(certificate: Certificate) -> None:
+    constraints = certificate.extensions.basic_constraints
+    if constraints is None:
+        raise IssueError("the CA certificate has no basic constraints: it is not a CA")
     if not constraints.ca:
         raise IssueError("the CA certificate is not a CA according to its basic constraints")
-    try:
-        allowed = certificate.extensions.get_extension_for_class(x509.KeyUsage).value
-    except x509.ExtensionNotFound:
-        return
-    if not allowed.key_cert_sign:
+    if not usages.may_sign_certificates(certificate.extensions.key_usage):
         raise IssueError("the CA certificate may not sign certificates according to its key usage")
 
 
-def _authority_key_identifier(certificate: x509.Certificate, key: PrivateKey) -> x509.AuthorityKeyIdentifier:
-    try:
-        key_identifier = certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-    except x509.ExtensionNotFound:
+def _authority_key_identifier(certificate: Certificate, key: PrivateKey) -> x509.AuthorityKeyIdentifier:
+    identifier = certificate.extensions.subject_key_identifier
+    if identifier is None:
         return x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
-    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(key_identifier)
+    return x509.AuthorityKeyIdentifier(identifier, None, None)

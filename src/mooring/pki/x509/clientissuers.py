@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from cryptography import x509
-
 from mooring.observed import Observed
-from mooring.pki.pem import certificates_pem
-from mooring.pki.x509.clusterca import CaState, Certificates, ClusterCa, has_issued
+from mooring.pki.x509.bundles import certificates_pem
+from mooring.pki.x509.certificate import Certificate
+from mooring.pki.x509.clusterca import CaState, Certificates, ClusterCa
 
 
 class IssuingCas(Protocol):
@@ -46,7 +45,7 @@ class IssuingCas(Protocol):
         """CAs whose certificates machines are asked to renew."""
 
     @property
-    def issuers(self) -> Mapping[str, x509.Certificate]:
+    def issuers(self) -> Mapping[str, Certificate]:
         """CA certificates that sign for clients now, by the place where they are configured."""
 
     def subscribe(self, use: Callable[[], None]) -> None:
@@ -69,10 +68,10 @@ class ClientIssuers(Observed[[]]):
         others = (one for state in self._signers().values() for one in state.trusted)
         return tuple(dict.fromkeys((*self._own.trusted, *(one for one in others if not self._is_given_up(one)))))
 
-    def _is_given_up(self, ca: x509.Certificate) -> bool:
+    def _is_given_up(self, ca: Certificate) -> bool:
         if any(ca.public_key() == one.public_key() for one in self._own.compromised):
             return True
-        return any(has_issued(ca, one) for one in self._own.forgotten)
+        return any(one.is_issued_by(ca) for one in self._own.forgotten)
 
     @property
     def trusted_pem(self) -> bytes:
@@ -103,7 +102,7 @@ class ClientIssuers(Observed[[]]):
         return tuple(one for one in self._own.superseded if one not in issuing)
 
     @property
-    def issuers(self) -> Mapping[str, x509.Certificate]:
+    def issuers(self) -> Mapping[str, Certificate]:
         """CA certificates that sign for clients now, by the place where they are configured."""
         others = {place: state.authority.certificate for place, state in self._signers().items()}
         return {**self._own.issuers, **others}

@@ -22,18 +22,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+from cryptography.x509.oid import ExtensionOID
 
 from mooring.observed import Observed
 from mooring.pki.errors import IssueError
-from mooring.pki.keys import PrivateKey
-from mooring.pki.pem import UNPARSABLE, certificates_pem
+from mooring.pki.keys import UNREADABLE, PrivateKey
 from mooring.pki.x509.authority import Authority
+from mooring.pki.x509.bundles import certificates_pem
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.signers import SIGNERS
 
-Certificates = tuple[x509.Certificate, ...]
+Certificates = tuple[Certificate, ...]
 
 MAX_RETIRED = 4
 """Retired CAs that verify the way back. A machine that was off during more rollovers joins again."""
@@ -105,10 +105,10 @@ class CaState:
         """The trusted CAs whose certificates machines are asked to renew; none unless the CA that issues is the first."""
         return self.trusted[1:] if self.trusted[:1] == (self.authority.certificate,) else ()
 
-    def chain_above(self, issuer: x509.Certificate, now: datetime) -> Certificates:
+    def chain_above(self, issuer: Certificate, now: datetime) -> Certificates:
         """Return the cross-signed certificates that lead from `issuer` to other CAs and are valid at `now`, nearest first."""
         usable = [one for one in self.cross_signed if one.not_valid_before_utc <= now < one.not_valid_after_utc]
-        found: list[x509.Certificate] = []
+        found: list[Certificate] = []
         reached = [issuer.subject]
         for name in reached:
             for one in usable:
@@ -118,7 +118,7 @@ class CaState:
         return tuple(found[:MAX_CROSS_SIGNED])
 
 
-def _makes_a_former_key_a_ca(certificate: x509.Certificate, trusted: Certificates) -> bool:
+def _makes_a_former_key_a_ca(certificate: Certificate, trusted: Certificates) -> bool:
     """Return whether a trusted CA vouches in it, for more than servers, for the key of a CA that is trusted no more."""
     if _is_limited(certificate):
         return False
@@ -126,32 +126,19 @@ def _makes_a_former_key_a_ca(certificate: x509.Certificate, trusted: Certificate
     return all(key != _public_key(one) for one in trusted) and _has_issuer(certificate, trusted)
 
 
-def _is_limited(certificate: x509.Certificate) -> bool:
+def _is_limited(certificate: Certificate) -> bool:
     """Return whether a certificate limits its purposes, as cross-signed ones of this version do."""
-    try:
-        certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
-    except x509.ExtensionNotFound:
-        return False
-    return True
+    return certificate.has_extension(ExtensionOID.EXTENDED_KEY_USAGE)
 
 
-def _has_issuer(certificate: x509.Certificate, cas: Certificates) -> bool:
-    return any(has_issued(one, certificate) for one in cas)
+def _has_issuer(certificate: Certificate, cas: Certificates) -> bool:
+    return any(certificate.is_issued_by(one) for one in cas)
 
 
-def has_issued(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:
-    """Return whether the key of `issuer` signed a certificate in the name of `issuer`."""
-    try:
-        certificate.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
-        return False
-    return True
-
-
-def _public_key(certificate: x509.Certificate) -> PublicKeyTypes:
+def _public_key(certificate: Certificate) -> PublicKeyTypes:
     try:
         return certificate.public_key()
-    except UNPARSABLE as error:
+    except UNREADABLE as error:
         raise IssueError("the public key of a certificate cannot be read") from error
 
 
@@ -208,7 +195,7 @@ class ClusterCa(Observed[[]]):
         return self._state.forgotten
 
     @property
-    def issuers(self) -> Mapping[str, x509.Certificate]:
+    def issuers(self) -> Mapping[str, Certificate]:
         """The CA certificate that signs now, by the place where it is configured."""
         return {
             "this cluster's own CA, pki/ca.crt of the data directory, which signed admin.conf": self._state.authority.certificate
@@ -226,6 +213,6 @@ class ClusterCa(Observed[[]]):
         self.notify()
 
 
-def _content(state: CaState) -> tuple[x509.Certificate, *tuple[Certificates, ...]]:
+def _content(state: CaState) -> tuple[Certificate, *tuple[Certificates, ...]]:
     lists = (state.trusted, state.cross_signed, state.retired, state.distrusted, state.compromised)
     return state.authority.certificate, *lists

@@ -15,21 +15,22 @@ Rules kept here:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
-from cryptography.x509.oid import SignatureAlgorithmOID
+from cryptography.exceptions import UnsupportedAlgorithm
 
 from mooring.clock import rfc3339
 from mooring.pki import pem
 from mooring.pki.errors import CrlError
-from mooring.pki.x509 import der, names
+from mooring.pki.x509 import der, names, usages
+from mooring.pki.x509.certificate import Certificate
+from mooring.pki.x509.der import DerError
+from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.pki.x509.publickeyinfo import key_identities
+from mooring.pki.x509.signatures import Algorithm, is_signed, signature_algorithm, signature_of
 
 MAX_CRL_BYTES = 8 << 20
 """Bytes of one text: 150 000 entries. The library parses them in one call of 50 ms."""
@@ -37,8 +38,16 @@ MAX_CRLS = 256
 """CRLs of one text. A bundle has no more CAs that matter."""
 LABEL = "X509 CRL"
 
-_SEQUENCE, _INTEGER = 0x30, 0x02
-_STRONG_HASHES = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
+_UNREADABLE = (
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    x509.InvalidVersion,
+    x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,
+)
+"""Exceptions of the library for a CRL that it cannot read."""
+
 _KNOWN = frozenset({x509.AuthorityKeyIdentifier.oid, x509.CRLNumber.oid, x509.IssuerAlternativeName.oid})
 _KNOWN_OF_ENTRIES = frozenset({x509.CRLReason.oid, x509.InvalidityDate.oid})
 
@@ -58,11 +67,11 @@ class Crl:
         return self.this_update <= now <= self.next_update
 
 
-def verified_crls(text: bytes, cas: Iterable[x509.Certificate]) -> tuple[Crl, ...]:
+def verified_crls(text: bytes, cas: Iterable[Certificate]) -> tuple[Crl, ...]:
     """Return the CRLs of a text in PEM or DER, whose CAs are among `cas`. Raises PkiError."""
-    by_subject: dict[x509.Name, list[x509.Certificate]] = {}
+    by_subject: dict[bytes, list[Certificate]] = {}
     for ca in cas:
-        by_subject.setdefault(ca.subject, []).append(ca)
+        by_subject.setdefault(ca.subject.der, []).append(ca)
     return tuple(_verified(encoding, by_subject) for encoding in _encodings(text))
 
 
@@ -79,7 +88,7 @@ def newest_crls(crls: Iterable[Crl], in_force: Mapping[str, Crl]) -> dict[str, C
     return found
 
 
-def revoked_anchors(cas: Iterable[x509.Certificate], crls: Iterable[Crl]) -> frozenset[str]:
+def revoked_anchors(cas: Iterable[Certificate], crls: Iterable[Crl]) -> frozenset[str]:
     """Return the keys of those CAs of a bundle that another CA of it has revoked. No path leads on from such a CA."""
     bundle = tuple(cas)
     by_key = {crl.issuer_key: crl for crl in crls}
@@ -92,21 +101,13 @@ def revoked_anchors(cas: Iterable[x509.Certificate], crls: Iterable[Crl]) -> fro
         and (crl := by_key.get(key_identities(issuer)[0])) is not None
         and ca.serial_number in crl.serial_numbers
         and key_identities(ca)[0] != crl.issuer_key
-        and _has_signed(issuer, ca)
+        and ca.is_issued_by(issuer)
     )
-
-
-def _has_signed(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
-        return False
-    return True
 
 
 def _encodings(text: bytes) -> Iterator[bytes]:
     """Yield the CRLs of a text in DER. Raises PkiError."""
-    if text[:1] == bytes([_SEQUENCE]):
+    if text[:1] == bytes([der.SEQUENCE]):
         if len(text) > MAX_CRL_BYTES:
             raise CrlError(f"the CRL is longer than {MAX_CRL_BYTES} bytes")
         yield text
@@ -123,18 +124,21 @@ def _encodings(text: bytes) -> Iterator[bytes]:
         raise CrlError(f"the text is neither DER nor does it hold an {LABEL} PEM block")
 
 
-def _verified(encoding: bytes, cas: dict[x509.Name, list[x509.Certificate]]) -> Crl:
+def _verified(encoding: bytes, cas: Mapping[bytes, Sequence[Certificate]]) -> Crl:
     try:
         crl = x509.load_der_x509_crl(encoding)
-        issuer = names.printable(crl.issuer)
+        signed = _Signed.of(encoding)
+        issuer = names.printable(signed.issuer)
         _check_extensions(crl, issuer)
         end = crl.next_update_utc
         if end is None:
             raise CrlError(f"the CRL of {issuer} has no nextUpdate")
-        key = _signer(crl, _Signed.of(encoding), issuer, cas.get(crl.issuer, ()))
+        key = _signer(signed, issuer, cas.get(signed.issuer.der, ()))
         serial_numbers = frozenset(_serial_numbers(crl, issuer))
         return Crl(issuer, key, crl.last_update_utc, end, serial_numbers)
-    except pem.UNPARSABLE as error:
+    except DerError as error:
+        raise CrlError(f"a CRL cannot be parsed: {error}") from error
+    except _UNREADABLE as error:
         raise CrlError("a CRL cannot be parsed") from error
 
 
@@ -164,75 +168,51 @@ def _serial_numbers(crl: x509.CertificateRevocationList, issuer: str) -> Iterato
         yield entry.serial_number
 
 
-def _signer(crl: x509.CertificateRevocationList, signed: _Signed, issuer: str, cas: Iterable[x509.Certificate]) -> str:
+def _signer(signed: _Signed, issuer: str, cas: Iterable[Certificate]) -> str:
     """Return the key of the CA that has signed the CRL. Raises CrlError."""
     candidates = tuple(cas)
     if not candidates:
         raise CrlError(f"{issuer}, the issuer of a CRL, is none of the CAs that verify client certificates")
-    if not _is_strong(crl):
+    if signed.algorithm is None or not signed.algorithm.is_strong:
         raise CrlError(f"the CRL of {issuer} is not signed over SHA-256, SHA-384 or SHA-512")
     able = [ca for ca in candidates if _may_sign_crls(ca)]
     if not able:
         raise CrlError(f"the certificate of {issuer} does not let it sign CRLs: its key usage needs cRLSign")
     for ca in able:
-        if _verifies(crl, signed, ca):
+        if is_signed(signed.data, signed.signature, signed.algorithm, ca.public_key()):
             return key_identities(ca)[0]
     raise CrlError(f"the CRL of {issuer} was not signed with the key of that CA")
 
 
-def _is_strong(crl: x509.CertificateRevocationList) -> bool:
-    if crl.signature_algorithm_oid == SignatureAlgorithmOID.ED25519:
-        return True
-    return isinstance(crl.signature_hash_algorithm, _STRONG_HASHES)
-
-
 @dataclass(frozen=True, slots=True)
 class _Signed:
-    """The signed bytes of a CRL, and whether the algorithm stands in them as it stands beside the signature (RFC 5280 5.1.1.2)."""
+    """The signed bytes of a CRL, their issuer, and the signature."""
 
     data: bytes
-    is_consistent: bool
+    issuer: DistinguishedName
+    algorithm: Algorithm | None
+    signature: bytes
 
     @classmethod
     def of(cls, encoding: bytes) -> _Signed:
-        """Take the parts of a CRL that was parsed."""
-        whole = der.content(encoding)
-        size = der.length(whole)
-        inner = der.content(whole)
-        if inner[0] == _INTEGER:  # version 2
-            inner = inner[der.length(inner) :]
-        outer = whole[size:]
-        return cls(whole[:size], inner[: der.length(inner)] == outer[: der.length(outer)])
+        """Read the parts. Raises DerError, also where the algorithm stands in them otherwise than beside the signature (RFC 5280
+        5.1.1.2)."""
+        whole = der.only(encoding, der.SEQUENCE).fields()
+        data, outer = whole.next(der.SEQUENCE), whole.next(der.SEQUENCE)
+        fields = data.fields()
+        fields.optional(der.INTEGER)  # of version 2
+        inner = fields.next(der.SEQUENCE)
+        if inner.encoding != outer.encoding:
+            raise DerError("the signature algorithm stands there twice, and differently")
+        issuer = DistinguishedName.read(fields.next(der.SEQUENCE).encoding)
+        return cls(data.encoding, issuer, signature_algorithm(inner), signature_of(whole.next(der.BIT_STRING)))
 
 
-def _may_sign_crls(ca: x509.Certificate) -> bool:
-    if ca.version is x509.Version.v1:
+def _may_sign_crls(ca: Certificate) -> bool:
+    if ca.version == 1:
         return True  # a root of the bundle; version 1 has no extensions
-    try:
-        is_ca = ca.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except x509.ExtensionNotFound:
-        return False
-    try:
-        return is_ca and ca.extensions.get_extension_for_class(x509.KeyUsage).value.crl_sign
-    except x509.ExtensionNotFound:
-        return is_ca
-
-
-def _verifies(crl: x509.CertificateRevocationList, signed: _Signed, ca: x509.Certificate) -> bool:
-    key, algorithm = ca.public_key(), crl.signature_algorithm_parameters
-    try:
-        if isinstance(key, ed25519.Ed25519PublicKey) and crl.signature_algorithm_oid == SignatureAlgorithmOID.ED25519:
-            key.verify(crl.signature, signed.data)
-        elif isinstance(key, ec.EllipticCurvePublicKey) and isinstance(algorithm, ec.ECDSA):
-            key.verify(crl.signature, signed.data, algorithm)
-        elif isinstance(key, rsa.RSAPublicKey) and isinstance(algorithm, padding.PKCS1v15 | padding.PSS):
-            assert crl.signature_hash_algorithm is not None  # `_is_strong`
-            key.verify(crl.signature, signed.data, algorithm, crl.signature_hash_algorithm)
-        else:
-            return False
-    except InvalidSignature:
-        return False
-    return signed.is_consistent
+    constraints = ca.extensions.basic_constraints
+    return constraints is not None and constraints.ca and usages.may_sign_crls(ca.extensions.key_usage)
 
 
 def described(crl: Crl) -> str:

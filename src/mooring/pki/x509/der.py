@@ -1,26 +1,154 @@
-"""Elements of DER that the library has parsed before, as their bytes stand there.
+"""DER as Go's `cryptobyte` reads it, which reads certificates for kube-apiserver (X.690 8 and 10).
 
-Nothing is checked here: the caller passes bytes that a parser has accepted.
+Rules kept here (docs/adr/0085-certificates-as-go-reads-them.md):
+* A length is definite and as short as it can be, and a tag has one octet. A set need not be sorted, and a default may be written
+  out.
+* Whoever reads a field names it in the error: the reader knows the bytes only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
 
-def header_and_content(der: bytes) -> tuple[int, int]:
-    """Return the lengths of the header and of the content of the first element."""
-    first = der[1]
-    if first < 0x80:
-        return 2, first
-    size = first & 0x7F
-    return 2 + size, int.from_bytes(der[2 : 2 + size], "big")
+from cryptography.x509.oid import ObjectIdentifier
+
+BOOLEAN, INTEGER, BIT_STRING, OCTET_STRING, OID = 0x01, 0x02, 0x03, 0x04, 0x06
+SEQUENCE, SET = 0x30, 0x31
+PLAIN, CONSTRUCTED = 0x80, 0xA0
+"""Context-specific tags: `PLAIN | 1` is [1] of a primitive type, `CONSTRUCTED | 1` of another."""
+
+_LONG_TAG = 0x1F
+_LARGEST_ARC = 2**31 - 1
+"""Go's limit of one number of an object identifier."""
 
 
-def length(der: bytes) -> int:
-    """Return the length of the first element, with its header."""
-    return sum(header_and_content(der))
+class DerError(ValueError):
+    """The bytes are not the DER of the expected type."""
 
 
-def content(der: bytes) -> bytes:
-    """Return the content of the first element."""
-    header, size = header_and_content(der)
-    return der[header : header + size]
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One element. `encoding` is the whole of it, `content` what stands behind its header."""
+
+    tag: int
+    content: bytes
+    encoding: bytes
+
+    def fields(self) -> Fields:
+        """Return the elements of its content."""
+        return Fields(self.content)
+
+
+class Fields:
+    """Elements that follow each other, read from the first on. All methods raise DerError."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._place = 0
+
+    def __bool__(self) -> bool:
+        """True while something is left."""
+        return self._place < len(self._data)
+
+    def __iter__(self) -> Iterator[Element]:
+        """Yield the elements that are left."""
+        while self:
+            yield self.any()
+
+    def is_next(self, tag: int) -> bool:
+        """Return whether another element follows, with this tag."""
+        return self._data[self._place : self._place + 1] == bytes((tag,))
+
+    def any(self) -> Element:
+        """Return the next element."""
+        data, place = self._data, self._place
+        if len(data) - place < 2 or data[place] & _LONG_TAG == _LONG_TAG:
+            raise DerError("an element is cut off or has a tag of several octets")
+        size, begin = data[place + 1], place + 2
+        if size & 0x80:
+            begin += size & 0x7F
+            size = int.from_bytes(data[place + 2 : begin], "big")
+            shortest = max(1, -(-size.bit_length() // 8))
+            if size < 0x80 or begin - place - 2 != shortest:
+                raise DerError("the length of an element is not in its shortest form")
+        end = begin + size
+        if end > len(data):
+            raise DerError("an element is cut off")
+        self._place = end
+        return Element(data[place], data[begin:end], data[place:end])
+
+    def next(self, tag: int) -> Element:
+        """Return the next element, which has this tag."""
+        if not self.is_next(tag):
+            raise DerError("an element is missing or of another type")
+        return self.any()
+
+    def optional(self, tag: int) -> Element | None:
+        """Return the next element if it has this tag."""
+        return self.any() if self.is_next(tag) else None
+
+
+def only(data: bytes, tag: int) -> Element:
+    """Return the one element of `data`. Raises DerError."""
+    fields = Fields(data)
+    found = fields.next(tag)
+    if fields:
+        raise DerError("bytes follow the end")
+    return found
+
+
+def integer(element: Element) -> int:
+    """Return the value of an INTEGER. Raises DerError."""
+    content = element.content
+    if not content or (len(content) > 1 and content[0] in (0, 0xFF) and content[0] >> 7 == content[1] >> 7):
+        raise DerError("a number is not in its shortest form")
+    return int.from_bytes(content, "big", signed=True)
+
+
+def boolean(element: Element) -> bool:
+    """Return the value of a BOOLEAN. Raises DerError."""
+    if element.content not in (b"\0", b"\xff"):
+        raise DerError("a truth value is neither 00 nor FF")
+    return element.content == b"\xff"
+
+
+def bits(element: Element) -> tuple[bytes, int]:
+    """Return the octets of a BIT STRING and the number of unused bits at their end. Raises DerError."""
+    unused, octets = element.content[:1], element.content[1:]
+    count = unused[0] if unused else 8
+    if count > 7 or (count and not octets) or (octets and octets[-1] & ((1 << count) - 1)):
+        raise DerError("the unused bits of a bit string are wrong")
+    return octets, count
+
+
+def object_identifier(element: Element) -> ObjectIdentifier:
+    """Return the value of an OBJECT IDENTIFIER. Raises DerError."""
+    return _object_identifier(element.content)
+
+
+@lru_cache(512)
+def _object_identifier(content: bytes) -> ObjectIdentifier:
+    numbers, number, is_inside = list[int](), 0, False
+    for octet in content:
+        if octet == 0x80 and not is_inside:
+            raise DerError("a number of an object identifier is not in its shortest form")
+        number, is_inside = number << 7 | octet & 0x7F, bool(octet & 0x80)
+        if number > _LARGEST_ARC:
+            raise DerError("a number of an object identifier is too large")
+        if not is_inside:
+            numbers.append(number)
+            number = 0
+    if is_inside or not numbers:
+        raise DerError("an object identifier is cut off")
+    first = min(numbers[0] // 40, 2)
+    return ObjectIdentifier(".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:]))))
+
+
+def encoded(tag: int, *contents: bytes) -> bytes:
+    """Return the encoding of an element with these contents, one behind the other."""
+    size = sum(map(len, contents))
+    octets = size.to_bytes(-(-size.bit_length() // 8) or 1, "big")
+    header = octets if size < 0x80 else bytes((0x80 | len(octets),)) + octets
+    return b"".join((bytes((tag,)), header, *contents))

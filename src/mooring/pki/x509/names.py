@@ -5,24 +5,24 @@ Rules kept here:
   Go's `pkix.Name` encodes it; `standard_subject` keeps only the standard attributes, in that order
   (docs/protocol/certificate-signing-requests.md#signing). Values that share an RDN are a set: DER sorts them, shorter ones first,
   so the order of groups is lost, as in Go.
-* The last of several common names counts, as in Go. Encoded subjects have no empty value and none twice.
-* Of the alternative names only DNS, IP, email and URI are read. An IP range is refused. An IPv4-mapped address is read as the IPv4
-  address, once.
+* The last of several common names counts, as in Go. Encoded subjects have no empty value, and none twice.
+* Of the alternative names only DNS, IP, email and URI are read. An IPv4-mapped address is read as the IPv4 address, once.
 * Node names may be 253 characters and `system:node:` comes before them: the limit of 64 in X.520 is not enforced, as in Go.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, ip_network
+from ipaddress import ip_network
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID, ObjectIdentifier
 
 from mooring.pki.x509.canonicalnames import IPAddress as IPAddress
 from mooring.pki.x509.canonicalnames import canonical_address
+from mooring.pki.x509.distinguishedname import DistinguishedName
+from mooring.pki.x509.extensions import Extensions
 
 UID_ATTRIBUTE = ObjectIdentifier("1.3.6.1.4.1.57683.2")
 """Attribute of a client certificate that contains the user's UID (docs/protocol/authentication.md#client-certificates)."""
@@ -43,32 +43,30 @@ _STANDARD_ORDER = (
 _SINGLE = (NameOID.COMMON_NAME, NameOID.SERIAL_NUMBER)
 
 
-def texts(name: x509.Name) -> dict[ObjectIdentifier, tuple[str, ...]]:
-    """Return the text values of all attributes, in order. A name may have thousands, and the library is slow to list them."""
+def texts(name: DistinguishedName) -> dict[ObjectIdentifier, tuple[str, ...]]:
+    """Return the values of all attributes, in order. A name may have thousands."""
     found: dict[ObjectIdentifier, list[str]] = {}
-    for attribute in name:
-        if isinstance(attribute.value, str):
-            found.setdefault(attribute.oid, []).append(attribute.value)
+    for oid, text in name.attributes:
+        found.setdefault(oid, []).append(text)
     return {oid: tuple(values) for oid, values in found.items()}
 
 
-def values(name: x509.Name, oid: ObjectIdentifier) -> tuple[str, ...]:
-    """Return all text values of an attribute, in order."""
-    found = (attribute.value for attribute in name.get_attributes_for_oid(oid))
-    return tuple(value for value in found if isinstance(value, str))
+def values(name: DistinguishedName, oid: ObjectIdentifier) -> tuple[str, ...]:
+    """Return all values of an attribute, in order."""
+    return tuple(text for found, text in name.attributes if found == oid)
 
 
-def common_name(name: x509.Name) -> str:
+def common_name(name: DistinguishedName) -> str:
     """Return the last common name, or ""."""
     return (values(name, NameOID.COMMON_NAME) or ("",))[-1]
 
 
-def organizations(name: x509.Name) -> tuple[str, ...]:
+def organizations(name: DistinguishedName) -> tuple[str, ...]:
     """Return the organizations, which are the groups of a user."""
     return values(name, NameOID.ORGANIZATION_NAME)
 
 
-def printable(name: x509.Name) -> str:
+def printable(name: DistinguishedName) -> str:
     """Return the name for a message, such as `CN=jane,O=dev`: on one line, at most `MAX_PRINTED` characters."""
     return printable_text(name.rfc4514_string())
 
@@ -79,7 +77,7 @@ def printable_text(text: str) -> str:
     return f"{text[:MAX_PRINTED]}…" if len(text) > MAX_PRINTED else text or "(empty)"
 
 
-def subject(name: str, groups: Iterable[str] = (), uid: str = "", unit: str = "") -> x509.Name:
+def subject(name: str, groups: Iterable[str] = (), uid: str = "", unit: str = "") -> DistinguishedName:
     """Return the subject of a user `name` in `groups`, with the organizational unit and the attribute for `uid` when they are not
     empty."""
     return _encode(
@@ -92,21 +90,15 @@ def subject(name: str, groups: Iterable[str] = (), uid: str = "", unit: str = ""
     )
 
 
-def standard_subject(name: x509.Name) -> x509.Name:
+def standard_subject(name: DistinguishedName) -> DistinguishedName:
     """Return `name` with its standard attributes only, in standard order."""
     every = texts(name)
     multi_valued = [(oid, every.get(oid, ())) for oid in _STANDARD_ORDER]
     return _encode(multi_valued + [(oid, every.get(oid, ())[-1:]) for oid in _SINGLE])
 
 
-def _encode(attributes: Sequence[tuple[ObjectIdentifier, tuple[str, ...]]]) -> x509.Name:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the library warns of common names above 64 characters
-        return x509.Name(
-            x509.RelativeDistinguishedName(x509.NameAttribute(oid, text, _validate=False) for text in unique)
-            for oid, texts in attributes
-            if (unique := dict.fromkeys(text for text in texts if text))
-        )
+def _encode(attributes: Sequence[tuple[ObjectIdentifier, tuple[str, ...]]]) -> DistinguishedName:
+    return DistinguishedName.of([(oid, text) for text in dict.fromkeys(texts) if text] for oid, texts in attributes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,20 +133,11 @@ class AlternativeNames:
 NO_NAMES = AlternativeNames()
 
 
-def alternative_names(extensions: x509.Extensions) -> AlternativeNames:
-    """Return the names of a certificate or request. Raises ValueError for an IP range."""
-    try:
-        names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
+def alternative_names(extensions: Extensions) -> AlternativeNames:
+    """Return the names of a certificate or request, with each address once and in its canonical form."""
+    found = extensions.alternative_names
+    if found is None:
         return NO_NAMES
-    ips: list[IPAddress] = []
-    for address in names.get_values_for_type(x509.IPAddress):
-        if not isinstance(address, IPv4Address | IPv6Address):
-            raise ValueError("a subject alternative name is an IP range, not an address")
-        ips.append(canonical_address(address))
     return AlternativeNames(
-        tuple(names.get_values_for_type(x509.DNSName)),
-        tuple(dict.fromkeys(ips)),
-        tuple(names.get_values_for_type(x509.RFC822Name)),
-        tuple(names.get_values_for_type(x509.UniformResourceIdentifier)),
+        found.dns, tuple(dict.fromkeys(map(canonical_address, found.addresses))), found.emails, found.uris
     )

@@ -17,12 +17,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from mooring.identity import MASTERS
 from mooring.pki.keys import PublicKey
 from mooring.pki.x509 import names, usages
+from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.pki.x509.names import NO_NAMES, AlternativeNames, IPAddress
 from mooring.pki.x509.requests import CertificateRequest
 
@@ -50,7 +50,7 @@ SUPER_ADMIN_NAME = "kubernetes-super-admin"
 class Template:
     """A certificate to issue, apart from issuer, serial number and signature. `usages` are words of `spec.usages`."""
 
-    subject: x509.Name
+    subject: DistinguishedName
     public_key: PublicKey
     not_before: datetime
     not_after: datetime

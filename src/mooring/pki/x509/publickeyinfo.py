@@ -10,41 +10,37 @@ from __future__ import annotations
 
 import hashlib
 
-from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.x509.oid import ObjectIdentifier
 
 from mooring.pki.errors import KeyRefusedError
+from mooring.pki.keys import UNREADABLE
 from mooring.pki.x509 import der
+from mooring.pki.x509.certificate import Certificate
+from mooring.pki.x509.der import DerError
 
-_OID, _VERSION = 0x06, 0xA0
-_EC = bytes.fromhex("06072a8648ce3d0201")
-_PSS = bytes.fromhex("06092a864886f70d01010a")
-_BEFORE_KEY = 5
-"""Serial number, signature, issuer, validity and subject stand before the key (RFC 5280 4.1)."""
-
-
-def public_key_info(certificate: x509.Certificate) -> bytes:
-    """Return the SubjectPublicKeyInfo as it stands in the certificate, in DER."""
-    tbs = der.content(certificate.tbs_certificate_bytes)
-    if tbs[0] == _VERSION:
-        tbs = tbs[der.length(tbs) :]
-    for _ in range(_BEFORE_KEY):
-        tbs = tbs[der.length(tbs) :]
-    return tbs[: der.length(tbs)]
+_EC = ObjectIdentifier("1.2.840.10045.2.1")
+_PSS = ObjectIdentifier("1.2.840.113549.1.1.10")
 
 
-def key_identities(certificate: x509.Certificate) -> tuple[str, ...]:
+def key_identities(certificate: Certificate) -> tuple[str, ...]:
     """Return `sha256:<hex>` of the normal form of the key, then of its bytes in the certificate where these differ."""
-    normal = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    return tuple(
-        dict.fromkeys(f"sha256:{hashlib.sha256(one).hexdigest()}" for one in (normal, public_key_info(certificate)))
-    )
+    written = certificate.public_key_info
+    try:
+        normal = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    except UNREADABLE:
+        normal = written
+    return tuple(dict.fromkeys(f"sha256:{hashlib.sha256(one).hexdigest()}" for one in (normal, written)))
 
 
-def check_encoding(certificate: x509.Certificate) -> None:
+def check_encoding(certificate: Certificate) -> None:
     """Raise KeyRefusedError for a key that Go refuses for its encoding."""
-    algorithm = der.content(der.content(public_key_info(certificate)))
-    if algorithm.startswith(_PSS):
+    try:
+        fields = der.only(certificate.public_key_info, der.SEQUENCE).fields().next(der.SEQUENCE).fields()
+        algorithm = der.object_identifier(fields.next(der.OID))
+    except DerError as error:
+        raise KeyRefusedError(f"the public key cannot be read: {error}") from error
+    if algorithm == _PSS:
         raise KeyRefusedError("a key of the type id-RSASSA-PSS is not accepted: use rsaEncryption")
-    if algorithm.startswith(_EC) and algorithm[len(_EC) : len(_EC) + 1] != bytes([_OID]):
+    if algorithm == _EC and not fields.is_next(der.OID):
         raise KeyRefusedError("an elliptic curve with explicit parameters is not accepted: name the curve")

@@ -11,18 +11,18 @@ Rules kept here (docs/protocol/certificate-signing-requests.md, docs/protocol/ku
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import AttributeOID, NameOID
+from cryptography.hazmat.primitives.serialization import Encoding, load_der_public_key
+from cryptography.x509.oid import AttributeOID, ExtensionOID, NameOID, ObjectIdentifier
 
 from mooring.pki import pem
 from mooring.pki.errors import KeyRefusedError, PemError, RequestError
 from mooring.pki.keys import (
+    UNREADABLE,
     PrivateKey,
     PublicKey,
     accepted_public_key,
@@ -30,8 +30,15 @@ from mooring.pki.keys import (
     public_key_fingerprint,
     signature_hash,
 )
-from mooring.pki.x509 import names
+from mooring.pki.x509 import der, names
+from mooring.pki.x509.certificate import NO_EXTENSIONS
+from mooring.pki.x509.der import DerError
+from mooring.pki.x509.distinguishedname import DistinguishedName
+from mooring.pki.x509.extensions import Extensions
 from mooring.pki.x509.names import NO_NAMES, AlternativeNames, IPAddress
+from mooring.pki.x509.signatures import is_signed, signature_algorithm, signature_of
+
+_EXTENSION_REQUEST = ObjectIdentifier("1.2.840.113549.1.9.14")
 
 MAX_REQUEST = 64 << 10
 """Bytes of the PEM text. A request with a hundred names of the greatest length has half of it. Admission, approvers and signers
@@ -48,7 +55,7 @@ MAX_REMEMBERED_BYTES = 16 << 10
 class CertificateRequest:
     """A request whose signature has been verified."""
 
-    subject: x509.Name
+    subject: DistinguishedName
     public_key: PublicKey
     alternative_names: AlternativeNames = NO_NAMES
     challenge_password: str = ""
@@ -69,7 +76,7 @@ class CertificateRequest:
         return algorithm_of(self.public_key)
 
     @cached_property
-    def _texts(self) -> Mapping[x509.ObjectIdentifier, tuple[str, ...]]:
+    def _texts(self) -> Mapping[ObjectIdentifier, tuple[str, ...]]:
         return names.texts(self.subject)
 
     @cached_property
@@ -88,7 +95,7 @@ def build_request(
 ) -> bytes:
     """Return a PEM request for `key`. Raises RequestError for a DNS name outside ASCII."""
     alternative_names = AlternativeNames(tuple(dns), tuple(ips))
-    builder = x509.CertificateSigningRequestBuilder(names.subject(common_name, organizations))
+    builder = x509.CertificateSigningRequestBuilder(names.subject(common_name, organizations).for_builder())
     try:
         if alternative_names:
             builder = builder.add_extension(alternative_names.extension(), critical=False)
@@ -114,27 +121,59 @@ def _parse(data: bytes) -> CertificateRequest:
     if block is None or block.label != pem.CERTIFICATE_REQUEST:
         raise RequestError(f"PEM block type must be {pem.CERTIFICATE_REQUEST}")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # long common names are accepted, as in `names`
-            request = x509.load_der_x509_csr(block.der)
-            key = accepted_public_key(request.public_key())
-            subject, alternatives = request.subject, names.alternative_names(request.extensions)
-        signature_valid = request.is_signature_valid
+        return _read(block.der)
     except KeyRefusedError as error:
         raise RequestError(str(error)) from error
-    except pem.UNPARSABLE as error:
-        raise RequestError("the certificate request cannot be parsed") from error
-    if not signature_valid:
+    except DerError as error:
+        raise RequestError(f"the certificate request cannot be parsed: {error}") from error
+
+
+def _read(encoding: bytes) -> CertificateRequest:
+    whole = der.only(encoding, der.SEQUENCE).fields()
+    signed, algorithm = whole.next(der.SEQUENCE), signature_algorithm(whole.next(der.SEQUENCE))
+    signature = signature_of(whole.next(der.BIT_STRING))
+    fields = signed.fields()
+    der.integer(fields.next(der.INTEGER))  # the version, which nobody checks
+    subject = DistinguishedName.read(fields.next(der.SEQUENCE).encoding)
+    key = _key(fields.next(der.SEQUENCE).encoding)
+    asked, challenge = _attributes(fields.optional(der.CONSTRUCTED))
+    if not is_signed(signed.encoding, signature, algorithm, key):
         raise RequestError("the certificate request's signature does not verify with the key it carries")
-    return CertificateRequest(subject, key, alternatives, _challenge_password(request))
+    return CertificateRequest(subject, key, names.alternative_names(asked), challenge)
+
+
+def _key(encoding: bytes) -> PublicKey:
+    try:
+        return accepted_public_key(load_der_public_key(encoding))
+    except UNREADABLE as error:
+        raise DerError("the public key cannot be read") from error
+
+
+def _attributes(tagged: der.Element | None) -> tuple[Extensions, str]:
+    """Return the requested extensions and the challengePassword. Attributes of another form are ignored, as by Go."""
+    extensions, challenge = NO_EXTENSIONS, ""
+    for attribute in tagged.fields() if tagged is not None else ():
+        try:
+            fields = attribute.fields()
+            oid = der.object_identifier(fields.next(der.OID))
+            values = fields.next(der.SET)
+            value = values.fields().any()
+        except DerError:
+            continue
+        if oid == _EXTENSION_REQUEST:
+            if extensions is not NO_EXTENSIONS:
+                raise DerError("it asks for extensions twice")
+            extensions = Extensions.read(values, (ExtensionOID.SUBJECT_ALTERNATIVE_NAME,))
+        elif oid == AttributeOID.CHALLENGE_PASSWORD and len(value.content) <= MAX_CHALLENGE:
+            challenge = _text(value.content)
+    return extensions, challenge
+
+
+def _text(content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return ""
 
 
 _parse_remembered = lru_cache(MAX_REMEMBERED)(_parse)
-
-
-def _challenge_password(request: x509.CertificateSigningRequest) -> str:
-    try:
-        found = request.attributes.get_attribute_for_oid(AttributeOID.CHALLENGE_PASSWORD).value
-        return found.decode() if len(found) <= MAX_CHALLENGE else ""
-    except (x509.AttributeNotFound, ValueError):  # ValueError: attributes of another form, or no UTF-8
-        return ""

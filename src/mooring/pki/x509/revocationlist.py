@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.pki import pem
 from mooring.pki.errors import IssueError
+from mooring.pki.x509 import usages
 from mooring.pki.x509.authority import Authority
+from mooring.pki.x509.certificate import Certificate
 
 LIFETIME = timedelta(days=7)
 """Time from an issue to nextUpdate: software that reads copies of the list goes on for some days when the server is down."""
@@ -32,9 +33,8 @@ class SignedList:
     pem: bytes
 
     @classmethod
-    def of(cls, signed: x509.CertificateRevocationList) -> SignedList:
+    def of(cls, der: bytes) -> SignedList:
         """Encode a list."""
-        der = signed.public_bytes(Encoding.DER)
         return cls(der, pem.encode("X509 CRL", der))
 
 
@@ -47,10 +47,8 @@ def revoked_certificate(serial_number: int, revoked_at: datetime, reason: str) -
     return builder.build()
 
 
-def revocation_list(
-    authority: Authority, revoked: Sequence[x509.RevokedCertificate], now: datetime
-) -> x509.CertificateRevocationList:
-    """Return the list of `authority`. Raises IssueError when its certificate does not allow it to sign one.
+def revocation_list(authority: Authority, revoked: Sequence[x509.RevokedCertificate], now: datetime) -> bytes:
+    """Return the DER of the list of `authority`. Raises IssueError when its certificate does not allow it to sign one.
 
     CRLNumber is the time in microseconds, which grows from list to list although several servers issue them.
     """
@@ -67,10 +65,6 @@ def revocation_list(
     return authority.sign_revocation_list(builder)
 
 
-def _require_crl_signing(certificate: x509.Certificate) -> None:
-    try:
-        allowed = certificate.extensions.get_extension_for_class(x509.KeyUsage).value
-    except x509.ExtensionNotFound:
-        return
-    if not allowed.crl_sign:
+def _require_crl_signing(certificate: Certificate) -> None:
+    if not usages.may_sign_crls(certificate.extensions.key_usage):
         raise IssueError("the CA certificate may not sign revocation lists according to its key usage (cRLSign)")

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.x509.oid import ExtensionOID
 
 from mooring.pki.keys import PrivateKey, accepted_public_key
 from mooring.pki.x509 import profiles, usages
 from mooring.pki.x509.authority import Authority, self_signed_ca, serial_number
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.names import NO_NAMES, AlternativeNames
 
 Entropy = Callable[[int], bytes]
@@ -36,19 +36,19 @@ def successor(key: PrivateKey, now: datetime, entropy: Entropy) -> Authority:
 
 
 def cross_sign(
-    subject: x509.Certificate,
+    subject: Certificate,
     issuer: Authority,
     now: datetime,
     entropy: Entropy,
     *,
     lifetime: timedelta = profiles.CA_LIFETIME,
     permitted: AlternativeNames = NO_NAMES,
-) -> x509.Certificate:
+) -> Certificate:
     """Return the CA `subject`, certified by `issuer` for servers. Raises IssueError."""
     template = replace(
         profiles.certificate_authority(accepted_public_key(subject.public_key()), now, lifetime=lifetime),
         subject=subject.subject,
-        subject_key_identifier=_key_identifier(subject),
+        subject_key_identifier=subject.extensions.subject_key_identifier or b"",
         permitted=permitted,
     )
     template = replace(template, usages=(*template.usages, usages.SERVER_AUTH))
@@ -56,36 +56,34 @@ def cross_sign(
 
 
 def bridge(
-    subject: x509.Certificate, issuer: Authority, permitted: AlternativeNames, now: datetime, entropy: Entropy
-) -> x509.Certificate:
+    subject: Certificate, issuer: Authority, permitted: AlternativeNames, now: datetime, entropy: Entropy
+) -> Certificate:
     """Return the CA `subject`, certified by `issuer` for BRIDGE_LIFE and servers of the permitted names. Raises IssueError."""
     return cross_sign(subject, issuer, now, entropy, lifetime=BRIDGE_LIFE, permitted=permitted)
 
 
 def is_bridge(
-    certificate: x509.Certificate,
-    subject: x509.Certificate,
+    certificate: Certificate,
+    subject: Certificate,
     issuer: Authority,
     permitted: AlternativeNames,
     now: datetime,
 ) -> bool:
     """Return whether a certificate is a bridge between these CAs for these names, with more than half of its life left."""
-    try:
-        certificate.verify_directly_issued_by(issuer.certificate)
-        limits = certificate.extensions.get_extension_for_class(x509.NameConstraints).value
-    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
-        return False
+    limits = certificate.extensions.by_oid.get(ExtensionOID.NAME_CONSTRAINTS)
     return (
-        certificate.subject == subject.subject
+        limits is not None
+        and limits.value == permitted.constraints().public_bytes()
+        and certificate.is_issued_by(issuer.certificate)
+        and certificate.subject == subject.subject
         and certificate.public_key() == subject.public_key()
-        and limits == permitted.constraints()
         and certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc - BRIDGE_LIFE / 2
     )
 
 
 def find_cross_signed(
-    certificates: Iterable[x509.Certificate], subject: x509.Certificate, issuer: x509.Certificate
-) -> x509.Certificate | None:
+    certificates: Iterable[Certificate], subject: Certificate, issuer: Certificate
+) -> Certificate | None:
     """Return the certificate that certifies the key of `subject` under `issuer`; None when there is none."""
     names = (subject.subject, issuer.subject)
     return next(
@@ -96,10 +94,3 @@ def find_cross_signed(
         ),
         None,
     )
-
-
-def _key_identifier(certificate: x509.Certificate) -> bytes:
-    try:
-        return certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value.digest
-    except x509.ExtensionNotFound:
-        return b""

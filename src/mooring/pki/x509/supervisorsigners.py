@@ -20,13 +20,13 @@ from dataclasses import replace
 from ipaddress import IPv4Address, ip_address
 from types import MappingProxyType
 
-from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from mooring.identity import NODE_PREFIX, NODES
 from mooring.pki.errors import RequestError
 from mooring.pki.x509 import names
 from mooring.pki.x509.canonicalnames import canonical_address
+from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.pki.x509.names import AlternativeNames, IPAddress
 from mooring.pki.x509.requests import CertificateRequest
 from mooring.pki.x509.usages import CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT, SERVER_AUTH
@@ -101,7 +101,7 @@ def node_address(text: str) -> IPAddress:
     return canonical_address(address)
 
 
-def machine_of(subject: x509.Name) -> str:
+def machine_of(subject: DistinguishedName) -> str:
     """Return the name of the machine to which a certificate of a shared user is bound; "" for every other certificate.
 
     A certificate that was issued before machines were named has no unit, and is bound to none until it runs out.

@@ -60,7 +60,6 @@ USAGES: tuple[str, ...] = (*KEY_USAGES, *EXTENDED_USAGES)
 """Every word allowed in `spec.usages`."""
 
 _BITS = tuple(dict.fromkeys(KEY_USAGES.values()))
-_BITS_WITHOUT_AGREEMENT = tuple(bit for bit in _BITS if bit not in ("encipher_only", "decipher_only"))
 
 
 def check(usages: Iterable[str]) -> None:
@@ -86,7 +85,11 @@ def extended_key_usage(usages: Iterable[str]) -> x509.ExtendedKeyUsage | None:
     return x509.ExtendedKeyUsage(purposes) if purposes else None
 
 
-def key_usage_bits(extension: x509.KeyUsage) -> frozenset[str]:
-    """Return the names of the bits that are set."""
-    readable = _BITS if extension.key_agreement else _BITS_WITHOUT_AGREEMENT
-    return frozenset(bit for bit in readable if getattr(extension, bit))
+def may_sign_certificates(bits: frozenset[str] | None) -> bool:
+    """Return whether a key usage with these bits allows to sign certificates. An absent or empty one limits nothing, as in Go."""
+    return not bits or KEY_USAGES[CERT_SIGN] in bits
+
+
+def may_sign_crls(bits: frozenset[str] | None) -> bool:
+    """Return whether a key usage with these bits allows to sign CRLs."""
+    return not bits or KEY_USAGES[CRL_SIGN] in bits

@@ -3,10 +3,12 @@
 Rules kept here (docs/protocol/authentication.md#client-certificates; RFC 5280 6; Go's `x509.Verify`, which defines the chains
 that Kubernetes accepts):
 * A chain is verified against the client CA bundle at the `now` given. The steps are numbered as in `ClientTrust`:
-  (1) sizes are capped and every certificate parses; (2) the leaf's key and signature are strong, it has no unknown
+  (1) sizes are capped and every certificate can be read; (2) the leaf's key and signature are strong, it has no unknown
   critical extension, it is valid now and, where it limits its purposes, they include clientAuth; (3) a path to a CA of the
-  bundle is searched through the presented intermediates, within a budget of signature checks; (4) each issuer of the path must
-  be a CA that may sign certificates at that depth, valid now, for clients; (5) the identity is read from the leaf.
+  bundle is searched through the presented intermediates; (4) each issuer of the path must be a CA that may sign certificates at
+  that depth, valid now, for clients, and the policies of the path must be valid; (5) the identity is read from the leaf.
+* Of several CAs with one name that is tried first whose key has the identifier that the certificate names, as in Go. The budget of
+  signature checks limits what a presenter's certificates cost. The first check of each CA of the bundle is free.
 * A certificate without ExtendedKeyUsage is valid for any purpose (RFC 5280 4.2.1.12): `openssl x509 -req` makes such certificates.
 * No two certificates of a path have the same subject, key and alternative names, as in Go: a renewed CA does not vouch for itself.
 * A certificate of the bundle itself is trusted as a leaf too, as in Go. Version 1 roots are CAs because they are in the bundle.
@@ -27,22 +29,19 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TypeVar
 
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import ExtendedKeyUsageOID, SignatureAlgorithmOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID, ObjectIdentifier
 
 from mooring.clock import gap, rfc3339
 from mooring.identity import NODE_PREFIX
-from mooring.pki import pem
-from mooring.pki.errors import KeyRefusedError, PeerCertificateError, PemError
-from mooring.pki.keys import accepted_public_key
-from mooring.pki.x509 import names
+from mooring.pki.errors import CertificateUnreadableError, KeyRefusedError, PeerCertificateError
+from mooring.pki.keys import UNREADABLE, accepted_public_key
+from mooring.pki.x509 import names, usages
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.checkedpeer import PathCertificate
-from mooring.pki.x509.clusterca import has_issued
+from mooring.pki.x509.distinguishedname import DistinguishedName
+from mooring.pki.x509.extensions import DIRECTORY_NAME, BasicConstraints
+from mooring.pki.x509.policies import has_valid_policies
 from mooring.pki.x509.profiles import BACKDATE
 from mooring.pki.x509.publickeyinfo import check_encoding, key_identities
 from mooring.pki.x509.supervisorsigners import machine_of
@@ -59,25 +58,14 @@ MAX_SIGNATURE_CHECKS = 32  # 80 µs each: bounds the cost of a chain of certific
 class _Purpose:
     """One extended key usage, which a certificate that limits its purposes must include."""
 
-    oid: x509.ObjectIdentifier
+    oid: ObjectIdentifier
     meaning: str
 
 
 _CLIENT = _Purpose(ExtendedKeyUsageOID.CLIENT_AUTH, "client authentication")
 _SERVER = _Purpose(ExtendedKeyUsageOID.SERVER_AUTH, "server authentication")
 _RETIRED = "a CA of the chain has a key that this cluster has retired"
-_STRONG_HASHES = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
-_KNOWN_EXTENSIONS = frozenset(
-    {
-        x509.BasicConstraints.oid,
-        x509.KeyUsage.oid,
-        x509.ExtendedKeyUsage.oid,
-        x509.SubjectAlternativeName.oid,
-        x509.NameConstraints.oid,
-        x509.AuthorityKeyIdentifier.oid,
-        x509.SubjectKeyIdentifier.oid,
-    }
-)
+_ALTERNATIVE_NAME = ExtensionOID.SUBJECT_ALTERNATIVE_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +91,7 @@ class VerifiedPeer:
     issuer: str
     issued_at: datetime
     path: tuple[PathCertificate, ...]
-    leaf: x509.Certificate = field(repr=False, compare=False)
+    leaf: Certificate = field(repr=False, compare=False)
 
     @property
     def node_name(self) -> str:
@@ -127,10 +115,10 @@ class ClientTrust:
 
     def __init__(
         self,
-        cas: Iterable[x509.Certificate],
-        backdating: Iterable[x509.Certificate] = (),
-        distrusted: Iterable[x509.Certificate] = (),
-        forgotten: Iterable[x509.Certificate] = (),
+        cas: Iterable[Certificate],
+        backdating: Iterable[Certificate] = (),
+        distrusted: Iterable[Certificate] = (),
+        forgotten: Iterable[Certificate] = (),
     ) -> None:
         """An empty bundle verifies no certificate.
 
@@ -140,9 +128,9 @@ class ClientTrust:
         """
         self._backdating = frozenset(_key_identity(ca) for ca in backdating)
         self._distrusted = _Distrusted(tuple(distrusted), tuple(forgotten))
-        roots = {ca.public_bytes(Encoding.DER): ca for ca in cas}
-        self._root_encodings = frozenset(roots)
-        self._roots = _by_subject(roots.values())
+        roots = tuple(dict.fromkeys(cas))
+        self._root_encodings = frozenset(ca.der for ca in roots)
+        self._roots = _by_subject(roots)
 
     def verify(self, chain: Sequence[bytes], now: datetime) -> VerifiedPeer:
         """Return the identity of a presented `chain` (DER, leaf first). Raises PeerCertificateError."""
@@ -166,7 +154,7 @@ class ClientTrust:
 
         # (5) The identity.
         issuer = _key_identity(path[1] if len(path) > 1 else leaf)
-        begin, subject = leaf.not_valid_before_utc, leaf.subject  # a property that decodes the name each time
+        begin, subject = leaf.not_valid_before_utc, leaf.subject
         return VerifiedPeer(
             common_name=names.common_name(subject),
             organizations=names.organizations(subject),
@@ -184,7 +172,7 @@ class ClientTrust:
             leaf=leaf,
         )
 
-    def _is_own(self, certificate: x509.Certificate) -> bool:
+    def _is_own(self, certificate: Certificate) -> bool:
         return _key_identity(certificate) in self._backdating
 
     def verify_at_end(self, chain: Sequence[bytes]) -> VerifiedPeer:
@@ -196,9 +184,7 @@ class ClientTrust:
         return self.verify(chain, _parse_chain(chain)[0].not_valid_after_utc)
 
 
-def path_to_root(
-    chain: Sequence[x509.Certificate], roots: Iterable[x509.Certificate], now: datetime
-) -> tuple[x509.Certificate, ...]:
+def path_to_root(chain: Sequence[Certificate], roots: Iterable[Certificate], now: datetime) -> tuple[Certificate, ...]:
     """Return the path from the CA `chain[0]` to one of `roots`, through the rest of `chain`. Raises PeerCertificateError."""
     first, *intermediates = chain
     _check_strength(first)
@@ -216,22 +202,22 @@ def path_to_root(
 class _Distrusted:
     """Keys that may stand on no path: those of `cas`, and those that signed one of `signed`."""
 
-    cas: tuple[x509.Certificate, ...] = ()
-    signed: tuple[x509.Certificate, ...] = ()
+    cas: tuple[Certificate, ...] = ()
+    signed: tuple[Certificate, ...] = ()
     keys: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "keys", frozenset(_key_identity(ca) for ca in self.cas))
 
-    def check(self, certificate: x509.Certificate) -> None:
+    def check(self, certificate: Certificate) -> None:
         """Raise PeerCertificateError for a certificate with such a key."""
         is_retired = bool(self.keys) and _key_identity(certificate) in self.keys
-        if is_retired or any(has_issued(certificate, one) for one in self.signed):
+        if is_retired or any(one.is_issued_by(certificate) for one in self.signed):
             raise PeerCertificateError("retired-ca", _RETIRED)
 
-    def check_issuer_of(self, certificate: x509.Certificate) -> None:
+    def check_issuer_of(self, certificate: Certificate) -> None:
         """Raise PeerCertificateError for a certificate that a CA of `cas` signed."""
-        if any(has_issued(ca, certificate) for ca in self.cas):
+        if any(certificate.is_issued_by(ca) for ca in self.cas):
             raise PeerCertificateError("retired-ca", _RETIRED)
 
 
@@ -240,8 +226,8 @@ class _Search:
 
     def __init__(
         self,
-        roots: dict[x509.Name, list[x509.Certificate]],
-        intermediates: dict[x509.Name, list[x509.Certificate]],
+        roots: dict[bytes, list[Certificate]],
+        intermediates: dict[bytes, list[Certificate]],
         now: datetime,
         purpose: _Purpose,
         distrusted: _Distrusted,
@@ -252,13 +238,14 @@ class _Search:
         self._purpose = purpose
         self._distrusted = distrusted
         self._checks_left = MAX_SIGNATURE_CHECKS
+        self._tried: set[Certificate] = set()
         self._refusal: PeerCertificateError | None = None
-        self._end: x509.Certificate | None = None
+        self._end: Certificate | None = None
         """Certificate whose issuer is unknown."""
         self._keys: dict[int, str] = {}
         """Identities of keys by `id` of the certificate, which the search holds. Each takes as long as the certificate is large."""
 
-    def path_from(self, leaf: x509.Certificate) -> list[x509.Certificate]:
+    def path_from(self, leaf: Certificate) -> list[Certificate]:
         """Return the first path that keeps all rules, or raise the last refusal of an issuer."""
         for path in self._extended_paths([leaf]):
             return path
@@ -269,22 +256,21 @@ class _Search:
         issuer = names.printable(end.issuer)
         raise PeerCertificateError("unknown-ca", f"the certificate was signed by an unknown authority: issuer {issuer}")
 
-    def _extended_paths(self, path: list[x509.Certificate]) -> Iterator[list[x509.Certificate]]:
-        issuer = path[-1].issuer
+    def _extended_paths(self, path: list[Certificate]) -> Iterator[list[Certificate]]:
+        issuer = path[-1].issuer.der
         roots, candidates = self._roots.get(issuer, ()), self._intermediates.get(issuer, ())
         if not roots and not candidates:
             self._end = path[-1]
-        for root in roots:
-            if self._may_have_issued(root, path, is_root=True):
+        for root in _likely_first(roots, path[-1]):
+            if self._may_have_issued(root, path, is_root=True) and self._has_valid_policies([*path, root]):
                 yield [*path, root]
-        for candidate in candidates:
+        for candidate in _likely_first(candidates, path[-1]):
             if self._may_have_issued(candidate, path, is_root=False):
                 yield from self._extended_paths([*path, candidate])
 
-    def _may_have_issued(self, issuer: x509.Certificate, path: list[x509.Certificate], *, is_root: bool) -> bool:
-        if issuer in path or self._checks_left == 0:
+    def _may_have_issued(self, issuer: Certificate, path: list[Certificate], *, is_root: bool) -> bool:
+        if issuer in path or not self._may_check(issuer, is_root=is_root):
             return False
-        self._checks_left -= 1
         if self._is_on(path, issuer):
             return False
         try:
@@ -300,33 +286,48 @@ class _Search:
             return False
         return True
 
-    def _is_on(self, path: Sequence[x509.Certificate], candidate: x509.Certificate) -> bool:
+    def _may_check(self, issuer: Certificate, *, is_root: bool) -> bool:
+        """Return whether the budget allows another check, and take it off. An operator may have any number of CAs of one name."""
+        if is_root and issuer not in self._tried:
+            self._tried.add(issuer)
+            return True
+        self._checks_left -= 1
+        return self._checks_left >= 0
+
+    def _has_valid_policies(self, path: list[Certificate]) -> bool:
+        if has_valid_policies(path):
+            return True
+        self._refusal = PeerCertificateError(
+            "no-valid-policy", "a CA of the chain requires a policy that the chain does not have"
+        )
+        return False
+
+    def _is_on(self, path: Sequence[Certificate], candidate: Certificate) -> bool:
         """Return whether a path has a certificate of the candidate's subject, key and alternative names."""
         return any(
             self._key(candidate) == self._key(one)
             and candidate.subject == one.subject
-            and _extension_value(candidate, x509.SubjectAlternativeName)
-            == _extension_value(one, x509.SubjectAlternativeName)
+            and candidate.extensions.by_oid.get(_ALTERNATIVE_NAME) == one.extensions.by_oid.get(_ALTERNATIVE_NAME)
             for one in path
         )
 
-    def _key(self, certificate: x509.Certificate) -> str:
+    def _key(self, certificate: Certificate) -> str:
         key = self._keys.get(id(certificate))
         if key is None:
             key = self._keys[id(certificate)] = _key_identity(certificate)
         return key
 
 
-def _key_identity(certificate: x509.Certificate) -> str:
+def _key_identity(certificate: Certificate) -> str:
     return key_identities(certificate)[0]
 
 
-def _step(path: Sequence[x509.Certificate], depth: int) -> PathCertificate:
+def _step(path: Sequence[Certificate], depth: int) -> PathCertificate:
     certificate, issuer = path[depth], path[min(depth + 1, len(path) - 1)]
     return PathCertificate(f"{certificate.serial_number:x}", _key_identity(issuer), key_identities(certificate))
 
 
-def _check_serial_number(certificate: x509.Certificate) -> None:
+def _check_serial_number(certificate: Certificate) -> None:
     """Check what a revocation by serial number needs (RFC 5280 4.1.2.2)."""
     number = certificate.serial_number
     if number <= 0 or number.bit_length() >= MAX_SERIAL_OCTETS * 8:
@@ -335,14 +336,28 @@ def _check_serial_number(certificate: x509.Certificate) -> None:
         )
 
 
-def _by_subject(certificates: Iterable[x509.Certificate]) -> dict[x509.Name, list[x509.Certificate]]:
-    found: dict[x509.Name, list[x509.Certificate]] = {}
+def _by_subject(certificates: Iterable[Certificate]) -> dict[bytes, list[Certificate]]:
+    found: dict[bytes, list[Certificate]] = {}
     for certificate in certificates:
-        found.setdefault(certificate.subject, []).append(certificate)
+        found.setdefault(certificate.subject.der, []).append(certificate)
     return found
 
 
-def _parse_chain(chain: Sequence[bytes]) -> list[x509.Certificate]:
+def _likely_first(issuers: Sequence[Certificate], certificate: Certificate) -> Sequence[Certificate]:
+    """Return the issuers in the order in which Go tries them: those whose identifier the certificate names, then those of which it
+    cannot be said."""
+    wanted = certificate.extensions.authority_key_identifier
+    if len(issuers) < 2 or wanted is None:
+        return issuers
+
+    def rank(issuer: Certificate) -> int:
+        identifier = issuer.extensions.subject_key_identifier
+        return 1 if identifier is None else 0 if identifier == wanted else 2
+
+    return sorted(issuers, key=rank)
+
+
+def _parse_chain(chain: Sequence[bytes]) -> list[Certificate]:
     if not chain:
         raise PeerCertificateError("malformed", "no certificate was presented")
     if len(chain) > MAX_CHAIN:
@@ -354,40 +369,33 @@ def _parse_chain(chain: Sequence[bytes]) -> list[x509.Certificate]:
             "too-large", f"the intermediates are larger than {MAX_INTERMEDIATE_BYTES} bytes together"
         )
     try:
-        return [pem.certificate_from_der(der) for der in chain]
-    except PemError as error:
+        return [Certificate(encoding) for encoding in chain]
+    except CertificateUnreadableError as error:
         raise PeerCertificateError("malformed", str(error)) from error
 
 
-def _check_strength(certificate: x509.Certificate) -> None:
+def _check_strength(certificate: Certificate) -> None:
     """Check key and signature hash. Roots are not checked: they are trusted because they are in the bundle."""
     try:
         check_encoding(certificate)
         accepted_public_key(certificate.public_key())
     except KeyRefusedError as error:
         raise PeerCertificateError("weak-key", str(error)) from error
-    except pem.UNPARSABLE as error:
-        raise PeerCertificateError("malformed", "the certificate's public key cannot be parsed") from error
-    if certificate.signature_algorithm_oid == SignatureAlgorithmOID.ED25519:
-        return
-    try:
-        used = certificate.signature_hash_algorithm
-    except UnsupportedAlgorithm:
-        used = None
-    if not isinstance(used, _STRONG_HASHES):
+    except UNREADABLE as error:
+        raise PeerCertificateError("malformed", "the certificate's public key cannot be read") from error
+    if not certificate.has_strong_signature:
         raise PeerCertificateError("weak-signature", "the certificate is not signed over SHA-256, SHA-384 or SHA-512")
 
 
-def _check_critical_extensions(certificate: x509.Certificate) -> None:
-    for extension in certificate.extensions:
-        if extension.critical and extension.oid not in _KNOWN_EXTENSIONS:
-            raise PeerCertificateError(
-                "unknown-critical-extension",
-                f"the certificate has a critical extension that is not understood: {extension.oid.dotted_string}",
-            )
+def _check_critical_extensions(certificate: Certificate) -> None:
+    for oid in certificate.extensions.not_understood:
+        raise PeerCertificateError(
+            "unknown-critical-extension",
+            f"the certificate has a critical extension that is not understood: {oid.dotted_string}",
+        )
 
 
-def _check_time(certificate: x509.Certificate, now: datetime, whose: str = "the certificate") -> None:
+def _check_time(certificate: Certificate, now: datetime, whose: str = "the certificate") -> None:
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now < begin:
         early = begin - now
@@ -407,66 +415,43 @@ def _seconds_rounded_up(missed: timedelta) -> int:
     return -(-missed // timedelta(seconds=1))  # rounded up, so that a miss of half a second is not 0
 
 
-def _check_purpose(certificate: x509.Certificate, wanted: _Purpose, whose: str = "the certificate") -> None:
-    listed = _extension_value(certificate, x509.ExtendedKeyUsage)
-    if listed is not None and {wanted.oid, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}.isdisjoint(listed):
+def _check_purpose(certificate: Certificate, wanted: _Purpose, whose: str = "the certificate") -> None:
+    listed = certificate.extensions.extended_key_usage
+    if listed and {wanted.oid, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}.isdisjoint(listed):
         raise PeerCertificateError("wrong-usage", f"{whose}'s extended key usage does not include {wanted.meaning}")
 
 
-def _check_signature(certificate: x509.Certificate, issuer: x509.Certificate) -> None:
-    try:
-        certificate.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+def _check_signature(certificate: Certificate, issuer: Certificate) -> None:
+    if not certificate.is_issued_by(issuer):
         raise PeerCertificateError(
             "bad-signature", "the certificate names a known authority but was not signed with its key"
-        ) from None
+        )
 
 
-def _check_issuer(issuer: x509.Certificate, path: list[x509.Certificate], now: datetime, *, is_root: bool) -> None:
+def _check_issuer(issuer: Certificate, path: list[Certificate], now: datetime, *, is_root: bool) -> None:
     """Raise PeerCertificateError unless `issuer` may issue `path[-1]` on the path to the leaf `path[0]`."""
     _check_critical_extensions(issuer)
-    constraints = _extension_value(issuer, x509.BasicConstraints)
-    if constraints is None and is_root and issuer.version is x509.Version.v1:
-        constraints = x509.BasicConstraints(ca=True, path_length=None)  # version 1 has no extensions
+    constraints = issuer.extensions.basic_constraints
+    if constraints is None and is_root and issuer.version == 1:
+        constraints = BasicConstraints(ca=True)  # version 1 has no extensions
     if constraints is None or not constraints.ca:
         raise PeerCertificateError("not-a-ca", "the certificate was issued by a certificate that is not a CA")
-    allowed = _extension_value(issuer, x509.KeyUsage)
-    if allowed is not None and not allowed.key_cert_sign:
+    if not usages.may_sign_certificates(issuer.extensions.key_usage):
         raise PeerCertificateError("not-a-ca", "the certificate was issued by a CA that may not sign certificates")
     if constraints.path_length is not None and len(path) - 1 > constraints.path_length:
         raise PeerCertificateError("path-too-long", "there are more intermediates than a CA of the chain allows")
-    limits = _extension_value(issuer, x509.NameConstraints)
-    if limits is not None and (
-        _constrain_subjects(limits) or _extension_value(path[0], x509.SubjectAlternativeName) is not None
-    ):
+    limits = issuer.extensions.constrained_types
+    if limits is not None and (DIRECTORY_NAME in limits or path[0].has_extension(_ALTERNATIVE_NAME)):
         raise PeerCertificateError(
             "constrained-names", "a CA of the chain constrains names, and the certificate may violate it"
         )
     _check_time(issuer, now, "a CA of the chain")
 
 
-def _constrain_subjects(limits: x509.NameConstraints) -> bool:
-    attributes = [*(limits.permitted_subtrees or ()), *(limits.excluded_subtrees or ())]
-    return any(isinstance(name, x509.DirectoryName) for name in attributes)
-
-
-_Extension = TypeVar("_Extension", bound=x509.ExtensionType)
-
-
-def _extension_value(certificate: x509.Certificate, kind: type[_Extension]) -> _Extension | None:
-    try:
-        return certificate.extensions.get_extension_for_class(kind).value
-    except x509.ExtensionNotFound:
-        return None
-
-
-def _uid(subject: x509.Name) -> str:
-    attributes = subject.get_attributes_for_oid(names.UID_ATTRIBUTE)
-    if not attributes:
-        return ""
-    if len(attributes) > 1:
+def _uid(subject: DistinguishedName) -> str:
+    found = names.values(subject, names.UID_ATTRIBUTE)
+    if len(found) > 1:
         raise PeerCertificateError("bad-uid", "the certificate states more than one UID")
-    value = attributes[0].value
-    if not isinstance(value, str) or not value:
-        raise PeerCertificateError("bad-uid", "the certificate states a UID that is not a text, or is empty")
-    return value
+    if found == ("",):
+        raise PeerCertificateError("bad-uid", "the certificate states a UID that is empty")
+    return found[0] if found else ""

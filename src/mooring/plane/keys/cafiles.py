@@ -13,7 +13,7 @@ from typing import TypeVar
 from mooring.client.files import read_limited
 from mooring.errors import ConfigError, MooringError
 from mooring.pki.keys import load_private_key
-from mooring.pki.pem import certificates
+from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.clusterca import CaState
 from mooring.trust.sharedkeys.keyset import CA, CA_KEY, CROSS_SIGNED, DISTRUSTED, RETIRED
 

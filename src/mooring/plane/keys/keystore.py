@@ -36,27 +36,18 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-
 from mooring.api.core.service.allocation import api_address
 from mooring.authn.serviceaccount.settings import ServiceAccountSettings
 from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.errors import ConfigError, MooringError
-from mooring.pki.keys import (
-    PrivateKey,
-    PublicKey,
-    generate_key,
-    load_private_key,
-    load_public_keys,
-    private_key_pem,
-    public_key_pem,
-)
-from mooring.pki.pem import certificates, certificates_pem
+from mooring.pki.keys import PrivateKey, PublicKey, generate_key, load_private_key, private_key_pem, public_key_pem
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca, serial_number
+from mooring.pki.x509.bundles import certificates, certificates_pem
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState, Certificates, ClusterCa
-from mooring.pki.x509.names import AlternativeNames
+from mooring.pki.x509.names import AlternativeNames, alternative_names
+from mooring.pki.x509.publickeys import load_public_keys
 from mooring.pki.x509.successor import bridge, find_cross_signed, is_bridge
 from mooring.plane import endpoints
 from mooring.plane.configuration import ServerConfig
@@ -86,7 +77,7 @@ class KeyStore:
     """Keys and certificates of one server, in memory."""
 
     ca: ClusterCa
-    serving_chain: tuple[x509.Certificate, ...]
+    serving_chain: tuple[Certificate, ...]
     serving_key: PrivateKey
     serving_ca_pem: bytes
     """CAs that verify the serving certificate."""
@@ -224,7 +215,7 @@ class _Preparation:
         self._write_kubeconfigs(ca, self._serving_ca_pem(pair[0], ca))
         return Renewed(ca, pair)
 
-    def _serving_ca_pem(self, chain: tuple[x509.Certificate, ...], ca: CaState) -> bytes:
+    def _serving_ca_pem(self, chain: tuple[Certificate, ...], ca: CaState) -> bytes:
         found = serving_cas(self.config[ServingSettings], chain, ca.trusted, self.now)
         return found or certificates_pem(ca.trusted)
 
@@ -319,7 +310,7 @@ class _Preparation:
         return chain, key
 
     def _bridge(
-        self, ca: CaState, names: Sequence[str], addresses: Sequence[str], above: Sequence[x509.Certificate]
+        self, ca: CaState, names: Sequence[str], addresses: Sequence[str], above: Sequence[Certificate]
     ) -> Certificates:
         """Return the certificate by which the next CA vouches for the one that issues, in the phase TrustBoth of a rollover.
 
@@ -353,10 +344,10 @@ class _Preparation:
             addresses.append(network.bind_address)
         return list(dict.fromkeys(names)), list(dict.fromkeys(addresses))
 
-    def _is_current(self, certificate: x509.Certificate, key: PrivateKey, authority: Authority) -> bool:
+    def _is_current(self, certificate: Certificate, key: PrivateKey, authority: Authority) -> bool:
         return (
             certificate.public_key() == key.public_key()
-            and _issued_by(certificate, authority)
+            and certificate.is_issued_by(authority.certificate)
             and _has_enough_life(certificate, self.now)
         )
 
@@ -398,23 +389,14 @@ class _Preparation:
             present is not None
             and (present.server, present.ca_pem) == (first.server, first.ca_pem)
             and {one.server for one in other_addresses(config, present)} == {one.server for one in others}
-            and _issued_by(certificate, authority)
+            and certificate.is_issued_by(authority.certificate)
             and _has_enough_life(certificate, self.now)
         )
 
 
-def _has_enough_life(certificate: x509.Certificate, now: datetime) -> bool:
+def _has_enough_life(certificate: Certificate, now: datetime) -> bool:
     """Return whether a certificate counts now and for RENEW_LEFT. One that was made by a clock that ran ahead has not begun."""
     return certificate.not_valid_before_utc <= now and certificate.not_valid_after_utc - now > RENEW_LEFT
-
-
-def _issued_by(certificate: x509.Certificate, authority: Authority) -> bool:
-    """Return whether this CA signed the certificate; another CA may have the same name."""
-    try:
-        certificate.verify_directly_issued_by(authority.certificate)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
 
 
 def _is_address(host: str) -> bool:
@@ -425,14 +407,9 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _covers(certificate: x509.Certificate, names: list[str], addresses: list[str]) -> bool:
-    try:
-        listed = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return False
-    present = set(listed.get_values_for_type(x509.DNSName))
-    present |= {str(address) for address in listed.get_values_for_type(x509.IPAddress)}
-    return present >= {*names, *addresses}
+def _covers(certificate: Certificate, names: list[str], addresses: list[str]) -> bool:
+    listed = alternative_names(certificate.extensions)
+    return {*listed.dns, *map(str, listed.ips)} >= {*names, *addresses}
 
 
 def _distinct(keys: tuple[PublicKey, ...]) -> Iterator[PublicKey]:

@@ -10,12 +10,11 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from cryptography import x509
-
 from mooring.authn.requestheader.settings import RequestHeaderSettings
 from mooring.authn.x509.settings import ClientCertificateSettings
 from mooring.client.files import read_limited
-from mooring.pki.pem import certificates
+from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import ClusterCa
 from mooring.pki.x509.crl import Crl
 from mooring.plane.background.expirywatch import ExpirySource
@@ -138,12 +137,12 @@ class _CrlEnd:
         return int(self.crl.this_update.timestamp())
 
 
-def _of_kubeconfig(path: Path) -> Sequence[x509.Certificate]:
+def _of_kubeconfig(path: Path) -> Sequence[Certificate]:
     """Return the client certificates in a kubeconfig. Raises MooringError."""
     users = parse_kubeconfig(read_limited(path)).users
     return [one for user in users if user.certificate_pem for one in certificates(user.certificate_pem)[:1]]
 
 
-def _read(file: str) -> Sequence[x509.Certificate]:
+def _read(file: str) -> Sequence[Certificate]:
     """Return the certificates of a file. Raises MooringError."""
     return certificates(read_limited(Path(file)))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from cryptography.x509 import Certificate
-
 from mooring.apimachinery.schema import Obj
 from mooring.authn.k3stoken.authenticator import K3sTokenAuthenticator
 from mooring.controllers.certificates.approval.supervisorapprover import would_approve
 from mooring.controllers.certificates.issuance import IssuanceCheck
 from mooring.controllers.table import ControllerSettings, checks_before_password
-from mooring.pki.pem import certificates_pem
+from mooring.pki.x509.bundles import certificates_pem
+from mooring.pki.x509.certificate import Certificate
 from mooring.plane.agentconfig import agent_config
 from mooring.plane.parts.foundation import Foundation
 from mooring.plane.parts.trust import ServedTrust

@@ -29,16 +29,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from cryptography import x509
-
 from mooring.api.mooring.certificateauthorityrollover import DRAIN, ISSUE_NEW, PREPARED, RETIRED, TRUST_BOTH
 from mooring.client.files import make_directory, read_limited, sync_directory, write_atomic
 from mooring.controllers.certificates import carollover
 from mooring.controllers.certificates.carollover import ABSENT, CLEANING, RolloverOnDisk, RolloverStep
 from mooring.errors import ConfigError
 from mooring.pki.keys import generate_key, load_private_key, private_key_pem
-from mooring.pki.pem import certificates, certificates_pem
 from mooring.pki.x509.authority import Authority
+from mooring.pki.x509.bundles import certificates, certificates_pem
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import MAX_CROSS_SIGNED, CaState
 from mooring.pki.x509.names import printable
 from mooring.pki.x509.successor import cross_sign, find_cross_signed, successor
@@ -116,7 +115,7 @@ class RolloverFiles:
             self._distrust(ca, new)
             self._write_bundle(old, *others)
 
-    def _distrust(self, ca: CaState, *gone: x509.Certificate) -> None:
+    def _distrust(self, ca: CaState, *gone: Certificate) -> None:
         """Remember CAs whose keys make every path unusable once they are trusted no more."""
         self._write(DISTRUSTED, certificates_pem(dict.fromkeys((*ca.compromised, *gone))))
 
@@ -124,11 +123,11 @@ class RolloverFiles:
         """Remove the certificates by which one CA of the pair vouches for the other: one of both keys is in other hands."""
         self._write_cross_signed(ca, _unbridged(ca, pair))
 
-    def _write_cross_signed(self, ca: CaState, kept: Sequence[x509.Certificate]) -> None:
+    def _write_cross_signed(self, ca: CaState, kept: Sequence[Certificate]) -> None:
         if tuple(kept) != ca.cross_signed:
             self._write_others(CROSS_SIGNED, kept)
 
-    def _write_others(self, name: str, found: Sequence[x509.Certificate]) -> None:
+    def _write_others(self, name: str, found: Sequence[Certificate]) -> None:
         """Write a file that exists while there is something in it."""
         if found:
             self._write(name, certificates_pem(found))
@@ -197,7 +196,7 @@ class RolloverFiles:
     def _is_being_removed(self) -> bool:
         return (self._folder / "old.crt").exists() and not (self._folder / "old.key").exists()
 
-    def _write_bundle(self, *bundle: x509.Certificate) -> None:
+    def _write_bundle(self, *bundle: Certificate) -> None:
         self._write("ca.crt", certificates_pem(bundle))
 
     def _copy_key(self, name: str) -> None:
@@ -233,7 +232,7 @@ def _phase(ca: CaState, pair: _Pair) -> str:
     return DRAIN if trusted.index(new) < trusted.index(old) else ISSUE_NEW
 
 
-def _unbridged(ca: CaState, pair: _Pair) -> list[x509.Certificate]:
+def _unbridged(ca: CaState, pair: _Pair) -> list[Certificate]:
     """Return the cross-signed certificates without those between the CAs of a pair."""
     names = {pair.old.certificate.subject, pair.new.certificate.subject}
     return [one for one in ca.cross_signed if {one.subject, one.issuer} != names]

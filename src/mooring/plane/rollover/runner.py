@@ -17,8 +17,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from cryptography import x509
-
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.meta.printcolumns import spec_of
@@ -31,6 +29,7 @@ from mooring.controllers.certificates.carollover import RolloverOnDisk, Rollover
 from mooring.errors import ConflictError, MooringError, NotFoundError
 from mooring.identity import API_SERVER_USER
 from mooring.pki.rootca import RootCa
+from mooring.pki.x509.certificate import Certificate
 from mooring.plane.keys.carenewal import CaRenewal
 from mooring.plane.rollover.files import RolloverFiles
 from mooring.plane.sharedkeys.share import SharedKeys
@@ -55,7 +54,7 @@ class CaRollover:
         files: RolloverFiles,
         renewal: CaRenewal,
         root_ca: RootCa,
-        client_cas: Callable[[], Sequence[x509.Certificate]],
+        client_cas: Callable[[], Sequence[Certificate]],
         is_leading: Callable[[], bool],
         clock: Clock,
         entropy: Callable[[int], bytes],

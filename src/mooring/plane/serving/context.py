@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from cryptography import x509
 from OpenSSL import SSL
 
+from mooring.pki.x509.certificate import Certificate
 from mooring.plane.serving.pair import ServingPair
 from mooring.server.transport.tls import server_context
 from mooring.settings.tlsprofile import TlsProfile
@@ -18,7 +18,7 @@ class ServingContext:
     def __init__(
         self,
         pair: ServingPair,
-        client_cas: Callable[[], Sequence[x509.Certificate]],
+        client_cas: Callable[[], Sequence[Certificate]],
         profile: TlsProfile,
         *,
         http2: bool,

@@ -17,15 +17,14 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from cryptography import x509
-
 from mooring.client.files import read_limited
 from mooring.clock import rfc3339
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, load_private_key
-from mooring.pki.pem import certificates
 from mooring.pki.rootca import RootCa
+from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import ClusterCa
 from mooring.pki.x509.names import printable, printable_text
 from mooring.plane.files.exposed import warn_if_exposed
@@ -39,7 +38,7 @@ log = logging.getLogger("mooring.plane")
 MAX_NAMES = 5
 """Names of a certificate that a warning lists."""
 CERTIFICATE_KEY, KEY_KEY = "tls-cert-file", "tls-private-key-file"
-Pair = tuple[tuple[x509.Certificate, ...], PrivateKey]
+Pair = tuple[tuple[Certificate, ...], PrivateKey]
 
 
 def read_pair(settings: ServingSettings) -> Pair:
@@ -132,7 +131,7 @@ class ServingPair:
         if problem is not None:
             raise problem
 
-    def _verifying_cas(self, chain: tuple[x509.Certificate, ...], root_pem: bytes) -> bytes:
+    def _verifying_cas(self, chain: tuple[Certificate, ...], root_pem: bytes) -> bytes:
         """Return the CAs that verify a chain. Raises ConfigError when root-ca-file is given and does not verify it."""
         if self._settings.root_ca_file:
             bundle = from_file(root_pem, chain, self._now())
@@ -156,7 +155,7 @@ class ServingPair:
         )  # fmt: skip
         return self._ca.trusted_pem
 
-    def _warn_of_names(self, certificate: x509.Certificate) -> None:
+    def _warn_of_names(self, certificate: Certificate) -> None:
         if not self._settings.tls_cert_file or not self._endpoints or named(self._endpoints, certificate):
             return
         names = ", ".join(map(printable_text, names_of(certificate)[:MAX_NAMES])) or "no name at all"

@@ -13,29 +13,29 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from OpenSSL import crypto
 
 from mooring.client.files import read_limited
 from mooring.errors import ConfigError
-from mooring.pki.errors import PkiError
-from mooring.pki.pem import certificates, certificates_pem
+from mooring.pki.errors import CertificateUnreadableError, PkiError
+from mooring.pki.x509.bundles import certificates, certificates_pem
 from mooring.pki.x509.canonicalnames import canonical_address
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.names import alternative_names
 from mooring.settings.addresses import Endpoint
 from mooring.settings.serving import ServingSettings
 
 KEY = "root-ca-file"
-Chain = Sequence[x509.Certificate]
+Chain = Sequence[Certificate]
 
 
-def serving_cas(settings: ServingSettings, chain: Chain, own: Sequence[x509.Certificate], now: datetime) -> bytes:
+def serving_cas(settings: ServingSettings, chain: Chain, own: Sequence[Certificate], now: datetime) -> bytes:
     """Return the bundle for a serving certificate, as PEM; empty when no known CA verifies it. Raises ConfigError.
 
     `own` are the cluster's own CAs.
@@ -63,26 +63,40 @@ def from_file(data: bytes, chain: Chain, now: datetime) -> bytes:
     return certificates_pem(bundle)
 
 
-def anchor(chain: Chain, now: datetime, anchors: Iterable[x509.Certificate] | None = None) -> x509.Certificate | None:
+def anchor(chain: Chain, now: datetime, anchors: Iterable[Certificate] | None = None) -> Certificate | None:
     """Return the certificate of `anchors`, by default the machine's roots, that verifies `chain` at `now`; None when none does."""
-    store = crypto.X509Store()
-    store.set_time(now)
     if anchors is None:
-        roots = ssl.get_default_verify_paths()
-        try:
-            store.load_locations(roots.cafile, roots.capath)
-        except crypto.Error:
-            return None  # this machine has no roots
-    else:
-        store.set_flags(crypto.X509StoreFlags.PARTIAL_CHAIN)
-        for one in anchors:
-            store.add_cert(crypto.X509.from_cryptography(one))
-    leaf, *intermediates = (crypto.X509.from_cryptography(one) for one in chain)
+        return _verified_by(chain, now, _store_of_machine())
+    # each alone: of several with one name OpenSSL tries the first only, where no key identifier tells them apart
+    return next((found for one in anchors if (found := _verified_by(chain, now, _store_of(one))) is not None), None)
+
+
+def _store_of(anchor: Certificate) -> crypto.X509Store:
+    store = crypto.X509Store()
+    store.set_flags(crypto.X509StoreFlags.PARTIAL_CHAIN)
+    store.add_cert(_of_openssl(anchor))
+    return store
+
+
+def _store_of_machine() -> crypto.X509Store:
+    store, roots = crypto.X509Store(), ssl.get_default_verify_paths()
+    with suppress(crypto.Error):  # this machine has no roots
+        store.load_locations(roots.cafile, roots.capath)
+    return store
+
+
+def _verified_by(chain: Chain, now: datetime, store: crypto.X509Store) -> Certificate | None:
+    store.set_time(now)
+    leaf, *intermediates = map(_of_openssl, chain)
     try:
         verified = crypto.X509StoreContext(store, leaf, intermediates).get_verified_chain()
-    except crypto.X509StoreContextError:
+        return Certificate(crypto.dump_certificate(crypto.FILETYPE_ASN1, verified[-1]))
+    except (crypto.X509StoreContextError, CertificateUnreadableError):
         return None
-    return verified[-1].to_cryptography()
+
+
+def _of_openssl(certificate: Certificate) -> crypto.X509:
+    return crypto.load_certificate(crypto.FILETYPE_ASN1, certificate.der)
 
 
 def verifiable(endpoints: Iterable[Endpoint], chain: Chain, ca_pem: bytes, now: datetime) -> tuple[Endpoint, ...]:
@@ -92,19 +106,16 @@ def verifiable(endpoints: Iterable[Endpoint], chain: Chain, ca_pem: bytes, now: 
     return named(endpoints, chain[0])
 
 
-def named(endpoints: Iterable[Endpoint], certificate: x509.Certificate) -> tuple[Endpoint, ...]:
+def named(endpoints: Iterable[Endpoint], certificate: Certificate) -> tuple[Endpoint, ...]:
     """Return those of `endpoints` whose host the certificate names."""
     names = names_of(certificate)
     return tuple(endpoint for endpoint in endpoints if _is_named(endpoint.host, names))
 
 
 @lru_cache(4)
-def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
-    """Return the DNS names and addresses of a certificate; none when they cannot be read."""
-    try:
-        found = alternative_names(certificate.extensions)
-    except ValueError:
-        return ()
+def names_of(certificate: Certificate) -> tuple[str, ...]:
+    """Return the DNS names and addresses of a certificate."""
+    found = alternative_names(certificate.extensions)
     return (*found.dns, *map(str, found.ips))
 
 
@@ -117,12 +128,9 @@ def _is_named(host: str, names: Collection[str]) -> bool:
     return wanted in dns or f"*.{wanted.partition('.')[2]}" in dns
 
 
-def _is_root(certificate: x509.Certificate) -> bool:
+def _is_root(certificate: Certificate) -> bool:
     """Return whether a certificate is a CA that signed itself. A CA and what it issued may have one name."""
-    try:
-        certificate.verify_directly_issued_by(certificate)
-        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except x509.ExtensionNotFound:
-        return certificate.version is x509.Version.v1
-    except (ValueError, TypeError, InvalidSignature):
+    if not certificate.is_issued_by(certificate):
         return False
+    constraints = certificate.extensions.basic_constraints
+    return certificate.version == 1 if constraints is None else constraints.ca

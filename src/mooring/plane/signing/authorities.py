@@ -15,15 +15,14 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from cryptography import x509
-
 from mooring.client.files import read_limited
 from mooring.errors import ConfigError, MooringError
 from mooring.observed import Observed
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import load_private_key
-from mooring.pki.pem import certificates
 from mooring.pki.x509.authority import Authority
+from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState
 from mooring.pki.x509.signers import CLIENT_SIGNERS, COUNTERPARTS, SIGNERS
 from mooring.plane.files.exposed import warn_if_exposed
@@ -61,7 +60,7 @@ class SignerAuthorities(Observed[[]]):
         pair = self._pair_of(signer_name)
         return pair.state.authority if pair is not None else self._default(signer_name)
 
-    def chain_for(self, signer_name: str) -> tuple[x509.Certificate, ...]:
+    def chain_for(self, signer_name: str) -> tuple[Certificate, ...]:
         """Return the CA that signs for a signer now and the other CAs beside it in its file; none for the default CA."""
         pair = self._pair_of(signer_name)
         if pair is None:
@@ -74,7 +73,7 @@ class SignerAuthorities(Observed[[]]):
         return self._pairs.get(signer_name) or self._pairs.get(COUNTERPARTS.get(signer_name, ""))
 
     @property
-    def certificates(self) -> tuple[x509.Certificate, ...]:
+    def certificates(self) -> tuple[Certificate, ...]:
         """The CAs of files and tokens that sign now."""
         return tuple({pair.files: pair.state.authority.certificate for pair in self._pairs.values()}.values())
 
@@ -83,7 +82,7 @@ class SignerAuthorities(Observed[[]]):
         pairs = (self._pairs[name] for name in CLIENT_SIGNERS if name in self._pairs)
         return {pair.files.certificate_key: pair.state for pair in pairs}
 
-    def warn_of_client_cas(self, clients: Iterable[x509.Certificate]) -> None:
+    def warn_of_client_cas(self, clients: Iterable[Certificate]) -> None:
         """Log a warning for each signer of the operator's own whose certificates this server would accept from clients."""
         keys = [one.public_key() for one in clients]
         for name, pair in self._pairs.items():

@@ -19,7 +19,6 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NoReturn
 
-from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
@@ -31,6 +30,7 @@ from mooring.pki import tokenkeyuri
 from mooring.pki.errors import DeviceError, KeyRefusedError
 from mooring.pki.keys import DeviceKey, PrivateKey, accepted_public_key, signature_hash
 from mooring.pki.tokenkeyuri import TokenKeyUri
+from mooring.pki.x509.certificate import Certificate
 from mooring.plane.files.exposed import warn_if_exposed
 
 INSTALL = "the library for tokens is not installed: run pip install 'mooring[pkcs11]'"
@@ -42,7 +42,7 @@ _locks: defaultdict[str, Lock] = defaultdict(Lock)
 """Locks of the loaded modules, by path. A module is loaded once in a process."""
 
 
-def open_key(uri: str, certificates: Iterable[x509.Certificate]) -> PrivateKey:
+def open_key(uri: str, certificates: Iterable[Certificate]) -> PrivateKey:
     """Return the key of the first certificate that belongs to it. Raises ConfigError or PkiError that names the token."""
     parsed = tokenkeyuri.parse(uri)
     token = _Token(parsed, _read_pin(parsed))

@@ -17,8 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cryptography.hazmat.primitives.serialization import Encoding
-
 from mooring.api.authentication.userinfo import user_info
 from mooring.apimachinery.codec.json import decode_json, encode_json
 from mooring.apimachinery.schema import Obj
@@ -27,7 +25,7 @@ from mooring.authn.chain import judge
 from mooring.authn.credentials import Basic, Credentials, bearer
 from mooring.errors import BadRequestError, NotFoundError
 from mooring.pki.errors import PkiError
-from mooring.pki.pem import certificates
+from mooring.pki.x509.bundles import certificates
 from mooring.registry.store import Registry
 from mooring.secret import Secret
 from mooring.server.authentication.secondstage import SecondStage
@@ -144,7 +142,7 @@ def _credentials(given: Obj) -> Credentials:
             chain = certificates(offered["certificate"].encode())
         except PkiError as error:
             raise BadRequestError(f"certificate: {error}") from None
-        return Credentials(peer=tuple(one.public_bytes(Encoding.DER) for one in chain))
+        return Credentials(peer=tuple(one.der for one in chain))
     raise BadRequestError("give token, or user and password, or certificate")
 
 

@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from cryptography.hazmat.primitives.hashes import SHA256
 from prometheus_client import Counter
 
 from mooring.api.authentication.userinfo import user_info
@@ -35,9 +34,9 @@ from mooring.identity import UserInfo
 from mooring.pki.errors import RequestError
 from mooring.pki.jwt.compact import MAX_TOKEN_BYTES
 from mooring.pki.jwt.token import TokenKeys
-from mooring.pki.pem import certificates_pem
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import serial_number
+from mooring.pki.x509.bundles import certificates_pem
 from mooring.pki.x509.clusterca import ClusterCa
 from mooring.pki.x509.requests import parse_request
 from mooring.server.endpoints.notfound import not_found
@@ -130,7 +129,7 @@ def _certificate(context: RequestContext, logins: LoginParts, user: UserInfo, re
     now = context.received
     template = profiles.client(key, now, user.username, user.groups, logins.ttl, user.uid)
     certificate = logins.ca.authority.sign(template, now, serial_number(logins.entropy))
-    fingerprint = certificate.fingerprint(SHA256()).hex()
+    fingerprint = certificate.fingerprint
     context.annotations[ISSUED_CREDENTIAL_ID] = f"X509SHA256={fingerprint}"
     return {
         "expirationTimestamp": rfc3339(certificate.not_valid_after_utc),

@@ -17,15 +17,17 @@ Rules kept here:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 from OpenSSL import SSL, crypto
 
 from mooring.errors import ConfigError
 from mooring.pki.keys import PrivateKey
+from mooring.pki.x509.bundles import certificates_pem
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.verify import MAX_CHAIN
 from mooring.settings.tlsprofile import HTTP_2_SUITES, TlsProfile
 
@@ -75,9 +77,9 @@ def _http_2(tls: SSL.Connection, offered: list[bytes]) -> bytes | Any:
 
 
 def server_context(
-    chain: Sequence[x509.Certificate],
+    chain: Sequence[Certificate],
     key: PrivateKey,
-    client_cas: Sequence[x509.Certificate],
+    client_cas: Sequence[Certificate],
     *,
     http2: bool = False,
     profile: TlsProfile = DEFAULT_PROFILE,
@@ -96,20 +98,32 @@ def server_context(
     context.set_mode(SSL_MODE_RELEASE_BUFFERS)
     context.set_session_id(SESSION_ID_CONTEXT)
     try:
-        context.use_certificate(chain[0])
-        for intermediate in chain[1:]:
-            context.add_extra_chain_cert(intermediate)
+        with _memory_file(certificates_pem(chain)) as path:
+            context.use_certificate_chain_file(path)
         context.use_privatekey(key)
         context.check_privatekey()
     except (SSL.Error, crypto.Error) as error:
         raise ConfigError("the serving certificate and its key do not belong together; give a matching pair") from error
-    roots = frozenset(one.public_bytes(Encoding.DER) for one in client_cas if one.issuer == one.subject)
+    roots = frozenset(one.der for one in client_cas if one.issuer == one.subject)
     context.set_verify(SSL.VERIFY_PEER, _verify_callback(roots))
     context.set_tlsext_servername_callback(_drop_ticket_before_tls_1_3)  # called without a server name too
-    for authority in client_cas:
-        context.add_client_ca(authority)
+    if client_cas:
+        with _memory_file(certificates_pem(client_cas)) as path:
+            context.load_client_ca(path)
     context.set_alpn_select_callback(_http_2 if http2 else _http_1_1)
     return context
+
+
+@contextmanager
+def _memory_file(data: bytes) -> Iterator[bytes]:
+    """Yield the path of a file in memory: OpenSSL reads more certificates than the library that would pass them on."""
+    descriptor = os.memfd_create("certificates", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as memory:
+            memory.write(data)
+        yield f"/proc/self/fd/{descriptor}".encode()
+    finally:
+        os.close(descriptor)
 
 
 def der(certificate: crypto.X509) -> bytes:

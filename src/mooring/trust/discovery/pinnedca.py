@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 
-from mooring.pki import pem
+from mooring.pki.x509 import bundles
 from mooring.trust.discovery import jws
 from mooring.trust.discovery.errors import ForbiddenAnswerError, UnusableClusterInfoError
 from mooring.trust.discovery.fetch import cluster_info_request, read_cluster_info
@@ -32,7 +32,7 @@ def pinned_ca(server: str, pins: Collection[Pin]) -> Exchange[bytes]:
         raise UnusableClusterInfoError(step, str(error)) from None
 
     pinned = check_pins(cluster.ca_pem, pins, f"comparing the CA of {server} with the pins (step 2)")
-    ca_pem = pem.certificates_pem(pinned)
+    ca_pem = bundles.certificates_pem(pinned)
 
     step = f"fetching cluster-info from {server} with TLS verified (step 3)"
     reply = yield from send(cluster_info_request(server, Trust(ca_pem)))

@@ -14,13 +14,13 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from mooring.errors import ConfigError
-from mooring.pki import pem
 from mooring.pki.errors import PkiError
+from mooring.pki.x509 import bundles
+from mooring.pki.x509.certificate import Certificate
 from mooring.trust.discovery.errors import PinMismatchError, UnusableClusterInfoError
 
 _HEX = re.compile(r"[0-9a-fA-F]{64}")
@@ -52,7 +52,7 @@ def parse_pin(text: str) -> Pin:
     return Pin(bytes.fromhex(digest))
 
 
-def pin_of(certificate: x509.Certificate) -> Pin:
+def pin_of(certificate: Certificate) -> Pin:
     """Return the pin of a certificate's public key. Raises PinError for a key of an unknown kind."""
     try:
         key = certificate.public_key()
@@ -63,15 +63,15 @@ def pin_of(certificate: x509.Certificate) -> Pin:
 
 def pins_of(ca_pem: bytes) -> tuple[Pin, ...]:
     """Return the pins of all certificates in a PEM bundle, in its order. Raises PemError or PinError."""
-    return tuple(pin_of(certificate) for certificate in pem.certificates_among(ca_pem))
+    return tuple(pin_of(certificate) for certificate in bundles.certificates_among(ca_pem))
 
 
 def check_pins(
     ca_pem: bytes, pins: Collection[Pin], step: str = "checking the CA of the cluster"
-) -> tuple[x509.Certificate, ...]:
+) -> tuple[Certificate, ...]:
     """Return the certificates of `ca_pem` that are pinned, at least one. Raises PinMismatchError or UnusableClusterInfoError."""
     try:
-        found = [(certificate, pin_of(certificate)) for certificate in pem.certificates_among(ca_pem)]
+        found = [(certificate, pin_of(certificate)) for certificate in bundles.certificates_among(ca_pem)]
     except (PkiError, PinError) as error:
         raise UnusableClusterInfoError(step, f"the CA of the cluster cannot be read: {error}") from None
     pinned = tuple(certificate for certificate, pin in found if pin in pins)

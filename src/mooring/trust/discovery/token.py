@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from mooring.errors import ConfigError
-from mooring.pki import pem
+from mooring.pki.x509 import bundles
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery import jws
 from mooring.trust.discovery.errors import (
@@ -121,5 +121,5 @@ def _pinned_cas(ca_pem: bytes, pins: Collection[Pin], vouched: VouchedCas | None
             raise CaHashMismatchError(step, str(error)) from None
     if pins:
         pinned = check_pins(ca_pem, pins, f"comparing the CA from {endpoint} with the pins (step 4)")
-        ca_pem = pem.certificates_pem(pinned)
+        ca_pem = bundles.certificates_pem(pinned)
     return ca_pem

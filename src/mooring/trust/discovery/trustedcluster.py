@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from mooring.pki import pem
 from mooring.pki.errors import PkiError
+from mooring.pki.x509 import bundles
 from mooring.trust.discovery.errors import UnusableClusterInfoError
 from mooring.trust.kubeconfig.model import (
     Cluster,
@@ -103,7 +103,7 @@ def trusted_cluster(
     try:
         named = client_cas(cluster)
         if named:
-            pem.certificates(named)
+            bundles.certificates(named)
     except (KubeconfigError, PkiError) as error:
         raise UnusableClusterInfoError(step, f"its CA of client certificates cannot be read: {error}") from None
     others = other_addresses(config, cluster)
@@ -149,6 +149,6 @@ def check_server(step: str, cluster: Cluster) -> None:
 def check_ca(step: str, ca_pem: bytes) -> None:
     """Raise UnusableClusterInfoError unless the bundle is empty or holds certificates."""
     try:
-        _ = pem.certificates_among(ca_pem) if ca_pem else ()
+        _ = bundles.certificates_among(ca_pem) if ca_pem else ()
     except PkiError as error:
         raise UnusableClusterInfoError(step, f"its CA cannot be read: {error}") from None

@@ -18,12 +18,10 @@ import hashlib
 from collections.abc import Sequence
 from datetime import datetime
 
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
-
 from mooring.errors import ConfigError
-from mooring.pki.errors import PeerCertificateError, PemError
-from mooring.pki.pem import certificates_among, certificates_pem
+from mooring.pki.errors import PeerCertificateError, PkiError
+from mooring.pki.x509.bundles import certificates_among, certificates_pem
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.verify import path_to_root
 from mooring.trust.k3s.token import is_digest
 
@@ -41,7 +39,7 @@ def ca_hash(bundle_pem: bytes, now: datetime | None = None) -> str:
     k3s verifies several certificates at the present time. Without `now` the periods need only overlap.
     """
     path = _path(_certificates(bundle_pem), now)
-    return _digest(_der(path[-1]) if path else bundle_pem)
+    return _digest(path[-1].der if path else bundle_pem)
 
 
 def accepted_hashes(bundle_pem: bytes, now: datetime | None = None) -> tuple[str, ...]:
@@ -67,12 +65,12 @@ def _vouched(bundle_pem: bytes, now: datetime | None) -> dict[str, bytes]:
     path = _path(found, now)
     for certificate in (*path[-1:], *found):
         trusted = certificates_pem(path if certificate in path[-1:] else (certificate,))
-        covered.setdefault(_digest(_der(certificate)), trusted)
+        covered.setdefault(_digest(certificate.der), trusted)
         covered.setdefault(_digest(certificates_pem((certificate,))), trusted)
     return covered
 
 
-def _path(bundle: Sequence[x509.Certificate], now: datetime | None) -> tuple[x509.Certificate, ...]:
+def _path(bundle: Sequence[Certificate], now: datetime | None) -> tuple[Certificate, ...]:
     """Return the path from the first of several certificates to its root; empty for a lone one, and when it does not verify."""
     first, *others = bundle
     if not others:
@@ -87,35 +85,22 @@ def _path(bundle: Sequence[x509.Certificate], now: datetime | None) -> tuple[x50
     return ()
 
 
-def _moments(bundle: Sequence[x509.Certificate]) -> list[datetime]:
+def _moments(bundle: Sequence[Certificate]) -> list[datetime]:
     """Return the beginnings of all periods, the latest first: a path whose periods overlap is valid at one of them."""
     return sorted({one.not_valid_before_utc for one in bundle}, reverse=True)[:MAX_MOMENTS]
 
 
-def _names_itself(certificate: x509.Certificate) -> bool:
+def _names_itself(certificate: Certificate) -> bool:
     """Return whether k3s takes a certificate for a root: no authority key identifier, or that of the certificate itself."""
-    authority = _key_identifier(certificate, x509.AuthorityKeyIdentifier)
-    return not authority or authority == _key_identifier(certificate, x509.SubjectKeyIdentifier)
+    authority = certificate.extensions.authority_key_identifier
+    return not authority or authority == certificate.extensions.subject_key_identifier
 
 
-def _key_identifier(
-    certificate: x509.Certificate, kind: type[x509.AuthorityKeyIdentifier] | type[x509.SubjectKeyIdentifier]
-) -> bytes | None:
-    try:
-        return certificate.extensions.get_extension_for_class(kind).value.key_identifier
-    except x509.ExtensionNotFound:
-        return None
-
-
-def _certificates(bundle_pem: bytes) -> tuple[x509.Certificate, ...]:
+def _certificates(bundle_pem: bytes) -> tuple[Certificate, ...]:
     try:
         return certificates_among(bundle_pem)
-    except PemError as error:
+    except PkiError as error:
         raise CaHashError(f"the CA bundle of the cluster cannot be read: {error}") from None
-
-
-def _der(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(Encoding.DER)
 
 
 def _digest(data: bytes) -> str:

@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mooring.pki import pem
 from mooring.pki.errors import PkiError
+from mooring.pki.x509 import bundles
 from mooring.secret import Secret
 from mooring.trust.discovery.errors import DiscoveryError, RefusedAnswerError
 from mooring.trust.discovery.fetch import connection_error
@@ -135,7 +135,7 @@ def _trust_of(url: str, ca_hash: str, rounds: Rounds) -> DiscoveryExchange[Trust
         rounds.charge(reply)
     bundle = _content(step, reply)
     try:
-        anchors = check_ca_hash(bundle, ca_hash) if ca_hash else pem.certificates_pem(pem.certificates(bundle))
+        anchors = check_ca_hash(bundle, ca_hash) if ca_hash else bundles.certificates_pem(bundles.certificates(bundle))
     except CaHashError as error:
         raise CaMismatchError(f"comparing the CA from {url} with the hash in the token", str(error)) from None
     except PkiError as error:
@@ -213,7 +213,7 @@ class SupervisorClient:
         step = "reading the CA of servers"
         bundle = read_bundle(step, (yield from self._ask(step, HttpRequest("", url=SERVER_CA))))
         trusted = self.trust.ca_pem
-        if trusted and not set(pem.certificates_among(trusted)) <= set(pem.certificates(bundle)):
+        if trusted and not set(bundles.certificates_among(trusted)) <= set(bundles.certificates(bundle)):
             step = f"proving the new CA of {self.urls[0]}"
             reply = yield from send(HttpRequest(Trust(bundle), url=self.urls[0] + CACERTS))
             if isinstance(reply, HttpFailure):

@@ -18,7 +18,6 @@ from ipaddress import ip_address
 from types import MappingProxyType
 from typing import Any
 
-from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from mooring.clock import rfc3339
@@ -26,9 +25,10 @@ from mooring.errors import ConfigError
 from mooring.identity import NODE_PREFIX, NODES
 from mooring.pki import pem
 from mooring.pki.errors import PkiError
-from mooring.pki.keys import PrivateKey, accepted_public_key, public_key_der
-from mooring.pki.x509 import names
+from mooring.pki.keys import UNREADABLE, PrivateKey, accepted_public_key, public_key_der
+from mooring.pki.x509 import bundles, names
 from mooring.pki.x509.canonicalnames import canonical_address
+from mooring.pki.x509.certificate import Certificate
 from mooring.settings.addresses import parse_endpoint
 from mooring.trust.k3s.headers import CLIENT_CONTROLLER, CLIENT_KUBE_PROXY, CLIENT_KUBELET, SERVING_KUBELET
 from mooring.trust.k3s.refusals import UnusableResponseError
@@ -105,7 +105,7 @@ def read_apiservers(step: str, body: bytes) -> tuple[str, ...]:
 def read_bundle(step: str, body: bytes) -> bytes:
     """Return the CA bundle in a response as it was sent. Raises UnusableResponseError."""
     try:
-        pem.certificates(body)
+        bundles.certificates(body)
     except PkiError as error:
         raise UnusableResponseError(step, f"the response is not a bundle of CAs: {error}") from None
     return body
@@ -113,7 +113,7 @@ def read_bundle(step: str, body: bytes) -> bytes:
 
 def read_certificate(
     step: str, body: bytes, wanted: Wanted, node_name: str, key: PrivateKey, now: datetime
-) -> tuple[x509.Certificate, ...]:
+) -> tuple[Certificate, ...]:
     """Return the issued certificate and the CAs after it. Raises UnusableResponseError for any but the wanted one."""
     try:
         if any("PRIVATE KEY" in block.label for block in pem.blocks(body)):
@@ -121,9 +121,9 @@ def read_certificate(
                 step,
                 "the server made the key itself and sent it; this machine uses only keys that it made: update the server",
             )
-        chain = pem.certificates(body)
+        chain = bundles.certificates(body)
         public = public_key_der(accepted_public_key(chain[0].public_key()))
-    except (PkiError, *pem.UNPARSABLE) as error:
+    except (PkiError, *UNREADABLE) as error:
         raise UnusableResponseError(step, f"the response is not a certificate: {error}") from None
     if public != public_key_der(key):
         raise UnusableResponseError(step, "the certificate is for another key than the one in the request")
@@ -132,30 +132,26 @@ def read_certificate(
     return chain
 
 
-def is_usable(leaf: x509.Certificate, wanted: Wanted, node_name: str, now: datetime) -> bool:
+def is_usable(leaf: Certificate, wanted: Wanted, node_name: str, now: datetime) -> bool:
     """Return True when a certificate that is kept is the wanted one, and valid now."""
     return not _problem(leaf, wanted, node_name, now)
 
 
-def has_addresses(leaf: x509.Certificate, addresses: Iterable[str]) -> bool:
+def has_addresses(leaf: Certificate, addresses: Iterable[str]) -> bool:
     """Return True when a certificate is for each of these IP addresses."""
-    try:
-        found = names.alternative_names(leaf.extensions).ips
-    except pem.UNPARSABLE:
-        return False
+    found = names.alternative_names(leaf.extensions).ips
     return {canonical_address(ip_address(text)) for text in addresses} <= set(found)
 
 
-def _problem(leaf: x509.Certificate, wanted: Wanted, node_name: str, now: datetime) -> str:
+def _problem(leaf: Certificate, wanted: Wanted, node_name: str, now: datetime) -> str:
     subject, common_name = leaf.subject, wanted.common_name(node_name)
     if names.common_name(subject) != common_name:
         return f'the certificate does not name "{common_name}"'
     if wanted is KUBELET and NODES not in names.organizations(subject):
         return f"the certificate is not one of the group {NODES}"
     purpose = ExtendedKeyUsageOID.SERVER_AUTH if wanted.serves else ExtendedKeyUsageOID.CLIENT_AUTH
-    try:
-        purposes = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    except x509.ExtensionNotFound:
+    purposes = leaf.extensions.extended_key_usage
+    if purposes is None:
         return "the certificate names no purpose"
     if purpose not in purposes:
         return "the certificate is for another purpose"

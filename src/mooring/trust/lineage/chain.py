@@ -25,7 +25,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from mooring.apimachinery.schema import Obj
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
-from mooring.pki.keys import PrivateKey, load_public_keys, public_key_fingerprint, public_key_pem
+from mooring.pki.keys import PrivateKey, public_key_fingerprint, public_key_pem
+from mooring.pki.x509.publickeys import load_public_keys
 
 NAME_DIGITS = 16
 """Digits of a record's name. Names sort as numbers do, and no server writes 10^16 records."""

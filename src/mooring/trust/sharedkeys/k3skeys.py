@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from cryptography import x509
-
 from mooring.errors import ConfigError, MooringError
-from mooring.pki.keys import load_private_key, load_public_keys, private_key_pem, public_key_pem
-from mooring.pki.pem import certificates, certificates_pem
+from mooring.pki.keys import load_private_key, private_key_pem, public_key_pem
+from mooring.pki.x509.bundles import certificates, certificates_pem
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState
+from mooring.pki.x509.publickeys import load_public_keys
 from mooring.secret import Secret
 from mooring.trust.k3s.bootstrapdata import BootstrapFile
 from mooring.trust.sharedkeys.keyset import CA, CA_KEY, SharedKeySet
@@ -54,7 +54,7 @@ def keys_of(files: Mapping[str, BootstrapFile]) -> SharedKeySet:
             raise ConfigError(f"the bootstrap data has no {name}: it is not that of a whole k3s server")
     name = ""
     try:
-        bundle: list[x509.Certificate] = []
+        bundle: list[Certificate] = []
         for name in ("ServerCA", "ClientCA"):
             bundle += certificates(files[name].content.reveal())
         name = "ServerCAKey"

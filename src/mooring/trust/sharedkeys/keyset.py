@@ -14,11 +14,10 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cryptography import x509
-
 from mooring.errors import ConfigError, MooringError
 from mooring.pki.keys import load_private_key, public_key_der
-from mooring.pki.pem import certificates
+from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState
 from mooring.secret import Secret
 from mooring.trust.discovery.pins import pin_of
@@ -101,7 +100,7 @@ def are_related(one: Iterable[str], other: Iterable[str]) -> bool:
     return not set(one).isdisjoint(other)
 
 
-def _certificates(name: str, data: bytes) -> tuple[x509.Certificate, ...]:
+def _certificates(name: str, data: bytes) -> tuple[Certificate, ...]:
     try:
         found = certificates(data) if data else ()
         _pins(found)  # raises for a key that cannot be read, while the name of the file is known
@@ -117,5 +116,5 @@ def _public_half(name: str, data: bytes) -> bytes:
         raise ConfigError(f"{name}: {error}") from None
 
 
-def _pins(found: Iterable[x509.Certificate]) -> tuple[str, ...]:
+def _pins(found: Iterable[Certificate]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(pin_of(one)) for one in found))

@@ -22,14 +22,10 @@ Rules kept here (docs/protocol/certificate-signing-requests.md):
 from __future__ import annotations
 
 import base64
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.api.certificates.conditions import FAILED, conditions_of
 from mooring.api.certificates.sourceaddress import source_address_of
@@ -66,9 +62,10 @@ from mooring.controllers.certificates.signing.signingpolicy import NO_POLICY, Si
 from mooring.identity import CREDENTIAL_ID, NODE_PREFIX, bootstrap_token_id
 from mooring.pki.errors import IssueError, RequestError
 from mooring.pki.keys import accepted_public_key, public_key_fingerprint
-from mooring.pki.pem import certificates_pem
 from mooring.pki.x509 import names, usages
 from mooring.pki.x509.authority import Authority, request_serial_number
+from mooring.pki.x509.bundles import certificates_pem
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.profiles import Template, from_request
 from mooring.pki.x509.requests import CertificateRequest
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING, SIGNERS
@@ -250,7 +247,7 @@ _KUBELET_CLIENT = (KUBE_APISERVER_CLIENT_KUBELET, K3S_KUBELET_CLIENT)
 
 
 def issued_entry(
-    csr: Obj, certificate: x509.Certificate, authority: Authority, now: datetime, *, trusts_source_address: bool
+    csr: Obj, certificate: Certificate, authority: Authority, now: datetime, *, trusts_source_address: bool
 ) -> Obj:
     """Return the entry for a certificate that `authority` signed for the request `csr`. Values that are not known are empty."""
     spec, metadata = csr["spec"], csr["metadata"]
@@ -270,7 +267,7 @@ def issued_entry(
         "subject": subject,
         "node": subject.removeprefix(NODE_PREFIX) if is_node else "",
         "publicKey": _fingerprint(certificate),
-        "certificate": "sha256:" + hashlib.sha256(certificate.public_bytes(Encoding.DER)).hexdigest(),
+        "certificate": f"sha256:{certificate.fingerprint}",
         "serialNumber": f"{certificate.serial_number:x}",
         "issuer": f"sha256:{authority.key_fingerprint}",
         "notBefore": rfc3339(certificate.not_valid_before_utc),
@@ -279,7 +276,7 @@ def issued_entry(
     return {name: _bounded(text) for name, text in entry.items() if text}
 
 
-def _fingerprint(certificate: x509.Certificate) -> str:
+def _fingerprint(certificate: Certificate) -> str:
     return "sha256:" + public_key_fingerprint(accepted_public_key(certificate.public_key()))
 
 

@@ -22,7 +22,8 @@ from mooring.observed import Observed
 from mooring.pki.errors import PkiError
 from mooring.pki.jwt.keyset import KeySet
 from mooring.pki.jwt.token import TokenKeys, TokenSigner
-from mooring.pki.keys import PrivateKey, PublicKey, load_private_key, load_public_keys
+from mooring.pki.keys import PrivateKey, PublicKey, load_private_key
+from mooring.pki.x509.publickeys import load_public_keys
 
 log = logging.getLogger("mooring.authentication")
 

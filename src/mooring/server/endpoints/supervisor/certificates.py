@@ -29,9 +29,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
-from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.hashes import SHA256
 
 from mooring.api.certificates.conditions import APPROVED, DENIED, FAILED, conditions_of
 from mooring.api.kind import Change
@@ -62,6 +60,8 @@ from mooring.errors import (
 from mooring.identity import NODE_PREFIX, NODES, UserInfo
 from mooring.pki import pem
 from mooring.pki.errors import RequestError
+from mooring.pki.x509 import bundles
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.checkedpeer import PathCertificate, RecordedPeer
 from mooring.pki.x509.namegate import REASONS as REASONS_OF_NAMES
 from mooring.pki.x509.profiles import BACKDATE
@@ -126,7 +126,7 @@ class NodeCertificates:
 
     registry: Registry
     passwords: NodePasswords
-    chain_for: Callable[[str], Sequence[x509.Certificate]]
+    chain_for: Callable[[str], Sequence[Certificate]]
     """Returns the CAs that are sent behind a certificate of a signer, the one that signed it first."""
     clock: Clock
     would_approve: Callable[[Obj], bool]
@@ -186,9 +186,9 @@ async def _issued_chain(context: RequestContext, issuing: NodeCertificates) -> b
         ) from None
     await context.confirm()  # the request waited for its decision, or met one of before
     refuse_unsettled(registry.views)
-    (leaf,) = pem.certificates(found)[:1]
-    context.annotations[ISSUED_CREDENTIAL_ID] = f"X509SHA256={leaf.fingerprint(SHA256()).hex()}"
-    return pem.certificates_pem([leaf, *issuing.chain_for(signer)])
+    (leaf,) = bundles.certificates(found)[:1]
+    context.annotations[ISSUED_CREDENTIAL_ID] = f"X509SHA256={leaf.fingerprint}"
+    return bundles.certificates_pem([leaf, *issuing.chain_for(signer)])
 
 
 def _certificate_request(method: str, body: bytes) -> tuple[bytes, CertificateRequest]:
@@ -433,7 +433,7 @@ def _refusal(csr: Obj) -> ApiError:
     return ForbiddenError(message) if held.get("reason") in _FINAL_REFUSALS else ServiceUnavailableError(message)
 
 
-def may_be_repeated(csr: Obj, views: Views, now: datetime, cas: Sequence[x509.Certificate]) -> bool:
+def may_be_repeated(csr: Obj, views: Views, now: datetime, cas: Sequence[Certificate]) -> bool:
     """Return true when a request that is there answers the same request of the same client. `cas`: those that may have issued.
 
     One that waits for a decision does, for as long as it waits. A decision does for a while, unless it was a certificate that was
@@ -456,12 +456,12 @@ def may_be_repeated(csr: Obj, views: Views, now: datetime, cas: Sequence[x509.Ce
     return now - decided < REPEATED_FOR
 
 
-def _was_revoked(csr: Obj, node: str, views: Views, now: datetime, cas: Sequence[x509.Certificate]) -> bool:
+def _was_revoked(csr: Obj, node: str, views: Views, now: datetime, cas: Sequence[Certificate]) -> bool:
     """Return true when the denylist concerns the certificate of a request, with the issuer or without."""
     text = (csr.get("status") or {}).get("certificate")
     if not text:
         return False
-    leaf = pem.certificates(base64.b64decode(text))[0]
+    leaf = bundles.certificates(base64.b64decode(text))[0]
     keys, number = key_identities(leaf), f"{leaf.serial_number:x}"
     issuers = ("", *(key_identities(ca)[0] for ca in cas))
     peer = RecordedPeer(

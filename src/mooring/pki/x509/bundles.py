@@ -1,0 +1,56 @@
+"""The certificates of a PEM text: a chain, a bundle of CAs, or a file that also has a key.
+
+Rules kept here: an error names the part of a certificate that cannot be read, and its place where the text has several. Their
+number is capped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from mooring.pki.errors import CertificateUnreadableError, PemError
+from mooring.pki.pem import CERTIFICATE, Block, blocks, encode
+from mooring.pki.x509.certificate import Certificate
+
+MAX_CERTIFICATES = 1024  # each certificate of a bundle is kept in memory and tried as an issuer
+NO_CERTIFICATE = "the text holds no CERTIFICATE PEM block"
+
+
+def certificates(data: bytes) -> tuple[Certificate, ...]:
+    """Return one or more certificates of a text without other blocks (the rule of `status.certificate` and of CA files).
+
+    Raises PkiError; its message names the place of a certificate that cannot be read, when there are several.
+    """
+    found = tuple(blocks(data))
+    for block in found:
+        if block.label != CERTIFICATE:
+            raise PemError(f"only CERTIFICATE PEM blocks are allowed, found {block.label}")
+    return _certificates(found)
+
+
+def certificates_among(data: bytes) -> tuple[Certificate, ...]:
+    """Return the certificates, at least one, of a file that also contains a key, such as `kubelet-client-current.pem`. Raises
+    PkiError, as `certificates`."""
+    return _certificates([block for block in blocks(data) if block.label == CERTIFICATE])
+
+
+def _certificates(found: Sequence[Block]) -> tuple[Certificate, ...]:
+    if not found:
+        raise PemError(NO_CERTIFICATE)
+    if len(found) > MAX_CERTIFICATES:
+        raise PemError(f"the PEM text holds more than {MAX_CERTIFICATES} certificates")
+    return tuple(_certificate(block, number, len(found)) for number, block in enumerate(found, 1))
+
+
+def _certificate(block: Block, number: int, count: int) -> Certificate:
+    try:
+        return Certificate(block.der)
+    except CertificateUnreadableError as error:
+        if count == 1:
+            raise
+        raise CertificateUnreadableError(f"certificate {number} of {count}, in line {block.line}: {error}") from error
+
+
+def certificates_pem(certs: Iterable[Certificate]) -> bytes:
+    """Return the certificates as concatenated PEM blocks, in the given order."""
+    return b"".join(encode(CERTIFICATE, cert.der) for cert in certs)

@@ -1,0 +1,151 @@
+"""A certificate, read as Go's `crypto/x509` reads it, which is how kube-apiserver and kubectl do (`parseCertificate`).
+
+Rules kept here (docs/adr/0085-certificates-as-go-reads-them.md):
+* The outer fields, the names and the extensions that decide something are read once, when the certificate is. Later reads cannot
+  fail, but for that of the key: a bundle may have CAs with keys of any kind.
+* Everything else stays bytes: a policy with a notice in Latin-1 is as good as one in ASCII.
+* An error names the part that cannot be read.
+* Two certificates are the same when their bytes are. A CA has issued a certificate when the name in it has the bytes of the CA's
+  own, and the CA's key signed it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import UTC, datetime, timedelta, timezone
+from functools import cached_property
+
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+from cryptography.hazmat.primitives.serialization import load_der_public_key
+from cryptography.x509.oid import ObjectIdentifier
+
+from mooring.pki.errors import CertificateUnreadableError
+from mooring.pki.keys import UNREADABLE
+from mooring.pki.x509 import der
+from mooring.pki.x509.der import DerError
+from mooring.pki.x509.distinguishedname import DistinguishedName
+from mooring.pki.x509.extensions import Extensions
+from mooring.pki.x509.signatures import Algorithm, is_signed, signature_algorithm, signature_of
+
+_UTC_TIME, _GENERALIZED_TIME = 0x17, 0x18
+_TIME = re.compile(rb"(\d\d|\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)?(?:Z|([+-])(\d\d)(\d\d))")
+NO_EXTENSIONS = Extensions()
+
+
+class Certificate:
+    """One certificate. Immutable; equal to another of the same bytes."""
+
+    def __init__(self, encoding: bytes) -> None:
+        """Read DER. Raises CertificateUnreadableError, whose text names the part that cannot be read."""
+        self.der = encoding
+        part: str | None = None
+        try:
+            whole = der.only(encoding, der.SEQUENCE).fields()
+            signed = whole.next(der.SEQUENCE)
+            outer = whole.next(der.SEQUENCE)
+            part = "signature"
+            self.signature = signature_of(whole.next(der.BIT_STRING))
+            self.signed_bytes = signed.encoding
+            fields = signed.fields()
+            part = "version"
+            self.version = _version(fields.optional(der.CONSTRUCTED))
+            part = "serial number"
+            self.serial_number = der.integer(fields.next(der.INTEGER))
+            part = "signature algorithm"
+            inner = fields.next(der.SEQUENCE)
+            if inner.encoding != outer.encoding:
+                raise DerError("it stands there twice, and differently")
+            self.signature_algorithm: Algorithm | None = signature_algorithm(inner)
+            part = "issuer"
+            self.issuer = DistinguishedName.read(fields.next(der.SEQUENCE).encoding)
+            part = "validity"
+            validity = fields.next(der.SEQUENCE).fields()
+            self.not_valid_before_utc, self.not_valid_after_utc = _time(validity.any()), _time(validity.any())
+            part = "subject"
+            self.subject = DistinguishedName.read(fields.next(der.SEQUENCE).encoding)
+            part = "public key"
+            self.public_key_info = fields.next(der.SEQUENCE).encoding
+            part = "extensions"
+            self.extensions = self._extensions(fields)
+        except DerError as error:
+            whose = "the certificate" if part is None else f"the {part} of the certificate"
+            text = f"{whose} cannot be read: {error}" if part != "extensions" else str(error)
+            raise CertificateUnreadableError(text) from error
+
+    def _extensions(self, fields: der.Fields) -> Extensions:
+        """Read what stands behind the key. Versions 1 and 2 have no extensions, whatever stands there, as in Go."""
+        if self.version < 3:
+            return NO_EXTENSIONS
+        fields.optional(der.PLAIN | 1)  # unique identifiers of issuer and subject
+        fields.optional(der.PLAIN | 2)
+        found = fields.optional(der.CONSTRUCTED | 3)
+        return NO_EXTENSIONS if found is None else Extensions.read(found)
+
+    def public_key(self) -> PublicKeyTypes:
+        """Return the key. Raises one of keys.UNREADABLE for a key that cannot be read or is of an unknown kind."""
+        return self._public_key
+
+    @cached_property
+    def _public_key(self) -> PublicKeyTypes:
+        return load_der_public_key(self.public_key_info)
+
+    def is_issued_by(self, issuer: Certificate) -> bool:
+        """Return whether the certificate names `issuer`, byte for byte, and has its strong signature."""
+        if self.issuer != issuer.subject:
+            return False
+        try:
+            key = issuer.public_key()
+        except UNREADABLE:
+            return False
+        return self.has_strong_signature and is_signed(self.signed_bytes, self.signature, self.signature_algorithm, key)
+
+    @property
+    def has_strong_signature(self) -> bool:
+        """Return whether the signature is by an algorithm that is known, over a hash of the SHA-2 family."""
+        return self.signature_algorithm is not None and self.signature_algorithm.is_strong
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the certificate, in hex."""
+        return hashlib.sha256(self.der).hexdigest()
+
+    def has_extension(self, oid: ObjectIdentifier) -> bool:
+        """Return whether an extension stands there, readable or not."""
+        return oid in self.extensions.by_oid
+
+    def __eq__(self, other: object) -> bool:
+        return self.der == other.der if isinstance(other, Certificate) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.der)
+
+    def __repr__(self) -> str:
+        return f"Certificate({self.subject.rfc4514_string()!r}, serial_number={self.serial_number:x})"
+
+
+def _version(tagged: der.Element | None) -> int:
+    number = 0 if tagged is None else der.integer(der.only(tagged.content, der.INTEGER))
+    if not 0 <= number <= 2:
+        raise DerError("it is none of 1, 2 and 3")
+    return number + 1
+
+
+def _time(element: der.Element) -> datetime:
+    """Return a time. UTCTime without seconds is read, as by Go; of years with two digits 50 is 1950 (RFC 5280 4.1.2.5.1)."""
+    found = _TIME.fullmatch(element.content)
+    digits = {_UTC_TIME: 2, _GENERALIZED_TIME: 4}.get(element.tag)
+    if found is None or len(found[1]) != digits or (digits == 4 and found[6] is None):
+        raise DerError("a time has another form than YYMMDDHHMMSSZ or YYYYMMDDHHMMSSZ")
+    year = int(found[1])
+    if digits == 2:
+        year += 1900 if year >= 50 else 2000
+    offset = timedelta(hours=int(found[8] or 0), minutes=int(found[9] or 0))
+    if found[7] and not offset:
+        raise DerError("a time has the offset +0000 instead of Z")
+    try:
+        zone = timezone(-offset if found[7] == b"-" else offset)
+        month, day, hour, minute, second = (int(one or 0) for one in found.group(2, 3, 4, 5, 6))
+        return datetime(year, month, day, hour, minute, second, tzinfo=zone).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise DerError("a time is none of the calendar") from None

@@ -1,0 +1,295 @@
+"""The extensions of a certificate that decide something, read as Go's `crypto/x509` reads them (`processExtensions`).
+
+Rules kept here (docs/adr/0085-certificates-as-go-reads-them.md; RFC 5280 4.2):
+* Each extension that is used is read by itself. The others stay bytes, whatever stands in them. No extension stands there twice.
+* An error names the extension that cannot be read.
+* The critical extensions that Go understands are understood. An alternative name that has names of other types only is not.
+* A length of a path is a limit for CAs only: `CA:FALSE, pathlen:0` is no CA, as in Go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from types import MappingProxyType
+from typing import TypeVar
+
+from cryptography.x509.oid import ExtensionOID, ObjectIdentifier
+
+from mooring.pki.x509 import der
+from mooring.pki.x509.canonicalnames import IPAddress
+from mooring.pki.x509.der import DerError
+
+_LARGEST_NUMBER = 2**63 - 1
+"""Go's limit of the length of a path."""
+
+_BITS = (
+    "digital_signature",
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "key_cert_sign",
+    "crl_sign",
+    "encipher_only",
+    "decipher_only",
+)
+"""Bits of the key usage by position (RFC 5280 4.2.1.3), under the names that the library has for them."""
+
+NAMES: Mapping[ObjectIdentifier, str] = MappingProxyType(
+    {
+        ExtensionOID.BASIC_CONSTRAINTS: "basic constraints",
+        ExtensionOID.KEY_USAGE: "key usage",
+        ExtensionOID.EXTENDED_KEY_USAGE: "extended key usage",
+        ExtensionOID.SUBJECT_ALTERNATIVE_NAME: "subject alternative name",
+        ExtensionOID.NAME_CONSTRAINTS: "name constraints",
+        ExtensionOID.SUBJECT_KEY_IDENTIFIER: "subject key identifier",
+        ExtensionOID.AUTHORITY_KEY_IDENTIFIER: "authority key identifier",
+        ExtensionOID.CERTIFICATE_POLICIES: "certificate policies",
+        ExtensionOID.POLICY_MAPPINGS: "policy mappings",
+        ExtensionOID.POLICY_CONSTRAINTS: "policy constraints",
+        ExtensionOID.INHIBIT_ANY_POLICY: "inhibit any policy",
+    }
+)
+"""Extensions that are read, and their words in a message."""
+_UNDERSTOOD = frozenset(NAMES) | {ExtensionOID.CRL_DISTRIBUTION_POINTS}
+_NEVER_CRITICAL = frozenset({ExtensionOID.SUBJECT_KEY_IDENTIFIER, ExtensionOID.AUTHORITY_KEY_IDENTIFIER})
+
+DIRECTORY_NAME = 0xA4
+_EMAIL, _DNS, _URI, _IP = 0x81, 0x82, 0x86, 0x87
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """One extension, as its bytes stand there."""
+
+    oid: ObjectIdentifier
+    critical: bool
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BasicConstraints:
+    """Whether a certificate is a CA, and how many other CAs may stand between it and a leaf (None: any number)."""
+
+    ca: bool
+    path_length: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GeneralNames:
+    """Alternative names of the types that Kubernetes reads. `addresses` of the form of IPv4 in IPv6 stay as they are."""
+
+    dns: tuple[str, ...] = ()
+    addresses: tuple[IPAddress, ...] = ()
+    emails: tuple[str, ...] = ()
+    uris: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.dns or self.addresses or self.emails or self.uris)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyConstraints:
+    """Numbers of further certificates after which a policy is required, and after which none is mapped."""
+
+    require_explicit: int | None = None
+    inhibit_mapping: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Extensions:
+    """The extensions of a certificate or a request, by their identifiers, and the values of those that are used (None: absent)."""
+
+    by_oid: Mapping[ObjectIdentifier, Extension] = field(default_factory=dict)
+    basic_constraints: BasicConstraints | None = None
+    key_usage: frozenset[str] | None = None
+    """Names of the bits that are set."""
+    extended_key_usage: tuple[ObjectIdentifier, ...] | None = None
+    alternative_names: GeneralNames | None = None
+    constrained_types: frozenset[int] | None = None
+    """Tags of the names that name constraints permit or exclude."""
+    subject_key_identifier: bytes | None = None
+    authority_key_identifier: bytes | None = None
+    """Identifier of the issuer's key; None also where the extension names the issuer in another way."""
+    policies: tuple[ObjectIdentifier, ...] | None = None
+    policy_mappings: tuple[tuple[ObjectIdentifier, ObjectIdentifier], ...] = ()
+    policy_constraints: PolicyConstraints = PolicyConstraints()
+    inhibit_any_policy: int | None = None
+    not_understood: tuple[ObjectIdentifier, ...] = ()
+    """Critical extensions that this program does not understand."""
+
+    @classmethod
+    def read(cls, holder: der.Element, used: Collection[ObjectIdentifier] = frozenset(NAMES)) -> Extensions:
+        """Read the SEQUENCE of extensions in `holder`, and the values of those that are `used`.
+
+        Raises DerError, whose text names the part that cannot be read.
+        """
+        try:
+            every = tuple(map(_extension, holder.fields().next(der.SEQUENCE).fields()))
+        except DerError as error:
+            raise DerError(f"the extensions cannot be read: {error}") from error
+        by_oid = {one.oid: one for one in every}
+        if len(by_oid) != len(every):
+            twice = next(one.oid for one in every if one is not by_oid[one.oid])
+            raise DerError(f"the extension {_called(twice)} stands there twice")
+        read = {oid: one for oid, one in by_oid.items() if oid in used}
+        names = _read(read, ExtensionOID.SUBJECT_ALTERNATIVE_NAME, general_names)
+        return cls(
+            MappingProxyType(by_oid),
+            _read(read, ExtensionOID.BASIC_CONSTRAINTS, _basic_constraints),
+            _read(read, ExtensionOID.KEY_USAGE, _key_usage),
+            _read(read, ExtensionOID.EXTENDED_KEY_USAGE, _identifiers),
+            names,
+            _read(read, ExtensionOID.NAME_CONSTRAINTS, _constrained_types),
+            _read(read, ExtensionOID.SUBJECT_KEY_IDENTIFIER, _key_identifier),
+            _read(read, ExtensionOID.AUTHORITY_KEY_IDENTIFIER, _authority_key_identifier),
+            _read(read, ExtensionOID.CERTIFICATE_POLICIES, _policies),
+            _read(read, ExtensionOID.POLICY_MAPPINGS, _policy_mappings) or (),
+            _read(read, ExtensionOID.POLICY_CONSTRAINTS, _policy_constraints) or PolicyConstraints(),
+            _read(read, ExtensionOID.INHIBIT_ANY_POLICY, _small_number),
+            tuple(_not_understood(by_oid.values(), names)),
+        )
+
+
+def _extension(element: der.Element) -> Extension:
+    if element.tag != der.SEQUENCE:
+        raise DerError("an extension is of another type")
+    fields = element.fields()
+    oid = der.object_identifier(fields.next(der.OID))
+    flag = fields.optional(der.BOOLEAN)
+    return Extension(oid, flag is not None and der.boolean(flag), fields.next(der.OCTET_STRING).content)
+
+
+def _called(oid: ObjectIdentifier) -> str:
+    return NAMES.get(oid, oid.dotted_string)
+
+
+_Value = TypeVar("_Value")
+
+
+def _read(
+    by_oid: Mapping[ObjectIdentifier, Extension], oid: ObjectIdentifier, reader: Callable[[bytes], _Value]
+) -> _Value | None:
+    extension = by_oid.get(oid)
+    if extension is None:
+        return None
+    try:
+        if extension.critical and oid in _NEVER_CRITICAL:
+            raise DerError("it is marked as critical")
+        return reader(extension.value)
+    except DerError as error:
+        raise DerError(f"the extension {NAMES[oid]} cannot be read: {error}") from error
+
+
+def _not_understood(extensions: Iterable[Extension], names: GeneralNames | None) -> Iterator[ObjectIdentifier]:
+    for one in extensions:
+        is_unread = one.oid not in _UNDERSTOOD or (one.oid == ExtensionOID.SUBJECT_ALTERNATIVE_NAME and not names)
+        if one.critical and is_unread:
+            yield one.oid
+
+
+def _sequence(value: bytes) -> der.Fields:
+    """Return the fields of the SEQUENCE at the begin of a value. Like Go, nobody reads what stands behind it."""
+    return der.Fields(value).next(der.SEQUENCE).fields()
+
+
+def _basic_constraints(value: bytes) -> BasicConstraints:
+    fields = _sequence(value)
+    flag = fields.optional(der.BOOLEAN)
+    length = fields.optional(der.INTEGER)
+    return BasicConstraints(flag is not None and der.boolean(flag), None if length is None else _natural(length))
+
+
+def _natural(element: der.Element) -> int:
+    number = der.integer(element)
+    if not 0 <= number <= _LARGEST_NUMBER:
+        raise DerError("a number is negative or too large")
+    return number
+
+
+def _key_usage(value: bytes) -> frozenset[str]:
+    octets, _ = der.bits(der.Fields(value).next(der.BIT_STRING))
+    return frozenset(
+        name
+        for place, name in enumerate(_BITS)
+        if place // 8 < len(octets) and octets[place // 8] & (0x80 >> place % 8)
+    )
+
+
+def _identifiers(value: bytes) -> tuple[ObjectIdentifier, ...]:
+    fields = _sequence(value)
+    return tuple(der.object_identifier(fields.next(der.OID)) for _ in iter(fields.__bool__, False))
+
+
+def general_names(value: bytes) -> GeneralNames:
+    """Read a subject alternative name. Raises DerError."""
+    found: dict[int, list[str]] = {_DNS: [], _EMAIL: [], _URI: []}
+    addresses: list[IPAddress] = []
+    for one in _sequence(value):
+        if one.tag in found:
+            if not one.content.isascii():
+                raise DerError("it has a name outside ASCII")
+            found[one.tag].append(one.content.decode("ascii"))
+        elif one.tag == _IP:
+            if len(one.content) not in (4, 16):
+                raise DerError(f"it has an IP address of {len(one.content)} octets")
+            addresses.append(ip_address(one.content))
+    return GeneralNames(tuple(found[_DNS]), tuple(addresses), tuple(found[_EMAIL]), tuple(found[_URI]))
+
+
+def _constrained_types(value: bytes) -> frozenset[int]:
+    fields = der.only(value, der.SEQUENCE).fields()
+    subtrees = (fields.optional(der.CONSTRUCTED), fields.optional(der.CONSTRUCTED | 1))
+    if fields:
+        raise DerError("bytes follow the end")
+    found = frozenset(
+        one.fields().any().tag for trees in subtrees if trees is not None for one in _all_of(trees, der.SEQUENCE)
+    )
+    if not found:
+        raise DerError("it constrains nothing")
+    return found
+
+
+def _all_of(element: der.Element, tag: int) -> Iterator[der.Element]:
+    fields = element.fields()
+    while fields:
+        yield fields.next(tag)
+
+
+def _key_identifier(value: bytes) -> bytes:
+    return der.Fields(value).next(der.OCTET_STRING).content
+
+
+def _authority_key_identifier(value: bytes) -> bytes | None:
+    found = _sequence(value).optional(der.PLAIN)
+    return None if found is None else found.content
+
+
+def _policies(value: bytes) -> tuple[ObjectIdentifier, ...]:
+    """Return the identifiers of the policies. Their qualifiers are not read."""
+    entries = _all_of(der.Fields(value).next(der.SEQUENCE), der.SEQUENCE)
+    found = tuple(der.object_identifier(one.fields().next(der.OID)) for one in entries)
+    if len(set(found)) != len(found):
+        raise DerError("a policy stands there twice")
+    return found
+
+
+def _policy_mappings(value: bytes) -> tuple[tuple[ObjectIdentifier, ObjectIdentifier], ...]:
+    pairs = (one.fields() for one in _all_of(der.Fields(value).next(der.SEQUENCE), der.SEQUENCE))
+    return tuple(
+        (der.object_identifier(pair.next(der.OID)), der.object_identifier(pair.next(der.OID))) for pair in pairs
+    )
+
+
+def _policy_constraints(value: bytes) -> PolicyConstraints:
+    fields = _sequence(value)
+    explicit, mapping = fields.optional(der.PLAIN), fields.optional(der.PLAIN | 1)
+    return PolicyConstraints(
+        None if explicit is None else _natural(explicit), None if mapping is None else _natural(mapping)
+    )
+
+
+def _small_number(value: bytes) -> int:
+    return _natural(der.Fields(value).next(der.INTEGER))

@@ -1,0 +1,129 @@
+"""Signatures of certificates, requests and CRLs: their algorithm, and whether a key made them.
+
+Rules kept here (Go's `getSignatureAlgorithmFromAI` and `checkSignature`):
+* RSA with PKCS #1 v1.5 or PSS, ECDSA and Ed25519. PSS is accepted in three forms: SHA-256, SHA-384 or SHA-512 for the message and
+  for MGF1, with a salt as long as the hash.
+* Hashes of the SHA-2 family with 256 bits and more are strong. SHA-1 is known for requests, as in Go; MD5 is not.
+* A signature is a whole number of octets: with unused bits it had a second encoding, and its certificate a second fingerprint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
+from cryptography.x509.oid import ObjectIdentifier, SignatureAlgorithmOID
+
+from mooring.pki.x509 import der
+from mooring.pki.x509.der import DerError
+
+StrongHash = hashes.SHA256 | hashes.SHA384 | hashes.SHA512
+Kind = type[rsa.RSAPublicKey] | type[ec.EllipticCurvePublicKey] | type[ed25519.Ed25519PublicKey]
+
+_RSA: Mapping[ObjectIdentifier, type[StrongHash]] = {
+    SignatureAlgorithmOID.RSA_WITH_SHA256: hashes.SHA256,
+    SignatureAlgorithmOID.RSA_WITH_SHA384: hashes.SHA384,
+    SignatureAlgorithmOID.RSA_WITH_SHA512: hashes.SHA512,
+}
+_ECDSA: Mapping[ObjectIdentifier, type[StrongHash]] = {
+    SignatureAlgorithmOID.ECDSA_WITH_SHA256: hashes.SHA256,
+    SignatureAlgorithmOID.ECDSA_WITH_SHA384: hashes.SHA384,
+    SignatureAlgorithmOID.ECDSA_WITH_SHA512: hashes.SHA512,
+}
+_WEAK: Mapping[ObjectIdentifier, Kind] = {
+    SignatureAlgorithmOID.RSA_WITH_SHA1: rsa.RSAPublicKey,
+    SignatureAlgorithmOID.ECDSA_WITH_SHA1: ec.EllipticCurvePublicKey,
+}
+_NULL = b"\5\0"
+
+
+def _parameters_of_pss(oid: str, size: int) -> frozenset[bytes]:
+    """Return the encodings of PSS with this hash (RFC 4055 3.1), with and without the NULL of the hash."""
+    digest, mgf1 = der.encoded(der.OID, bytes.fromhex(oid)), der.encoded(der.OID, bytes.fromhex("2a864886f70d010108"))
+    hashed = [der.encoded(der.SEQUENCE, digest, null) for null in (b"", _NULL)]
+    salt = der.encoded(der.CONSTRUCTED | 2, der.encoded(der.INTEGER, bytes((size,))))
+    trailer = der.encoded(der.CONSTRUCTED | 3, der.encoded(der.INTEGER, b"\1"))
+    return frozenset(
+        der.encoded(
+            der.SEQUENCE,
+            der.encoded(der.CONSTRUCTED, of_message),
+            der.encoded(der.CONSTRUCTED | 1, der.encoded(der.SEQUENCE, mgf1, of_mask)),
+            salt,
+            end,
+        )
+        for of_message in hashed
+        for of_mask in hashed
+        for end in (b"", trailer)
+    )
+
+
+_PSS: Mapping[type[StrongHash], frozenset[bytes]] = {
+    hashes.SHA256: _parameters_of_pss("608648016503040201", 32),
+    hashes.SHA384: _parameters_of_pss("608648016503040202", 48),
+    hashes.SHA512: _parameters_of_pss("608648016503040203", 64),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """An algorithm that is known: its hash (None: Ed25519, which has its own), and what pads an RSA signature."""
+
+    kind: Kind
+    digest: StrongHash | hashes.SHA1 | None = None
+    padded: padding.PKCS1v15 | padding.PSS | None = None
+
+    @property
+    def is_strong(self) -> bool:
+        """False for SHA-1, which is good enough only where a signature proves no more than the possession of a key."""
+        return not isinstance(self.digest, hashes.SHA1)
+
+
+def signature_algorithm(identifier: der.Element) -> Algorithm | None:
+    """Return the algorithm of an AlgorithmIdentifier; None for one that is not known. Raises DerError."""
+    fields = identifier.fields()
+    oid = der.object_identifier(fields.next(der.OID))
+    parameters = fields.any().encoding if fields else b""
+    return _algorithm(oid, parameters)
+
+
+def _algorithm(oid: ObjectIdentifier, parameters: bytes) -> Algorithm | None:
+    if oid in _RSA:
+        return Algorithm(rsa.RSAPublicKey, _RSA[oid](), padding.PKCS1v15())
+    if oid in _ECDSA:
+        return Algorithm(ec.EllipticCurvePublicKey, _ECDSA[oid]())
+    if oid in _WEAK:
+        return Algorithm(_WEAK[oid], hashes.SHA1(), padding.PKCS1v15())  # noqa: S303 - only of requests
+    if oid == SignatureAlgorithmOID.ED25519 and not parameters:
+        return Algorithm(ed25519.Ed25519PublicKey)
+    if oid == SignatureAlgorithmOID.RSASSA_PSS:
+        digest = next((one() for one, encodings in _PSS.items() if parameters in encodings), None)
+        if digest is not None:
+            return Algorithm(rsa.RSAPublicKey, digest, padding.PSS(padding.MGF1(digest), digest.digest_size))
+    return None
+
+
+def signature_of(element: der.Element) -> bytes:
+    """Return the octets of a signature. Raises DerError for one with unused bits."""
+    octets, unused = der.bits(element)
+    if unused:
+        raise DerError("the signature is not a whole number of octets")
+    return octets
+
+
+def is_signed(data: bytes, signature: bytes, algorithm: Algorithm | None, key: object) -> bool:
+    """Return whether the holder of `key` signed `data`. False for an algorithm that is not known, and for another kind of key."""
+    if algorithm is None or not isinstance(key, algorithm.kind):
+        return False
+    try:
+        if isinstance(key, ed25519.Ed25519PublicKey):
+            key.verify(signature, data)
+        elif isinstance(key, ec.EllipticCurvePublicKey) and algorithm.digest is not None:
+            key.verify(signature, data, ec.ECDSA(algorithm.digest))
+        elif isinstance(key, rsa.RSAPublicKey) and algorithm.digest is not None and algorithm.padded is not None:
+            key.verify(signature, data, algorithm.padded, algorithm.digest)
+    except (InvalidSignature, UnsupportedAlgorithm):
+        return False
+    return True

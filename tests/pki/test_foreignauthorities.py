@@ -1,0 +1,264 @@
+"""CAs that other programs made: names in Latin-1, several of one name, policies, and keys of each kind.
+
+`openssl verify` and Go find an issuer by its name: what such a CA issues has the bytes of the CA's name in it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from mooring.pki import pem
+from mooring.pki.errors import PeerCertificateError, RequestError
+from mooring.pki.keys import generate_key
+from mooring.pki.x509 import names, profiles
+from mooring.pki.x509.authority import Authority, self_signed_ca
+from mooring.pki.x509.certificate import Certificate
+from mooring.pki.x509.crl import verified_crls
+from mooring.pki.x509.der import encoded
+from mooring.pki.x509.distinguishedname import DistinguishedName
+from mooring.pki.x509.exactnames import signed_with
+from mooring.pki.x509.requests import parse_request
+from mooring.pki.x509.revocationlist import revocation_list, revoked_certificate
+from mooring.pki.x509.successor import cross_sign, find_cross_signed, successor
+from mooring.pki.x509.verify import MAX_SIGNATURE_CHECKS, ClientTrust
+from tests.support.rawcertificate import (
+    COMMON_NAME,
+    ORGANIZATION,
+    SEQUENCE,
+    SET,
+    T61,
+    TRUE,
+    UTF8,
+    attribute,
+    extension,
+    issued,
+    name,
+    oid,
+    request,
+    root,
+)
+from tests.support.testca import Pair, ThrowawayCA
+
+NOW = datetime.now(UTC)
+EXAMPLE = name(attribute(ORGANIZATION, T61, "Société Exemple".encode("latin-1")), attribute(COMMON_NAME, UTF8, b"root"))
+CLIENT = extension("551d25", encoded(SEQUENCE, oid("1.3.6.1.5.5.7.3.2")))
+JOERG = name(
+    attribute(ORGANIZATION, T61, "Bücher".encode("latin-1")), attribute(COMMON_NAME, T61, "Jörg".encode("latin-1"))
+)
+
+
+def entropy(count: int) -> bytes:
+    return b"\x11" * count
+
+
+def test_a_user_whose_name_is_in_latin_1() -> None:
+    ca = root(EXAMPLE)
+    peer = ClientTrust([Certificate(ca.der)]).verify([issued(ca, JOERG, [CLIENT]).der], NOW)
+    assert (peer.common_name, peer.organizations) == ("Jörg", ("Bücher",))
+
+
+@pytest.mark.parametrize(
+    "name_",
+    [
+        pytest.param(EXAMPLE, id="Latin-1 in a T61String"),
+        pytest.param(
+            encoded(SEQUENCE, encoded(SET, *[attribute(COMMON_NAME, UTF8, one) for one in (b"z", b"a")])),
+            id="a set that is not sorted",
+        ),
+        pytest.param(
+            encoded(SEQUENCE, encoded(SET), *[encoded(SET, attribute(COMMON_NAME, UTF8, b"a"))]), id="an empty RDN"
+        ),
+    ],
+)
+def test_what_such_a_ca_issues_has_its_name_byte_for_byte(name_: bytes, tmp_path: Path) -> None:
+    ca = root(name_)
+    authority = Authority(Certificate(ca.der), ca.key)
+    key = generate_key()
+    leaf = authority.sign(profiles.client(key.public_key(), NOW, "jane", ["dev"]), NOW, 7)
+    assert leaf.issuer.der == name_
+    assert ClientTrust([authority.certificate]).verify([leaf.der], NOW).common_name == "jane"
+    (tmp_path / "ca.crt").write_bytes(ca.pem)
+    (tmp_path / "jane.crt").write_bytes(pem.encode(pem.CERTIFICATE, leaf.der))
+    subprocess.run(
+        ["openssl", "verify", "-CAfile", "ca.crt", "jane.crt"], cwd=tmp_path, check=True, capture_output=True
+    )
+
+
+def test_a_revocation_list_of_such_a_ca_is_read(tmp_path: Path) -> None:
+    ca = root(EXAMPLE)
+    authority = Authority(Certificate(ca.der), ca.key)
+    signed = revocation_list(authority, [revoked_certificate(7, NOW, "keyCompromise")], NOW)
+    (found,) = verified_crls(signed, [authority.certificate])
+    assert (found.issuer, found.serial_numbers) == ("CN=root,O=Société Exemple", frozenset({7}))
+    (tmp_path / "ca.crt").write_bytes(ca.pem)
+    (tmp_path / "crl").write_bytes(pem.encode("X509 CRL", signed))
+    command = ["openssl", "crl", "-in", "crl", "-CAfile", "ca.crt", "-noout"]
+    shown = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    assert b"verify OK" in shown.stderr
+
+
+def test_such_a_ca_is_replaced() -> None:
+    ca = root(EXAMPLE)
+    old, new = Authority(Certificate(ca.der), ca.key), successor(generate_key(), NOW, entropy)
+    led = cross_sign(old.certificate, new, NOW, entropy)
+    assert led.subject == old.certificate.subject
+    assert led.is_issued_by(new.certificate)
+    assert find_cross_signed([led], old.certificate, new.certificate) == led
+    back = cross_sign(new.certificate, old, NOW, entropy)
+    assert back.is_issued_by(old.certificate)
+
+
+@pytest.mark.parametrize("algorithm", ["ECDSA-P384", "RSA-2048", "Ed25519"])
+def test_a_key_of_each_kind_signs_for_a_name_that_the_library_does_not_write(algorithm: str) -> None:
+    key, issuer = generate_key(algorithm), DistinguishedName.read(EXAMPLE)
+    plain = self_signed_ca(key, "root", NOW, 1)
+
+    def sign(issuer_: x509.Name, _: x509.Name) -> bytes:
+        assert issuer_ == x509.Name([]), "a placeholder"
+        return plain.certificate.der
+
+    made = Certificate(signed_with(sign, key, issuer, plain.certificate.subject))
+    assert made.issuer == issuer
+    assert made.subject == plain.certificate.subject
+    trusted = Certificate(signed_with(sign, key, issuer, issuer))
+    assert made.is_issued_by(trusted)
+
+
+IDENTIFIED = tuple(ThrowawayCA("kubernetes") for _ in range(MAX_SIGNATURE_CHECKS + 1))
+
+
+def anonymous(of: ThrowawayCA) -> Pair:
+    """Return a CA of the same name and key without a key identifier."""
+    by = Pair(of.certificate, of.key)
+    return of.custom("kubernetes", key=of.key, issuer=by, extensions=[(x509.BasicConstraints(True, None), True)])
+
+
+@pytest.mark.parametrize("place", [0, MAX_SIGNATURE_CHECKS], ids=["the first", "the last"])
+@pytest.mark.parametrize("are_identified", [True, False], ids=["by key identifier", "without key identifiers"])
+def test_each_of_many_cas_of_one_name_verifies_its_machines(place: int, *, are_identified: bool) -> None:
+    """kubeadm calls the CA of every cluster `kubernetes`, and a bundle may have those of many."""
+    bundle = [one.certificate if are_identified else anonymous(one).certificate for one in IDENTIFIED]
+    ca = IDENTIFIED[place]
+    leaf = ca.client("jane") if are_identified else ca.custom("jane")
+    assert ClientTrust(bundle).verify([leaf.der], NOW).common_name == "jane"
+
+
+def test_a_presenters_own_cas_are_tried_so_many_times_at_most() -> None:
+    """Each of ten certificates may have been issued by each CA of the name: without a budget 330 checks of one handshake."""
+    bundle = [anonymous(one).certificate for one in IDENTIFIED]
+    stranger = ThrowawayCA("kubernetes")
+    chain: list[Pair] = [
+        stranger.custom("kubernetes", key=stranger.key, extensions=[(x509.BasicConstraints(True, number), True)])
+        for number in range(9)
+    ]
+    leaf = stranger.custom("jane", issuer=chain[0])
+    checks = _counted(bundle, [leaf.der, *(one.der for one in chain)])
+    assert checks <= len(bundle) + MAX_SIGNATURE_CHECKS
+
+
+def _counted(bundle: Sequence[Certificate], chain: Sequence[bytes]) -> int:
+    count = 0
+    unbound = Certificate.is_issued_by
+
+    def counted(self: Certificate, issuer: Certificate) -> bool:
+        nonlocal count
+        count += 1
+        return unbound(self, issuer)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Certificate, "is_issued_by", counted)
+        with pytest.raises(PeerCertificateError):
+            ClientTrust(bundle).verify(chain, NOW)
+    return count
+
+
+CRITICAL = [
+    pytest.param("551d20", encoded(SEQUENCE, encoded(SEQUENCE, oid("1.3.6.1.4.1.99999.1"))), id="policies"),
+    pytest.param("551d1f", encoded(SEQUENCE, encoded(SEQUENCE)), id="CRL distribution points"),
+    pytest.param("551d24", encoded(SEQUENCE, encoded(0x80, b"\3")), id="policy constraints"),
+    pytest.param("551d36", encoded(0x02, b"\0"), id="inhibit any policy"),
+    pytest.param("551d21", encoded(SEQUENCE, encoded(SEQUENCE, oid("1.2.3"), oid("1.2.4"))), id="policy mappings"),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), CRITICAL)
+def test_critical_extensions_that_go_understands(kind: str, value: bytes) -> None:
+    """On a leaf and on a CA, as in Go."""
+    critical = extension(kind, value, TRUE)
+    ca = root(EXAMPLE, critical)
+    peer = ClientTrust([Certificate(ca.der)]).verify([issued(ca, JOERG, [CLIENT, critical]).der], NOW)
+    assert peer.common_name == "Jörg"
+
+
+@pytest.mark.parametrize(
+    ("every", "code"),
+    [
+        pytest.param([extension("1.2.3.4", b"", TRUE)], "unknown-critical-extension", id="one that nobody knows"),
+        pytest.param(
+            [extension("551d11", encoded(SEQUENCE, encoded(0xA0, b"x")), TRUE)],
+            "unknown-critical-extension",
+            id="alternative names of another type",
+        ),
+        pytest.param([extension("551d13", b"\5\0")], "malformed", id="one that cannot be read"),
+    ],
+)
+def test_extensions_that_refuse_a_leaf(every: list[bytes], code: str) -> None:
+    ca = root(EXAMPLE)
+    with pytest.raises(PeerCertificateError) as raised:
+        ClientTrust([Certificate(ca.der)]).verify([issued(ca, JOERG, [CLIENT, *every]).der], NOW)
+    assert raised.value.code == code
+
+
+EXTENSION_REQUEST, CHALLENGE = "1.2.840.113549.1.9.14", "1.2.840.113549.1.9.7"
+
+
+def asked(*every: bytes) -> bytes:
+    return encoded(SEQUENCE, oid(EXTENSION_REQUEST), encoded(SET, encoded(SEQUENCE, *every)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(request(JOERG), id="a name in Latin-1"),
+        pytest.param(
+            request(JOERG, asked(extension("551d13", encoded(SEQUENCE, b"\2\1\0")))),
+            id="a length of paths without a CA",
+        ),
+        pytest.param(request(JOERG, asked(extension("551d20", b"\xff"))), id="a policy that is no DER"),
+        pytest.param(request(JOERG, encoded(SEQUENCE, oid("1.2.3"))), id="an attribute without a value"),
+        pytest.param(
+            request(JOERG, encoded(SEQUENCE, oid(CHALLENGE), encoded(SET, encoded(UTF8, b"\xff")))),
+            id="a password that is no text",
+        ),
+    ],
+)
+def test_requests_that_are_read(text: bytes) -> None:
+    found = parse_request(text)
+    assert (found.common_name, found.organizations, found.challenge_password) == ("Jörg", ("Bücher",), "")
+    template = profiles.from_request(found, ["client auth"], NOW, None, timedelta(hours=1))
+    assert template.subject == names.subject("Jörg", ["Bücher"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param(request(JOERG, asked(), asked()), "it asks for extensions twice", id="extensions twice"),
+        pytest.param(
+            request(JOERG, asked(extension("551d11", encoded(SEQUENCE, encoded(0x82, b"\xe9"))))),
+            "a name outside ASCII",
+            id="a name outside ASCII",
+        ),
+        pytest.param(
+            request(name(attribute(COMMON_NAME, UTF8, b"\xe9"))), "no UTF8String", id="a subject that is no text"
+        ),
+    ],
+)
+def test_requests_that_are_refused(text: bytes, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        parse_request(text)
