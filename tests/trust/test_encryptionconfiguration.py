@@ -244,6 +244,41 @@ def test_providers_of_a_resource(resource: str, name: str) -> None:
     assert ",".join(key.name for one in providers for key in one.keys) == name
 
 
+ABSENT: list[tuple[Any, str]] = [
+    ({"identity": {}, "aescbc": None, "kms": None}, ""),
+    ({**AESCBC, "secretbox": None}, ""),
+    ({"kms": {**KMS, "timeout": None, "cachesize": None}}, ""),
+    (None, "does not contain any of the expected providers"),
+    ({}, "does not contain any of the expected providers"),
+    ({"identity": None}, "does not contain any of the expected providers"),
+    ({"identity": ""}, "must be an object"),
+    ({"aescbc": {}}, "at least one keys is required"),
+    ({"aescbc": {"keys": None}}, "at least one keys is required"),
+    ({"aescbc": {"keys": []}}, "at least one keys is required"),
+    ({"aescbc": {"keys": [None]}}, "name is a mandatory field for a key"),
+    ({"aescbc": {"keys": [{"name": None, "secret": ""}]}}, "secret is a mandatory field for a key"),
+    ({"kms": {**KMS, "timeout": ""}}, "timeout must be a duration"),
+    ({"kms": {**KMS, "cachesize": 0}}, "cachesize is not supported in v2"),
+]
+
+
+@pytest.mark.parametrize(("provider", "message"), ABSENT, ids=str)
+def test_null_and_empty_are_what_they_are_in_kube_apiserver(provider: Any, message: str) -> None:
+    """Each row was run against the decoder and ValidateEncryptionConfiguration of Kubernetes 1.36."""
+    data = file(entry("secrets", providers=[provider]))
+    if not message:
+        assert len(parse(data, "file").providers) == 1
+        return
+    with pytest.raises(ConfigError, match=message):
+        parse(data, "file")
+
+
+@pytest.mark.parametrize("resources", [None, [], [None], [{}], [{"resources": None, "providers": None}]], ids=str)
+def test_a_file_without_resources_or_providers_is_refused(resources: Any) -> None:
+    with pytest.raises(ConfigError, match="at least one resources"):
+        parse(file(resources=resources), "file")
+
+
 def test_a_resource_that_no_entry_names_is_not_encrypted() -> None:
     assert parse(file(entry("secrets")), "f").providers_of(GroupResource("", "configmaps")) == ()
 

@@ -145,6 +145,65 @@ def test_the_empty_kubeconfig_may_be_written(text: str) -> None:
     assert parse_kubeconfig(text) == Kubeconfig()
 
 
+USERS: list[tuple[dict[str, Any] | None, KubeconfigUser]] = [
+    (None, KubeconfigUser("u")),
+    ({}, KubeconfigUser("u")),
+    (
+        dict.fromkeys(("exec", "auth-provider", "token", "tokenFile", "as", "as-groups", "as-user-extra")),
+        KubeconfigUser("u"),
+    ),
+    (dict.fromkeys(("token", "tokenFile", "as", "username", "client-certificate-data"), ""), KubeconfigUser("u")),
+    (
+        {"as-groups": [None], "as-user-extra": {"a": None, "b": [None]}},
+        KubeconfigUser("u", impersonate_groups=("",), impersonate_extra=(("a", ()), ("b", ("",)))),
+    ),
+    ({"exec": {}}, KubeconfigUser("u", exec=ExecPlugin(""))),
+    ({"exec": dict.fromkeys(("command", "args", "env", "interactiveMode"))}, KubeconfigUser("u", exec=ExecPlugin(""))),
+    (
+        {"exec": {"args": [None], "env": [None]}},
+        KubeconfigUser("u", exec=ExecPlugin("", "", ("",), (("", Secret(b"")),))),
+    ),
+    ({"auth-provider": {}}, KubeconfigUser("u", auth_provider=AuthProvider(""))),
+    (
+        {"auth-provider": {"config": {"a": None}}},
+        KubeconfigUser("u", auth_provider=AuthProvider("", (("a", Secret(b"")),))),
+    ),
+]
+
+
+@pytest.mark.parametrize(("user", "read"), USERS, ids=str)
+def test_null_and_empty_fields_of_a_user_are_read_as_client_go_reads_them(
+    user: dict[str, Any] | None, read: KubeconfigUser
+) -> None:
+    """Each row was run against clientcmd.Load of Kubernetes 1.36."""
+    assert parse_kubeconfig(json.dumps({"users": [{"name": "u", "user": user}]})).users == (read,)
+
+
+@pytest.mark.parametrize(
+    ("config", "read"),
+    [
+        (dict.fromkeys(("kind", "apiVersion", "clusters", "users", "contexts", "current-context", "preferences")), Kubeconfig()),
+        ({"kind": "", "apiVersion": "", "clusters": [], "extensions": None}, Kubeconfig()),
+        ({"clusters": [None]}, Kubeconfig((Cluster(""),))),
+        ({"clusters": [{"name": None, "cluster": None}]}, Kubeconfig((Cluster(""),))),
+        ({"clusters": [{"cluster": dict.fromkeys(("server", "certificate-authority-data", "insecure-skip-tls-verify"))}]},
+         Kubeconfig((Cluster(""),))),
+        ({"contexts": [{"name": "x", "context": None}]}, Kubeconfig(contexts=(KubeconfigContext("x"),))),
+        ({"Clusters": [{"name": "c"}]}, Kubeconfig()),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_null_and_empty_parts_are_read_as_client_go_reads_them(config: dict[str, Any], read: Kubeconfig) -> None:
+    """Names count in their case, as in sigs.k8s.io/json."""
+    assert parse_kubeconfig(json.dumps(config)) == read
+
+
+@pytest.mark.parametrize("config", [{"clusters": {}}, {"clusters": ""}, {"users": [{"user": {"exec": ""}}]}], ids=str)
+def test_an_empty_value_of_another_type_is_refused(config: dict[str, Any]) -> None:
+    with pytest.raises(KubeconfigError, match="must be"):
+        parse_kubeconfig(json.dumps(config))
+
+
 def test_unknown_fields_are_ignored_and_base64_may_be_folded() -> None:
     text = 'clusters: [{name: c, more: 1, cluster: {server: s, other: [1], certificate-authority-data: "Q0\\n\\rE="}}]'
     assert parse_kubeconfig(text).clusters == (Cluster("c", "s", b"CA"),)

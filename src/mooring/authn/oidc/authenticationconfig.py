@@ -134,7 +134,7 @@ def _read_issuer(part: StrictPart, own_issuers: Collection[str]) -> IssuerConfig
         issuer.say(missing(issuer.at("url"), "the issuer of the tokens"))
     elif url in own_issuers:
         issuer.say(invalid(issuer.at("url"), url, "it is the issuer of this server's own tokens"))
-    discovery = _https_url(issuer, "discoveryURL")
+    discovery = _https_url(issuer, "discoveryURL", optional=True)
     if discovery and discovery == url:
         issuer.say(invalid(issuer.at("discoveryURL"), discovery, "it must differ from url; leave it out"))
     egress = issuer.text("egressSelectorType")
@@ -149,9 +149,9 @@ def _read_issuer(part: StrictPart, own_issuers: Collection[str]) -> IssuerConfig
     )
 
 
-def _https_url(part: StrictPart, name: str) -> str:
+def _https_url(part: StrictPart, name: str, *, optional: bool = False) -> str:
     text = part.text(name)
-    problem = https_url_problem(text) if part.said(name) else ""
+    problem = https_url_problem(text) if part.said(name) and (text or not optional) else ""
     if problem:
         part.say(invalid(part.at(name), text, problem))
     return text

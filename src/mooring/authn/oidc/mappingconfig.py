@@ -2,7 +2,8 @@
 
 Rules kept here (docs/protocol/openid-connect.md#authenticationconfiguration; KEP-3331):
 * A mapping is a claim or an expression. A claim for `username` or `groups` needs a `prefix`, which may be empty; an expression
-  has none. An extra key is lower case, a domain and a path, used once, and not one of Kubernetes' own.
+  has none. `groups` and `uid` may be empty: programs in Go write `{}` for a mapping that is not there. An extra key is lower
+  case, a domain and a path, used once, and not one of Kubernetes' own.
 * A rule about claims is a claim with its value, or an expression with a message. No claim is required twice.
 * When the expression of the user name uses `claims.email`, then it, an extra's expression or a rule about claims must use
   `claims.email_verified`.
@@ -34,8 +35,8 @@ def read_identification(part: StrictPart) -> Identification:
             rules.append(rule)
     mappings = part.part("claimMappings", "username", "groups", "uid", "extra")
     username = _source(mappings, "username", TEXT, prefixed=True)
-    groups = _source(mappings, "groups", TEXTS, prefixed=True) if mappings.said("groups") else None
-    uid = _source(mappings, "uid", TEXT, prefixed=False) if mappings.said("uid") else None
+    groups = _source(mappings, "groups", TEXTS, prefixed=True, optional=True)
+    uid = _source(mappings, "uid", TEXT, prefixed=False, optional=True)
     extra = _extra(mappings)
     if not mappings.said("username"):
         mappings.say(missing(mappings.at("username"), "give a claim or an expression"))
@@ -70,12 +71,12 @@ def _claim_rule(rule: StrictPart) -> Required | ValidationRule | None:
     if claim and expression:
         rule.say(invalid(rule.path, claim, "give a claim or an expression, not both"))
     elif claim:
-        if rule.said("message"):
-            rule.say(invalid(rule.at("message"), rule.text("message"), "it goes with an expression"))
+        if message := rule.text("message"):
+            rule.say(invalid(rule.at("message"), message, "it goes with an expression"))
         return Required(claim, rule.text("requiredValue"))
     elif expression:
-        if rule.said("requiredValue"):
-            rule.say(invalid(rule.at("requiredValue"), rule.text("requiredValue"), "it goes with a claim"))
+        if value := rule.text("requiredValue"):
+            rule.say(invalid(rule.at("requiredValue"), value, "it goes with a claim"))
         return _expression_rule(rule, CLAIMS)
     else:
         rule.say(missing(rule.path, "give a claim or an expression"))
@@ -88,7 +89,9 @@ def _expression_rule(rule: StrictPart, variable: str) -> ValidationRule | None:
     return None if expression is None else ValidationRule(expression, message)
 
 
-def _source(mappings: StrictPart, name: str, wanted: frozenset[str], *, prefixed: bool) -> Claim | Expression | None:
+def _source(
+    mappings: StrictPart, name: str, wanted: frozenset[str], *, prefixed: bool, optional: bool = False
+) -> Claim | Expression | None:
     source = mappings.part(name, "claim", "expression", *(("prefix",) if prefixed else ()))
     claim, expression = source.text("claim"), source.text("expression")
     prefix = source.text("prefix")
@@ -104,7 +107,7 @@ def _source(mappings: StrictPart, name: str, wanted: frozenset[str], *, prefixed
                 invalid(source.at("prefix"), prefix, "it goes with a claim; an expression can put it there itself")
             )
         return _expression(source, "expression", CLAIMS, wanted)
-    elif mappings.said(name):
+    elif prefix or (mappings.said(name) and not optional):
         source.say(missing(source.path, "give a claim or an expression"))
     return None
 
