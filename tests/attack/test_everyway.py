@@ -189,6 +189,19 @@ def test_no_header_in_latin_1_is_an_error_of_the_server(name: str, tmp_path: Pat
     at_every_way(test, tmp_path)
 
 
+def test_a_user_of_many_groups_comes_in_by_every_way(tmp_path: Path) -> None:
+    groups = [f"CN=Group-{number},DC=example" for number in range(900)]
+
+    async def test(way: EveryWay) -> None:
+        named = [("X-Remote-User", "ann"), *(("X-Remote-Group", name) for name in groups)]
+        proxied = await who(way.server, via=connection([way.proxy.der]), headers=named)
+        assert proxied["groups"] == [*groups, "system:authenticated"]
+        sent = [("Impersonate-User", "ann"), *(("Impersonate-Group", name) for name in groups)]
+        assert (await who(way.server, via=way.server.admin, headers=sent))["groups"] == proxied["groups"]
+
+    at_every_way(test, tmp_path)
+
+
 def test_endpoints_receive_no_credential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(way: EveryWay) -> None:
         seen: list[tuple[bytes, bytes]] = []

@@ -81,7 +81,18 @@ def test_the_user_name(source: Claim | Expression, claims: dict[str, Any], name:
                 Claim("email", "p:"), {"email": "j@x", "email_verified": said}, "email-not-verified",
                 "the issuer does not say that the e-mail address was verified", id=f"email_verified is {said!r}",
             )
-            for said in (False, None, "true", 1)
+            for said in (False, None)
+        ),
+        *(
+            pytest.param(
+                Claim("email", "p:"), {"email": "j@x", "email_verified": said}, "email-not-verified",
+                f"the claim email_verified is {kind}, and must be true or false: map the user name with an expression, "
+                "or let the issuer send a boolean", id=f"email_verified is {said!r}",
+            )
+            for said, kind in (
+                ("true", "a text"), ("false", "a text"), ("", "a text"), (1, "a number"), (0, "a number"), (1.0, "a number"),
+                ([True], "a list or an object"), ({}, "a list or an object"),
+            )
         ),
     ],
 )  # fmt: skip

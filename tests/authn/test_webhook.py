@@ -77,6 +77,14 @@ def status(code: int, **headers: str) -> HttpResponse:
     return HttpResponse(code, b"", {name.replace("_", "-"): value for name, value in headers.items()})
 
 
+_FORBIDDEN = "it answers 401: it does not let this server ask; look at the user in its kubeconfig"
+
+
+def refused(error: Any, *, authenticated: bool = False) -> Any:
+    """Return the TokenReview of a refused token, as some services send it with 401."""
+    return {"kind": "TokenReview", "status": {"authenticated": authenticated, "error": error}}
+
+
 def review(said: Any = None, version: str = "v1", **more: Any) -> HttpResponse:
     body = {"kind": "TokenReview", "apiVersion": f"authentication.k8s.io/{version}", "status": said, **more}
     return HttpResponse(201, json.dumps({key: value for key, value in body.items() if value is not None}).encode())
@@ -220,6 +228,40 @@ def test_a_webhook_that_comes_back_is_believed() -> None:
                 "webhook-error", "it answers 403: it does not let this server ask; look at the user in its kubeconfig"
             ),
             id="it knows us and does not let us ask",
+        ),
+        *(
+            pytest.param(
+                HttpResponse(code, json.dumps(body).encode(), {}), Rejected(reason, detail), id=f"{code}: {body}"[:70]
+            )
+            for code, body, reason, detail in (
+                (
+                    401,
+                    refused("no such session"),
+                    "refused-by-webhook",
+                    "it answers 401 with a review: no such session",
+                ),
+                (403, refused("locked"), "refused-by-webhook", "it answers 403 with a review: locked"),
+                (400, refused(""), "refused-by-webhook", "it answers 400 with a review: without an error text"),
+                (
+                    401,
+                    refused(f"bad \n token {TOKEN}!"),
+                    "refused-by-webhook",
+                    "it answers 401 with a review: bad   token [token]!",
+                ),
+                (401, refused("x", authenticated=True), "webhook-error", f'{_FORBIDDEN}; it says "x"'),
+                (401, refused(5), "refused-by-webhook", "it answers 401 with a review: without an error text"),
+                (503, refused("down"), "webhook-error", 'it answers 503; it says "down"'),
+                (
+                    401,
+                    {"kind": "Status", "message": "Unauthorized"},
+                    "webhook-error",
+                    f'{_FORBIDDEN}; it says "Unauthorized"',
+                ),
+                (401, {"kind": "Status", "message": {"a": 1}}, "webhook-error", _FORBIDDEN),
+                (401, {"kind": "TokenReview", "status": None}, "webhook-error", _FORBIDDEN),
+                (401, [], "webhook-error", _FORBIDDEN),
+                (401, {"message": "hello"}, "webhook-error", _FORBIDDEN),
+            )
         ),
         pytest.param(
             status(307),

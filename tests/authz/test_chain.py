@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.api.view import Views
+from mooring.api.view import FixedView, Views
 from mooring.authz.attributes import Attributes
 from mooring.authz.chain import authorize
 from mooring.authz.decision import Authorizer, Decision, Ruling
@@ -80,3 +80,18 @@ def test_bad_modes(modes: list[str], message: str) -> None:
 
 def test_the_privileged_group_comes_first_and_names_agree_with_the_table() -> None:
     assert [authorizer.name for authorizer in build(list(AUTHORIZERS))] == ["Masters", *AUTHORIZERS]
+
+
+def test_one_authorizer_judges_each_user_by_itself() -> None:
+    admin, node = UserInfo("admin", groups=("system:masters",)), UserInfo("system:node:a", groups=("system:nodes",))
+    authorizers = build(["Node", "RBAC"])
+    views = rbac_views([])
+
+    def ruling(user: UserInfo) -> Ruling:
+        asked = Attributes(user=user, verb="create", group="authentication.k8s.io", resource="tokenreviews")
+        return authorize(asked, authorizers, {**views, "nodes": FixedView([{"metadata": {"name": "a"}}])}).ruling
+
+    users = (admin, ASKED.user, node, ASKED.user, node, node, admin, UserInfo("admin"), UserInfo("system:node:a"))
+    assert [ruling(user) is Ruling.ALLOW for user in users] == [
+        True, False, True, False, True, True, True, False, False
+    ]  # fmt: skip

@@ -6,6 +6,7 @@ Source: docs/protocol/rbac.md#evaluation.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -356,6 +357,19 @@ def test_a_user_with_many_groups_is_not_cached() -> None:
     assert rbac.authorize(ask(UserInfo("x", groups=groups)), views).allowed
     assert effort(rbac, views, UserInfo("x", groups=groups)) == effort(rbac, views, UserInfo("x", groups=groups))
     assert not rbac.authorize(ask(UserInfo("x", groups=groups[1:])), views).allowed
+
+
+def test_the_rules_of_the_last_user_are_kept_until_something_changes() -> None:
+    rbac = Rbac()
+    binding = cluster_binding("b", "reader", group("dev"))
+    views = rbac_views([READER, binding])
+    many = UserInfo("x", groups=("dev", *(f"g{number}" for number in range(MAX_GROUPS_CACHED))))
+    first = effort(rbac, views, many)
+    assert effort(rbac, views, many) < first / 2, "an impersonation judges the same user for each group"
+    assert rbac.authorize(ask(many, namespace="other"), views).allowed
+    assert not rbac.authorize(ask(many), rbac_views([READER])).allowed
+    assert not rbac.authorize(ask(replace(many, groups=many.groups[1:])), views).allowed
+    assert rbac.authorize(ask(many), views).allowed
 
 
 def test_the_smaller_of_groups_and_subjects_is_iterated() -> None:

@@ -297,6 +297,12 @@ def test_what_http_1_1_refuses_is_refused(client: Peer, path: str, method: str, 
     assert client.get().status == 200
 
 
+@pytest.mark.parametrize("value", ["jane\x01", "a\x0bb", "a\x1bb", "a\x7f"])
+def test_a_control_character_in_a_header_is_refused_as_over_http_1_1(client: Peer, value: str) -> None:
+    assert client.get(headers=[("x-remote-user", value)]).status == 400
+    assert client.get(headers=[("x-remote-user", "a\tb")]).status == 200
+
+
 def test_a_bug_of_ours_resets_one_stream(client: Peer, caplog: pytest.LogCaptureFixture) -> None:
     assert client.get("/broken").reset == ErrorCodes.INTERNAL_ERROR
     assert client.get().status == 200

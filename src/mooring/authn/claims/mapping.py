@@ -123,10 +123,27 @@ def _evaluate_rule(rule: ValidationRule, value: Mapping[str, Any], code: str) ->
 def _map_username(claims: Claims, source: Claim | Expression) -> str:
     found = _map_text(claims, source, "username")
     if isinstance(source, Claim) and source.name == EMAIL and claims.get(EMAIL_VERIFIED, True) is not True:
-        raise ClaimsRefusedError(EMAIL_NOT_VERIFIED, "the issuer does not say that the e-mail address was verified")
+        raise ClaimsRefusedError(EMAIL_NOT_VERIFIED, _email_refusal(claims[EMAIL_VERIFIED]))
     if not found:
         raise ClaimsRefusedError(MAPPING_FAILED, "username: it is empty")
     return found
+
+
+def _email_refusal(verified: Any) -> str:
+    """Return why an address does not count. Amazon Cognito and JumpCloud send a text, which kube-apiserver refuses, too."""
+    if verified is False or verified is None:
+        return "the issuer does not say that the e-mail address was verified"
+    kind = (
+        "a text"
+        if isinstance(verified, str)
+        else "a number"
+        if isinstance(verified, int | float)
+        else "a list or an object"
+    )
+    return (
+        f"the claim email_verified is {kind}, and must be true or false: map the user name with an expression, or let the issuer "
+        "send a boolean"
+    )
 
 
 def _map_text(claims: Claims, source: Claim | Expression, of: str) -> str:

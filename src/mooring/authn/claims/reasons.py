@@ -21,8 +21,8 @@ REASONS: Mapping[str, Reason] = MappingProxyType(
         MALFORMED_CLAIM: Reason("A claim is not of the type that the configuration requires.", ASK_ISSUER),
         WRONG_CLAIM: Reason("A claim does not have the required value.", ASK_ISSUER),
         EMAIL_NOT_VERIFIED: Reason(
-            "The user name is an e-mail address that the issuer has not verified.",
-            "Let the user verify it at the issuer, or choose another claim as user name.",
+            "The user name is an e-mail address that the issuer has not verified, or email_verified is not true or false.",
+            "See the detail. Let the user verify it at the issuer, or choose another claim as user name.",
         ),
         MAPPING_FAILED: Reason(
             "An expression of the configuration did not map the claims to a user.",

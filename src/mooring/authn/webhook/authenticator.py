@@ -10,7 +10,8 @@ Rules kept here (docs/protocol/authentication.md#webhook, docs/protocol/authenti
 4. `authenticated` needs a user name. Keys of extra are put in lower case; two keys that become equal are a wrong answer. With
    requested audiences, one of them must be among those of the answer; a webhook without audiences answers for those of this
    server.
-5. Not authenticated with an error text is a rejection. Without one it is not mine.
+5. Not authenticated with an error text is a rejection. Without one it is not mine. A review in an answer of 4xx rejects, whatever
+   it says. Its error text, or the message of a Status, goes into the operator's record.
 6. A decision of the webhook is remembered for TTL, a failure never; an error text counts as a failure. Rejections are remembered
    apart, so that a storm of bad tokens evicts no good one.
 7. Names are taken as they come, `system:masters` too: the operator who configures a webhook trusts it with every identity
@@ -157,7 +158,7 @@ def _exchange(question: Question, body: bytes, now: datetime) -> Exchange[Verdic
     if not isinstance(answer, HttpResponse):
         return Rejected(UNREACHABLE, (answer.text if answer else "no answer") + after)
     if not 200 <= answer.status <= 206:
-        return Rejected(ERROR, _status_error(answer.status) + after)
+        return _judge_status(answer, question, after)
     try:
         return read_answer(answer.body, question)
     except _BadAnswerError as error:
@@ -175,6 +176,23 @@ def _retry_after(answer: HttpResponse | HttpFailure | None) -> float | None:
         return 0 if answer.status in _RETRIED else None
     seconds = int(header[:6])
     return None if seconds > MOST_PATIENCE else seconds / (1 - JITTER)  # a pause may be this much shorter
+
+
+def _judge_status(answer: HttpResponse, question: Question, after: str) -> Rejected:
+    """Return the rejection for an answer without success. Some services send the review of a refused token with 401."""
+    try:
+        body = msgspec.json.decode(answer.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        body = None
+    said: dict[str, Any] = body if isinstance(body, dict) else {}
+    kind, status = said.get("kind"), said.get("status")
+    review = status if kind == "TokenReview" and isinstance(status, dict) else None
+    error = review.get("error") if review is not None else said.get("message") if kind == "Status" else None
+    found = _redact(error, question.token) if isinstance(error, str) else ""
+    if review is not None and 400 <= answer.status < 500 and review.get("authenticated") is not True:
+        return Rejected(REFUSED, f"it answers {answer.status}{after} with a review: {found or 'without an error text'}")
+    shown = f'; it says "{found}"' if found else ""
+    return Rejected(ERROR, _status_error(answer.status) + after + shown)
 
 
 def _status_error(status: int) -> str:

@@ -28,7 +28,7 @@ REASONS: Mapping[str, Reason] = MappingProxyType(
             "See the detail, and check that the webhook uses --authentication-token-webhook-version.",
         ),
         REFUSED: Reason(
-            "The token webhook rejected the token and gave a reason.",
+            "The token webhook rejected the token.",
             "See the detail, and the service's own log.",
         ),
         TOKEN_NOT_TEXT: Reason("The token is not text, so a TokenReview cannot carry it."),

@@ -31,6 +31,7 @@ from mooring.authz.node.identifier import node_name
 from mooring.authz.rbac.bootstrappolicy.noderules import NODE_RULES
 from mooring.authz.rbac.rules import compile_rules
 from mooring.errors import BadRequestError
+from mooring.identity import UserInfo
 
 LEASE_NAMESPACE = "kube-node-lease"
 
@@ -56,14 +57,19 @@ class NodeAuthorizer:
 
     def __init__(self) -> None:
         self._graph = NodeGraph()
+        self._last: tuple[UserInfo | None, str | None] = (None, None)
+        """Last user and its node, for the same reason as in `mooring.authz.privilegedgroup`."""
 
     def authorize(self, attributes: Attributes, views: Views) -> Decision:
         """Allow, or have no opinion: with a reason about nodes, without one about other users."""
-        node = node_name(attributes.user)
+        user, (last, node) = attributes.user, self._last
+        if user is not last:
+            node = node_name(user)
+            self._last = (user, node)
         if node is None:
             return _NOT_A_NODE
         if not node:
-            return _no_opinion(f'unknown node for user "{attributes.user.username}"')
+            return _no_opinion(f'unknown node for user "{user.username}"')
         found = lapse(node, views)
         if found is not None and found.is_undecided:
             return _no_opinion(f"whether node '{node}' is a member cannot be read now: {found.detail}")

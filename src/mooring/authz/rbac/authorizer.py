@@ -58,6 +58,9 @@ class Rbac:
         self._cluster_bindings = Bindings("ClusterRoleBinding")
         self._cache: dict[tuple[str, tuple[str, ...], str], _EffectiveRules] = {}
         self._max_cached = max_cached
+        self._last: tuple[UserInfo, str, _EffectiveRules] | None = None
+        """Rules of the last user in the last namespace: an impersonation judges one user many times, and a user of thousands of
+        groups is not in the cache."""
 
     def authorize(self, attributes: Attributes, views: Views) -> Decision:
         """Allow, or have no opinion, with the problems met while evaluating."""
@@ -91,9 +94,18 @@ class Rbac:
         changed |= self._cluster_bindings.refresh(views["clusterrolebindings"])
         if changed:
             self._cache.clear()
+            self._last = None
 
     def _effective_rules(self, user: UserInfo, namespace: str, views: Views) -> _EffectiveRules:
         self._refresh(views)
+        last = self._last
+        if last is not None and last[0] is user and last[1] == namespace:
+            return last[2]
+        effective = self._known_rules(user, namespace)
+        self._last = (user, namespace, effective)
+        return effective
+
+    def _known_rules(self, user: UserInfo, namespace: str) -> _EffectiveRules:
         key = (user.username, user.groups, namespace)
         effective = self._cache.get(key)
         if effective is None:

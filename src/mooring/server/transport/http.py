@@ -328,6 +328,15 @@ def is_host(value: bytes) -> bool:
     return _HOST.fullmatch(value) is not None
 
 
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+def has_control_character(headers: Sequence[Header]) -> bool:
+    """Return whether a value has a control character other than a tab (net/http, ValidHeaderFieldValue). The parser of HTTP/1.1
+    refuses them itself."""
+    return _CONTROL.search(b"".join([value for _, value in headers])) is not None
+
+
 def is_known_encoding(headers: Sequence[Header]) -> bool:
     """Return whether Transfer-Encoding, if there is one, is `chunked` alone, as in Go; no other coding is decoded."""
     return all(value.lower() == b"chunked" for name, value in headers if name == b"transfer-encoding")

@@ -26,6 +26,7 @@ from mooring.server.transport.http import (
     Header,
     Request,
     Response,
+    has_control_character,
     header_bytes,
     is_host,
     read_target,
@@ -343,6 +344,8 @@ def request_of(
     method, target, refusal = pseudo[b":method"].decode("latin-1"), read_target(pseudo.get(b":path", b"")), 0
     hosts = {value for name, value in headers if name == b"host"} | {pseudo.get(b":authority", b"")} - {b""}
     if target is None or method not in METHODS or len(hosts) > 1 or not all(map(is_host, hosts)):
+        refusal = 400
+    if has_control_character(headers):
         refusal = 400
     if is_empty and any(name == b"content-length" and value.strip(b"0") for name, value in headers):
         refusal = 400  # RFC 9113 8.1.1: the length is not that of the body; h2 compares it with DATA frames only
