@@ -5,41 +5,52 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.pki import pem
-from mooring.pki.errors import PeerCertificateError, RequestError
+from mooring.pki.errors import CertificateUnreadableError, PeerCertificateError, RequestError
 from mooring.pki.keys import generate_key
-from mooring.pki.x509 import names, profiles
+from mooring.pki.x509 import der, names, profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca
+from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.crl import verified_crls
 from mooring.pki.x509.der import encoded
 from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.pki.x509.exactnames import signed_with
+from mooring.pki.x509.publickeyinfo import key_identities
 from mooring.pki.x509.requests import parse_request
 from mooring.pki.x509.revocationlist import revocation_list, revoked_certificate
+from mooring.pki.x509.signatures import is_signed, signature_algorithm
 from mooring.pki.x509.successor import cross_sign, find_cross_signed, successor
 from mooring.pki.x509.verify import MAX_SIGNATURE_CHECKS, ClientTrust
 from tests.support.rawcertificate import (
     COMMON_NAME,
+    KEY,
     ORGANIZATION,
     SEQUENCE,
     SET,
     T61,
     TRUE,
     UTF8,
+    Foreign,
     attribute,
+    edited,
     extension,
     issued,
     name,
     oid,
+    plain,
     request,
     root,
 )
@@ -262,3 +273,85 @@ def test_requests_that_are_read(text: bytes) -> None:
 def test_requests_that_are_refused(text: bytes, message: str) -> None:
     with pytest.raises(RequestError, match=message):
         parse_request(text)
+
+
+PSS_OF: Mapping[str, tuple[hashes.SHA256 | hashes.SHA512, int, bool]] = {
+    "SHA-256": (hashes.SHA256(), 32, True),
+    "SHA-512": (hashes.SHA512(), 64, True),
+    "a short salt": (hashes.SHA256(), 20, False),
+}
+
+
+@pytest.mark.parametrize("form", PSS_OF)
+def test_signatures_of_rsa_pss(form: str) -> None:
+    """Go knows three forms: SHA-256, SHA-384 and SHA-512, with a salt as long as the hash and MGF1 over the same hash."""
+    digest, salt, accepted = PSS_OF[form]
+    key = generate_key("RSA-2048")
+    assert isinstance(key, rsa.RSAPrivateKey)
+    named = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "kubernetes")])
+    builder = x509.CertificateBuilder(named, named, key.public_key(), 1, NOW, NOW + timedelta(days=1))
+    builder = builder.add_extension(x509.BasicConstraints(True, None), True)
+    built = builder.sign(key, digest, rsa_padding=padding.PSS(padding.MGF1(digest), salt))
+    certificate = Certificate(built.public_bytes(Encoding.DER))
+    assert certificate.is_issued_by(certificate) is accepted
+    assert certificate.has_strong_signature is accepted
+
+
+@pytest.mark.parametrize("algorithm", ["ECDSA-P256", "RSA-2048"])
+def test_a_request_may_be_signed_over_sha_1_and_a_certificate_may_not(algorithm: str) -> None:
+    """As in Go's `checkSignature`. OpenSSL of ten years ago signed requests so."""
+    key = generate_key(algorithm)
+    mark = {
+        "ECDSA-P256": ("1.2.840.10045.4.3.2", "1.2.840.10045.4.1"),
+        "RSA-2048": ("1.2.840.113549.1.1.11", "1.2.840.113549.1.1.5"),
+    }
+    sha256, sha1 = (signature_algorithm(der.only(encoded(SEQUENCE, oid(one)), SEQUENCE)) for one in mark[algorithm])
+    assert sha256 is not None
+    assert sha256.is_strong
+    assert sha1 is not None
+    assert not sha1.is_strong
+    signature = (
+        key.sign(b"data", ec.ECDSA(hashes.SHA1()))
+        if isinstance(key, ec.EllipticCurvePrivateKey)
+        else (
+            key.sign(b"data", padding.PKCS1v15(), hashes.SHA1())  # type: ignore[call-arg]
+        )
+    )
+    assert is_signed(b"data", signature, sha1, key.public_key())
+    assert not is_signed(b"other", signature, sha1, key.public_key())
+    assert not is_signed(b"data", signature, sha256, key.public_key())
+
+
+UNKNOWN_KEY = encoded(SEQUENCE, encoded(SEQUENCE, oid("1.2.3.4")), encoded(der.BIT_STRING, b"\0x"))
+
+
+def test_a_ca_with_a_key_of_an_unknown_kind_in_a_bundle_hinders_no_other() -> None:
+    ca = ThrowawayCA("kubernetes")
+    start = Foreign(ca.certificate.der, ca.key)
+    odd = Certificate(edited(ca.key, start, {KEY: UNKNOWN_KEY}).der)
+    assert len(key_identities(odd)) == 1
+    assert ClientTrust([odd, ca.certificate]).verify([ca.client("jane").der], NOW).common_name == "jane"
+
+
+@pytest.mark.parametrize("info", [encoded(SEQUENCE), UNKNOWN_KEY], ids=["no algorithm", "an unknown kind"])
+def test_a_leaf_with_a_key_that_cannot_be_read_is_refused(info: bytes) -> None:
+    ca = ThrowawayCA("kubernetes")
+    leaf = edited(ca.key, plain(ca), {KEY: info})
+    with pytest.raises(PeerCertificateError) as raised:
+        ClientTrust([ca.certificate]).verify([leaf.der], NOW)
+    assert raised.value.code in ("weak-key", "malformed")
+
+
+def test_a_bundle_names_the_certificate_that_cannot_be_read() -> None:
+    good, bad = root(EXAMPLE).pem, root(name(attribute(COMMON_NAME, UTF8, b"\xff"))).pem
+    with pytest.raises(
+        CertificateUnreadableError, match=rf"^certificate 2 of 3, in line {good.count(10) + 2}: the issuer "
+    ):
+        certificates(b"# of us\n" + good + bad + good)
+    with pytest.raises(CertificateUnreadableError, match=r"^the issuer of the certificate cannot be read: "):
+        certificates(bad)
+
+
+def test_the_fingerprint_is_the_sha_256_of_the_certificate() -> None:
+    ca = root(EXAMPLE)
+    assert Certificate(ca.der).fingerprint == hashlib.sha256(ca.der).hexdigest()

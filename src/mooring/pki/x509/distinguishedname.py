@@ -75,12 +75,13 @@ class DistinguishedName:
 
     def for_builder(self) -> x509.Name:
         """Return the name for a builder of the library. Raises DerError when the library would write other bytes."""
+        name = None
         with warnings.catch_warnings(), suppress(ValueError):
             warnings.simplefilter("ignore")
             name = x509.Name.from_bytes(self.der)
-            if name.public_bytes() == self.der:
-                return name
-        raise DerError("the name cannot be written as it stands there")
+        if name is None or name.public_bytes() != self.der:
+            raise DerError("the name cannot be written as it stands there")
+        return name
 
     def __repr__(self) -> str:
         return f"DistinguishedName({self.rfc4514_string()!r})"

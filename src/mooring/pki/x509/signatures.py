@@ -33,10 +33,6 @@ _ECDSA: Mapping[ObjectIdentifier, type[StrongHash]] = {
     SignatureAlgorithmOID.ECDSA_WITH_SHA384: hashes.SHA384,
     SignatureAlgorithmOID.ECDSA_WITH_SHA512: hashes.SHA512,
 }
-_WEAK: Mapping[ObjectIdentifier, Kind] = {
-    SignatureAlgorithmOID.RSA_WITH_SHA1: rsa.RSAPublicKey,
-    SignatureAlgorithmOID.ECDSA_WITH_SHA1: ec.EllipticCurvePublicKey,
-}
 _NULL = b"\5\0"
 
 
@@ -81,6 +77,13 @@ class Algorithm:
         return not isinstance(self.digest, hashes.SHA1)
 
 
+_SHA1 = hashes.SHA1()  # noqa: S303 - of requests alone, where it proves no more than the possession of the key
+_WEAK: Mapping[ObjectIdentifier, Algorithm] = {
+    SignatureAlgorithmOID.RSA_WITH_SHA1: Algorithm(rsa.RSAPublicKey, _SHA1, padding.PKCS1v15()),
+    SignatureAlgorithmOID.ECDSA_WITH_SHA1: Algorithm(ec.EllipticCurvePublicKey, _SHA1),
+}
+
+
 def signature_algorithm(identifier: der.Element) -> Algorithm | None:
     """Return the algorithm of an AlgorithmIdentifier; None for one that is not known. Raises DerError."""
     fields = identifier.fields()
@@ -95,7 +98,7 @@ def _algorithm(oid: ObjectIdentifier, parameters: bytes) -> Algorithm | None:
     if oid in _ECDSA:
         return Algorithm(ec.EllipticCurvePublicKey, _ECDSA[oid]())
     if oid in _WEAK:
-        return Algorithm(_WEAK[oid], hashes.SHA1(), padding.PKCS1v15())  # noqa: S303 - only of requests
+        return _WEAK[oid]
     if oid == SignatureAlgorithmOID.ED25519 and not parameters:
         return Algorithm(ed25519.Ed25519PublicKey)
     if oid == SignatureAlgorithmOID.RSASSA_PSS:
@@ -117,13 +120,17 @@ def is_signed(data: bytes, signature: bytes, algorithm: Algorithm | None, key: o
     """Return whether the holder of `key` signed `data`. False for an algorithm that is not known, and for another kind of key."""
     if algorithm is None or not isinstance(key, algorithm.kind):
         return False
+    digest, padded = algorithm.digest, algorithm.padded
     try:
-        if isinstance(key, ed25519.Ed25519PublicKey):
+        if digest is None:
+            assert isinstance(key, ed25519.Ed25519PublicKey)
             key.verify(signature, data)
-        elif isinstance(key, ec.EllipticCurvePublicKey) and algorithm.digest is not None:
-            key.verify(signature, data, ec.ECDSA(algorithm.digest))
-        elif isinstance(key, rsa.RSAPublicKey) and algorithm.digest is not None and algorithm.padded is not None:
-            key.verify(signature, data, algorithm.padded, algorithm.digest)
+        elif padded is None:
+            assert isinstance(key, ec.EllipticCurvePublicKey)
+            key.verify(signature, data, ec.ECDSA(digest))
+        else:
+            assert isinstance(key, rsa.RSAPublicKey)
+            key.verify(signature, data, padded, digest)
     except (InvalidSignature, UnsupportedAlgorithm):
         return False
     return True
