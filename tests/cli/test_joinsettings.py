@@ -200,6 +200,27 @@ def test_one_file_is_enough_for_both_commands(machine: Machine, command: str) ->
 
 
 @COMMANDS_OF_A_MACHINE
+def test_a_name_in_upper_case_is_lowered_with_one_line(machine: Machine, command: str) -> None:
+    machine.file(FILE)
+    told = machine(command, "--node-name", "Rack-7").err
+    assert told.count('--node-name "Rack-7": the Node is called rack-7, in lower case\n') == 1
+    plan, _ = machine.runs.pop()
+    assert plan is not None
+    assert plan.node_name == "rack-7"
+
+
+@COMMANDS_OF_A_MACHINE
+def test_a_name_that_the_node_cannot_have_stops_before_anything_is_asked(machine: Machine, command: str) -> None:
+    machine.file(FILE.replace("register-node: none", "register-node: ready"))
+    told = machine(command, "--node-name", f"{'a' * 60}.test").err
+    assert "the label kubernetes.io/hostname of a Node takes 63" in told
+    assert machine.runs == []
+    assert machine.run(command, "--node-name", f"{'a' * 60}.test", "--register-node", "none")[0].node_name.endswith(
+        ".test"
+    )
+
+
+@COMMANDS_OF_A_MACHINE
 def test_variables_are_enough(machine: Machine, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     machine.file("node-name: from-file\n")
     for name, value in {

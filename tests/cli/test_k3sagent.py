@@ -150,6 +150,14 @@ def test_sources_of_the_token(
     assert token_of(planned("--server", URL, *(one.replace("FILE", str(file)) for one in arguments))) == found
 
 
+def test_a_name_is_written_in_lower_case_and_a_line_says_so(
+    planned: Callable[..., AgentPlan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """k3s, `pkg/agent/config`: the node name of a flag or a variable in lower case."""
+    monkeypatch.setenv("K3S_NODE_NAME", "RPiNode2")
+    assert planned("--server", URL).settings.node_name == "rpinode2"
+
+
 def test_which_of_two_variables_gave_the_token_is_a_line(
     mooring: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -183,6 +191,24 @@ def test_an_empty_token_file_holds_no_token(planned: Callable[..., AgentPlan], t
         pytest.param(("--server", URL, "--token", TOKEN, "--token-file", "x"), "cannot both be given", id="two tokens"),
         pytest.param(("--server", URL, "--node-ip", "a"), '--node-ip: "a" is not an IP address', id="no address"),
         pytest.param(("--server", URL, "--node-name", "A_b"), '--node-name "A_b" is invalid', id="no name of a node"),
+        pytest.param(
+            ("--server", URL, "--node-name", "A_b"), "--node-name a-b", id="no name of a node: the one to give"
+        ),
+        pytest.param(
+            ("--server", URL, "--node-name", "a" * 64),
+            "the label kubernetes.io/hostname of a Node takes 63",
+            id="too long",
+        ),
+        pytest.param(
+            ("--server", URL, "--with-node-id", "--node-name", "a" * 55),
+            "takes 54 beside the 9 of",
+            id="with its id too long",
+        ),
+        pytest.param(
+            ("--server", URL, "--register-node", "none", "--node-name", "a" * 236),
+            "it has 236 characters, and 235 are possible",
+            id="too long for the Secret of its password",
+        ),
         pytest.param(
             ("--server", URL, "192.0.2.10"), "ADDRESS and --server belong to two ways", id="an address as well"
         ),

@@ -18,7 +18,6 @@ from datetime import timedelta
 from typing import ClassVar
 from urllib.parse import unquote, urlsplit
 
-from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.duration import format_duration
 from mooring.errors import ConfigError
 from mooring.secret import Secret
@@ -32,6 +31,7 @@ from mooring.trust.discovery.pins import Pin, PinError, check_pins, parse_pin
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.k3s import token as k3s
 from mooring.trust.k3s.cahash import check_ca_hash
+from mooring.trust.nodename import choose_node_name
 
 STDIN = "-"
 MAX_ENDPOINTS = 64
@@ -116,15 +116,6 @@ def parse_endpoint(text: str) -> str:
 
 def _token_or_shared(specific: Secret | None, flag: str, shared: Secret | None) -> tuple[Secret | None, str]:
     return (specific, flag) if specific else (shared or None, "--token")
-
-
-def check_node_name(name: str) -> None:
-    """Raise ConfigError unless a Node can have this name."""
-    if not name:
-        raise ConfigError("--node-name is needed: the name of this machine could not be found out")
-    problems = dns1123_subdomain_errors(name)
-    if problems:
-        raise ConfigError(f'--node-name "{name}" is invalid: {problems[0]}')
 
 
 def _parse_token(flag: str, token: Secret) -> tuple[BootstrapToken, str]:
@@ -330,8 +321,7 @@ class JoinSettings(MemberSettings):
 
     def plan(self, host_name: str) -> JoinPlan:
         """Return the join that the settings mean, on a machine of this name. Raises ConfigError that names the flag to change."""
-        node_name = self.node_name or host_name
-        check_node_name(node_name)
+        node_name = choose_node_name(self.node_name, host_name, self.register_node)
         discovery_token, discovery_flag = _token_or_shared(self.discovery_token, "--discovery-token", self.token)
         tls_token, tls_flag = _token_or_shared(self.tls_bootstrap_token, "--tls-bootstrap-token", self.token)
         if self.discovery_file and (self.discovery_token or self.address):

@@ -89,6 +89,17 @@ def test_the_node_is_named_with_its_password_and_addresses_where_k3s_does_so(
     ]
 
 
+@pytest.mark.parametrize("kept", ["A1", "a" * 240, "_"])
+def test_a_kept_id_that_no_name_can_have_is_refused_before_anything_is_asked(
+    peer: SupervisorPeer, tmp_path: Path, kept: str
+) -> None:
+    file = tmp_path / "etc/rancher/node/id"
+    file.parent.mkdir(parents=True)
+    file.write_text(kept)
+    assert f"{file} does not hold an id of 8 digits" in refused(plan(peer, tmp_path, peer.token, with_node_id=True))
+    assert peer.asked == []
+
+
 def test_the_files_are_those_of_a_k3s_agent_and_only_for_their_owner(peer: SupervisorPeer, tmp_path: Path) -> None:
     member = joined(plan(peer, tmp_path, peer.token, with_node_id=True), [])
     agent = tmp_path / "var/lib/rancher/k3s/agent"

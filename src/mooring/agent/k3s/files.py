@@ -46,6 +46,8 @@ DATA_DIR = "/var/lib/rancher/k3s"
 """k3s's `--data-dir`."""
 PASSWORD_BYTES = 16
 ID_BYTES = 4
+ID_SUFFIX = 1 + 2 * ID_BYTES
+"""Characters that the id adds to a node name."""
 ID_MODE = 0o644
 """k3s's mode: the id is a part of the node's name."""
 KUBECONFIGS: Mapping[str, str] = {

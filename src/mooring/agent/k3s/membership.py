@@ -51,10 +51,12 @@ from mooring.trust.discovery.polling import Polling
 from mooring.trust.httpexchange import SYSTEM_ROOTS, HttpRequest, Reply, Trust, Wait
 from mooring.trust.k3s.cahash import CaHashError, check_ca_hash
 from mooring.trust.k3s.exchanges import JOIN_POLLING, NodeIdentity, SupervisorClient, TrustedCa, establish_trust
+from mooring.trust.k3s.nodepassword import MAX_NODE_NAME
 from mooring.trust.k3s.refusals import CredentialRefusedError, UnusableResponseError
 from mooring.trust.k3s.responses import KUBELET, WANTED, Wanted, has_addresses, is_usable, read_certificate
 from mooring.trust.k3s.token import K3sToken
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from mooring.trust.nodename import choose_node_name
 
 R = TypeVar("R")
 
@@ -205,9 +207,20 @@ class _Join:
             return await self._run(uses_token=False)
 
     def _name(self) -> str:
-        return self.plan.settings.node_name + (
-            f"-{self.files.ensure_node_id()}" if self.plan.settings.with_node_id else ""
-        )
+        settings = self.plan.settings
+        if not settings.with_node_id:
+            return settings.node_name
+        name = f"{settings.node_name}-{self.files.ensure_node_id()}"
+        try:
+            is_valid = choose_node_name(name, "", settings.register_node, longest=MAX_NODE_NAME) == name
+        except ConfigError:
+            is_valid = False
+        if not is_valid:
+            raise ConfigError(
+                f'{self.files.node_id} does not hold an id of 8 digits, and the node name "{name}" is invalid: remove the file, '
+                "for another id"
+            )
+        return name
 
     async def _run(self, *, uses_token: bool = True) -> SupervisedMember:
         with self.steps.step(steps.EXISTING) as summary:

@@ -25,7 +25,15 @@ from mooring.agent.settings import AgentSettings
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Progress
 from mooring.cli.join import k3sconfig
-from mooring.cli.join.flags import SETTINGS, Given, config_option, host_name, join_options, names_discovery
+from mooring.cli.join.flags import (
+    SETTINGS,
+    Given,
+    config_option,
+    host_name,
+    join_options,
+    names_discovery,
+    report_lowering,
+)
 from mooring.cli.join.k3sflags import choose_way, plan_k3s_join
 from mooring.cli.join.progress import line
 from mooring.cli.options.bysubject import CommandBySubject
@@ -80,6 +88,8 @@ def agent(context: click.Context, /, verbose: int, **_: Any) -> None:
     settings = given.read(JoinSettings)
     with given.explained():
         plan = settings.plan(host_name()) if names_discovery(given, settings) else None
+    if plan is not None:
+        report_lowering(settings)
     options = join_options(settings, given)
     logs.configure(verbose)
     _warn(file)

@@ -28,6 +28,7 @@ from mooring.agent.k3s.settings import K3sJoinSettings
 from mooring.agent.settings import AgentSettings
 from mooring.cli.join import k3sconfig
 from mooring.cli.options.flags import Option
+from mooring.cli.printing.output import echo
 from mooring.client.files import MAX_READ, read_limited
 from mooring.errors import ConfigError
 from mooring.secret import Secret
@@ -36,6 +37,7 @@ from mooring.trust.discovery.polling import Polling
 from mooring.trust.joinconfiguration import JoinSettings, MemberSettings
 from mooring.trust.k3s.agentfile import AgentFile
 from mooring.trust.machinecode import parse_code
+from mooring.trust.nodename import lowering_note
 
 S = TypeVar("S", bound=Settings)
 
@@ -152,8 +154,14 @@ def join_options(settings: JoinSettings, given: Given, **more: Any) -> JoinOptio
 
 
 def host_name() -> str:
-    """Return the name of this machine's node where none is given."""
-    return socket.gethostname().lower()
+    """Return the name of this machine, which names its node where no name is given."""
+    return socket.gethostname()
+
+
+def report_lowering(settings: MemberSettings) -> None:
+    """Print the line about a name of the node that was written in lower case."""
+    if note := lowering_note(settings.node_name, host_name()):
+        echo(note, err=True)
 
 
 def _machine_code(path: str) -> Secret | None:

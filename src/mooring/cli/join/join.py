@@ -20,7 +20,15 @@ from mooring.agent.join import join as join_cluster
 from mooring.agent.registration import NONE as NO_NODE
 from mooring.agent.steps import JoinError, Progress, Report
 from mooring.cli.join import install, k3sconfig, progress
-from mooring.cli.join.flags import Given, config_option, host_name, join_options, names_discovery, read_config
+from mooring.cli.join.flags import (
+    Given,
+    config_option,
+    host_name,
+    join_options,
+    names_discovery,
+    read_config,
+    report_lowering,
+)
 from mooring.cli.join.unit import AgentUnit, agent_unit
 from mooring.cli.options.bysubject import CommandBySubject
 from mooring.cli.options.client import REPORTED, output_option
@@ -74,6 +82,7 @@ def join(
     else:
         with given.explained():
             plan = settings.plan(host_name())
+        report_lowering(settings)
     if output != "text":
         _join_with_document(plan, options, wanted, output)
         return

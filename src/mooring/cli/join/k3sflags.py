@@ -17,20 +17,23 @@ from pathlib import Path
 
 import click
 
+from mooring.agent.k3s.files import ID_SUFFIX
 from mooring.agent.k3s.giventoken import DESCRIPTORS, MAX_TOKEN_FILE, GivenToken
 from mooring.agent.k3s.membership import AgentPlan
 from mooring.agent.k3s.settings import DEFAULT_ENVIRONMENT_FILE, K3sJoinSettings
 from mooring.agent.state import NodeState
 from mooring.cli.join import k3sconfig
-from mooring.cli.join.flags import SETTINGS, SUBJECTS, Given, host_name, read_config
+from mooring.cli.join.flags import SETTINGS, SUBJECTS, Given, host_name, read_config, report_lowering
 from mooring.cli.printing.output import echo
 from mooring.client.files import read_limited
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.joinconfiguration import JoinSettings, check_node_name
+from mooring.trust.joinconfiguration import JoinSettings
 from mooring.trust.k3s.agentfile import AgentFile
 from mooring.trust.k3s.exchanges import JOIN_POLLING
+from mooring.trust.k3s.nodepassword import MAX_NODE_NAME
 from mooring.trust.k3s.token import TokenFormatError, parse_token
+from mooring.trust.nodename import choose_node_name
 
 TOKENS = ("token", "token-file")
 """Keys of a file that a flag replaces."""
@@ -107,9 +110,12 @@ def plan_k3s_join(given: Given, file: AgentFile) -> AgentPlan:
     """Return the validated plan. Raises UsageError, ConfigError."""
     settings = given.read(K3sJoinSettings)
     token = _token(given, settings, file)
-    name = settings.node_name or host_name()
     with given.explained():
-        check_node_name(name)
+        suffix = ID_SUFFIX if settings.with_node_id else 0
+        name = choose_node_name(
+            settings.node_name, host_name(), settings.register_node, suffix=suffix, longest=MAX_NODE_NAME
+        )
+    report_lowering(settings)
     settings = replace(settings, node_name=name, token=None, root=str(Path(settings.root).absolute()))
     polling = replace(JOIN_POLLING, total=settings.discovery_timeout.total_seconds())
     return AgentPlan(settings=settings, token=token, polling=polling)

@@ -20,6 +20,7 @@ import hmac
 import re
 from dataclasses import dataclass, field
 
+from mooring.apimachinery.names import SUBDOMAIN_MAX
 from mooring.apimachinery.schema import Obj
 from mooring.errors import MooringError
 from mooring.secret import Secret
@@ -27,6 +28,8 @@ from mooring.secret import Secret
 NAMESPACE = "kube-system"
 SECRET_TYPE = "k3s.cattle.io/node-password"  # noqa: S105 - a type name, no secret
 SUFFIX = ".node-password.k3s"
+MAX_NODE_NAME = SUBDOMAIN_MAX - len(SUFFIX)
+"""Characters of a node name, so that the Secret can be stored."""
 HASH_KEY = "hash"
 
 LN, R, P = 15, 8, 1
