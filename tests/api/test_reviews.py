@@ -20,6 +20,7 @@ from mooring.api.authorization.accessreview import (
 )
 from mooring.api.kind import Change, Kind
 from mooring.api.kinds import by_resource
+from mooring.apimachinery.codec.unmarshal import unmarshal
 from mooring.errors import BadRequestError
 from mooring.identity import UserInfo
 from tests.support.changes import NOW, USER, texts
@@ -33,6 +34,68 @@ def test_a_token_review_needs_a_token() -> None:
     for obj in ({}, {"spec": {"audiences": ["a"]}}):
         with pytest.raises(BadRequestError, match=r"^token is required for TokenReview in authentication$"):
             TOKEN_REVIEWS[0].prepare_for_create(obj, BY)
+
+
+def prepared(kind: Kind, body: Obj) -> tuple[Obj, list[str]]:
+    """The object that a client's body is, and the mistakes in it."""
+    assert unmarshal(body, kind.resource.schema) == []
+    kind.prepare_for_create(body, BY)
+    return body, texts(kind.validate(body))
+
+
+@pytest.mark.parametrize(
+    ("body", "read"),
+    [
+        ({"spec": {"token": "t", "audiences": None}}, {"spec": {"token": "t"}}),
+        ({"spec": {"token": "t", "audiences": []}}, {"spec": {"token": "t"}}),
+        ({"spec": {"token": "t", "audiences": [None]}}, {"spec": {"token": "t", "audiences": [""]}}),
+        ({"metadata": None, "spec": {"token": "t"}, "status": None}, {"spec": {"token": "t"}}),
+        ({"kind": None, "apiVersion": "", "spec": {"token": "t"}}, {"spec": {"token": "t"}}),
+        ({"metadata": {"creationTimestamp": None}, "spec": {"token": "t"}, "status": {"user": {}}},
+         {"metadata": {}, "spec": {"token": "t"}}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_null_and_empty_fields_of_a_token_review_are_absent(body: Obj, read: Obj) -> None:
+    """Programs in Go write `"creationTimestamp": null` and an empty status."""
+    assert prepared(TOKEN_REVIEWS[0], body) == (read, [])
+
+
+@pytest.mark.parametrize(
+    "body", [{"spec": None}, {"spec": {}}, {"spec": {"token": None}}, {"spec": {"token": ""}}], ids=str
+)
+def test_an_empty_token_is_none(body: Obj) -> None:
+    with pytest.raises(BadRequestError, match="token is required"):
+        prepared(TOKEN_REVIEWS[0], body)
+
+
+ONE_OF = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+
+
+@pytest.mark.parametrize(
+    ("spec", "read", "mistake"),
+    [
+        ({**dict.fromkeys(("groups", "extra", "uid", "nonResourceAttributes")), "user": "u", "resourceAttributes": {}},
+         {"user": "u", "resourceAttributes": {}}, ""),
+        ({"user": "u", "resourceAttributes": None, "nonResourceAttributes": {}}, {"user": "u", "nonResourceAttributes": {}}, ""),
+        ({"user": "", "groups": ["g"], "resourceAttributes": {"verb": None, "namespace": ""}},
+         {"groups": ["g"], "resourceAttributes": {}}, ""),
+        ({"user": "u", "extra": {"a": None, "b": [None]}, "resourceAttributes": {"fieldSelector": None}},
+         {"user": "u", "extra": {"a": [], "b": [""]}, "resourceAttributes": {}}, ""),
+        ({"user": "u", "resourceAttributes": None}, {"user": "u"}, ONE_OF),
+        ({"user": None, "groups": None, "resourceAttributes": {}}, {"resourceAttributes": {}}, "at least one of user or group"),
+        ({"user": "", "groups": [], "resourceAttributes": {}}, {"resourceAttributes": {}}, "at least one of user or group"),
+        ({"user": "u", "resourceAttributes": {"labelSelector": {}}},
+         {"user": "u", "resourceAttributes": {"labelSelector": {}}}, "requirements or rawSelector is required"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_null_and_empty_fields_of_an_access_review(spec: Obj, read: Obj, mistake: str) -> None:
+    """An empty object is there where Go has a pointer, and null is not."""
+    obj, mistakes = prepared(SUBJECT_ACCESS_REVIEW, {"spec": spec})
+    assert obj == {"spec": read}
+    assert len(mistakes) == bool(mistake)
+    assert all(mistake in one for one in mistakes)
 
 
 def test_a_token_review_drops_the_clients_status() -> None:

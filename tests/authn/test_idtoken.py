@@ -122,6 +122,10 @@ def test_a_time_of_issue_that_is_null_is_refused() -> None:
         pytest.param(
             {"nbf": at(61)}, "not-yet-valid", "not valid for another 1m1s: compare the clocks", id="earlier than that"
         ),
+        pytest.param({"exp": 0}, "expired", "expired 490896h0m0s ago", id="an end of 0 is a time"),
+        pytest.param({"exp": ""}, "malformed", "the token's exp is not a number of seconds", id="an empty end"),
+        pytest.param({"nbf": 0}, "", "", id="a begin of 0"),
+        pytest.param({"nbf": ""}, "malformed", "the token's nbf is not a number of seconds", id="an empty begin"),
         pytest.param({"iat": at(9999)}, "", "", id="issued in the future"),
         pytest.param({"exp": str(int(at(60)))}, "", "", id="an end in quotes"),
         pytest.param({"iat": "1e3"}, "", "", id="a time of issue in quotes"),

@@ -254,6 +254,19 @@ def test_a_balancer_whose_server_is_away_may_answer_otherwise_later(status: int)
     asking(lambda asked: peer.Reply(status, b"<html>no server</html>"), work)
 
 
+@pytest.mark.parametrize(
+    "more", [{}, {"code": None}, {"code": 0}, {"code": None, "reason": None, "details": None}], ids=str
+)
+def test_a_status_without_a_code_has_that_of_the_response(more: dict[str, Any]) -> None:
+    body = json.dumps({"kind": "Status", "message": "gone", **more}).encode()
+
+    async def work(client: ClusterClient) -> None:
+        with pytest.raises(NotFoundError, match=r"^gone$"):
+            await client.get("secrets", "x", "y")
+
+    asking(lambda asked: peer.Reply(404, body), work)
+
+
 OTHER_JSON: dict[str, bytes] = {
     "without metadata": b'{"kind":"SecretList","items":null}',
     "metadata that is a text": b'{"kind":"Secret","metadata":"x"}',

@@ -466,7 +466,7 @@ class ClusterClient:
             if status in _OF_A_BALANCER:
                 return BalancerAnswerError(self._step, status)
             return NotKubernetesError(self._step, f"status {status} without a Kubernetes Status")
-        obj.setdefault("code", status)
+        obj["code"] = obj.get("code") or status
         after = headers.get("retry-after", "")
         if after.isascii() and after.isdigit() and not (obj.get("details") or {}).get("retryAfterSeconds"):
             obj["details"] = (obj.get("details") or {}) | {"retryAfterSeconds": int(after[:6])}
