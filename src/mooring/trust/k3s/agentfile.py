@@ -233,10 +233,13 @@ def read_agent_file(parts: Iterable[tuple[str, bytes]], settings: Sequence[Setti
                 problems.append(f"{place}: {quoted(key[:_MAX_SHOWN])}: {_unknown(name, kinds)}")
     values: dict[str, Any] = {}
     for name, given in merged.items():
-        if given.value in (None, ""):
+        value = given.value
+        if isinstance(value, list):  # an item without a value, as a template leaves it, is an empty text to k3s
+            value = [one for one in value if one not in (None, "")]
+        if value in (None, "", []):
             continue
         try:
-            values[name] = _typed(kinds[name], given.value)
+            values[name] = _typed(kinds[name], value)
         except ValueError as error:
             problems.append(f"{given.place}: {quoted(given.key)}: {error}")
     if problems:
