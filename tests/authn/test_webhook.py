@@ -371,6 +371,17 @@ def test_audiences(asked: tuple[str, ...], answered: list[str] | None, found: Ve
         pytest.param({"authenticated": None, "user": {}}, NotMine(), id="null"),
         pytest.param({"authenticated": False, "user": JANE}, NotMine(), id="with a user all the same"),
         pytest.param({"error": ""}, NotMine(), id="an empty text"),
+        pytest.param(
+            {"authenticated": False, "user": None, "audiences": None, "error": None}, NotMine(), id="nulls everywhere"
+        ),
+        *(
+            pytest.param(
+                {"authenticated": True, "user": JANE, "audiences": [empty]},
+                Rejected("wrong-audience", "good for "),
+                id=f"for the audience {empty!r}",
+            )
+            for empty in ("", None)
+        ),
         pytest.param({"error": "expired"}, Rejected("refused-by-webhook", "expired"), id="a text is a refusal"),
         pytest.param({"error": "a\x1b[31m\nb\u202ec"}, Rejected("refused-by-webhook", "a [31m b c"), id="printable"),
         pytest.param({"error": "x" * 300}, Rejected("refused-by-webhook", "x" * 255 + "…"), id="of 256 characters"),
