@@ -273,6 +273,13 @@ def test_a_wrong_file_changes_nothing() -> None:
         pytest.param(
             b"a,jane,1\nb,jane,2\n", ("line 2: the user is in a line before, too; this line counts",), id="a user twice"
         ),
+        pytest.param(
+            b"\xef\xbb\xbfa,jane,1\n",
+            (
+                "line 1: the file begins with a byte order mark, which is part of the first password; save it without one",
+            ),
+            id="a byte order mark",
+        ),
     ],
 )
 def test_lines_that_do_not_count_are_warned_of(data: bytes, warnings: tuple[str, ...]) -> None:

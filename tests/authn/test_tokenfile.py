@@ -86,6 +86,15 @@ def test_an_empty_token_is_skipped_with_a_warning() -> None:
     assert judged(authenticator, "") == NotMine()
 
 
+def test_a_byte_order_mark_is_part_of_the_token_and_warned_of() -> None:
+    authenticator = TokenFileAuthenticator(bytes(KEY_BYTES))
+    assert authenticator.replace(b"\xef\xbb\xbftoken,jane,42\n") == (
+        "line 1: the file begins with a byte order mark, which is part of the first token; save it without one",
+    )
+    assert judged(authenticator, "token") == NotMine()
+    assert judged(authenticator, "\ufefftoken") == Accepted(UserInfo("jane", "42"))
+
+
 def test_of_two_rows_with_one_token_the_last_counts_with_a_warning() -> None:
     authenticator = TokenFileAuthenticator(bytes(KEY_BYTES))
     warnings = authenticator.replace(b"token,jane,42\ntoken,joe,43,dev\n")

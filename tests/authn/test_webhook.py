@@ -629,3 +629,10 @@ def test_tokens_of_ours_are_shown_to_nobody(ours: Verdict, asked: bool) -> None:
         with pytest.raises(StopIteration) as done:
             chain.send(Found(Accepted(UserInfo("jane"), (API,)), NOW))
         assert done.value.value.authenticator == "webhook"
+
+
+def test_keys_of_extra_meet_in_ascii_only() -> None:
+    answer = good(user={**JANE, "extra": {"\u212aey": ["1"], "Key": ["2"], "\u0130": ["3"]}})
+    found = verdict(answer)
+    assert isinstance(found, Accepted)
+    assert dict(found.user.extra) == {"\u212aey": ("1",), "key": ("2",), "\u0130": ("3",)}

@@ -193,6 +193,15 @@ def test_what_cannot_be_asked(
     assert not any(one in outcome.err for one in arguments if "is no audit id" in told)
 
 
+def test_a_password_that_is_not_utf8_is_not_replaced_by_another(
+    auth: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"p\xfcssword\n")))
+    outcome = auth("auth", "explain", "--username", "jane")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert "the password on standard input is not UTF-8" in outcome.err
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [

@@ -55,8 +55,9 @@ def test_what_was_begun_on_a_member_that_is_left_ends_with_an_error_and_not_as_i
         (Path.mkdir, "is not a regular file"),
         (os.mkfifo, "is not a regular file"),
         (lambda path: path.write_bytes(bytes((4 << 20) + 1)), "is larger than 4194304 bytes"),
+        (lambda path: path.write_bytes(b"p\xfcssword\n"), "is not UTF-8, as etcd's passwords are"),
     ],
-    ids=["a device", "a directory", "a named pipe", "too large"],
+    ids=["a device", "a directory", "a named pipe", "too large", "Latin-1"],
 )
 def test_a_file_that_could_stop_the_server_when_it_is_read_again_is_refused_and_the_last_one_is_used(
     make: Callable[[Path], None], problem: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

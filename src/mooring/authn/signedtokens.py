@@ -66,7 +66,7 @@ class SignedTokens(Generic[T]):
         return self._verified.get(raw, now) or self._strangers.get(raw, now) or self._verify(raw, now)
 
     def _verify(self, raw: bytes, now: datetime) -> T | NotMine | Rejected:
-        text = raw.decode("utf-8", "replace")
+        text = raw.decode("utf-8", "surrogateescape")
         if "." not in text:
             return _NOT_MINE
         if claimed_issuer(text) not in self._issuers:

@@ -42,7 +42,7 @@ class BootstrapTokenAuthenticator:
         if credentials.bearer is None:
             return _NOT_MINE
         try:
-            token = parse_token(credentials.bearer.reveal().decode("utf-8", "replace"))
+            token = parse_token(credentials.bearer.reveal().decode("utf-8", "surrogateescape"))
         except TokenError:
             return _NOT_MINE
         found = views["secrets"].get(tokensecret.secret_name(token.id), tokensecret.NAMESPACE)

@@ -95,7 +95,7 @@ class OidcAuthenticator:
         known = self._verified.get(raw, now)
         if known is not None and known.changes == known.issuer.changes and known.issuer.known(now) is not None:
             return Accepted(known.user, basis=self._basis)
-        text = raw.decode("utf-8", "replace")
+        text = raw.decode("utf-8", "surrogateescape")
         issuer = self._issuers.get(claimed_issuer(text))
         if issuer is None:
             return _NOT_MINE

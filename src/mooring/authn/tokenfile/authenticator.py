@@ -20,7 +20,7 @@ from datetime import datetime
 from mooring.api.view import Views
 from mooring.authn.authenticator import SECRET
 from mooring.authn.credentials import Credentials
-from mooring.authn.userfile.rows import rows
+from mooring.authn.userfile.rows import rows, warn_of_mark
 from mooring.authn.verdict import Accepted, NotMine, Verdict
 from mooring.identity import UserInfo
 from mooring.secret import Secret
@@ -69,7 +69,7 @@ class TokenFileAuthenticator:
     def read(self, data: bytes) -> TokenTable:
         """Parse the content of a file. May run in a thread, because a large file takes a second. Raises ConfigError."""
         holders: dict[bytes, _Holder] = {}
-        warnings = []
+        warnings = warn_of_mark(data, "token")
         for row in rows(data, "token"):
             if not row.secret:
                 warnings.append(f"line {row.line}: the token is empty, the line is skipped")

@@ -13,6 +13,7 @@ kube-apiserver have the same meaning):
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -49,6 +50,13 @@ def rows(data: bytes, what: str) -> Iterator[UserRow]:
             raise ConfigError(f"line {line}: the user has no name")
         groups = tuple(group for group in fields[3].split(",") if group) if len(fields) > COLUMNS else ()
         yield UserRow(line, Secret(fields[0]), UserInfo(fields[1], fields[2], groups))
+
+
+def warn_of_mark(data: bytes, what: str) -> list[str]:
+    """Return the warning for a file that begins with a byte order mark, which kube-apiserver, too, reads as content."""
+    if not data.startswith(codecs.BOM_UTF8):
+        return []
+    return [f"line 1: the file begins with a byte order mark, which is part of the first {what}; save it without one"]
 
 
 def records(text: str) -> Iterator[tuple[int, list[str]]]:

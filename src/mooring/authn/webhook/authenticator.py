@@ -7,8 +7,8 @@ Rules kept here (docs/protocol/authentication.md#webhook, docs/protocol/authenti
    answer without kind and version is taken to be of that version, as in kube-apiserver.
 3. A connection that broke, the statuses 500, 504 and 429, and any answer with Retry-After are tried again: STEPS times in all,
    with growing pauses. Any other answer that is not a review is a rejection at once, and so is one with a value of a wrong type.
-4. `authenticated` needs a user name. Keys of extra are put in lower case; two keys that become equal are a wrong answer. With
-   requested audiences, one of them must be among those of the answer; a webhook without audiences answers for those of this
+4. `authenticated` needs a user name. Keys of extra in ASCII are put in lower case; two keys that become equal are a wrong answer.
+   With requested audiences, one of them must be among those of the answer; a webhook without audiences answers for those of this
    server.
 5. Not authenticated with an error text is a rejection. Without one it is not mine. A review in an answer of 4xx rejects, whatever
    it says. Its error text, or the message of a Status, goes into the operator's record.
@@ -241,9 +241,10 @@ def _read_user(user: Mapping[str, Any]) -> UserInfo:
         raise _BadAnswerError("status.user.username is missing")
     extra: dict[str, tuple[str, ...]] = {}
     for key, values in (_check_type(user.get("extra"), dict, "status.user.extra", "an object") or {}).items():
-        if key.lower() in extra:
+        lowered = key.lower() if key.isascii() else key  # lower case of others may be ASCII: U+212A becomes k
+        if lowered in extra:
             raise _BadAnswerError("status.user.extra has two keys that differ only in case")
-        extra[key.lower()] = _check_texts(values, "a value of status.user.extra")
+        extra[lowered] = _check_texts(values, "a value of status.user.extra")
     uid = _check_type(user.get("uid"), str, "status.user.uid", "a text") or ""
     groups = tuple(dict.fromkeys(_check_texts(user.get("groups"), "status.user.groups")))
     return UserInfo(name, uid, groups, MappingProxyType(extra))

@@ -164,7 +164,12 @@ def _read_password() -> str:
     """Return the password from a prompt on a terminal, else from the first line of standard input."""
     if sys.stdin.isatty():
         return str(click.prompt("Password", hide_input=True, err=True, type=str))
-    line = sys.stdin.buffer.readline(MAX_CREDENTIAL).decode("utf-8", "replace").rstrip("\r\n")
+    try:
+        line = sys.stdin.buffer.readline(MAX_CREDENTIAL).decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise ConfigError(
+            "the password on standard input is not UTF-8; no password in another encoding is accepted"
+        ) from None
     if not line:
         raise ConfigError("standard input is empty; it should hold the password")
     return line

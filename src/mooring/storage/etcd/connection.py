@@ -235,6 +235,10 @@ class EtcdConnection:
         ):
             try:
                 found.append(_content(name) if name else None)
+                if key == "etcd-password-file":
+                    (found[-1] or b"").decode()
+            except UnicodeDecodeError:
+                raise StorageError(f"{key}: {name} is not UTF-8, as etcd's passwords are") from None
             except OSError as error:
                 raise StorageError(f"{key}: {name} cannot be read: {error.strerror}") from None
             except ValueError as error:
@@ -347,7 +351,7 @@ class EtcdConnection:
 
     async def _get_token(self) -> None:
         self.follow_files()  # a token is refused after the password was changed
-        password = (self._files[3] or b"").decode(errors="replace").rstrip("\r\n")
+        password = (self._files[3] or b"").decode().rstrip("\r\n")
         request = messages.AuthenticateRequest(name=self._settings.etcd_username, password=password)
         try:
             response = await self._answer(self.endpoint.calls[messages.AUTHENTICATE](request, timeout=ATTEMPT_SECONDS))

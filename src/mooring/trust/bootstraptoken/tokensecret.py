@@ -81,7 +81,7 @@ def data_bytes(secret_obj: Obj, key: str) -> bytes:
 
 
 def data_value(secret_obj: Obj, key: str) -> str:
-    """Return the decoded value of `key` as text."""
+    """Return the decoded value of `key` as text that is printed, or compared with a text in ASCII: other bytes become U+FFFD."""
     return data_bytes(secret_obj, key).decode("utf-8", "replace")
 
 

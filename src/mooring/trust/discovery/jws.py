@@ -46,6 +46,6 @@ def verify(data: Mapping[str, str], token: BootstrapToken, step: str = "verifyin
     if not found:
         raise SignatureMissingError(step, token.id, others=any(key.startswith(SIGNATURE_PREFIX) for key in data))
     wanted = sign(text.encode("utf-8", "surrogatepass"), token.id, token.secret.reveal())
-    if not hmac.compare_digest(wanted.encode(), found.encode("utf-8", "replace")):
+    if not hmac.compare_digest(wanted.encode(), found.encode("utf-8", "surrogatepass")):
         raise SignatureWrongError(step, token.id)
     return text
