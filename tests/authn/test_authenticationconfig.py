@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -566,6 +567,8 @@ def test_what_the_other_flags_mean() -> None:
         oidc_signing_algs=("ES256",),
         oidc_required_claim=("hd=example.com",),
     )
+    with pytest.raises(ConfigError, match=r'^oidc-ca-file: ".*" is empty: without a CA every CA of this machine'):
+        from_flags(replace(flags, oidc_ca_file="/etc/ca.crt"), b"\n")
     found = from_flags(flags, b"ca")
     assert (found.url, found.audiences, found.algorithms, found.ca_pem) == (
         "https://id.example", ("kubernetes",), ("ES256",), b"ca",

@@ -156,6 +156,9 @@ def test_places_that_are_none(tmp_path: Path, mooring: CommandLine) -> None:
     file.write_text(TOKEN)
     said = mooring("datastore", "k3s-bootstrap", "show", f"sqlite:{tmp_path}/missing.db", "--token-file", str(file))
     assert (said.code, "is not there" in said.err) == (1, True)
+    both = ("--token-file", str(file), "--token", "another")
+    said = mooring("datastore", "k3s-bootstrap", "show", f"sqlite:{tmp_path}/missing.db", *both)
+    assert (said.code, "give --token or --token-file, not both" in said.err) == (2, True)
 
 
 def test_a_row_of_the_empty_passphrase_is_shown_with_a_warning(tmp_path: Path, mooring: CommandLine) -> None:

@@ -156,9 +156,10 @@ def test_without_a_ca_the_machines_roots_are_all_that_is_believed(imitation: Sim
     assert imitation.requests == []
 
 
-def test_a_ca_file_that_is_none_stops_the_start(imitation: SimulatedKeystone, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["nothing", "", "\n"])
+def test_a_ca_file_that_is_none_stops_the_start(imitation: SimulatedKeystone, tmp_path: Path, content: str) -> None:
     nothing = tmp_path / "nothing.crt"
-    nothing.write_text("nothing")
+    nothing.write_text(content)
     with pytest.raises(ConfigError, match="keystone-ca-file: "):
         in_server_of(imitation, lambda server: asyncio.sleep(0), keystone_ca_file=str(nothing))
 
@@ -168,7 +169,12 @@ def test_the_ca_file_is_followed(imitation: SimulatedKeystone) -> None:
 
     async def test(server: Server) -> None:
         assert (await user(server, "jane", "hunter2"))["username"] == "jane"
-        for content, status in ((ThrowawayCA("stranger").certificate_pem, 401), (b"nothing", 401), (good, 201)):
+        for content, status in (
+            (ThrowawayCA("stranger").certificate_pem, 401),
+            (b"nothing", 401),
+            (b"", 401),
+            (good, 201),
+        ):
             imitation.ca_file.write_bytes(content)
             await server.files_changed()
             assert (await sent(server, "jane", "hunter2")).status == status

@@ -268,6 +268,11 @@ def test_a_join_may_be(typed: dict[str, Any], plan: JoinPlan) -> None:
             id="a file URL of another machine",
         ),
         pytest.param(given(discovery_file="file://", token=T1), "must name an absolute path", id="an empty file URL"),
+        pytest.param(
+            given(discovery_file="f", token=T1, discovery_token_ca_cert_hash=(PIN,)),
+            "--discovery-token-ca-cert-hash and --discovery-file cannot both be given",
+            id="a pin beside a document",
+        ),
         pytest.param(given(node_name="", token=T1), "--node-name is needed", id="no node name"),
         pytest.param(given(node_name="Node_1", token=T1), '--node-name "Node_1" is invalid: ', id="a bad node name"),
     ],

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mooring.client.files import read_limited
 from mooring.errors import ConfigError
+from mooring.trust.cafile import named_cas
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected
 
 DIRECTORY = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -28,5 +29,5 @@ def load(environ: Mapping[str, str] | None = None, directory: Path = DIRECTORY) 
     if not port.isascii() or not port.isdigit():
         raise ConfigError(f"{PORT} is no port")
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    cluster = Cluster("in-cluster", server, ca_pem=read_limited(directory / "ca.crt"))
+    cluster = Cluster("in-cluster", server, ca_pem=named_cas(read_limited(directory / "ca.crt"), f"{directory}/ca.crt"))
     return Selected(cluster, KubeconfigUser("the Pod's ServiceAccount", token_file=str(token)), "")

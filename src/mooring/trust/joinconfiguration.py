@@ -330,6 +330,11 @@ class JoinSettings(MemberSettings):
         discovery: ByToken | ByFile | ByUrl
         token, tls_hash = _parse_token(tls_flag, tls_token) if tls_token is not None else (None, "")
         if self.discovery_file:
+            if self.discovery_token_ca_cert_hash:
+                raise ConfigError(
+                    "--discovery-token-ca-cert-hash and --discovery-file cannot both be given: the pin is compared in discovery by "
+                    "token only, and the CA of a document counts by itself"
+                )
             if tls_hash:
                 raise ConfigError(
                     f"{tls_flag}: the hash in the token is compared in discovery by token only: give id.secret, the part after ::"

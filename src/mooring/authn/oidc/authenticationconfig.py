@@ -36,6 +36,7 @@ from mooring.errors import (
 from mooring.errors import required as missing
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.bundles import certificates
+from mooring.trust.cafile import named_cas
 from mooring.trust.httpsurl import https_url_problem
 
 GROUP = "apiserver.config.k8s.io"
@@ -82,6 +83,11 @@ def from_flags(settings: OidcSettings, ca_pem: bytes) -> IssuerConfig:
     """Return the issuer that the --oidc- flags describe (docs/protocol/openid-connect.md#flags). `ca_pem`: the content of
     --oidc-ca-file.
     """
+    if settings.oidc_ca_file:
+        try:
+            ca_pem = named_cas(ca_pem, settings.oidc_ca_file)
+        except ConfigError as error:
+            raise ConfigError(f"oidc-ca-file: {error}") from None
     prefix = settings.oidc_username_prefix
     if not prefix:
         prefix = "" if settings.oidc_username_claim == EMAIL else f"{settings.oidc_issuer_url}#"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from mooring.cli.options import machine
 from mooring.cli.options.client import REPORTED, output_option
@@ -206,6 +207,8 @@ def _token(place: str, token: str, token_file: str) -> tuple[Secret, Secret]:
             raise ConfigError("name the datastore as sqlite:/path/of/state.db or etcd:https://<address>:2379")
     beside = Path(place.removeprefix(_SQLITE)).parent.parent / "token"
     if token_file:
+        if click.get_current_context().get_parameter_source("token") is ParameterSource.COMMANDLINE:
+            raise click.UsageError("give --token or --token-file, not both")
         token = read_limited(Path(token_file), MAX_FILE).decode("utf-8", "surrogateescape").strip()
     elif not token and place.startswith(_SQLITE) and beside.exists():
         token = read_limited(beside, MAX_FILE).decode("utf-8", "surrogateescape").strip()

@@ -30,6 +30,7 @@ from mooring.client.login.provider import provider_connection
 from mooring.clock import Clock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
+from mooring.trust.cafile import named_cas
 from mooring.trust.kubeconfig.model import KubeconfigUser
 from mooring.trust.login import loginrecord
 from mooring.trust.login.loginrecord import Login
@@ -114,7 +115,7 @@ async def _oidc_tokens(login: Login, clock: Clock, interactive: bool) -> Tokens:
         _read_secret(settings["clientSecretFile"]),
         tuple(settings["scopes"].split(" ")),
     )
-    ca_pem = read_limited(Path(settings["caFile"])) if settings["caFile"] else b""
+    ca_pem = named_cas(read_limited(Path(file)), file) if (file := settings["caFile"]) else b""
     async with provider_connection(client.issuer, ca_pem) as connection:
         send = partial(send_over, connection, clock=clock)
         provider = await drive_notifying(discover(client), send, clock.sleep)

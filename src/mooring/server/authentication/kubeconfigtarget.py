@@ -22,9 +22,12 @@ from mooring.client.http.requests import send_over
 from mooring.clock import Clock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
+from mooring.trust.cafile import named_cas
 from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.httpsurl import https_url_problem
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected
+
+_CA_FIELD = "certificate-authority"
 
 
 def inlined(selected: Selected, read: Callable[[str], bytes]) -> Selected:
@@ -36,7 +39,8 @@ def inlined(selected: Selected, read: Callable[[str], bytes]) -> Selected:
 
     def content(owner: str, field: str, path: str) -> bytes:
         try:
-            return read(path) if path else b""
+            data = read(path) if path else b""
+            return named_cas(data, path) if path and field == _CA_FIELD else data
         except ConfigError as error:
             raise ConfigError(f"{owner}: {field}: {error}") from None
 
@@ -46,9 +50,7 @@ def inlined(selected: Selected, read: Callable[[str], bytes]) -> Selected:
     content(who, "tokenFile", user.token_file)
     return replace(
         selected,
-        cluster=replace(
-            cluster, ca_pem=cluster.ca_pem or content(whose, "certificate-authority", cluster.ca_file), ca_file=""
-        ),
+        cluster=replace(cluster, ca_pem=cluster.ca_pem or content(whose, _CA_FIELD, cluster.ca_file), ca_file=""),
         user=replace(
             user,
             certificate_pem=user.certificate_pem or content(who, "client-certificate", user.certificate_file),

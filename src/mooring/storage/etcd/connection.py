@@ -30,9 +30,10 @@ from urllib.parse import urlsplit
 import grpc
 import grpc.aio
 
-from mooring.errors import StorageError, UnknownOutcomeError
+from mooring.errors import ConfigError, StorageError, UnknownOutcomeError
 from mooring.settings.storage import StorageSettings
 from mooring.storage.etcd import messages
+from mooring.trust.cafile import named_cas
 
 ATTEMPT_SECONDS = 2.0
 """Deadline of one attempt of a small read: a member that hangs is left after it. etcd answers in milliseconds."""
@@ -243,6 +244,11 @@ class EtcdConnection:
                 raise StorageError(f"{key}: {name} cannot be read: {error.strerror}") from None
             except ValueError as error:
                 raise StorageError(f"{key}: {name} {error}") from None
+        if settings.etcd_cafile:
+            try:
+                named_cas(found[0] or b"", settings.etcd_cafile)
+            except ConfigError as error:
+                raise StorageError(f"etcd-cafile: {error}") from None
         return tuple(found)
 
     def _endpoint(self, url: str) -> EtcdEndpoint:

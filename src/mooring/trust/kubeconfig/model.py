@@ -25,6 +25,7 @@ from mooring.apimachinery.names import dns1123_label_errors
 from mooring.apimachinery.schema import Obj
 from mooring.errors import ConfigError
 from mooring.secret import Secret
+from mooring.trust.cafile import named_cas
 
 EXEC_MODES = ("Never", "IfAvailable", "Always")
 EXEC_OPTIONAL_MODE = ("client.authentication.k8s.io/v1alpha1", "client.authentication.k8s.io/v1beta1")
@@ -326,9 +327,14 @@ def flatten_cluster(cluster: Cluster, read: Read) -> Cluster:
     """Return the cluster with its CA inline."""
     if not cluster.ca_file:
         return cluster
-    return replace(
-        cluster, ca_pem=cluster.ca_pem or _content(read, "certificate-authority", cluster.ca_file), ca_file=""
-    )
+    if cluster.ca_pem:
+        return replace(cluster, ca_file="")
+    content = _content(read, "certificate-authority", cluster.ca_file)
+    try:
+        ca_pem = named_cas(content, cluster.ca_file)
+    except ConfigError as error:
+        raise KubeconfigError(f"certificate-authority: {error}") from None
+    return replace(cluster, ca_pem=ca_pem, ca_file="")
 
 
 def _token(content: bytes, path: str) -> Secret:

@@ -15,6 +15,7 @@ from mooring.authn.keystone.settings import KeystoneSettings
 from mooring.authn.settings import CacheSettings
 from mooring.authn.verdictcache import KEY_BYTES, VerdictCache
 from mooring.errors import ConfigError
+from mooring.trust.cafile import named_cas
 
 
 def build(config: Configured, host: Host) -> Running | None:
@@ -41,8 +42,8 @@ class _Connection:
         self._authenticator = authenticator
         self._host = host
         self._retiring: dict[asyncio.Task[None], Target] = {}
-        path = settings.keystone_ca_file
-        self._connect(host.files.follow(path, self._change_ca) if path else b"")
+        self._path = settings.keystone_ca_file
+        self._connect(host.files.follow(self._path, self._change_ca) if self._path else b"")
 
     async def close(self) -> None:
         """Close all connections."""
@@ -55,6 +56,8 @@ class _Connection:
 
     def _connect(self, ca_pem: bytes) -> None:
         try:
+            if self._path:
+                ca_pem = named_cas(ca_pem, self._path)
             self._host.targets[TARGET] = self._host.connect.https(self._url, ca_pem)
         except ConfigError as error:
             raise ConfigError(f"keystone-ca-file: {error}") from None
