@@ -107,6 +107,23 @@ def test_what_is_shown_in_headers(hook: SimulatedWebhook, user: Obj, authorizati
     assert (asked.path, asked.peer) == ("/authenticate", "")
 
 
+@pytest.mark.parametrize("command", ["./plug", "bin/../plug"])
+def test_the_program_beside_the_kubeconfig_is_run_wherever_the_server_runs(
+    hook: SimulatedWebhook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for directory, token in ((hook.directory, "beside"), (elsewhere, "of-the-current-directory")):
+        api_version = "client.authentication.k8s.io/v1"
+        credential = json.dumps({"kind": "ExecCredential", "apiVersion": api_version, "status": {"token": token}})
+        (directory / "plug").write_text(f"#!/bin/sh\necho '{credential}'\n")
+        (directory / "plug").chmod(0o755)
+    monkeypatch.chdir(elsewhere)
+    given = {"command": command, "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
+    assert isinstance(asked_once(hook.kubeconfig(user={"exec": given})), HttpResponse)
+    assert hook.requests[0].headers["authorization"] == "Bearer beside"
+
+
 def test_a_client_certificate_is_shown(hook: SimulatedWebhook, ca: ThrowawayCA) -> None:
     ca.client("api-server").write(hook.directory, "client")
     path = hook.kubeconfig(user={"client-certificate": "client.crt", "client-key": "client.key"})
@@ -309,6 +326,16 @@ STRANGE = {
         {"client-certificate": "webhook.yaml", "client-key": "webhook.yaml"},
         'user "server": client-certificate: the client certificate cannot be used: ',
     ),
+    "an empty CA": (
+        {"certificate-authority": "empty"},
+        {},
+        'cluster "service": certificate-authority: "{here}/empty" is empty: without a CA every CA of this machine would be',
+    ),
+    "an empty certificate and key, after a power loss": (
+        {},
+        {"client-certificate": "empty", "client-key": "empty"},
+        'user "server": client-key: "{here}/empty" is empty, and no certificate would be shown',
+    ),
     "a token file that is not there": (
         {},
         {"tokenFile": "gone"},
@@ -320,6 +347,7 @@ STRANGE = {
 
 @pytest.mark.parametrize(("cluster", "user", "why"), STRANGE.values(), ids=STRANGE.keys())
 def test_what_cannot_be_used_is_named(hook: SimulatedWebhook, cluster: Obj, user: Obj, why: str) -> None:
+    (hook.directory / "empty").write_text("")
     with pytest.raises(ConfigError) as refused:
         made(hook.kubeconfig(cluster, user))
     assert str(refused.value).startswith(why.format(here=hook.directory))

@@ -28,6 +28,7 @@ from mooring.trust.httpsurl import https_url_problem
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected
 
 _CA_FIELD = "certificate-authority"
+_PAIR_FIELDS = ("client-certificate", "client-key")
 
 
 def inlined(selected: Selected, read: Callable[[str], bytes]) -> Selected:
@@ -40,7 +41,13 @@ def inlined(selected: Selected, read: Callable[[str], bytes]) -> Selected:
     def content(owner: str, field: str, path: str) -> bytes:
         try:
             data = read(path) if path else b""
-            return named_cas(data, path) if path and field == _CA_FIELD else data
+            if path and field == _CA_FIELD:
+                return named_cas(data, path)
+            if path and field in _PAIR_FIELDS and not data.strip():
+                raise ConfigError(
+                    f'"{path}" is empty, and no certificate would be shown; restore the file, or name none'
+                )
+            return data
         except ConfigError as error:
             raise ConfigError(f"{owner}: {field}: {error}") from None
 
