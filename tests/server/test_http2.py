@@ -159,7 +159,7 @@ def test_the_settings_say_what_is_allowed(client: Peer) -> None:
     settings = client.h2.remote_settings
     assert settings[SettingCodes.MAX_CONCURRENT_STREAMS] == http2stream.MAX_STREAMS == 250
     assert settings[SettingCodes.INITIAL_WINDOW_SIZE] == 256 << 10
-    assert settings[SettingCodes.MAX_HEADER_LIST_SIZE] == 64 << 10
+    assert settings[SettingCodes.MAX_HEADER_LIST_SIZE] == (64 << 10) + 32 * 1000
     assert settings[SettingCodes.MAX_FRAME_SIZE] == 16_384
     client.until(lambda: client.h2.outbound_flow_control_window == 1 << 20)
 
@@ -301,6 +301,22 @@ def test_what_http_1_1_refuses_is_refused(client: Peer, path: str, method: str, 
 def test_a_control_character_in_a_header_is_refused_as_over_http_1_1(client: Peer, value: str) -> None:
     assert client.get(headers=[("x-remote-user", value)]).status == 400
     assert client.get(headers=[("x-remote-user", "a\tb")]).status == 200
+
+
+@pytest.mark.parametrize(
+    ("number", "size", "status"),
+    [
+        pytest.param(900, 40, 200, id="many groups of a user"),
+        pytest.param(900, 56, 431, id="more than 64 KiB"),
+        pytest.param(1100, 20, 431, id="more than 1000"),
+    ],
+)
+def test_the_limits_of_headers_are_those_of_http_1_1_and_end_no_connection(
+    client: Peer, number: int, size: int, status: int
+) -> None:
+    groups = [("impersonate-group", f"{one:0{size}}") for one in range(number)]
+    assert client.get(headers=groups).status == status
+    assert client.get().status == 200
 
 
 def test_a_bug_of_ours_resets_one_stream(client: Peer, caplog: pytest.LogCaptureFixture) -> None:

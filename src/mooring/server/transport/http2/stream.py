@@ -104,7 +104,9 @@ class H2(H2Connection):
     """h2's connection, which remembers fewer closed streams than 65 536 and does not count open ones at each request."""
 
     MAX_CLOSED_STREAMS = 4 * MAX_STREAMS
-    DEFAULT_MAX_HEADER_LIST_SIZE = MAX_HEADER_BYTES
+    DEFAULT_MAX_HEADER_LIST_SIZE = MAX_HEADER_BYTES + 32 * MAX_HEADERS
+    """As many headers as over HTTP/1.1: this size counts 32 bytes for each header (RFC 9113 6.5.2). A list that is larger ends the
+    connection; one that is too large by the rule of HTTP/1.1 is answered 431."""
 
     def __init__(self) -> None:
         super().__init__(_CONFIG)
