@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mooring.agent import disk
 from mooring.agent.daemon import run
 from mooring.agent.join import Joined
 from mooring.errors import ConfigError
@@ -32,6 +33,17 @@ def test_without_a_certificate_it_needs_the_flags_of_join(tmp_path: Path) -> Non
     with pytest.raises(ConfigError) as caught:
         asyncio.run(run(None, join_options(root=tmp_path)))
     assert str(caught.value) == ("this machine is not a member of a cluster: give the flags of `mooring join` as well")
+
+
+def test_an_empty_file_of_a_membership_is_named(tmp_path: Path) -> None:
+    """As after a loss of power: it is no machine that never was a member."""
+    options = join_options(root=tmp_path)
+    disk.write(options.state.kubeconfig, b"")
+    with pytest.raises(ConfigError) as caught:
+        asyncio.run(run(None, options))
+    begin = f"the files of this membership cannot be used: {options.state.kubeconfig}: "
+    assert str(caught.value).startswith(begin)
+    assert "; join again with a token: `mooring join " in str(caught.value)
 
 
 def test_a_signal_ends_a_join_that_is_under_way(tmp_path: Path) -> None:

@@ -165,6 +165,39 @@ def test_an_unusable_pair_reads_as_none(state: NodeState, content: bytes) -> Non
     assert state.client.read_pair() is None
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        pytest.param(b"", "the text holds no CERTIFICATE PEM block", id="an empty file, as after a loss of power"),
+        pytest.param(pair().certificate_pem, "the text holds no private key in PEM form", id="a certificate alone"),
+        pytest.param(
+            pair().certificate_pem + pair().key_pem.reveal(),
+            "the key is that of another certificate",
+            id="the key of another certificate",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_and_the_pair_of_before_is_used(
+    state: NodeState, content: bytes, reason: str
+) -> None:
+    first = pair()
+    state.client.write_pair(first, NOW)
+    state.client.write_pair(pair(), NOW.replace(minute=9)).write_bytes(content)
+    assert state.problems() == (f"{state.client.current}: {reason}",)
+    assert leaf_of(state.client) == first.leaf
+    state.client.set_aside()
+    assert leaf_of(state.client) is None, "a rejected certificate is followed by none of before"
+
+
+def test_a_link_to_nowhere_and_an_empty_kubeconfig_are_named(state: NodeState) -> None:
+    assert state.problems() == ()
+    state.client.write_pair(pair(), NOW).unlink()
+    disk.write(state.kubeconfig, b"")
+    certificate, kubeconfig = state.problems()
+    assert certificate == f"{state.client.current} cannot be read: no such file or directory; check the path"
+    assert kubeconfig.startswith(f"{state.kubeconfig}: ")
+
+
 def test_the_pending_key_outlives_a_crash_and_goes_when_dropped(state: NodeState) -> None:
     key = generate_key()
     state.write_pending_key(key)

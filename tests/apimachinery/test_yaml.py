@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 from typing import Any
 
@@ -56,6 +57,21 @@ def test_reading(text: str, wanted: Any) -> None:
     assert duplicates == []
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param("a: ä\n---\n", id="a separator at the end"),
+        pytest.param("a: ä\n---\n---\n# nothing\n", id="several"),
+        pytest.param("a: ä".encode(), id="UTF-8"),
+        pytest.param(codecs.BOM_UTF8 + "a: ä".encode(), id="UTF-8 with a byte order mark"),
+        pytest.param(codecs.BOM_UTF16_LE + "a: ä".encode("utf-16-le"), id="UTF-16"),
+        pytest.param(codecs.BOM_UTF16_BE + "a: ä".encode("utf-16-be"), id="UTF-16, the other way round"),
+    ],
+)
+def test_one_document_in_forms_that_go_reads(data: str | bytes) -> None:
+    assert read_yaml(data).value == decode_yaml(data)[0] == {"a": "ä"}
+
+
 def test_an_alias_shares_nothing() -> None:
     value, _ = decode_yaml("a: &x {b: 1}\nc: *x")
     value["a"]["b"] = 2
@@ -78,12 +94,19 @@ def test_an_alias_shares_nothing() -> None:
         pytest.param("a: \x07", "control characters are not allowed", id="control character"),
         pytest.param("a: *x", "unknown anchor 'x' referenced", id="alias of nothing"),
         pytest.param("&x [*x]", "unknown anchor 'x' referenced", id="alias of itself"),
-        pytest.param("---\na\n---\nb", "one document is expected", id="two documents"),
+        pytest.param("---\na\n---\nb", "one document is expected, and another begins in line 4", id="two documents"),
+        pytest.param("a\n---\n[]", "one document is expected, and another begins in line 3", id="a second, of a list"),
+        pytest.param(
+            "a\n---\n''", "one document is expected, and another begins in line 3", id="a second, of an empty text"
+        ),
+        pytest.param(
+            "a\n---\n&x\n", "one document is expected, and another begins in line 3", id="a second, of an anchor"
+        ),
         pytest.param("a: !!python/object/apply:os.system [ls]", "tags are not supported", id="an object to construct"),
         pytest.param("a: !secret x", "tags are not supported", id="a tag of one's own"),
         pytest.param("a: !!int word", "a value is not of the type of its tag (int)", id="a tag that does not fit"),
         pytest.param("? [a]\n: b", "a key must be a scalar", id="a list as key"),
-        pytest.param("a: &x {b: 1}\nc:\n  <<: *x", "merge keys are not supported", id="merge key"),
+        pytest.param("a: &x {b: 1}\nc:\n  <<: *x", "line 3: merge keys are not supported", id="merge key"),
         pytest.param("[" * 101, "nested deeper than 100 levels", id="deep nesting"),
         pytest.param("[" * 1_000_000, "nested deeper than 100 levels", id="very deep nesting"),
         pytest.param(f"[{'1,' * (MAX_VALUES + 1)}]", "more than 100000 values, aliases expanded", id="many values"),

@@ -176,6 +176,22 @@ def test_a_file_that_is_no_text() -> None:
         token_records(b"\xff", "f", NOW)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(
+            f"{HEAD}---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n", id="two documents"
+        ),
+        pytest.param(f"{HEAD}---\napiVersion: v1\nkind: X\n".replace("\n", "\r\n"), id="lines that end as on Windows"),
+        pytest.param(f"--- # the first\n{HEAD}--- # the second\nkind: X\n", id="comments behind the separators"),
+        pytest.param(f"{HEAD}---\t\n", id="a separator with a tab at the end"),
+        pytest.param(f"\ufeff{HEAD}", id="a byte order mark"),
+    ],
+)
+def test_documents_of_a_file_as_kubeadm_splits_them(text: str) -> None:
+    assert len(token_records(text.encode(), "f", NOW)) == 1
+
+
 @pytest.mark.parametrize("version", ["v1beta4", "v1beta3"])
 def test_no_list_means_one_token_with_kubeadms_defaults(version: str) -> None:
     (record,) = token_records(HEAD.replace("v1beta4", version).encode(), "f", NOW)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import subprocess
 
@@ -36,6 +37,38 @@ KEY_BLOCK = b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"
 )
 def test_blocks(text: bytes, labels: list[str]) -> None:
     assert [block.label for block in pem.blocks(text)] == labels
+
+
+def test_a_byte_order_mark_hides_no_block() -> None:
+    """Go loses the first CA of such a bundle without a word."""
+    assert [block.label for block in pem.blocks(codecs.BOM_UTF8 + KEY_BLOCK)] == ["PRIVATE KEY"]
+    assert bundles.certificates_among(codecs.BOM_UTF8 + CERT) == (CA.certificate,)
+
+
+def test_blocks_glued_by_cat_are_told_so() -> None:
+    """A file without a line end, and another behind it."""
+    with pytest.raises(
+        PemError, match="CERTIFICATE ends in the line in which another begins: begin it on a line of its own"
+    ):
+        list(pem.blocks(CERT.rstrip() + CERT))
+
+
+HEADERS = b"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nAAAA\n-----END RSA PRIVATE KEY-----\n"
+CRL = b"-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(CERT + CRL, id="a CRL behind it, as for nginx and OpenVPN"),
+        pytest.param(HEADERS + CERT, id="an encrypted key before it"),
+        pytest.param(CERT + KEY_BLOCK.replace(b"AAAA", b"?"), id="a key that is no base64 behind it"),
+        pytest.param(b"Bag Attributes\n    friendlyName: ca\n" + CERT, id="the words of PKCS#12"),
+    ],
+)
+def test_what_stands_beside_a_certificate_of_an_operators_file_is_passed_over(text: bytes) -> None:
+    """As by Go's `ParseCertsPEM` of client-go and by OpenSSL."""
+    assert bundles.certificates_among(text) == (CA.certificate,)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 from typing import Any
@@ -125,6 +126,23 @@ def test_json_is_read_too() -> None:
     assert parse_kubeconfig(json.dumps(kubeconfig_object(FULL))) == FULL
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(codecs.BOM_UTF16_LE + FULL_TEXT.encode("utf-16-le"), id="UTF-16, as PowerShell writes it"),
+        pytest.param(codecs.BOM_UTF16_BE + FULL_TEXT.encode("utf-16-be"), id="UTF-16, the other way round"),
+        pytest.param(codecs.BOM_UTF8 + FULL_TEXT.encode(), id="UTF-8 with a byte order mark"),
+        pytest.param(FULL_TEXT.encode() + b"---\n", id="a separator at the end"),
+        pytest.param(FULL_TEXT.encode() + b"---\n# nothing more\n---\n", id="separators and a comment at the end"),
+        pytest.param(FULL_TEXT.encode() + b"...\n", id="an end of the document"),
+        pytest.param(b"# of us\n---\n" + FULL_TEXT.encode(), id="a comment and a separator first"),
+        pytest.param(FULL_TEXT.replace("\n", "\r\n").encode(), id="lines that end as on Windows"),
+    ],
+)
+def test_forms_that_kubectl_reads(data: bytes) -> None:
+    assert parse_kubeconfig(data) == parse_kubeconfig(FULL_TEXT)
+
+
 def test_no_secret_shows_in_the_repr_of_the_model() -> None:
     assert "secret-" not in repr(FULL)
 
@@ -227,19 +245,23 @@ def test_scalars_are_read_as_kubectl_reads_them() -> None:
             "a: 1\n---\nb: 2\n", "the kubeconfig cannot be read: one document is expected", id="two documents"
         ),
         pytest.param(
-            "a: &x 1\n", "the kubeconfig cannot be read: anchors, aliases and tags are not supported", id="an anchor"
+            "a: &x 1\n",
+            "the kubeconfig cannot be read: line 1: anchors, aliases and tags are not supported; `kubectl config view --raw",
+            id="an anchor",
         ),
         pytest.param(
-            "a: *x\n", "the kubeconfig cannot be read: anchors, aliases and tags are not supported", id="an alias"
+            "a: *x\n",
+            "the kubeconfig cannot be read: line 1: anchors, aliases and tags are not supported; `kubectl config view --raw",
+            id="an alias",
         ),
         pytest.param(
             "!!python/object/apply:os.system [ls]",
-            "the kubeconfig cannot be read: anchors, aliases and tags are not supported",
+            "the kubeconfig cannot be read: line 1: anchors, aliases and tags are not supported; `kubectl config view --raw",
             id="a tag",
         ),
         pytest.param(
             "kind: Config\nkind: Config\n",
-            "the kubeconfig has a key twice in one object",
+            'the kubeconfig has a key twice in one object: line 2: key "kind" already set in map; `kubectl config view --raw',
             id="a key twice",
         ),
         pytest.param("{[a]: b}", "the kubeconfig cannot be read: a key must be a scalar", id="a list as key"),
@@ -248,7 +270,13 @@ def test_scalars_are_read_as_kubectl_reads_them() -> None:
         ),
         pytest.param("\x00", "the kubeconfig is neither YAML nor JSON", id="a NUL"),
         pytest.param("\ud800", "the kubeconfig is neither YAML nor JSON", id="a lone surrogate"),
-        pytest.param(b"\xff\xfe", "the kubeconfig is neither YAML nor JSON", id="bytes that are not UTF-8"),
+        pytest.param(b"\xff", "the kubeconfig is neither YAML nor JSON", id="bytes that are not UTF-8"),
+        pytest.param(b"\xff\xfea", "the kubeconfig is neither YAML nor JSON", id="half a character of UTF-16"),
+        pytest.param(
+            "kind: Config\n---\nkind: Config\n",
+            "the kubeconfig cannot be read: one document is expected, and another begins in line 3",
+            id="two documents",
+        ),
         pytest.param("[]", "the kubeconfig must be an object", id="a list"),
         pytest.param("token", "the kubeconfig must be an object", id="a text"),
         pytest.param(

@@ -37,14 +37,14 @@ from mooring.agent.hooks import Hooks
 from mooring.agent.join import Joined, JoinOptions, RefusedError, join, record_lifetime
 from mooring.agent.loadbalancer.proxy import LoadBalancer
 from mooring.agent.member import check_files, heartbeat, watch_files
-from mooring.agent.recovery import read_member, rejoin
+from mooring.agent.recovery import not_a_member, read_member, rejoin
 from mooring.agent.registration import CertificateRefusedError, MembershipEndedError
 from mooring.agent.settings import AgentSettings
 from mooring.agent.steps import JoinError, Report, described
 from mooring.agent.trustreport import report_trust
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock
-from mooring.errors import ConfigError, MooringError, NotFoundError, UnauthorizedError
+from mooring.errors import MooringError, NotFoundError, UnauthorizedError
 from mooring.servicenotifier import ServiceNotifier
 from mooring.trust.joinconfiguration import ByToken, JoinPlan
 from mooring.trust.kubeconfig.model import Cluster, address_of
@@ -126,7 +126,7 @@ class Agent:
             record_lifetime(found.files, self._options)
             return found
         if plan is None and found is None:
-            raise ConfigError("this machine is not a member of a cluster: give the flags of `mooring join` as well")
+            raise not_a_member(self._options, "give the flags of `mooring join` as well")
         if plan is not None:
             try:
                 return await join(plan, self._options, self._clock, self._report)

@@ -31,6 +31,13 @@ def read_member(options: JoinOptions) -> Joined | None:
     return Joined(name, clusters, state, options.node, pair)
 
 
+def not_a_member(options: JoinOptions, advice: str) -> ConfigError:
+    """Return the error for a machine without a membership that can be used. It names files that are there all the same."""
+    if problems := options.state.problems():
+        return ConfigError(f"the files of this membership cannot be used: {'; '.join(problems)}; {_WITH_TOKEN}")
+    return ConfigError(f"this machine is not a member of a cluster: {advice}")
+
+
 async def rejoin(
     options: JoinOptions, clock: Clock, report: Report = lambda progress: None, *, is_retired: bool = False
 ) -> Joined:
@@ -42,7 +49,7 @@ async def rejoin(
     found = read_member(options)
     pair = found.pair if found is not None else None
     if found is None or pair is None:
-        raise ConfigError("this machine is not a member of a cluster: give the address of a server and a token")
+        raise not_a_member(options, "give the address of a server and a token")
     progress, ends = Steps(clock, report), pair.leaf.not_valid_after_utc
     if is_retired or ends <= clock.now():
         found = await _recover(found, options, clock, progress)

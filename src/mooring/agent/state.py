@@ -21,6 +21,7 @@ Rules kept here (docs/protocol/discovery-and-join.md#files-and-waits, docs/proto
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
@@ -219,12 +220,26 @@ class NodeState:
         config = self._read_kubeconfig()
         return merge_base(select_context(config).cluster) if config else None
 
+    def problems(self) -> tuple[str, ...]:
+        """Return the files of a membership that are there and cannot be used, each with its path and the reason."""
+        found = [self.client.problem()]
+        if os.path.lexists(self.kubeconfig):
+            try:
+                self._parse_kubeconfig()
+            except MooringError as error:
+                text = str(error)
+                found.append(text if str(self.kubeconfig) in text else f"{self.kubeconfig}: {text}")
+        return tuple(filter(None, found))
+
     def _read_kubeconfig(self) -> Kubeconfig | None:
         try:
-            config = kubeconfigfiles.read(self.kubeconfig)
-            self._flatten(select_context(config).cluster)
+            return self._parse_kubeconfig()
         except MooringError:
             return None
+
+    def _parse_kubeconfig(self) -> Kubeconfig:
+        config = kubeconfigfiles.read(self.kubeconfig)
+        self._flatten(select_context(config).cluster)
         return config
 
     def _flatten(self, cluster: Cluster) -> Cluster:

@@ -160,7 +160,7 @@ def parse_policy(data: bytes, source: str) -> AuditPolicy:
     if len(data) > MAX_BYTES:
         raise ConfigError(f"{source}: an audit policy is at most {MAX_BYTES} bytes")
     try:
-        document = read_yaml(data.decode())
+        document = read_yaml(data)
     except UnicodeDecodeError:
         raise ConfigError(f"{source}: the file is not UTF-8 text") from None
     except YamlError as error:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,23 +38,30 @@ class Block:
     line: int = 1
 
 
-def blocks(data: bytes, limit: int = MAX_PEM_BYTES) -> Iterator[Block]:
-    """Yield the blocks of `data` in order. Raises PemError at the first malformed block, and for more than `limit` bytes."""
+def blocks(data: bytes, limit: int = MAX_PEM_BYTES, label: str = "") -> Iterator[Block]:
+    """Yield the blocks of `data` in order, or those with this label only, and then nothing of the others is decoded.
+
+    Raises PemError at the first malformed block, and for more than `limit` bytes.
+    """
     if len(data) > limit:
         raise PemError(f"the PEM text is longer than {limit} bytes")
+    data = data.removeprefix(codecs.BOM_UTF8)  # an invisible character would hide the first block
     position, line = 0, 1
     while begin := _BEGIN.search(data, position):
         end = re.compile(rb"^-----END " + begin[1] + rb"-----[ \t]*\r?$", re.MULTILINE).search(data, begin.end())
-        label = begin[1].decode("ascii")
+        found = begin[1].decode("ascii")
         if end is None:
-            raise PemError(f"the PEM block {label} has no end line")
+            raise PemError(f"the PEM block {found} has no end line")
         line += data.count(b"\n", position, begin.start())
-        yield Block(label, _content(label, data[begin.end() : end.start()]), line)
+        if label in ("", found):
+            yield Block(found, _content(found, data[begin.end() : end.start()]), line)
         line += data.count(b"\n", begin.start(), end.end())
         position = end.end()
 
 
 def _content(label: str, body: bytes) -> bytes:
+    if b"-----" in body:
+        raise PemError(f"the PEM block {label} ends in the line in which another begins: begin it on a line of its own")
     if b":" in body:
         raise PemError(f"the PEM block {label} carries headers, which are not allowed")
     try:

@@ -15,6 +15,7 @@ Rules kept here:
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -91,9 +92,25 @@ class PairFiles:
             disk.remove(self.updated)
 
     def read_pair(self) -> Pair | None:
-        """Return the current certificate and key; None when there is no usable pair."""
+        """Return the current certificate and key; None when there is no usable pair.
+
+        When the current file cannot be used, as after a loss of power, the newest one of before is that can.
+        """
         self.recover()
-        return _read(self.current)
+        pair = _read(self.current)
+        if pair is None and os.path.lexists(self.current):
+            return next((found for path in reversed(self._by_time()) if (found := _read(path)) is not None), None)
+        return pair
+
+    def problem(self) -> str:
+        """Return the path of the current file and why it cannot be used; "" when it can be used or there is none."""
+        if not os.path.lexists(self.current):
+            return ""
+        try:
+            return "" if _parse(self.current) is not None else f"{self.current}: the key is that of another certificate"
+        except MooringError as error:
+            text = str(error)
+            return text if str(self.current) in text else f"{self.current}: {text}"
 
     def target(self) -> Path | None:
         """Return the file to which the current link leads; None when there is no link."""
@@ -157,11 +174,17 @@ class PairFiles:
 
 def _read(path: Path) -> Pair | None:
     with suppress(MooringError):
-        data = read_limited(path)
-        chain, key = bundles.certificates_among(data), load_private_key(data)
-        with suppress(*UNREADABLE):
-            if public_key_der(key) == _public_der(chain[0]):
-                return Pair(chain, key)
+        return _parse(path)
+    return None
+
+
+def _parse(path: Path) -> Pair | None:
+    """Return the pair in a file; None when key and certificate do not belong together. Raises MooringError."""
+    data = read_limited(path)
+    chain, key = bundles.certificates_among(data), load_private_key(data)
+    with suppress(*UNREADABLE):
+        if public_key_der(key) == _public_der(chain[0]):
+            return Pair(chain, key)
     return None
 
 

@@ -1,7 +1,9 @@
 """YAML read as Kubernetes reads it, as another spelling of JSON, and written as kube-apiserver writes it.
 
 Rules kept here:
-* One document, and only the types of JSON. No tag but those of YAML's own core is accepted: nothing is constructed.
+* One document, with nothing but empty ones behind it, and only the types of JSON. No tag but those of YAML's own core is accepted:
+  nothing is constructed.
+* Bytes are UTF-8, with or without a byte order mark, or UTF-16 with one, which PowerShell writes. Go's library reads both.
 * A timestamp stays text, and keys become text (`1:` is "1"), as in sigs.k8s.io/yaml.
 * Aliases are expanded as copies within a budget of values and characters, so that a "billion laughs" document is refused and not
   expanded. Nesting is limited. The parser's events are read in a loop, so that no input exhausts the stack.
@@ -11,6 +13,7 @@ Rules kept here:
 
 from __future__ import annotations
 
+import codecs
 import copy
 import re
 from dataclasses import dataclass
@@ -70,9 +73,10 @@ class YamlDocument:
 
 
 def read_yaml(
-    text: str, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES, anchors_and_tags: bool = True
+    data: str | bytes, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES, anchors_and_tags: bool = True
 ) -> YamlDocument:
-    """Return the one document of a YAML or JSON text. Raises YamlError."""
+    """Return the one document of a YAML or JSON text. Raises YamlError, and UnicodeDecodeError for bytes that are no text."""
+    text = data if isinstance(data, str) else decoded(data)
     if text.count("%TAG") > MAX_TAG_DIRECTIVES < len(_TAG_DIRECTIVE.findall(text)):
         raise YamlError(f"more than {MAX_TAG_DIRECTIVES} tag directives")
     reader = _Reader(max_depth, max_values, anchors_and_tags)
@@ -85,10 +89,20 @@ def read_yaml(
     return YamlDocument(reader.result, tuple(reader.duplicates), tuple(reader.top_level_keys))
 
 
-def decode_yaml(text: str) -> tuple[Any, list[str]]:
-    """Return the value of a request body and warnings about its first duplicate keys. Raises BadRequestError."""
+def decoded(data: bytes) -> str:
+    """Return the text of a file. Raises UnicodeDecodeError."""
+    if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return data.decode("utf-16")
+    return data.decode("utf-8-sig")
+
+
+def decode_yaml(data: str | bytes) -> tuple[Any, list[str]]:
+    """Return the value of a request body and warnings about its first duplicate keys.
+
+    Raises BadRequestError, and UnicodeDecodeError for bytes that are no text.
+    """
     try:
-        document = read_yaml(text)
+        document = read_yaml(data)
     except YamlError as error:
         raise BadRequestError(f"yaml: {error}") from None
     return document.value, list(document.duplicates)
@@ -173,13 +187,14 @@ class _Reader:
     def read(self, text: str) -> None:
         documents = 0
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            if isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+            elif documents > 1 and isinstance(event, yaml.NodeEvent):
+                _refuse_second_document(event)
+                continue
             if isinstance(event, yaml.NodeEvent) and not self.anchors_and_tags:
                 _refuse_anchors_and_tags(event)
             match event:
-                case yaml.DocumentStartEvent():
-                    documents += 1
-                    if documents > 1:
-                        raise YamlError("one document is expected")
                 case yaml.ScalarEvent():
                     size = len(event.value)
                     self._count(1, size)
@@ -242,14 +257,21 @@ class _Reader:
                 self.duplicates.append(f"line {line}: key {printed} already set in map")
         else:
             if collection.key == "<<":
-                raise YamlError("merge keys are not supported")
+                raise YamlError(f"line {line}: merge keys are not supported", line)
             collection.value[collection.key] = value
             collection.key = None
 
 
+def _refuse_second_document(event: yaml.NodeEvent) -> None:
+    """Let an empty one pass: templates end their files with a separator."""
+    is_empty = isinstance(event, yaml.ScalarEvent) and event.value == "" and event.implicit[0] and event.anchor is None
+    if not is_empty:
+        raise YamlError(f"one document is expected, and another begins in line {_line(event)}", _line(event))
+
+
 def _refuse_anchors_and_tags(event: yaml.NodeEvent) -> None:
     if event.anchor is not None or getattr(event, "tag", None) is not None:
-        raise YamlError("anchors, aliases and tags are not supported")
+        raise YamlError(f"line {_line(event)}: anchors, aliases and tags are not supported", _line(event))
 
 
 def _scalar_value(event: yaml.ScalarEvent) -> Any:

@@ -35,7 +35,7 @@ from mooring.errors import (
 )
 from mooring.errors import required as missing
 from mooring.pki.errors import PkiError
-from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.bundles import certificates_among
 from mooring.trust.cafile import named_cas
 from mooring.trust.httpsurl import https_url_problem
 
@@ -109,7 +109,7 @@ def _read_document(data: bytes, source: str, mistakes: list[str]) -> StrictPart:
     if len(data) > MAX_BYTES:
         raise ConfigError(f"{source}: an authentication configuration is at most {MAX_BYTES} bytes")
     try:
-        document, repeated = decode_yaml(data.decode())
+        document, repeated = decode_yaml(data)
     except UnicodeDecodeError:
         raise ConfigError(f"{source}: the file is not UTF-8 text") from None
     except MooringError as error:
@@ -186,7 +186,7 @@ def _certificate_authority(issuer: StrictPart) -> bytes:
     text = issuer.text("certificateAuthority").encode("utf-8", "replace")
     if text:
         try:
-            certificates(text)
+            certificates_among(text)
         except PkiError as error:
             issuer.say(FieldError("FieldValueInvalid", issuer.at("certificateAuthority"), str(error), "<omitted>"))
     return text

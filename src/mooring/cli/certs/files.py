@@ -42,7 +42,7 @@ from mooring.pki.keys import (
 )
 from mooring.pki.x509 import names
 from mooring.pki.x509.authority import Authority, serial_number
-from mooring.pki.x509.bundles import certificates, certificates_pem
+from mooring.pki.x509.bundles import certificates_among, certificates_pem
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.profiles import Template
 from mooring.plane.signing.tokenkey import open_key
@@ -163,7 +163,7 @@ def read_issuer(certificate_file: str, key_file: str) -> Issuer:
     if not in_token and (warning := exposure(Path(key_file), stat.S_IROTH)):
         echo(f"Warning: {warning}", err=True)
     try:
-        chain = certificates(chain_pem)
+        chain = certificates_among(chain_pem)
     except PkiError as error:
         raise ConfigError(f"--ca-cert: {certificate_file}: {error}") from None
     try:

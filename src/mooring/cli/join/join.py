@@ -79,6 +79,8 @@ def join(
     options = join_options(settings, given, dry_run=dry_run, discover_only=discover_only)
     if not names_discovery(given, settings) and not discover_only and recovery.read_member(options) is not None:
         plan = None
+    elif not names_discovery(given, settings) and not discover_only and options.state.problems():
+        raise recovery.not_a_member(options, "")
     else:
         with given.explained():
             plan = settings.plan(host_name())

@@ -101,7 +101,7 @@ def read(path: str, settings: Iterable[Setting], *, named: bool = True) -> Confi
     refuse_other_writers(Path(path), "could then log in as any user", named=named)
     data = read_limited(Path(path), MAX_BYTES)
     try:
-        document = read_yaml(data.decode())
+        document = read_yaml(data)
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: the file is not UTF-8 text") from None
     except YamlError as error:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from mooring.apimachinery.codec.fieldreader import FieldReader
-from mooring.apimachinery.codec.yaml import decode_yaml
+from mooring.apimachinery.codec.yaml import decode_yaml, decoded
 from mooring.cli.options.flags import DURATION
 from mooring.duration import parse_duration
 from mooring.errors import ConfigError, MooringError
@@ -23,7 +23,7 @@ from mooring.trust.bootstraptoken.tokensecret import DEFAULT_TTL, TokenRecord, n
 API_VERSIONS = ("kubeadm.k8s.io/v1beta4", "kubeadm.k8s.io/v1beta3")
 MAX_TOKENS = 1000
 """Tokens in one file: each is a request to the server."""
-_SEPARATOR = re.compile(r"^---[ \t]*$", re.MULTILINE)
+_SEPARATOR = re.compile(r"^---(?=[ \t\r\n#]|$).*$", re.MULTILINE)
 
 
 def token_records(data: bytes, source: str, now: datetime) -> tuple[TokenRecord, ...]:
@@ -38,7 +38,7 @@ def token_records(data: bytes, source: str, now: datetime) -> tuple[TokenRecord,
 def _init_configuration(data: bytes, source: str) -> dict[str, Any]:
     found = []
     try:
-        for text in _SEPARATOR.split(data.decode()):
+        for text in _SEPARATOR.split(decoded(data)):
             document = decode_yaml(text)[0] if text.strip() else None
             if isinstance(document, dict) and document.get("kind") == "InitConfiguration":
                 found.append(document)

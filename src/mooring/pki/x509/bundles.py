@@ -29,9 +29,9 @@ def certificates(data: bytes) -> tuple[Certificate, ...]:
 
 
 def certificates_among(data: bytes) -> tuple[Certificate, ...]:
-    """Return the certificates, at least one, of a file that also contains a key, such as `kubelet-client-current.pem`. Raises
-    PkiError, as `certificates`."""
-    return _certificates([block for block in blocks(data) if block.label == CERTIFICATE])
+    """Return the certificates, at least one, of a file that people or programs write: keys, CRLs and whatever else is in it are
+    passed over, as by Go and OpenSSL. Raises PkiError, as `certificates`."""
+    return _certificates(tuple(blocks(data, label=CERTIFICATE)))
 
 
 def _certificates(found: Sequence[Block]) -> tuple[Certificate, ...]:

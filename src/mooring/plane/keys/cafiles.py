@@ -13,7 +13,7 @@ from typing import TypeVar
 from mooring.client.files import read_limited
 from mooring.errors import ConfigError, MooringError
 from mooring.pki.keys import load_private_key
-from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.bundles import certificates_among
 from mooring.pki.x509.clusterca import CaState
 from mooring.trust.sharedkeys.keyset import CA, CA_KEY, CROSS_SIGNED, DISTRUSTED, RETIRED
 
@@ -28,9 +28,9 @@ def ca_files(pki: Path) -> tuple[Path, ...]:
 def read_ca(pki: Path) -> CaState:
     """Read the CA of a data directory. Raises ConfigError."""
     certificate_path = pki / CA
-    bundle, key = load(certificate_path, certificates), load(pki / CA_KEY, load_private_key)
+    bundle, key = load(certificate_path, certificates_among), load(pki / CA_KEY, load_private_key)
     others = [
-        load(path, certificates) if path.exists() else ()
+        load(path, certificates_among) if path.exists() else ()
         for path in (pki / CROSS_SIGNED, pki / RETIRED, pki / DISTRUSTED)
     ]
     return load(certificate_path, lambda _: CaState.of_files(bundle, key, *others))

@@ -13,7 +13,7 @@ from pathlib import Path
 from mooring.authn.requestheader.settings import RequestHeaderSettings
 from mooring.authn.x509.settings import ClientCertificateSettings
 from mooring.client.files import read_limited
-from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.bundles import certificates, certificates_among
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import ClusterCa
 from mooring.pki.x509.crl import Crl
@@ -145,4 +145,4 @@ def _of_kubeconfig(path: Path) -> Sequence[Certificate]:
 
 def _read(file: str) -> Sequence[Certificate]:
     """Return the certificates of a file. Raises MooringError."""
-    return certificates(read_limited(Path(file)))
+    return certificates_among(read_limited(Path(file)))

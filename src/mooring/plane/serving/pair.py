@@ -23,7 +23,7 @@ from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, load_private_key
 from mooring.pki.rootca import RootCa
-from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.bundles import certificates_among
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import ClusterCa
 from mooring.pki.x509.names import printable, printable_text
@@ -169,7 +169,7 @@ class ServingPair:
 def _parse_pair(certificate_pem: bytes, key_pem: bytes) -> Pair:
     """Read a pair. Raises ConfigError for a key of another certificate."""
     try:
-        chain = certificates(certificate_pem)
+        chain = certificates_among(certificate_pem)
     except PkiError as error:
         raise ConfigError(f"{CERTIFICATE_KEY}: {error}") from None
     try:

@@ -24,7 +24,7 @@ from OpenSSL import crypto
 from mooring.client.files import read_limited
 from mooring.errors import ConfigError
 from mooring.pki.errors import CertificateUnreadableError, PkiError
-from mooring.pki.x509.bundles import certificates, certificates_pem
+from mooring.pki.x509.bundles import certificates, certificates_among, certificates_pem
 from mooring.pki.x509.canonicalnames import canonical_address
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.names import alternative_names
@@ -52,7 +52,7 @@ def serving_cas(settings: ServingSettings, chain: Chain, own: Sequence[Certifica
 def from_file(data: bytes, chain: Chain, now: datetime) -> bytes:
     """Return the bundle of `root-ca-file`. Raises ConfigError when it does not verify the serving certificate."""
     try:
-        bundle = certificates(data)
+        bundle = certificates_among(data)
     except PkiError as error:
         raise ConfigError(f"{KEY}: {error}") from None
     if anchor(chain, now, bundle) is None:

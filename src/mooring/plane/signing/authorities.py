@@ -21,7 +21,7 @@ from mooring.observed import Observed
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import load_private_key
 from mooring.pki.x509.authority import Authority
-from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.bundles import certificates_among
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState
 from mooring.pki.x509.signers import CLIENT_SIGNERS, COUNTERPARTS, SIGNERS
@@ -120,7 +120,7 @@ def read_state(files: SigningFiles) -> CaState:
     bundle_pem = _read(files.certificate_key, files.certificate)
     key_pem = b"" if files.in_token else _read(files.key_key, files.key)
     try:
-        bundle = certificates(bundle_pem)
+        bundle = certificates_among(bundle_pem)
     except PkiError as error:
         raise ConfigError(f"{files.certificate_key}: {files.certificate}: {error}") from None
     try:

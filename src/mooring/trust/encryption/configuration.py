@@ -128,7 +128,7 @@ def read_document(data: bytes, source: str) -> Obj:
     if len(data) > MAX_BYTES:
         raise ConfigError(f"{source}: an {KIND} is at most {MAX_BYTES} bytes")
     try:
-        document = read_yaml(data.decode())
+        document = read_yaml(data)
     except UnicodeDecodeError:
         raise ConfigError(f"{source}: the file is not UTF-8 text") from None
     except YamlError as error:

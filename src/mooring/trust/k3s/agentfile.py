@@ -277,7 +277,7 @@ def ignored_keys(keys: Sequence[str]) -> str:
 def _document(path: str, text: bytes) -> YamlDocument:
     """Return the YAML in a part: an object, or nothing. Raises ConfigError."""
     try:
-        document = read_yaml(text.decode())
+        document = read_yaml(text)
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: the file is not UTF-8 text") from None
     except YamlError as error:

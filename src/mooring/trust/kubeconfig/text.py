@@ -2,7 +2,7 @@
 
 Rules kept here:
 * Values are read as kubectl reads them (`mooring.apimachinery.codec.yaml`), limited in size, nesting and number. Anchors, aliases,
-  tags, a second document and a duplicate key are refused: two readers could see two clusters.
+  tags, a second document and a duplicate key are refused: two readers could see two clusters. The error has the line.
 * A wrong type is an error that names the field by its path; values are never repeated, since they may be credentials.
   Unknown fields are ignored as client-go ignores them; extensions are kept.
 * Writing follows sigs.k8s.io/yaml: keys sorted, `""` in double quotes, lists not indented, an empty list as `null`, one newline
@@ -36,6 +36,7 @@ from mooring.trust.kubeconfig.model import (
 
 MAX_BYTES = 1 << 20
 """Bytes: a kubeconfig of a hundred clusters has a tenth of this, and a ConfigMap holds no more."""
+_WAY_OUT = "; `kubectl config view --raw --flatten` writes it plainly"
 MAX_DEPTH = 64
 """Levels of nesting: the format has 6; the rest is for extensions."""
 T = TypeVar("T")
@@ -46,17 +47,16 @@ def load(data: str | bytes) -> Any:
     if len(data) > MAX_BYTES:
         raise KubeconfigError(f"the kubeconfig is longer than {MAX_BYTES} bytes")
     try:
-        text = data if isinstance(data, str) else data.decode("utf-8-sig")
-        document = read_yaml(text, max_depth=MAX_DEPTH, anchors_and_tags=False)
+        document = read_yaml(data, max_depth=MAX_DEPTH, anchors_and_tags=False)
     except UnicodeDecodeError:
         raise KubeconfigError("the kubeconfig is neither YAML nor JSON") from None
     except YamlError as error:
         if not error.syntax:
-            raise KubeconfigError(f"the kubeconfig cannot be read: {error}") from None
+            raise KubeconfigError(f"the kubeconfig cannot be read: {error}{_WAY_OUT}") from None
         place = f": it cannot be read at line {error.line}, column {error.column}" if error.line else ""
         raise KubeconfigError(f"the kubeconfig is neither YAML nor JSON{place}") from None
     if document.duplicates:
-        raise KubeconfigError("the kubeconfig has a key twice in one object")
+        raise KubeconfigError(f"the kubeconfig has a key twice in one object: {document.duplicates[0]}{_WAY_OUT}")
     return document.value
 
 

@@ -50,7 +50,7 @@ def parse_policy(data: bytes, source: str) -> SigningPolicy:
     if len(data) > MAX_BYTES:
         raise source_error(f"a signing policy is at most {MAX_BYTES} bytes")
     try:
-        document = read_yaml(data.decode())
+        document = read_yaml(data)
     except UnicodeDecodeError:
         raise source_error("the file is not UTF-8 text") from None
     except YamlError as error:

@@ -20,7 +20,7 @@ from mooring.authn.x509.settings import ClientCertificateSettings
 from mooring.errors import ConfigError
 from mooring.observed import Observed
 from mooring.pki.errors import PkiError
-from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.bundles import certificates_among
 from mooring.pki.x509.clientissuers import IssuingCas
 from mooring.pki.x509.crl import MAX_CRL_BYTES, Crl, newest_crls, revoked_anchors, verified_crls
 from mooring.pki.x509.publickeyinfo import key_identities
@@ -155,6 +155,6 @@ class FollowedClientCas(Observed[[]]):
 
 def _parse(key: str, data: bytes) -> Certificates:
     try:
-        return certificates(data)
+        return certificates_among(data)
     except PkiError as error:
         raise ConfigError(f"{key}: {error}") from None
