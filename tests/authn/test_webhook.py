@@ -431,6 +431,10 @@ WRONG = {
     "an empty name": (good(user={"username": ""}).body, "status.user.username is missing"),
     "a number as name": (good(user={"username": 1}).body, "status.user.username is not a text"),
     "a number as uid": (good(user={**JANE, "uid": 1}).body, "status.user.uid is not a text"),
+    **{
+        f"a name that is not text: {name!r}": (good().body.replace(b'"jane"', b'"' + name + b'"'), "it is not JSON")
+        for name in (rb"\ud800", rb"\udfff\ud800", b"M\xfcller", b"\xed\xa0\x80")
+    },
     "a text as groups": (good(user={**JANE, "groups": "dev"}).body, "status.user.groups is not a list"),
     "numbers as groups": (good(user={**JANE, "groups": [1]}).body, "status.user.groups is not a list of texts"),
     "a list as extra": (good(user={**JANE, "extra": []}).body, "status.user.extra is not an object"),

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from joserfc import jws
 from joserfc.jwk import ECKey, RSAKey
 
+from mooring import base64url
 from mooring.pki import keys
 from mooring.pki.errors import KeyRefusedError, TokenRefusedError
 from mooring.pki.jwt.claims import audiences, check_texts
@@ -419,3 +420,14 @@ def test_the_claims_of_a_token_bound_to_a_pod_on_a_node() -> None:
         "node": {"name": "n", "uid": "3"},
     }
     assert claims["exp"] == SECONDS + 365 * 86400
+
+
+# Go's encoding/json replaces such a text by U+FFFD, which makes one user of all of them.
+@pytest.mark.parametrize(
+    "sub", [b"\\ud800", b"\\udfff\\ud800", b"a\\udc00b", b"M\xfcller", b"\xed\xa0\x80", b"\xc0\xaf"]
+)
+def test_claims_with_a_text_that_is_not_unicode_are_malformed(sub: bytes) -> None:
+    payload = base64url.encode(b'{"sub":"' + sub + b'"}')
+    with pytest.raises(TokenRefusedError) as refusal:
+        decode_unverified(f"{base64url.encode(b'{}')}.{payload}.c2ln")
+    assert refusal.value.code == "malformed"
