@@ -310,7 +310,7 @@ def test_a_wrong_value_is_one_line_that_names_its_source(
     (setting,) = [one for one in SETTINGS if one.name == name]
     rest = {"address": "192.0.2.1", "token": TOKEN, "discovery-token-ca-cert-hash": PIN}
     if name == "discovery-file":
-        del rest["address"]
+        del rest["address"], rest["discovery-token-ca-cert-hash"]
     rest.pop(name, None)
     arguments = [part for key, one in rest.items() for part in ((one,) if key == "address" else (f"--{key}", one))]
     place = ""
