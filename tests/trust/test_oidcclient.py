@@ -20,6 +20,8 @@ from mooring.trust.oidc.client import (
     Tokens,
     discover,
     form_request,
+    refusal,
+    wanted_scopes,
 )
 from mooring.trust.oidc.codegrant import (
     AuthorizationRequest,
@@ -35,6 +37,8 @@ from tests.support.deviceprovider import Conversation, DeviceProvider, form_of
 
 ISSUER = "https://provider.example"
 CLIENT = Client(ISSUER, "kubernetes")
+REDIRECT = "http://127.0.0.1:8000/callback"
+MADE = new_authorization_request(REDIRECT, bytes(range(64)))
 CONFIDENTIAL = Client(ISSUER, "kube:netes", Secret("s&cret é"))
 
 
@@ -256,10 +260,61 @@ def test_a_wrong_client_secret_is_told() -> None:
         granted(DeviceProvider(secret="another"), CONFIDENTIAL)
 
 
-# ── code grant ───────────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    ("listed", "scopes", "sent"),
+    [
+        pytest.param(None, (), "openid offline_access", id="a provider that lists none"),
+        pytest.param([], (), "openid offline_access", id="an empty list"),
+        pytest.param("openid", (), "openid offline_access", id="no list"),
+        pytest.param(["openid", "offline_access"], (), "openid offline_access", id="one that has both"),
+        pytest.param(["openid", "profile", "email"], (), "openid", id="GitLab and Google have no offline_access"),
+        pytest.param(["openid"], ("openid", "groups"), "openid groups", id="those of the user, whatever is listed"),
+    ],
+)
+def test_the_scopes_that_are_asked_for(listed: Any, scopes: tuple[str, ...], sent: str) -> None:
+    client = Client(ISSUER, "kubernetes", scopes=scopes)
+    offers = provider_of(DeviceProvider(configuration={"scopes_supported": listed}))
+    assert wanted_scopes(client, offers) == sent
+    query = parse_qs(urlsplit(authorization_url(client, offers, MADE)).query)
+    assert query["scope"] == [sent]
 
-REDIRECT = "http://127.0.0.1:8000/callback"
-MADE = new_authorization_request(REDIRECT, bytes(range(64)))
+
+@pytest.mark.parametrize(
+    ("response", "told"),
+    [
+        pytest.param({"error": "invalid_client"}, "invalid_client", id="a word alone"),
+        pytest.param({"error": "x", "error_description": "é, no"}, 'x: "é, no"', id="with a description"),
+        pytest.param({"error_description": "no"}, 'status 400: "no"', id="a description alone"),
+        pytest.param({"error": "x", "error_description": "\x1b[31mred"}, "x", id="one that colours the terminal"),
+        pytest.param({"error": "x", "error_description": 5}, "x", id="one that is no text"),
+        pytest.param({"error": "x", "error_description": "of s3cret"}, "x", id="one that repeats a secret"),
+        pytest.param({"error": "x", "error_description": "y" * 201}, f'x: "{"y" * 200}…"', id="an endless one"),
+        pytest.param(
+            {"error": "invalid_scope", "error_description": "unknown scope"},
+            'invalid_scope: "unknown scope"; the scopes openid groups were asked for: name others with --oidc-scope',
+            id="a scope that it does not have",
+        ),
+    ],
+)
+def test_the_words_of_a_refusal(response: dict[str, Any], told: str) -> None:
+    assert refusal(400, response, ("", "s3cret"), "openid groups") == told
+
+
+@pytest.mark.parametrize(
+    ("issuer", "named"),
+    [
+        pytest.param(f"{ISSUER}/", f'it names "{ISSUER}/"', id="a slash"),
+        pytest.param("http://provider.example:80", 'it names "http://provider.example:80"', id="another scheme"),
+        pytest.param(None, "it names none", id="none"),
+        pytest.param("\x1b", "it names none", id="one that cannot be shown"),
+    ],
+)
+def test_the_issuer_that_was_found_stands_beside_the_one_that_was_expected(issuer: Any, named: str) -> None:
+    with pytest.raises(OAuthError, match=f"of another issuer than {ISSUER}: {named}; check --oidc-issuer-url"):
+        provider_of(DeviceProvider(configuration={"issuer": issuer}))
+
+
+# ── code grant ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_browser_begins_with_a_challenge_and_never_with_the_verifier() -> None:

@@ -23,7 +23,7 @@ import click
 
 from mooring.cli import cluster
 from mooring.cli.login.kubeconfigentries import kubeconfig_target, login_entries, write_entries
-from mooring.cli.login.renewal import MAX_SECRET, renew
+from mooring.cli.login.renewal import LOOPBACK, MAX_SECRET, renew
 from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.options.flags import usage
 from mooring.cli.printing.output import echo
@@ -80,7 +80,7 @@ _FILE: dict[str, Any] = {"default": "", "metavar": "FILE"}
     "--oidc-scope",
     multiple=True,
     metavar="SCOPE,...",
-    help=f"Scopes to request. [default: {OPENID_SCOPE},{REFRESH_SCOPE}]",
+    help=f"Scopes to request. [default: {OPENID_SCOPE},{REFRESH_SCOPE}; {OPENID_SCOPE} where the provider lists no other]",
 )
 @click.option(
     "--oidc-grant",
@@ -95,6 +95,13 @@ _FILE: dict[str, Any] = {"default": "", "metavar": "FILE"}
     default=0,
     metavar="PORT",
     help="Port of http://127.0.0.1:PORT/callback, to which the provider redirects the browser. [default: a free one]",
+)
+@click.option(
+    "--oidc-redirect-host",
+    type=click.Choice((LOOPBACK, "localhost")),
+    default=LOOPBACK,
+    show_default=True,
+    help="Host of that address, as it is registered at the provider: the portal of Entra ID allows localhost alone.",
 )
 @click.option(
     "--credential",
@@ -280,7 +287,7 @@ def _oidc_source(flags: Mapping[str, object], issuer: str) -> IdentitySource:
         raise click.UsageError("--oidc-issuer-url needs --oidc-client-id")
     scopes = flags["oidc_scope"]
     assert isinstance(scopes, tuple)  # the flag is a list
-    wanted = split_commas(scopes) or (OPENID_SCOPE, REFRESH_SCOPE)
+    wanted = split_commas(scopes)
     with usage():
         url = https_url(issuer, "--oidc-issuer-url")
     files = {
@@ -292,9 +299,10 @@ def _oidc_source(flags: Mapping[str, object], issuer: str) -> IdentitySource:
         {
             "issuer": url,
             "clientID": client_id,
-            "scopes": " ".join(dict.fromkeys((OPENID_SCOPE, *wanted))),
+            "scopes": " ".join(dict.fromkeys((OPENID_SCOPE, *wanted))) if wanted else "",
             "grant": str(flags["oidc_grant"] or ""),
             "port": str(flags["oidc_redirect_port"]),
+            "host": str(flags["oidc_redirect_host"]),
             **files,
         },
     )

@@ -34,7 +34,7 @@ from mooring.trust.cafile import named_cas
 from mooring.trust.kubeconfig.model import KubeconfigUser
 from mooring.trust.login import loginrecord
 from mooring.trust.login.loginrecord import Login
-from mooring.trust.oidc.client import Client, GrantEndedError, Tokens, discover
+from mooring.trust.oidc.client import Client, GrantEndedError, Tokens, discover, wanted_scopes
 from mooring.trust.oidc.codegrant import authorization_url, code_grant, new_authorization_request, read_redirect
 from mooring.trust.oidc.devicegrant import DevicePrompt, device_grant
 from mooring.trust.oidc.refreshgrant import refresh_grant
@@ -44,6 +44,7 @@ MAX_SECRET = 64 << 10
 BROWSER_SECONDS = 300.0
 """Seconds for a person to log in with a browser."""
 CALLBACK = "/callback"
+LOOPBACK = "127.0.0.1"
 
 
 class LoginNeededError(ConfigError):
@@ -113,7 +114,7 @@ async def _oidc_tokens(login: Login, clock: Clock, interactive: bool) -> Tokens:
         settings["issuer"],
         settings["clientID"],
         _read_secret(settings["clientSecretFile"]),
-        tuple(settings["scopes"].split(" ")),
+        tuple(filter(None, settings["scopes"].split(" "))),
     )
     ca_pem = named_cas(read_limited(Path(file)), file) if (file := settings["caFile"]) else b""
     async with provider_connection(client.issuer, ca_pem) as connection:
@@ -133,9 +134,9 @@ async def _oidc_tokens(login: Login, clock: Clock, interactive: bool) -> Tokens:
         if grant == "device":
             return await drive_notifying(device_grant(client, provider), send, clock.sleep, _print_prompt)
         async with listening(int(settings["port"])) as loopback:
-            redirect_uri = f"http://127.0.0.1:{loopback.port}{CALLBACK}"
+            redirect_uri = f"http://{settings.get('host') or LOOPBACK}:{loopback.port}{CALLBACK}"
             request = new_authorization_request(redirect_uri, secrets.token_bytes(64))
-            loopback.read = partial(read_redirect, request)
+            loopback.read = partial(read_redirect, request, scopes=wanted_scopes(client, provider))
             url = authorization_url(client, provider, request)
             echo("Open this in a browser on this machine:", url, err=True)
             try:

@@ -4,20 +4,22 @@ Rules kept here (RFC 6749; RFC 8414):
 1. Every endpoint in the provider's metadata is an https URL.
 2. A confidential client sends its secret as the provider wants it: in a Basic header, else in the form. A public one has none.
 3. The ID token is opaque here; the cluster judges it. A refresh token is kept when there is one.
-4. Text of the provider is untrusted: of its errors only code words in the form of the standards are repeated, and nothing that is
-   not printable reaches a terminal.
+4. Text of the provider is untrusted. Of its errors the code word and the description are repeated, the latter in quotes and
+   shortened, unless it has something of the request in it. Nothing that is not printable reaches a terminal.
+5. Without scopes of its own the client asks for `openid` and `offline_access`, or for `openid` alone when the provider lists its
+   scopes without the other: GitLab and Google know none (OpenID Connect Discovery 1.0 section 3, Core 1.0 section 11).
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from mooring.errors import PeerError
+from mooring.errors import PeerError, quoted
 from mooring.secret import Secret
 from mooring.trust.httpexchange import CERTIFICATE, Exchange, HttpFailure, HttpRequest, HttpResponse, send
 from mooring.trust.httpsurl import https_url_problem
@@ -27,12 +29,15 @@ PROVIDER = "provider"
 """Target of every request: the provider, under the trust that the driver has for it."""
 OPENID_SCOPE = "openid"
 REFRESH_SCOPE = "offline_access"
+INVALID_SCOPE = "invalid_scope"
 REQUEST_TIMEOUT = 15.0
 """Seconds for one request; providers sign tokens in a few milliseconds."""
 MAX_URL = 512
 """Characters of a URL that is shown to a person."""
 MAX_WORD = 64
 """Characters of a user code or of an error code."""
+MAX_DESCRIPTION = 200
+"""Characters of an error's description that are repeated."""
 
 
 class OAuthError(PeerError):
@@ -45,22 +50,23 @@ class GrantEndedError(OAuthError):
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Registration of this program at the provider."""
+    """Registration of this program at the provider. Without `scopes` those of rule 5 are asked for."""
 
     issuer: str
     client_id: str
     secret: Secret | None = None
-    scopes: tuple[str, ...] = (OPENID_SCOPE, REFRESH_SCOPE)
+    scopes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderEndpoints:
-    """Endpoints of the provider. An empty URL is an endpoint that it does not offer."""
+    """Endpoints of the provider. An empty URL is an endpoint that it does not offer. `scopes`: those that it lists, if it does."""
 
     token: str
     device: str = ""
     authorization: str = ""
     secret_in_form: bool = False
+    scopes: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,20 @@ def discover(client: Client) -> Exchange[ProviderEndpoints]:
         _endpoint(metadata, "device_authorization_endpoint"),
         _endpoint(metadata, "authorization_endpoint"),
         secret_in_form,
+        _scopes(metadata.get("scopes_supported")),
     )
+
+
+def _scopes(listed: Any) -> tuple[str, ...] | None:
+    return tuple(one for one in listed if isinstance(one, str)) if isinstance(listed, list) and listed else None
+
+
+def wanted_scopes(client: Client, provider: ProviderEndpoints) -> str:
+    """Return the scopes to ask for, as the parameter `scope` (rule 5)."""
+    default: tuple[str, ...] = (OPENID_SCOPE, REFRESH_SCOPE)
+    if provider.scopes is not None and REFRESH_SCOPE not in provider.scopes:
+        default = (OPENID_SCOPE,)
+    return " ".join(client.scopes or default)
 
 
 def form_request(client: Client, provider: ProviderEndpoints, url: str, form: Sequence[tuple[str, str]]) -> HttpRequest:
@@ -153,12 +172,21 @@ def read_tokens(response: Mapping[str, Any]) -> Tokens:
     return Tokens(Secret(str(id_token)), Secret(str(refresh_token)) if _is_token(refresh_token) else None)
 
 
-def error_code(status: int, response: Mapping[str, Any]) -> str:
-    """Return the error code of a refusal when it is printable, else its status."""
-    error = response.get("error")
+def refusal(status: int, response: Mapping[str, Any], sent: Iterable[str] = (), scopes: str = "") -> str:
+    """Return the reason of a refusal: its code word or status, and its description (rule 4).
+
+    `sent`: secrets of the request, which a description may repeat. `scopes`: those that were asked for.
+    """
+    error, text = response.get("error"), response.get("error_description")
+    word = f"status {status}" if status else "no reason that can be shown"
     if is_printable(error, MAX_WORD) and str(error).replace("_", "").isalnum():
-        return str(error)
-    return f"status {status}" if status else "no reason that can be shown"
+        word = str(error)
+    if isinstance(text, str) and text and text.isprintable() and not any(one and one in text for one in sent):
+        shown = f"{text[:MAX_DESCRIPTION]}…" if len(text) > MAX_DESCRIPTION else text
+        word += f": {quoted(shown)}"
+    if error == INVALID_SCOPE and scopes:
+        word += f"; the scopes {scopes} were asked for: name others with --oidc-scope"
+    return word
 
 
 def is_printable_url(value: Any) -> bool:

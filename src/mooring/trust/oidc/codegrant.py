@@ -19,10 +19,11 @@ from mooring.trust.oidc.client import (
     OAuthError,
     ProviderEndpoints,
     Tokens,
-    error_code,
     form_request,
     read_tokens,
+    refusal,
     send_form,
+    wanted_scopes,
 )
 
 
@@ -53,7 +54,7 @@ def authorization_url(client: Client, provider: ProviderEndpoints, request: Auth
         "response_type": "code",
         "client_id": client.client_id,
         "redirect_uri": request.redirect_uri,
-        "scope": " ".join(client.scopes),
+        "scope": wanted_scopes(client, provider),
         "state": request.state,
         "code_challenge": request.challenge,
         "code_challenge_method": "S256",
@@ -61,10 +62,10 @@ def authorization_url(client: Client, provider: ProviderEndpoints, request: Auth
     return f"{provider.authorization}{'&' if urlsplit(provider.authorization).query else '?'}{urlencode(query)}"
 
 
-def read_redirect(request: AuthorizationRequest, target: str) -> Secret | None:
+def read_redirect(request: AuthorizationRequest, target: str, scopes: str = "") -> Secret | None:
     """Return the code in the request target of a redirect; None when it does not belong to `request`.
 
-    Raises OAuthError when the provider refused the login.
+    `scopes`: those that were asked for. Raises OAuthError when the provider refused the login.
     """
     try:
         parts = urlsplit(target)
@@ -73,11 +74,13 @@ def read_redirect(request: AuthorizationRequest, target: str) -> Secret | None:
         return None
     if parts.path != urlsplit(request.redirect_uri).path:
         return None
-    state, code, error = (query.get(key, [""])[0] for key in ("state", "code", "error"))
+    state, code, error, text = (query.get(key, [""])[0] for key in ("state", "code", "error", "error_description"))
     if not hmac.compare_digest(state.encode("utf-8", "surrogatepass"), request.state.encode()):
         return None
     if error:
-        raise OAuthError(f"login failed: {error_code(0, {'error': error})}")
+        sent = (request.state, request.verifier.reveal().decode())
+        response = {"error": error, "error_description": text}
+        raise OAuthError(f"login failed: {refusal(0, response, sent, scopes)}")
     return Secret(code) if code and code.isascii() else None
 
 
@@ -94,5 +97,6 @@ def code_grant(
     )
     status, response = yield from send_form("redeeming the code", form_request(client, provider, provider.token, form))
     if status != 200:
-        raise OAuthError(f"login failed: {error_code(status, response)}")
+        sent = (code.reveal().decode(), request.verifier.reveal().decode())
+        raise OAuthError(f"login failed: {refusal(status, response, sent)}")
     return read_tokens(response)

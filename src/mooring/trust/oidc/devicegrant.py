@@ -17,13 +17,14 @@ from mooring.trust.oidc.client import (
     OAuthError,
     ProviderEndpoints,
     Tokens,
-    error_code,
     form_request,
     is_printable,
     is_printable_url,
     read_tokens,
+    refusal,
     response_object,
     send_form,
+    wanted_scopes,
 )
 
 GRANT_TYPE = "urn:ietf:params:oauth:grant-type:device_code"
@@ -51,10 +52,11 @@ def device_grant(
     if not provider.device:
         raise OAuthError(f"{client.issuer} offers no device grant (RFC 8628)")
     step = "asking for a device code"
-    form = (("client_id", client.client_id), ("scope", " ".join(client.scopes)))
+    scopes = wanted_scopes(client, provider)
+    form = (("client_id", client.client_id), ("scope", scopes))
     status, response = yield from send_form(step, form_request(client, provider, provider.device, form))
     if status != 200:
-        raise OAuthError(f"{step}: the provider refuses: {error_code(status, response)}")
+        raise OAuthError(f"{step}: the provider refuses: {refusal(status, response, scopes=scopes)}")
     device_code, user_code = response.get("device_code"), response.get("user_code")
     # verification_url is the name in an older draft, which Google uses
     uri = response.get("verification_uri") or response.get("verification_url")
@@ -81,7 +83,7 @@ def device_grant(
         if error == "slow_down":
             interval = min(interval + INTERVAL, MAX_INTERVAL)
         elif error != "authorization_pending":
-            raise OAuthError(f"login failed: {error_code(reply.status, response)}")
+            raise OAuthError(f"login failed: {refusal(reply.status, response, (device_code,), scopes)}")
     raise OAuthError("login failed: the code has expired")
 
 

@@ -13,10 +13,12 @@ from typing import Any
 
 import msgspec
 
-from mooring.errors import MooringError
+from mooring.errors import MooringError, quoted
 from mooring.trust.httpexchange import ACCEPT_JSON, Exchange, HttpFailure, HttpRequest, HttpResponse, send
 
 WELL_KNOWN = "/.well-known/openid-configuration"
+MAX_ISSUER = 256
+"""Characters of an issuer in a message."""
 MAX_DOCUMENT = 64 << 10
 """Bytes of a discovery document: the longest public ones have 8 kB."""
 
@@ -39,8 +41,14 @@ def fetch_metadata(target: str, issuer: str, url: str, timeout: float) -> Exchan
     request = HttpRequest(target, url=url, headers=ACCEPT_JSON, timeout=timeout, max_bytes=MAX_DOCUMENT)
     response = yield from fetch_document("the discovery document", request)
     document = _json_object(response.body)
-    if document.get("issuer") != issuer:
-        raise ProviderError(f"the discovery document is of another issuer than {issuer}")
+    found = document.get("issuer")
+    if found != issuer:
+        named = (
+            f"it names {quoted(found[:MAX_ISSUER])}"
+            if isinstance(found, str) and found.isprintable()
+            else "it names none"
+        )
+        raise ProviderError(f"the discovery document is of another issuer than {issuer}: {named}")
     return document
 
 

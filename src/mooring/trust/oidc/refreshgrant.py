@@ -10,9 +10,9 @@ from mooring.trust.oidc.client import (
     OAuthError,
     ProviderEndpoints,
     Tokens,
-    error_code,
     form_request,
     read_tokens,
+    refusal,
     send_form,
 )
 
@@ -32,5 +32,5 @@ def refresh_grant(client: Client, provider: ProviderEndpoints, token: Secret) ->
     )
     if status != 200:
         error = GrantEndedError if response.get("error") in LOGIN_NEEDED else OAuthError
-        raise error(f"the log-in is not refreshed: {error_code(status, response)}")
+        raise error(f"the log-in is not refreshed: {refusal(status, response, (token.reveal().decode(),))}")
     return read_tokens(response)
