@@ -188,6 +188,11 @@ def test_certificates_that_are_read(encoding: bytes) -> None:
             having(b"\2\1\1"), "the extensions cannot be read: an extension is of another type", id="no extension"
         ),
         pytest.param(
+            having(extension("2a" * 64, b"")),  # Go reads it
+            "the extensions cannot be read: an object identifier has more than 63 octets",
+            id="a kind of extension that the library does not hold",
+        ),
+        pytest.param(
             having(extension("551d13", CA_TRUE, b"\1\1\1")),
             "the extensions cannot be read: a truth value",
             id="neither true nor false",
@@ -366,7 +371,7 @@ def test_object_identifiers_that_are_read(oid_hex: str, numbers: str) -> None:
     assert der.object_identifier(der.only(oid(oid_hex), der.OID)).dotted_string == numbers
 
 
-@pytest.mark.parametrize("oid_hex", ["", "2a80", "2a8001", "2a8880808000", "86"])
+@pytest.mark.parametrize("oid_hex", ["", "2a80", "2a8001", "2a8880808000", "86", "2a" * 64])
 def test_object_identifiers_that_are_refused(oid_hex: str) -> None:
     with pytest.raises(DerError):
         der.object_identifier(der.only(oid(oid_hex), der.OID))

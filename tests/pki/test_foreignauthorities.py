@@ -268,6 +268,9 @@ def test_requests_that_are_read(text: bytes) -> None:
         pytest.param(
             request(name(attribute(COMMON_NAME, UTF8, b"\xe9"))), "no UTF8String", id="a subject that is no text"
         ),
+        pytest.param(
+            request(name(attribute("2a" * 64, UTF8, b"x"))), "more than 63 octets", id="a kind of attribute too long"
+        ),
     ],
 )
 def test_requests_that_are_refused(text: bytes, message: str) -> None:

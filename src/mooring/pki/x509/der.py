@@ -22,6 +22,8 @@ PLAIN, CONSTRUCTED = 0x80, 0xA0
 _LONG_TAG = 0x1F
 _LARGEST_ARC = 2**31 - 1
 """Go's limit of one number of an object identifier."""
+_LONGEST_OID = 63
+"""Octets of an object identifier that the library holds. Go has no limit."""
 
 
 class DerError(ValueError):
@@ -130,6 +132,8 @@ def object_identifier(element: Element) -> ObjectIdentifier:
 
 @lru_cache(512)
 def _object_identifier(content: bytes) -> ObjectIdentifier:
+    if len(content) > _LONGEST_OID:
+        raise DerError(f"an object identifier has more than {_LONGEST_OID} octets")
     numbers, number, is_inside = list[int](), 0, False
     for octet in content:
         if octet == 0x80 and not is_inside:
