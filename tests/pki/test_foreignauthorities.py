@@ -313,13 +313,11 @@ def test_a_request_may_be_signed_over_sha_1_and_a_certificate_may_not(algorithm:
     assert sha256.is_strong
     assert sha1 is not None
     assert not sha1.is_strong
-    signature = (
-        key.sign(b"data", ec.ECDSA(hashes.SHA1()))
-        if isinstance(key, ec.EllipticCurvePrivateKey)
-        else (
-            key.sign(b"data", padding.PKCS1v15(), hashes.SHA1())  # type: ignore[call-arg]
-        )
-    )
+    if isinstance(key, ec.EllipticCurvePrivateKey):
+        signature = key.sign(b"data", ec.ECDSA(hashes.SHA1()))
+    else:
+        assert isinstance(key, rsa.RSAPrivateKey)
+        signature = key.sign(b"data", padding.PKCS1v15(), hashes.SHA1())
     assert is_signed(b"data", signature, sha1, key.public_key())
     assert not is_signed(b"other", signature, sha1, key.public_key())
     assert not is_signed(b"data", signature, sha256, key.public_key())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.trust.httpsurl import https_url_problem
+from mooring.trust.httpsurl import https_url_problem, is_https
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,20 @@ def test_problem_of(text: str, problem: str) -> None:
 def test_a_query_and_a_fragment_can_be_allowed() -> None:
     assert https_url_problem("https://id.example/?a=b", query=True) == ""
     assert https_url_problem("https://id.example/#a?b", fragment=True) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("https://a", True),
+        ("HTTPS://a", True),
+        ("Https://A:1/x", True),
+        ("http://a", False),
+        (" https://a", False),
+        ("", False),
+    ],
+)
+def test_the_scheme_has_no_case(text: str, *, wanted: bool) -> None:
+    """RFC 3986 3.1."""
+    assert is_https(text) is wanted
+    assert not wanted or not https_url_problem(text)

@@ -61,6 +61,7 @@ from mooring.trust.discovery.errors import (
 )
 from mooring.trust.discovery.fetch import connection_error
 from mooring.trust.httpexchange import TOO_LONG, HttpRequest, HttpResponse
+from mooring.trust.httpsurl import is_https
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected, flatten_cluster
 
 Target = str | ResourcePath
@@ -148,7 +149,7 @@ class ClusterClient:
         Raises ConfigError for an address that is not an https URL.
         """
         for one in (cluster, *others):
-            if not one.server.startswith("https://"):
+            if not is_https(one.server):
                 raise ConfigError(
                     f'the server "{one.server}" must be an https URL: credentials are not sent in the clear'
                 )

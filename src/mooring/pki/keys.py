@@ -92,7 +92,9 @@ def accepted_public_key(key: object) -> PublicKey:
         return key
     if isinstance(key, rsa.RSAPublicKey):
         if not MIN_RSA_BITS <= key.key_size <= MAX_RSA_BITS:
-            raise KeyRefusedError(f"an RSA key of {key.key_size} bits is not accepted: use {MIN_RSA_BITS} to 4096 bits")
+            raise KeyRefusedError(
+                f"an RSA key of {key.key_size} bits is not accepted: use {MIN_RSA_BITS} to {MAX_RSA_BITS} bits"
+            )
         return key
     if isinstance(key, ed25519.Ed25519PublicKey):
         return key

@@ -5,6 +5,11 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 
+def is_https(text: str) -> bool:
+    """Return whether the scheme of a URL is https, in any case (RFC 3986 3.1)."""
+    return text[:8].lower() == "https://"
+
+
 def https_url_problem(text: str, *, query: bool = False, fragment: bool = False) -> str:
     """Return the reason why `text` is not an https URL with a host and without user name; "" when it is one.
 

@@ -29,6 +29,7 @@ from mooring.settings.valuetypes import COMMA_SEPARATED, DURATION, OPTIONAL_DURA
 from mooring.trust.bootstraptoken.token import BootstrapToken, TokenError, looks_like_token, parse_token
 from mooring.trust.discovery.pins import Pin, PinError, check_pins, parse_pin
 from mooring.trust.discovery.polling import Polling
+from mooring.trust.httpsurl import is_https
 from mooring.trust.k3s import token as k3s
 from mooring.trust.k3s.cahash import check_ca_hash
 from mooring.trust.nodename import choose_node_name
@@ -99,7 +100,7 @@ def parse_endpoint(text: str) -> str:
 
     A host without a port gets port 6443, and an IPv6 address may stand without brackets. A URL `https://host` gets port 443.
     """
-    address, default = (text[8:].rstrip("/"), HTTPS_PORT) if text.startswith("https://") else (text, DEFAULT_PORT)
+    address, default = (text[8:].rstrip("/"), HTTPS_PORT) if is_https(text) else (text, DEFAULT_PORT)
     misplaced = "a bootstrap token stands where the address of the API server is expected: give it with --token"
     if looks_like_token(address):
         raise ConfigError(misplaced)

@@ -19,6 +19,7 @@ from typing import Any
 from mooring.authn.claims.mapping import ClaimsRefusedError
 from mooring.authn.reasons import WRONG_AUDIENCE
 from mooring.duration import format_duration
+from mooring.errors import quoted
 from mooring.pki.errors import TokenRefusedError
 from mooring.pki.jwt.claims import audiences, check_texts, time_claim
 from mooring.pki.jwt.compact import Claims, check_header
@@ -29,6 +30,8 @@ MAX_HEADER = 4096
 MAX_TOKEN = 32 << 10
 """Bytes of a token: directories list hundreds of groups."""
 _SECOND = timedelta(seconds=1)
+_SHOWN_AUDIENCES, _MAX_AUDIENCE = 3, 64
+"""Audiences of a token in a detail, and the characters of each."""
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
 _MAX_NUMBER = 32  # characters: seconds since 1970 have ten
 
@@ -44,8 +47,10 @@ class Expected:
 def check(header: dict[str, Any], claims: Claims, expected: Expected, now: datetime) -> datetime:
     """Return the time at which the token expires. Raises TokenRefusedError or ClaimsRefusedError."""
     check_header(header, expected.algorithms)
-    if not any(one in expected.audiences for one in audiences(claims)):
-        raise ClaimsRefusedError(WRONG_AUDIENCE, f"wants audience {' or '.join(expected.audiences)}")
+    stated = audiences(claims)
+    if not any(one in expected.audiences for one in stated):
+        found = ", ".join(quoted(one[:_MAX_AUDIENCE]) for one in stated[:_SHOWN_AUDIENCES]) or "no audience"
+        raise ClaimsRefusedError(WRONG_AUDIENCE, f"for {found}, wants audience {' or '.join(expected.audiences)}")
     expires, begins, _ = (_read_time(claims, name) for name in ("exp", "nbf", "iat"))
     check_texts(claims, "sub", "nonce", "at_hash")
     if expires is None:

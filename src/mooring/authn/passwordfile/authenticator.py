@@ -27,7 +27,7 @@ from mooring.authn.authenticator import SECRET
 from mooring.authn.credentials import Credentials
 from mooring.authn.passwordfile.hash import HASH_BYTES, MIN_SALT, PREFIX, PasswordHash, parse_hash
 from mooring.authn.passwordfile.reasons import UNKNOWN_USER, WRONG_PASSWORD
-from mooring.authn.userfile.rows import UserRow, rows, warn_of_mark
+from mooring.authn.userfile.rows import UserRow, rows, warn_of_form
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.authn.verdictcache import VerdictCache
 from mooring.errors import ConfigError
@@ -91,8 +91,10 @@ class PasswordFileAuthenticator:
     def read(self, data: bytes) -> PasswordTable:
         """Parse the content of a file. May run in a thread, because a large file takes a second. Raises ConfigError."""
         entries: dict[str, _Entry] = {}
-        warnings = warn_of_mark(data, "password")
+        warnings = warn_of_form(data, "password")
         for row in rows(data, "password"):
+            if row.warning:
+                warnings.append(row.warning)
             if not row.secret:
                 warnings.append(f"line {row.line}: the password is empty, the line is skipped")
                 continue

@@ -20,7 +20,7 @@ from datetime import datetime
 from mooring.api.view import Views
 from mooring.authn.authenticator import SECRET
 from mooring.authn.credentials import Credentials
-from mooring.authn.userfile.rows import rows, warn_of_mark
+from mooring.authn.userfile.rows import rows, warn_of_form
 from mooring.authn.verdict import Accepted, NotMine, Verdict
 from mooring.identity import UserInfo
 from mooring.secret import Secret
@@ -69,8 +69,10 @@ class TokenFileAuthenticator:
     def read(self, data: bytes) -> TokenTable:
         """Parse the content of a file. May run in a thread, because a large file takes a second. Raises ConfigError."""
         holders: dict[bytes, _Holder] = {}
-        warnings = warn_of_mark(data, "token")
+        warnings = warn_of_form(data, "token")
         for row in rows(data, "token"):
+            if row.warning:
+                warnings.append(row.warning)
             if not row.secret:
                 warnings.append(f"line {row.line}: the token is empty, the line is skipped")
                 continue

@@ -6,7 +6,8 @@ kube-apiserver have the same meaning):
    Empty lines are skipped. There are no comments, and records may differ in their number of columns.
 2. A field that begins with a quote ends with one. Inside, two quotes are one, and commas and line ends are content. A quote in a
    field that does not begin with one is an error, and so is text between the closing quote and the comma.
-3. There are three columns at least. The fourth holds groups, separated by commas and not trimmed. Further columns are ignored.
+3. There are three columns at least. The fourth holds groups, separated by commas and not trimmed. Further columns are ignored,
+   with a warning. A heading is a user, with a warning.
 4. Stricter than kube-apiserver: the file is UTF-8, a user has a name, and an empty name is no group.
 5. An error names the line and none of its content: with a column too many or too few, a secret stands in the place of a name.
 """
@@ -23,6 +24,7 @@ from mooring.identity import UserInfo
 from mooring.secret import Secret
 
 COLUMNS = 3
+_GROUPS = "group,group"
 _PLAIN = re.compile(r'[^,\n"]*+')
 _QUOTED = re.compile(r'"([^"]*+(?:""[^"]*+)*+)"(?=[,\n]|\Z)')
 
@@ -34,6 +36,8 @@ class UserRow:
     line: int
     secret: Secret
     user: UserInfo
+    warning: str = ""
+    """What the owner of the file may have meant otherwise; "" for a usual row."""
 
 
 def rows(data: bytes, what: str) -> Iterator[UserRow]:
@@ -49,14 +53,27 @@ def rows(data: bytes, what: str) -> Iterator[UserRow]:
         if not fields[1]:
             raise ConfigError(f"line {line}: the user has no name")
         groups = tuple(group for group in fields[3].split(",") if group) if len(fields) > COLUMNS else ()
-        yield UserRow(line, Secret(fields[0]), UserInfo(fields[1], fields[2], groups))
+        yield UserRow(line, Secret(fields[0]), UserInfo(fields[1], fields[2], groups), _warning(line, fields, what))
 
 
-def warn_of_mark(data: bytes, what: str) -> list[str]:
-    """Return the warning for a file that begins with a byte order mark, which kube-apiserver, too, reads as content."""
-    if not data.startswith(codecs.BOM_UTF8):
-        return []
-    return [f"line 1: the file begins with a byte order mark, which is part of the first {what}; save it without one"]
+def warn_of_form(data: bytes, what: str) -> list[str]:
+    """Return warnings for what kube-apiserver, too, reads as content: a byte order mark, and line ends of old Macs."""
+    found = []
+    if data.startswith(codecs.BOM_UTF8):
+        found.append(
+            f"line 1: the file begins with a byte order mark, which is part of the first {what}; save it without one"
+        )
+    if data.rstrip(b"\r").replace(b"\r\n", b"").count(b"\r"):
+        found.append("a carriage return alone ends no line; save the file with line feeds")
+    return found
+
+
+def _warning(line: int, fields: list[str], what: str) -> str:
+    if len(fields) > COLUMNS + 1:
+        return f'line {line}: columns after the fourth are ignored; several groups stand in one: "{_GROUPS}"'
+    if [one.strip().lower() for one in fields[:COLUMNS]] in ([what, "user", "uid"], [what, "username", "uid"]):
+        return f'line {line}: a file has no heading: "{fields[0]}" is the {what} of {fields[1]} here; remove the line'
+    return ""
 
 
 def records(text: str) -> Iterator[tuple[int, list[str]]]:

@@ -318,9 +318,15 @@ def _endpoint(server: str) -> str:
     """Return `host:port` of an https URL, with port 443 for a URL without one, because kubeadm needs the port."""
     try:
         parts = urlsplit(server)
-        return parts.netloc if parts.port else f"{parts.netloc}:443"
+        endpoint = parts.netloc if parts.port else f"{parts.netloc}:443"
     except ValueError:
         raise ConfigError(f'the server "{server}" of the kubeconfig is not a URL') from None
+    if parts.path.strip("/"):
+        raise ConfigError(
+            f'the server "{server}" of the kubeconfig has a path, which a join line cannot carry: give the machine a kubeconfig '
+            "with the server and its CA, and join with --discovery-file"
+        )
+    return endpoint
 
 
 async def create_all(

@@ -34,7 +34,14 @@ from mooring.cli.token.tokenformat import K3S, format_option
 from mooring.clock import human_duration, parse_rfc3339, rfc3339
 from mooring.trust.bootstraptoken.restrictions import joined_keys
 from mooring.trust.bootstraptoken.token import TokenError
-from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, SECRET_TYPE, TokenRecord, from_secret, secret_name
+from mooring.trust.bootstraptoken.tokensecret import (
+    NAMESPACE,
+    SECRET_TYPE,
+    TokenRecord,
+    from_secret,
+    groups,
+    secret_name,
+)
 
 HEADERS = ("TOKEN", "TTL", "EXPIRES", "USAGES", "DESCRIPTION", "EXTRA GROUPS", "JOINS", "LAST USE", "LIMITS")
 OUTPUT_VERSION = "output.kubeadm.k8s.io/v1alpha3"
@@ -67,6 +74,7 @@ def list_tokens(output: str, redact: bool, dry_run: bool, token_format: str, cho
         try:
             joined_keys(secret)
             found.append((from_secret(secret), secret))
+            groups(secret)
         except TokenError as error:
             echo(f"Warning: {redacted(str(error))}", err=True)
     if token_format == K3S:

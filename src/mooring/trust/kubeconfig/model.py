@@ -26,6 +26,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.cafile import named_cas
+from mooring.trust.httpsurl import is_https
 
 EXEC_MODES = ("Never", "IfAvailable", "Always")
 EXEC_OPTIONAL_MODE = ("client.authentication.k8s.io/v1alpha1", "client.authentication.k8s.io/v1beta1")
@@ -248,7 +249,7 @@ def other_addresses(config: Kubeconfig, cluster: Cluster) -> tuple[Cluster, ...]
         and entry.ca_pem == cluster.ca_pem
         and not (entry.ca_file or cluster.ca_file)
         and not entry.insecure_skip_tls_verify
-        and entry.server.startswith("https://")
+        and is_https(entry.server)
     )
 
 
