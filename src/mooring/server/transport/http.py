@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, quote, unquote
 from httptools import HttpParserInvalidURLError, parse_url
 
 from mooring.apimachinery.codec.limits import MAX_BODY
-from mooring.errors import BadRequestError, RequestEntityTooLargeError
+from mooring.errors import BadRequestError, RequestEntityTooLargeError, RequestTimeoutError
 from mooring.identity import is_text
 from mooring.server.transport.responsewriter import Streamer, UpgradedWriter
 from mooring.server.transport.tlsconnection import TlsConnection, TlsTransport
@@ -197,7 +197,8 @@ class Request:
         return True
 
     async def body(self) -> bytes:
-        """Return the whole body. Raises RequestEntityTooLargeError beyond the limit, BadRequestError when the client is gone."""
+        """Return the whole body. Raises RequestEntityTooLargeError beyond the limit, RequestTimeoutError when it does not come,
+        and BadRequestError when the client is gone."""
         await self.load()
         return self._body or b""
 
@@ -221,7 +222,7 @@ class Request:
                     if not more:
                         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
         except TimeoutError as error:
-            raise BadRequestError(f"the request body did not arrive within {BODY_SECONDS:.0f} seconds") from error
+            raise RequestTimeoutError(f"the request body did not arrive within {BODY_SECONDS:.0f} seconds") from error
 
 
 JSON = (b"content-type", b"application/json")
