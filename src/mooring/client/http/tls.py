@@ -57,8 +57,7 @@ def trusting(ca_pem: bytes) -> ssl.SSLContext:
     except (PkiError, ssl.SSLError) as error:
         raise ConfigError(f"the CA to verify the server with cannot be used: {error}") from None
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    if shared := _name_of_several(anchors):
-        context.sslobject_class = type("_OfBundle", (_Connection,), {"shared_name": shared})
+    context.sslobject_class = _kind_of(_Connection, _name_of_several(anchors))
     return context
 
 
@@ -80,7 +79,7 @@ def trusting_system_roots() -> ssl.SSLContext:
 class _Connection(ssl.SSLObject):
     """A connection that says so when OpenSSL may have taken the wrong one of several CAs with one name.
 
-    Without key identifiers it takes the first of the bundle and tries no other, as Go does.
+    Without key identifiers it takes the first of the bundle, while Go tries each.
     """
 
     shared_name = ""
@@ -94,6 +93,15 @@ class _Connection(ssl.SSLObject):
                     f"several CAs of the bundle are called {self.shared_name}, and the first was tried: put the one in use first"
                 )
             raise
+
+
+def _shared_name(context: ssl.SSLContext) -> str:
+    return context.sslobject_class.shared_name if issubclass(context.sslobject_class, _Connection) else ""
+
+
+def _kind_of(kind: type[_Connection], shared_name: str) -> type[_Connection]:
+    """Return the class of connections; one of its own where CAs share a name, because the context makes them."""
+    return type(kind.__name__, (kind,), {"shared_name": shared_name}) if shared_name else kind
 
 
 class _ApiServerConnection(_Connection):
@@ -122,8 +130,7 @@ def for_api_server(ca_pem: bytes) -> ssl.SSLContext:
     Raises ConfigError.
     """
     context = trusting(ca_pem) if ca_pem else trusting_system_roots()
-    shared = getattr(context.sslobject_class, "shared_name", "")
-    context.sslobject_class = type("_OfApiServer", (_ApiServerConnection,), {"shared_name": shared})
+    context.sslobject_class = _kind_of(_ApiServerConnection, _shared_name(context))
     return context
 
 
