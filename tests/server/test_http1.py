@@ -219,6 +219,40 @@ async def test_a_bug_in_the_middle_of_a_reply_ends_the_connection() -> None:
 
 
 @runs
+async def test_a_stream_to_a_client_of_http_1_0_is_bare_and_ends_with_the_connection() -> None:
+    """RFC 9112 6.1: no transfer coding unless the request is of HTTP/1.1. Go does so, and nginx asks so by default."""
+
+    async def streams(request: Request) -> Response:
+        async def stream(frames: ResponseWriter) -> None:
+            frames.write(b"one")
+            frames.write_all([b"two", b"three"])
+
+        return Response(200, stream=stream, headers=())
+
+    for head in (b"GET / HTTP/1.0\r\n\r\n", b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"):
+        talk = Talk(streams)
+        assert await talk.say(head) == b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nonetwothree"
+        assert talk.plain.ended == "closed"
+
+
+@runs
+async def test_expectations_and_upgrades_of_http_1_0_are_ignored() -> None:
+    """RFC 9110 10.1.1 and 7.8: a client of HTTP/1.0 does not read an interim reply."""
+    seen: list[str] = []
+
+    async def noted(request: Request) -> Response:
+        seen.extend(request.header(name) for name in (b"expect", b"upgrade"))
+        return Response(200, await request.body(), ())
+
+    talk = Talk(noted)
+    assert await talk.say(b"POST / HTTP/1.0\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n") == b""
+    assert await talk.say(b"x") == b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\nconnection: close\r\n\r\nx"
+    answer = await Talk(noted).say(b"GET / HTTP/1.0\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
+    assert answer == b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    assert seen == [""] * 4
+
+
+@runs
 async def test_nothing_is_read_while_a_request_waits_for_another_and_all_are_answered_in_order() -> None:
     go_on = asyncio.Event()
 

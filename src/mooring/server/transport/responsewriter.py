@@ -86,6 +86,15 @@ class ResponseWriter:
         self.end()
 
 
+class BareWriter(ResponseWriter):
+    """Writer of a reply that the end of the connection ends."""
+
+    __slots__ = ()
+
+    def write(self, data: bytes) -> None:
+        self.send(data)
+
+
 def chunk(data: bytes) -> bytes:
     """Return `data` as one chunk of the chunked transfer coding (RFC 9112 7.1)."""
     return b"%x\r\n%b\r\n" % (len(data), data)

@@ -199,8 +199,11 @@ class Http1Connection(ApplicationProtocol):
         if self.transport.is_closing():
             self.phase = OVER[self.phase]
             return
-        is_last = version == "1.0" or not parser.should_keep_alive()
-        exchange = Exchange(self, parser.get_method().decode(), target, headers, is_last)
+        is_old = version == "1.0"
+        if is_old:
+            headers = [one for one in headers if one[0] not in _IGNORED_BEFORE_1_1]
+        is_last = is_old or not parser.should_keep_alive()
+        exchange = Exchange(self, parser.get_method().decode(), target, headers, is_last, takes_chunks=not is_old)
         self.exchanges.append(exchange)
         if len(self.exchanges) == 1:
             self._start(exchange)
@@ -375,6 +378,10 @@ class Http1Connection(ApplicationProtocol):
             exchange.lost()
         self.resume_writing()
         self._parser = None  # breaks a reference cycle
+
+
+_IGNORED_BEFORE_1_1 = (b"expect", b"upgrade")
+"""Headers that mean nothing in HTTP/1.0 (RFC 9110 7.8 and 10.1.1)."""
 
 
 def _refusal_of(target: bytes, headers: list[Header], version: str, asks_upgrade: bool) -> bytes:

@@ -1,4 +1,4 @@
-"""Exchange one request and its reply on an HTTP/1.1 connection (RFC 9112).
+"""Exchange one request and its reply on a connection of HTTP/1.1 or 1.0 (RFC 9112).
 
 Rules kept here:
 * An exception that reaches this file is a bug of the server: the operator gets the traceback, the client a 500, or the end of the
@@ -6,6 +6,7 @@ Rules kept here:
 * A reply, and each further part of it, waits while the client is behind. A waiting reply and a received body count as memory that
   the client makes the server hold (`mooring.server.transport.heldbytes`).
 * A large reply is sent in several turns of the event loop.
+* A streaming reply is sent in chunks, and over HTTP/1.0 bare: the end of the connection is its end (RFC 9112 6.1 and 6.3).
 * `100 Continue` is sent when the handler reads the body (RFC 9110 10.1.1). After a reply that comes first, the server cannot know
   whether the client sends the body, so the connection ends.
 """
@@ -19,7 +20,7 @@ from http import HTTPStatus
 from typing import Protocol
 
 from mooring.server.transport.http import Application, Header, Request, Response, Target, in_pieces, weight
-from mooring.server.transport.responsewriter import ResponseWriter, Streamer, UpgradedWriter
+from mooring.server.transport.responsewriter import BareWriter, ResponseWriter, Streamer, UpgradedWriter
 from mooring.server.transport.tlsconnection import TlsTransport
 
 log = logging.getLogger("mooring.server")
@@ -84,14 +85,23 @@ class Exchange:
     """One request and its reply."""
 
     __slots__ = (
-        "_carrier", "_pieces", "_sent_continue", "_wake", "_writer", "held", "is_last", "is_lost", "is_started", "is_whole",
-        "request", "task", "unread",
+        "_carrier", "_pieces", "_sent_continue", "_takes_chunks", "_wake", "_writer", "held", "is_last", "is_lost", "is_started",
+        "is_whole", "request", "task", "unread",
     )  # fmt: skip
 
     def __init__(
-        self, carrier: ExchangeCarrier, method: str, target: Target, headers: list[Header], is_last: bool
+        self,
+        carrier: ExchangeCarrier,
+        method: str,
+        target: Target,
+        headers: list[Header],
+        is_last: bool,
+        *,
+        takes_chunks: bool = True,
     ) -> None:
+        """`takes_chunks`: false for a client of HTTP/1.0, to which the last reply of a connection is sent alone."""
         self._carrier = carrier
+        self._takes_chunks = takes_chunks
         self.request = Request(method, *target, headers, carrier.transport.connection, self.receive)
         self.is_last = is_last
         """True when the connection ends after this exchange."""
@@ -244,12 +254,13 @@ class Exchange:
     async def _stream(self, response: Response, stream: Streamer) -> None:
         """Send a streaming reply, as chunks or in the protocol to which the connection is upgraded."""
         carrier, transport = self._carrier, self._carrier.transport
-        coding = ((b"transfer-encoding", b"chunked"),) if response.upgrade is None else ()
+        is_chunked = response.upgrade is None and self._takes_chunks
+        coding = ((b"transfer-encoding", b"chunked"),) if is_chunked else ()
         await self._begin(response, *coding)
         # A watch may last an hour: keep what the audit record needs, and no credentials.
         self.request.headers = [one for one in self.request.headers if one[0] == b"user-agent"]
         if response.upgrade is None:
-            writer = self._writer = ResponseWriter(transport)
+            writer = self._writer = ResponseWriter(transport) if is_chunked else BareWriter(transport)
         else:
             self.is_last = True
             writer = self._writer = response.upgrade(transport)
@@ -264,7 +275,7 @@ class Exchange:
                 await writer.leave()
             else:
                 self._writer = None
-                if await self._has_room():
+                if await self._has_room() and is_chunked:
                     transport.write(b"0\r\n\r\n")
         finally:
             deadline.cancel()
