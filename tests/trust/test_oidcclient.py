@@ -288,6 +288,7 @@ def test_the_scopes_that_are_asked_for(listed: Any, scopes: tuple[str, ...], sen
         pytest.param({"error": "x", "error_description": "\x1b[31mred"}, "x", id="one that colours the terminal"),
         pytest.param({"error": "x", "error_description": 5}, "x", id="one that is no text"),
         pytest.param({"error": "x", "error_description": "of s3cret"}, "x", id="one that repeats a secret"),
+        pytest.param({"error": "s3cret"}, "status 400", id="a word that repeats a secret"),
         pytest.param({"error": "x", "error_description": "y" * 201}, f'x: "{"y" * 200}…"', id="an endless one"),
         pytest.param(
             {"error": "invalid_scope", "error_description": "unknown scope"},
@@ -298,6 +299,35 @@ def test_the_scopes_that_are_asked_for(listed: Any, scopes: tuple[str, ...], sen
 )
 def test_the_words_of_a_refusal(response: dict[str, Any], told: str) -> None:
     assert refusal(400, response, ("", "s3cret"), "openid groups") == told
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param("s&cret é", id="as it is"),
+        pytest.param("s%26cret%20%C3%A9", id="percent-encoded"),
+        pytest.param("s%26cret+%C3%A9", id="as in a form"),
+        pytest.param("a3ViZSUzQW5ldGVzOnMlMjZjcmV0JTIwJUMzJUE5", id="in the base64 of Basic"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/device", "/token", "refresh", "code"])
+def test_a_provider_that_repeats_the_secret_of_the_client_is_not_repeated(
+    form: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = DeviceProvider()
+    offers = provider_of(peer, CONFIDENTIAL)
+    refused = (401, {"error": "invalid_client", "error_description": f"the secret {form} is wrong"})
+    answer = peer.answer
+    monkeypatch.setattr(
+        peer, "answer", lambda at, sent, shown="": answer(at, sent, shown) if path == "/token" != at else refused
+    )
+    grants = {
+        "refresh": refresh_grant(CONFIDENTIAL, offers, Secret("refresh-1")),
+        "code": code_grant(CONFIDENTIAL, offers, MADE, Secret("code-1")),
+    }
+    with pytest.raises(OAuthError, match=r"invalid_client$") as caught:
+        Conversation(peer).drive(grants.get(path) or device_grant(CONFIDENTIAL, offers))
+    assert form not in str(caught.value)
 
 
 @pytest.mark.parametrize(

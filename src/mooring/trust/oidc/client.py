@@ -17,7 +17,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, quote_plus, urlencode, urlsplit
 
 from mooring.errors import PeerError, quoted
 from mooring.secret import Secret
@@ -117,12 +117,10 @@ def form_request(client: Client, provider: ProviderEndpoints, url: str, form: Se
     """Return a POST of `form` to an endpoint, with the client's secret (rule 2)."""
     authorization = None
     if client.secret is not None:
-        secret = client.secret.reveal().decode()
         if provider.secret_in_form:
-            form = (*form, ("client_secret", secret))
+            form = (*form, ("client_secret", client.secret.reveal().decode()))
         else:
-            pair = f"{quote(client.client_id, safe='')}:{quote(secret, safe='')}"
-            authorization = Secret(b"Basic " + base64.b64encode(pair.encode()))
+            authorization = Secret(f"Basic {_pair(client.client_id, client.secret)}")
     return HttpRequest(
         PROVIDER,
         "POST",
@@ -132,6 +130,18 @@ def form_request(client: Client, provider: ProviderEndpoints, url: str, form: Se
         authorization=authorization,
         timeout=REQUEST_TIMEOUT,
     )
+
+
+def _pair(client_id: str, secret: Secret) -> str:
+    return base64.b64encode(f"{quote(client_id, safe='')}:{quote(secret.reveal().decode(), safe='')}".encode()).decode()
+
+
+def sent_secrets(client: Client, *more: str) -> tuple[str, ...]:
+    """Return the texts of a request that no message repeats: the client's secret in the forms in which it travels, and `more`."""
+    if client.secret is None:
+        return more
+    secret = client.secret.reveal().decode()
+    return secret, quote(secret, safe=""), quote_plus(secret), _pair(client.client_id, client.secret), *more
 
 
 def send_form(step: str, request: HttpRequest) -> Exchange[tuple[int, Mapping[str, Any]]]:
@@ -175,18 +185,22 @@ def read_tokens(response: Mapping[str, Any]) -> Tokens:
 def refusal(status: int, response: Mapping[str, Any], sent: Iterable[str] = (), scopes: str = "") -> str:
     """Return the reason of a refusal: its code word or status, and its description (rule 4).
 
-    `sent`: secrets of the request, which a description may repeat. `scopes`: those that were asked for.
+    `sent`: secrets of the request (`sent_secrets`), which either may repeat. `scopes`: those that were asked for.
     """
-    error, text = response.get("error"), response.get("error_description")
+    error, text = (_without(sent, response.get(key)) for key in ("error", "error_description"))
     word = f"status {status}" if status else "no reason that can be shown"
     if is_printable(error, MAX_WORD) and str(error).replace("_", "").isalnum():
         word = str(error)
-    if isinstance(text, str) and text and text.isprintable() and not any(one and one in text for one in sent):
+    if isinstance(text, str) and text and text.isprintable():
         shown = f"{text[:MAX_DESCRIPTION]}…" if len(text) > MAX_DESCRIPTION else text
         word += f": {quoted(shown)}"
     if error == INVALID_SCOPE and scopes:
         word += f"; the scopes {scopes} were asked for: name others with --oidc-scope"
     return word
+
+
+def _without(sent: Iterable[str], text: Any) -> Any:
+    return None if isinstance(text, str) and any(one and one in text for one in sent) else text
 
 
 def is_printable_url(value: Any) -> bool:

@@ -23,6 +23,7 @@ from mooring.trust.oidc.client import (
     read_tokens,
     refusal,
     send_form,
+    sent_secrets,
     wanted_scopes,
 )
 
@@ -97,6 +98,6 @@ def code_grant(
     )
     status, response = yield from send_form("redeeming the code", form_request(client, provider, provider.token, form))
     if status != 200:
-        sent = (code.reveal().decode(), request.verifier.reveal().decode())
+        sent = sent_secrets(client, code.reveal().decode(), request.verifier.reveal().decode())
         raise OAuthError(f"login failed: {refusal(status, response, sent)}")
     return read_tokens(response)

@@ -24,6 +24,7 @@ from mooring.trust.oidc.client import (
     refusal,
     response_object,
     send_form,
+    sent_secrets,
     wanted_scopes,
 )
 
@@ -56,7 +57,7 @@ def device_grant(
     form = (("client_id", client.client_id), ("scope", scopes))
     status, response = yield from send_form(step, form_request(client, provider, provider.device, form))
     if status != 200:
-        raise OAuthError(f"{step}: the provider refuses: {refusal(status, response, scopes=scopes)}")
+        raise OAuthError(f"{step}: the provider refuses: {refusal(status, response, sent_secrets(client), scopes)}")
     device_code, user_code = response.get("device_code"), response.get("user_code")
     # verification_url is the name in an older draft, which Google uses
     uri = response.get("verification_uri") or response.get("verification_url")
@@ -69,6 +70,7 @@ def device_grant(
     left = min(_seconds(response.get("expires_in"), MAX_CODE_LIFE), MAX_CODE_LIFE)
     poll_form = (("grant_type", GRANT_TYPE), ("device_code", device_code), ("client_id", client.client_id))
     poll = form_request(client, provider, provider.token, poll_form)
+    sent = sent_secrets(client, device_code)
     while left > 0:
         yield Wait(interval)
         left -= interval
@@ -83,7 +85,7 @@ def device_grant(
         if error == "slow_down":
             interval = min(interval + INTERVAL, MAX_INTERVAL)
         elif error != "authorization_pending":
-            raise OAuthError(f"login failed: {refusal(reply.status, response, (device_code,), scopes)}")
+            raise OAuthError(f"login failed: {refusal(reply.status, response, sent, scopes)}")
     raise OAuthError("login failed: the code has expired")
 
 

@@ -14,6 +14,7 @@ from mooring.trust.oidc.client import (
     read_tokens,
     refusal,
     send_form,
+    sent_secrets,
 )
 
 LOGIN_NEEDED = ("invalid_grant", "interaction_required", "login_required", "consent_required")
@@ -32,5 +33,6 @@ def refresh_grant(client: Client, provider: ProviderEndpoints, token: Secret) ->
     )
     if status != 200:
         error = GrantEndedError if response.get("error") in LOGIN_NEEDED else OAuthError
-        raise error(f"the log-in is not refreshed: {refusal(status, response, (token.reveal().decode(),))}")
+        sent = sent_secrets(client, token.reveal().decode())
+        raise error(f"the log-in is not refreshed: {refusal(status, response, sent)}")
     return read_tokens(response)
