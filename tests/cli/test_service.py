@@ -79,6 +79,21 @@ def uninstall(mooring: CommandLine, systemd: Systemd, *more: str) -> str:
 # -- agent install, agent uninstall ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("entry", [".", "", "bin"])
+def test_a_systemctl_of_the_current_directory_is_not_run(
+    entry: str, mooring: CommandLine, systemd: Systemd, member: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(mooring, systemd, member)
+    systemd.calls()
+    monkeypatch.chdir(member.parent if entry else member.parent / "bin")
+    (member.parent / "systemctl").symlink_to("bin/systemctl")
+    monkeypatch.setenv("PATH", f"{entry}:/usr/bin:/bin")
+    for words in (("install", "--root", str(member)), ("uninstall",)):
+        said = mooring("agent", *words, "--unit-dir", str(systemd.units)).all
+        assert "systemctl is found through a relative entry of PATH" in said
+    assert systemd.calls() == []
+
+
 def test_the_service_is_written_enabled_and_started_and_removed(
     mooring: CommandLine, systemd: Systemd, member: Path
 ) -> None:

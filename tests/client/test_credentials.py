@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -249,6 +250,21 @@ def test_a_plugin_that_is_missing_is_told_with_its_hint() -> None:
     assert str(caught.value) == (
         'exec plugin "/no/such/plugin" cannot be run: no such file or directory; install it from there'
     )
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"args": ("a\0b",)}, id="a NUL in an argument"),
+        pytest.param({"env": (("A=B", Secret("s3cret")),)}, id="a variable whose name has an equals sign"),
+        pytest.param({"env": (("A", Secret("s3\0cret")),)}, id="a NUL in a variable"),
+    ],
+)
+def test_what_no_program_can_get_is_an_error_of_the_kubeconfig(tmp_path: Path, more: dict[str, Any]) -> None:
+    program = replace(plugin(tmp_path, printing({"token": "t"})), **more)
+    with pytest.raises(ConfigError, match="cannot be run: its command, an argument or a variable has a NUL") as caught:
+        shown(KubeconfigUser("u", exec=program))
+    assert "cret" not in str(caught.value)
 
 
 def named_program(directory: Path, output: str) -> Path:

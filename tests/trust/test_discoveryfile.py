@@ -198,6 +198,17 @@ def test_files_the_document_names_are_inlined_with_the_given_reader() -> None:
     )
 
 
+def test_two_credentials_for_one_header_are_refused_before_anything_is_asked() -> None:
+    """client-go refuses the configuration, so kubeadm does; the token of the file was used without a word."""
+    user = KubeconfigUser("joiner", token_file="/t", username="jane", password=Secret("hush"))
+    net, text = network(), format_kubeconfig(user_kubeconfig(SERVER, CA, user))
+    with pytest.raises(
+        errors.UnusableClusterInfoError, match='"joiner" has both a tokenFile and a username or password'
+    ):
+        discover(net, text, allow_credentials=True, read={"/t": b"token"}.__getitem__)
+    assert net.servers[HOST].requests == []
+
+
 PLUGIN = ExecPlugin("bin/get-token", "client.authentication.k8s.io/v1", interactive_mode="Never")
 
 

@@ -6,6 +6,7 @@ Rules kept here:
 * What can fail for good is asked before anything is written: whether systemd runs, and whether the unit is another's.
 * Where systemd does not run the machine, as in an image or a chroot, nothing is stopped or started: there is no service to stop.
 * Everything may be done again: what is there already stays.
+* A `systemctl` that is found through a relative entry of PATH, such as in the current directory, is not run.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Unit:
 
     def check(self, *, start: bool) -> None:
         """Raise ConfigError when the unit cannot be installed here."""
-        if shutil.which(PROGRAM) is None:
+        if _path() is None:
             raise ConfigError(f"there is no {PROGRAM} in PATH: run the command by the service manager of this machine")
         if start:
             state = self._call("is-system-running", checked=False).stdout.strip()
@@ -107,7 +108,7 @@ class Unit:
         command = [PROGRAM, *arguments]
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, errors="replace", timeout=SECONDS, check=False,
+                [_path() or PROGRAM, *arguments], capture_output=True, text=True, errors="replace", timeout=SECONDS, check=False,
                 stdin=subprocess.DEVNULL,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
@@ -120,3 +121,14 @@ class Unit:
             said = " ".join((done.stderr or done.stdout).split()) or f"exit code {done.returncode}"
             raise ConfigError(f"`{' '.join(command)}` failed: {said}; see: journalctl --unit {self.name}")
         return done
+
+
+def _path() -> str | None:
+    """Return the path of the program; None when there is none. Raises ConfigError."""
+    found = shutil.which(PROGRAM)
+    if found is not None and not Path(found).is_absolute():
+        raise ConfigError(
+            f"{PROGRAM} is found through a relative entry of PATH, which counts from the current directory, and is not run from "
+            "there: remove the entry"
+        )
+    return found

@@ -71,6 +71,11 @@ async def run(plugin: ExecPlugin, cluster: Cluster) -> ExecCredential:
         hint = f"; {plugin.install_hint}" if plugin.install_hint else ""
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(f'exec plugin "{plugin.command}" cannot be run: {reason}{hint}') from None
+    except ValueError:
+        raise ConfigError(
+            f'exec plugin "{plugin.command}" cannot be run: its command, an argument or a variable has a NUL, or the name of a '
+            'variable has "="'
+        ) from None
     try:
         async with asyncio.timeout(TIMEOUT):
             output = await _read_output(process, plugin.command)

@@ -31,6 +31,7 @@ from mooring.trust.kubeconfig.model import (
     discovery_cluster,
     flatten_cluster,
     flatten_user,
+    refuse_contradictions,
     refuse_relative_commands,
     resolve_paths,
     validate_kubeconfig,
@@ -99,6 +100,7 @@ def _read_document(
         raise CredentialsRefusedError(step, ", ".join(f'"{name}"' for name in carrying))
     context = config.context(config.current_context)
     user = config.user(context.user) if context else None
+    refuse_contradictions(cluster, user)
     if user is not None:
         user = flatten_user(user, read) if user.credentials else None
     cluster = flatten_cluster(cluster, read)

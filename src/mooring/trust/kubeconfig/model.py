@@ -285,6 +285,11 @@ def select_context(config: Kubeconfig, context_name: str = "") -> Selected:
     return Selected(cluster, user, context.namespace, other_addresses(config, cluster))
 
 
+def refuse_contradictions(cluster: Cluster, user: KubeconfigUser | None) -> None:
+    """Raise KubeconfigError for settings of the entries in use that contradict each other, as `select_context` does."""
+    _refuse(_trust_problems(cluster) + (_header_problems(user) if user else []))
+
+
 # ── merge, flatten ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
