@@ -194,6 +194,26 @@ def test_a_join_may_be(typed: dict[str, Any], plan: JoinPlan) -> None:
             id="a bad pin",
         ),
         pytest.param(
+            given(discovery_file=T1, tls_bootstrap_token=T2),
+            "--discovery-file: a token stands where the discovery document is expected: give it with --token",
+            id="a token in place of a document",
+        ),
+        pytest.param(
+            given(discovery_file=K10_T1, tls_bootstrap_token=T2),
+            "--discovery-file: a token stands where the discovery document is expected: give it with --token",
+            id="a token in k3s's form in place of a document",
+        ),
+        pytest.param(
+            given(discovery_file="f", tls_bootstrap_token=T2, token=K10_T1),
+            "--token: the hash in the token is compared in discovery by token only",
+            id="a hash that nothing would compare",
+        ),
+        pytest.param(
+            given(address=(HOST,), discovery_token=T1, tls_bootstrap_token=f"K10{'cd' * 32}::{T2}", token=K10_T1),
+            "the tokens that are given hold the hashes of two CAs",
+            id="another hash in the token that neither step uses",
+        ),
+        pytest.param(
             given(address=(HOST,), token=T1 + "0", discovery_token_ca_cert_hash=(PIN,)),
             "--token: the bootstrap token is not of the form",
             id="a bad token",
@@ -225,7 +245,7 @@ def test_a_join_may_be(typed: dict[str, Any], plan: JoinPlan) -> None:
         ),
         pytest.param(
             given(address=(HOST,), discovery_token=K10_T1, tls_bootstrap_token=f"K10{'cd' * 32}::{T2}"),
-            "--discovery-token and --tls-bootstrap-token hold the hashes of two CAs",
+            "the tokens that are given hold the hashes of two CAs",
             id="two hashes",
         ),
         pytest.param(
@@ -348,6 +368,8 @@ def test_an_address_is_read_from(text: str, wanted: str) -> None:
         "user@api.test:6443",
         "api.test:6443#x",
         "a b:1",
+        "2001:db8::1:x",
+        "http://server.averylongcompany1.test:6443",
     ],
 )
 def test_no_address_is_read_from(text: str) -> None:
@@ -355,7 +377,20 @@ def test_no_address_is_read_from(text: str) -> None:
         parse_endpoint(text)
 
 
-@pytest.mark.parametrize("text", [T1, f"https://{T1}", K10_T1, f"K10{CA_HASH}::server:1111", "K10::a:b"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        T1,
+        f"https://{T1}",
+        K10_T1,
+        f"K10{CA_HASH}::server:1111",
+        "K10::a:b",
+        f'"{K10_T1}"',
+        f"K1O{CA_HASH}::{T1}",
+        f"{CA_HASH}::server:1111",
+        f"token={T1}",
+    ],
+)
 def test_a_token_in_place_of_the_address_is_neither_asked_for_by_name_nor_repeated(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_endpoint(text)

@@ -32,6 +32,15 @@ def test_a_pin_is_read_in_any_case_and_written_in_lower_case(text: str) -> None:
     assert str(pins.parse_pin(text)) == f"sha256:{HEX}"
 
 
+@pytest.mark.parametrize("credential", ["server:hunter2", "abcdef.0123456789abcdef"])
+def test_a_token_in_place_of_a_pin_is_not_repeated(credential: str) -> None:
+    with pytest.raises(pins.PinError) as caught:
+        pins.parse_pin(f"K10{HEX}::{credential}")
+    assert str(caught.value) == (
+        "a token stands where a CA hash is expected: the form is sha256:<64 hexadecimal digits>"
+    )
+
+
 @given(st.binary(min_size=32, max_size=32))
 def test_parse_and_print_are_inverse(digest: bytes) -> None:
     assert pins.parse_pin(str(pins.Pin(digest))) == pins.Pin(digest)

@@ -26,7 +26,7 @@ from mooring.settings.addresses import DEFAULT_PORT
 from mooring.settings.declaration import Settings, file_setting, setting
 from mooring.settings.nodes import DELETIONS, ENDS_MEMBERSHIP, REGISTRATIONS
 from mooring.settings.valuetypes import COMMA_SEPARATED, DURATION, OPTIONAL_DURATION, SWITCH, TEXT, one_of
-from mooring.trust.bootstraptoken.token import BootstrapToken, TokenError, looks_like_token, parse_token
+from mooring.trust.bootstraptoken.token import BootstrapToken, TokenError, looks_like_token, may_hold_token, parse_token
 from mooring.trust.discovery.pins import Pin, PinError, check_pins, parse_pin
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.httpsurl import is_https
@@ -107,7 +107,7 @@ def parse_endpoint(text: str) -> str:
     try:
         return str(addresses.parse_endpoint(address, "", default, zones=True))
     except ConfigError:
-        if k3s.has_prefix(address):
+        if may_hold_token(address):
             raise ConfigError(misplaced) from None
         raise ConfigError(
             f'the API server address "{text}" must be host or host:port, such as 192.0.2.1, 192.0.2.1:6443 or '
@@ -136,7 +136,7 @@ def _parse_token(flag: str, token: Secret) -> tuple[BootstrapToken, str]:
     return whole.bootstrap, whole.ca_hash
 
 
-def _by_token(given: JoinSettings, token: Secret | None, flag: str, tls_hash: str) -> ByToken:
+def _by_token(given: JoinSettings, token: Secret | None, flag: str, more_hashes: set[str]) -> ByToken:
     if token is None:
         raise ConfigError(
             "no way of discovery: give an API server address with --discovery-token (or --token), or --discovery-file"
@@ -144,11 +144,10 @@ def _by_token(given: JoinSettings, token: Secret | None, flag: str, tls_hash: st
     if not given.address:
         raise ConfigError(f"{flag}: discovery by token needs the address of an API server, host or host:port")
     parsed, ca_hash = _parse_token(flag, token)
-    if ca_hash and tls_hash and ca_hash != tls_hash:
-        raise ConfigError(
-            "--discovery-token and --tls-bootstrap-token hold the hashes of two CAs: both must be of one cluster"
-        )
-    ca_hash = ca_hash or tls_hash
+    hashes = ({ca_hash} | more_hashes) - {""}
+    if len(hashes) > 1:
+        raise ConfigError("the tokens that are given hold the hashes of two CAs: all must be of one cluster")
+    ca_hash = "".join(hashes)
     if not given.discovery_token_ca_cert_hash and not ca_hash and not given.discovery_token_unsafe_skip_ca_verification:
         raise ConfigError(
             "discovery by token without --discovery-token-ca-cert-hash can be unsafe: give the hash, "
@@ -162,6 +161,10 @@ def _by_token(given: JoinSettings, token: Secret | None, flag: str, tls_hash: st
 
 
 def _by_document(where: str) -> ByFile | ByUrl:
+    if looks_like_token(where) or (k3s.has_prefix(where) and may_hold_token(where.removeprefix(k3s.PREFIX))):
+        raise ConfigError(
+            "--discovery-file: a token stands where the discovery document is expected: give it with --token"
+        )
     if "://" not in where:
         return ByFile(where)
     try:
@@ -330,15 +333,17 @@ class JoinSettings(MemberSettings):
             raise ConfigError(f"{what} and --discovery-file cannot both be given: choose one way of discovery")
         discovery: ByToken | ByFile | ByUrl
         token, tls_hash = _parse_token(tls_flag, tls_token) if tls_token is not None else (None, "")
+        shared_hash = _parse_token("--token", self.token)[1] if self.token else ""
         if self.discovery_file:
             if self.discovery_token_ca_cert_hash:
                 raise ConfigError(
                     "--discovery-token-ca-cert-hash and --discovery-file cannot both be given: the pin is compared in discovery by "
                     "token only, and the CA of a document counts by itself"
                 )
-            if tls_hash:
+            if tls_hash or shared_hash:
+                flag = tls_flag if tls_hash else "--token"
                 raise ConfigError(
-                    f"{tls_flag}: the hash in the token is compared in discovery by token only: give id.secret, the part after ::"
+                    f"{flag}: the hash in the token is compared in discovery by token only: give id.secret, the part after ::"
                 )
             discovery = _by_document(self.discovery_file)
             if tls_token is None and not self.allow_discovery_credentials:
@@ -347,7 +352,7 @@ class JoinSettings(MemberSettings):
                     "or a --discovery-file with credentials and --allow-discovery-credentials"
                 )
         else:
-            discovery = _by_token(self, discovery_token, discovery_flag, tls_hash)
+            discovery = _by_token(self, discovery_token, discovery_flag, {tls_hash, shared_hash})
             if tls_token is None:
                 raise ConfigError("--tls-bootstrap-token or --token is needed to ask for a certificate")
         return JoinPlan(discovery, token, node_name, self.allow_discovery_credentials)

@@ -36,6 +36,7 @@ MAX_DRAWS = 64
 
 _ID = re.compile(r"[a-z0-9]{6}")
 _TOKEN = re.compile(r"([a-z0-9]{6})\.([a-z0-9]{16})")
+_SECRET = re.compile(r"(?<![\w.-])[A-Za-z0-9]{6}\.[A-Za-z0-9]{16}(?![\w.-])|[Kk]10|:(?:server|node):")
 _GROUP = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]")
 _UNIFORM = 256 - 256 % len(ALPHABET)
 
@@ -67,6 +68,11 @@ def is_token_id(text: str) -> bool:
 def looks_like_token(text: str) -> bool:
     """Return True when `text` has the form of a token, so that it must not be printed."""
     return _TOKEN.fullmatch(text) is not None
+
+
+def may_hold_token(text: str) -> bool:
+    """Return True when a text that is wrong in its place may have a bootstrap token or a token of k3s in it, damaged or not."""
+    return _SECRET.search(text) is not None
 
 
 def parse_token(text: str) -> BootstrapToken:

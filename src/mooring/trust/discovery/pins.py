@@ -21,6 +21,7 @@ from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509 import bundles
 from mooring.pki.x509.certificate import Certificate
+from mooring.trust.bootstraptoken.token import may_hold_token
 from mooring.trust.discovery.errors import PinMismatchError, UnusableClusterInfoError
 
 _HEX = re.compile(r"[0-9a-fA-F]{64}")
@@ -42,6 +43,8 @@ class Pin:
 
 def parse_pin(text: str) -> Pin:
     """Return the pin in `text`. Raises PinError."""
+    if may_hold_token(text):
+        raise PinError("a token stands where a CA hash is expected: the form is sha256:<64 hexadecimal digits>")
     if text.count(":") != 1:
         raise PinError(f'invalid CA hash "{text}": the form is sha256:<64 hexadecimal digits>')
     algorithm, digest = text.split(":")

@@ -1,9 +1,9 @@
 """Damage of a K10 token that k3s would read as a weaker credential: a password without a hash.
 
 With such a password the CA of whatever server answers is trusted, and the whole text is sent to it. A text is damaged when it has a
-whole token that is not at its beginning, when it has the hash of one and not its form, or when it has what no person types as a
-password: a byte order mark, a line break, a NUL. Messages say what stands before a token, and repeat no other text: it may be a
-part of the secret.
+whole token that is not at its beginning, when it has the hash of one and not its form, when it is the end of one, or when it has
+what no person types as a password: a byte order mark, a line break, a NUL. Messages say what stands before a token, and repeat no
+other text: it may be a part of the secret.
 """
 
 from __future__ import annotations
@@ -14,12 +14,21 @@ import re
 MISPLACED_HASH = (
     "it has the hash of a CA, and not the form of a whole token: K10, the 64 digits of the hash, :: and the rest"
 )
+END_ALONE = "it is the end of a whole token, without the hash of the CA: give the whole token, which begins with K10"
 
 _WHOLE = re.compile(rb"K10[0-9A-Fa-f]{64}::")
 _WHOLE_LOWERED = re.compile(rb"k10[0-9A-Fa-f]{64}::")
-_HASH = re.compile(rb"[0-9A-Fa-f]{32,}::|[0-9A-Fa-f]{64}:")
-"""A hash, also one that lost digits, before the separator, also one that lost a colon."""
-_BASE64_WHOLE = base64.b64encode(b"K10")
+_HASH = re.compile(
+    rb"[0-9A-Fa-f]{32,}::|[0-9A-Fa-f]{64}:"
+    rb"|[0-9A-Fa-f]{32,}(?:%3[Aa]|[^0-9A-Za-z])*(?:(?:server|node)(?:%3[Aa]|[^0-9A-Za-z])|[a-z0-9]{6}\.[a-z0-9]{16}\Z)"
+)
+"""A hash, also one that lost digits, before the separator, also one that lost a colon, or is written otherwise."""
+_HASH_IN_USER = re.compile(rb"[0-9A-Fa-f]{32,}")
+_END = re.compile(rb"(?:\A|:)(?:server|node):|:[a-z0-9]{6}\.[a-z0-9]{16}\Z")
+"""What stands behind the hash, with a part of the separator: the hash is lost, or so much of it that it is none any more."""
+_STANDARD = bytes.maketrans(b"-_", b"+/")
+_USERS = (b"", b"server", b"node")
+_NOT_BASE64 = re.compile(rb"[^A-Za-z0-9+/]")
 _BYTE_ORDER_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 _BEFORE = re.compile(
     rb"(?P<mark>\xef\xbb\xbf)"
@@ -49,6 +58,8 @@ def damage(data: bytes) -> str:
         return "this is a whole token in base64: decode it"
     if _HASH.search(data):
         return MISPLACED_HASH
+    if _END.search(data):
+        return END_ALONE
     if data.startswith(_BYTE_ORDER_MARKS) or b"\0" in data:
         return "the text begins with a byte order mark, or has a NUL: write it as UTF-8 without one"
     if b"\n" in data or b"\r" in data:
@@ -56,9 +67,12 @@ def damage(data: bytes) -> str:
     return ""
 
 
-def is_hash(username: str) -> bool:
-    """Return True when the user of a token without a hash is the hash of one whose separator is not where it belongs."""
-    return re.fullmatch(r"[0-9A-Fa-f]{32,}", username) is not None
+def damage_without_hash(credential: bytes) -> str:
+    """Return what is wrong with what stands behind `K10`, or `K10::`, in a text without a hash; "" when nothing is."""
+    user, _, password = credential.partition(b":")
+    if _WHOLE.search(credential) or _HASH_IN_USER.search(user):
+        return MISPLACED_HASH
+    return END_ALONE if _END.search(password if user in _USERS else credential) else ""
 
 
 def _standing_before(text: bytes) -> str:
@@ -70,9 +84,7 @@ def _standing_before(text: bytes) -> str:
 
 
 def _is_base64(data: bytes) -> bool:
-    if not data.startswith(_BASE64_WHOLE):
-        return False
-    try:
-        return _WHOLE.match(base64.b64decode(data, validate=True)) is not None
-    except ValueError:
-        return False
+    """Return True for base64 that has a whole token, also without padding, cut, over several lines, or behind a key or a quote."""
+    text = _NOT_BASE64.sub(b"", data.translate(_STANDARD))
+    groups = (text[start : start + (len(text) - start) // 4 * 4] for start in range(4))
+    return any(_WHOLE.search(base64.b64decode(group)) for group in groups)

@@ -21,7 +21,7 @@ from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken, TokenError, parse_token_id
 from mooring.trust.bootstraptoken.token import parse_token as parse_bootstrap_token
-from mooring.trust.k3s.damagedtoken import MISPLACED_HASH, damage, is_hash
+from mooring.trust.k3s.damagedtoken import damage, damage_without_hash
 
 PREFIX = "K10"
 HASH_LENGTH = 64
@@ -89,7 +89,8 @@ def parse_token(text: str | bytes) -> K3sToken:
         raise TokenFormatError("invalid token format") from None
     if not data:
         raise TokenFormatError("token must not be empty")
-    if not data.startswith(_PREFIX):
+    has_prefix = data.startswith(_PREFIX)
+    if not has_prefix:
         if problem := damage(data):
             raise TokenFormatError(problem)
         data = _PREFIX + (b"::" if _bootstrap_token(data) else b":::") + data
@@ -104,8 +105,8 @@ def parse_token(text: str | bytes) -> K3sToken:
     username, _, password = credential.partition(b":")
     if not password:
         raise TokenFormatError("invalid token format")
-    if not digest and is_hash(username.decode("ascii", "replace")):
-        raise TokenFormatError(MISPLACED_HASH)
+    if has_prefix and not digest and (problem := damage_without_hash(credential)):
+        raise TokenFormatError(problem)
     return K3sToken(digest, username.decode("utf-8", "surrogateescape"), Secret(password), None)
 
 
