@@ -55,6 +55,8 @@ from tests.support.rawcertificate import (
 from tests.support.testca import ThrowawayCA, by_library
 
 CA = ThrowawayCA()
+UUID = "6983ffffffffffffffffffffffffffffffffff7f"
+"""2.25.340282366920938463463374607431768211455: Go limits no number of a policy."""
 PLAIN = plain(CA, "jane", "dev")
 
 
@@ -160,6 +162,28 @@ LENGTH_0 = encoded(der.INTEGER, b"\0")
             having(encoded(SEQUENCE, oid("551d13"), encoded(der.OCTET_STRING, CA_TRUE), b"\5\0")),
             id="bytes behind an extension",
         ),
+        *(
+            pytest.param(
+                having(extension("551d1e", encoded(SEQUENCE, encoded(0xA0, encoded(SEQUENCE, encoded(kind, text)))))),
+                id=f"constraints by {text!r}",
+            )
+            for kind, text in (
+                (0x82, b".a.b"),
+                (0x82, b""),
+                (0x87, b"\x0a\0\0\0\xff\xff\xf0\0"),
+                (0x87, bytes(32)),
+                (0x81, b"a@b"),
+                (0x86, b"a.b"),
+                (0x88, b"\x2a"),
+            )
+        ),
+        pytest.param(
+            having(extension("551d20", encoded(SEQUENCE, encoded(SEQUENCE, oid(UUID))))), id="the policy of a UUID"
+        ),
+        pytest.param(
+            having(extension("551d21", encoded(SEQUENCE, encoded(SEQUENCE, oid(UUID), oid("2a"))))),
+            id="a policy that is mapped to that of a UUID",
+        ),
         pytest.param(having(), id="an empty list of extensions"),
         pytest.param(with_({EXTENSIONS: None}), id="no extensions"),
         pytest.param(with_({VERSION: None}), id="version 1 with extensions"),
@@ -168,7 +192,6 @@ LENGTH_0 = encoded(der.INTEGER, b"\0")
         pytest.param(with_({EXTENSIONS: encoded(0x81, b"\0\1") + PLAIN.parts[EXTENSIONS]}), id="a unique identifier"),
         pytest.param(with_({SERIAL: b"\2\1\0"}), id="the serial number 0"),
         pytest.param(with_({SERIAL: encoded(der.INTEGER, b"\1" + bytes(21))}), id="a long serial number"),
-        pytest.param(with_({SERIAL: b"\2\1\xff"}), id="a negative serial number, which Go refuses; `verify` does here"),
     ],
 )
 def test_certificates_that_are_read(encoding: bytes) -> None:
@@ -263,6 +286,45 @@ def test_certificates_that_are_read(encoding: bytes) -> None:
             with_({SERIAL: b"\2\2\0\1"}),
             "the serial number of the certificate cannot be read",
             id="a serial number that is too long",
+        ),
+        pytest.param(
+            with_({SERIAL: b"\2\1\xff"}),
+            "the serial number of the certificate cannot be read: it is negative",
+            id="a negative serial number",
+        ),
+        pytest.param(
+            with_({VERSION: b"\xa0\3\2\1\1", EXTENSIONS: b"\x81\x7f"}),
+            "the unique identifiers of the certificate cannot be read: an element is cut off",
+            id="an identifier of version 2 that is cut off",
+        ),
+        pytest.param(
+            having(extension("551d11", encoded(SEQUENCE, encoded(0x86, b"http://a b/")))),
+            "subject alternative name cannot be read: it has a URI that is none",
+            id="a URI that is none",
+        ),
+        *(
+            pytest.param(
+                having(extension("551d1e", encoded(SEQUENCE, encoded(tree, encoded(SEQUENCE, encoded(kind, text)))))),
+                "name constraints cannot be read: it has a name or an address of another form",
+                id=f"constraints by {text!r}",
+            )
+            for tree, kind, text in (
+                (0xA0, 0x87, b"12345"),
+                (0xA0, 0x87, b"\x0a\0\0\0\xff\0\xff\0"),
+                (0xA1, 0x87, b""),
+                (0xA0, 0x82, b"a.b."),
+                (0xA1, 0x82, b"\xc3\xbc"),
+                (0xA0, 0x81, b"a b@c"),
+                (0xA0, 0x86, b"192.0.2.1"),
+            )
+        ),
+        *(
+            pytest.param(
+                having(extension("551d20", encoded(SEQUENCE, encoded(SEQUENCE, oid(kind))))),
+                "certificate policies cannot be read: an object identifier is cut off",
+                id=f"the policy {kind!r}",
+            )
+            for kind in ("", "2a80", "2a8001", "8001")
         ),
         pytest.param(
             with_({SERIAL: b"\2\0"}),

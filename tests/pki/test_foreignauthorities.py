@@ -36,6 +36,7 @@ from mooring.pki.x509.successor import cross_sign, find_cross_signed, successor
 from mooring.pki.x509.verify import MAX_SIGNATURE_CHECKS, ClientTrust
 from tests.support.rawcertificate import (
     COMMON_NAME,
+    EXTENSIONS,
     KEY,
     ORGANIZATION,
     SEQUENCE,
@@ -43,6 +44,7 @@ from tests.support.rawcertificate import (
     T61,
     TRUE,
     UTF8,
+    VERSION,
     Foreign,
     attribute,
     edited,
@@ -323,6 +325,19 @@ def test_a_request_may_be_signed_over_sha_1_and_a_certificate_may_not(algorithm:
     assert not is_signed(b"data", signature, sha256, key.public_key())
 
 
+def test_a_root_of_version_2_is_a_ca() -> None:
+    """As in Go, where version 3 alone needs basic constraints. Such a certificate that is only presented is none."""
+    ca = ThrowawayCA("kubernetes", NOW)
+    start = Foreign(ca.certificate.der, ca.key)
+    old = edited(ca.key, start, {VERSION: b"\xa0\3\2\1\1", EXTENSIONS: None})
+    leaf = ca.client("jane")
+    assert ClientTrust([Certificate(old.der)]).verify([leaf.der], NOW).common_name == "jane"
+    (listed,) = verified_crls(revocation_list(ca.authority, [], NOW), [Certificate(old.der)])
+    assert listed.issuer == "CN=kubernetes"
+    with pytest.raises(PeerCertificateError, match="not a CA"):
+        ClientTrust([]).verify([leaf.der, old.der], NOW)
+
+
 UNKNOWN_KEY = encoded(SEQUENCE, encoded(SEQUENCE, oid("1.2.3.4")), encoded(der.BIT_STRING, b"\0x"))
 
 
@@ -331,6 +346,8 @@ def test_a_ca_with_a_key_of_an_unknown_kind_in_a_bundle_hinders_no_other() -> No
     start = Foreign(ca.certificate.der, ca.key)
     odd = Certificate(edited(ca.key, start, {KEY: UNKNOWN_KEY}).der)
     assert len(key_identities(odd)) == 1
+    (listed,) = verified_crls(revocation_list(ca.authority, [], NOW), [odd, ca.certificate])
+    assert listed.issuer_key == key_identities(ca.certificate)[0]
     assert ClientTrust([odd, ca.certificate]).verify([ca.client("jane").der], NOW).common_name == "jane"
 
 

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
 from pathlib import Path
@@ -29,7 +29,9 @@ from mooring.pki import keys, pem
 from mooring.pki.errors import PeerCertificateError
 from mooring.pki.x509 import bundles, names, verify
 from mooring.pki.x509.authority import self_signed_ca
+from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.profiles import client
+from mooring.pki.x509.publickeyinfo import key_identities
 from mooring.pki.x509.verify import ClientTrust, valid_at
 from tests.support.testca import Pair, ThrowawayCA, with_broken_key
 
@@ -166,13 +168,21 @@ def test_the_search_tries_another_path_after_a_dead_end() -> None:
     assert TRUST.verify([leaf.der, under_stranger.der, under_ours.der], NOW).common_name == "jane"
 
 
-def constrained(limits: x509.NameConstraints) -> Pair:
-    return CA.custom("limited", extensions=[CA_BIT, (limits, True)])
+def constrained(limits: x509.NameConstraints, *, critical: bool = True) -> Pair:
+    return CA.custom("limited", extensions=[CA_BIT, (limits, critical)])
 
 
 DNS_ONLY = constrained(x509.NameConstraints([x509.DNSName("example.org")], None))
 NO_NETWORK = constrained(x509.NameConstraints(None, [x509.IPAddress(ip_network("10.0.0.0/8"))]))
-SUBJECTS = constrained(x509.NameConstraints([x509.DirectoryName(names.subject("jane").for_builder())], None))
+OTHER_TYPES: Mapping[str, x509.GeneralName] = {
+    "subjects": x509.DirectoryName(names.subject("jane").for_builder()),
+    "registered identifiers": x509.RegisteredID(x509.ObjectIdentifier("1.2.3")),
+    "other names": x509.OtherName(x509.ObjectIdentifier("1.2.3"), b"\5\0"),
+}
+SUBJECTS = constrained(x509.NameConstraints([OTHER_TYPES["subjects"]], None), critical=False)
+NAMED_BELOW = CA.custom(
+    "named", issuer=DNS_ONLY, extensions=[CA_BIT, (x509.SubjectAlternativeName([x509.DNSName("b.example.org")]), False)]
+)
 WITH_NAME = [CLIENT, (x509.SubjectAlternativeName([x509.DNSName("a.example.org")]), False)]
 
 
@@ -257,6 +267,12 @@ def test_a_ca_with_the_usage_cert_sign_may_sign() -> None:
         ),
         pytest.param(below(DNS_ONLY, *WITH_NAME), "constrained-names", CONSTRAINED, id="a name under name constraints"),
         pytest.param(below(SUBJECTS), "constrained-names", CONSTRAINED, id="constraints on subjects"),
+        pytest.param(
+            [CA.custom("jane", issuer=NAMED_BELOW), NAMED_BELOW, DNS_ONLY],
+            "constrained-names",
+            CONSTRAINED,
+            id="a CA with a name under name constraints",
+        ),
     ],
 )
 def test_chains_that_are_refused(chain: list[Pair], code: str, message: str) -> None:
@@ -544,11 +560,32 @@ def test_encodings_of_keys_that_go_refuses(make: tuple[str, ...], message: str, 
         assert str(found) == message
 
 
+@pytest.mark.parametrize("kind", OTHER_TYPES)
+def test_critical_constraints_on_names_of_another_type_are_not_understood(kind: str) -> None:
+    """In a CA and in a leaf, as by Go."""
+    limits = x509.NameConstraints(None, [OTHER_TYPES[kind]])
+    ca, leaf = constrained(limits), CA.custom("jane", extensions=[CLIENT, (limits, True)])
+    for chain in ([CA.custom("jane", issuer=ca), ca], [leaf]):
+        assert refused([one.der for one in chain]).code == "unknown-critical-extension"
+    if kind != "subjects":
+        lenient = constrained(limits, critical=False)
+        assert TRUST.verify([CA.custom("jane", issuer=lenient).der, lenient.der], NOW).common_name == "jane"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_refusal_by_the_ca_that_signed_counts_among_several_of_one_name(order: int) -> None:
+    old, new = (ThrowawayCA("twin", now=now) for now in (NOW - timedelta(days=20_000), NOW))
+    leaf = old.custom("jane", not_before=NOW - timedelta(hours=1), not_after=NOW + timedelta(hours=1))
+    trust = ClientTrust([one.certificate for one in (old, new)][::order])
+    assert refused([leaf.der], trust=trust).code == "expired"
+
+
 def test_a_key_is_named_by_its_bytes_and_by_its_normal_form(tmp_path: Path) -> None:
     """`openssl x509 -pubkey` prints the bytes of the certificate, here with a compressed point."""
     der = made_by_openssl(tmp_path, "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-conv_form", "compressed")
     begin = x509.load_der_x509_certificate(der).not_valid_before_utc
-    found = TRUST.verify([der], begin).path[0].public_keys
+    assert "compressed" in str(refused([der], begin))
+    found = key_identities(Certificate(der))
     printed = openssl("x509", "-inform", "DER", "-pubkey", "-noout", data=der)
     as_printed = openssl("pkey", "-pubin", "-outform", "DER", "-ec_conv_form", "compressed", data=printed)
     certificate = x509.load_der_x509_certificate(der)

@@ -114,11 +114,11 @@ def issued(ca: Foreign, subject: bytes, every: Sequence[bytes], now: datetime | 
     return edited(ca.key, start, changes)
 
 
-def request(subject: bytes, *attributes: bytes, key: PrivateKey | None = None) -> bytes:
-    """Return a PEM request of this name with these attributes."""
+def request(subject: bytes, *attributes: bytes, key: PrivateKey | None = None, info: bytes = b"") -> bytes:
+    """Return a PEM request of this name with these attributes. `info` is another encoding of the key."""
     own = key or generate_key()
     made = x509.CertificateSigningRequestBuilder(x509.Name([])).sign(own, signature_hash(own))
     whole = der.only(made.public_bytes(Encoding.DER), SEQUENCE).fields()
     parts = [one.encoding for one in whole.next(SEQUENCE).fields()]
-    data = encoded(SEQUENCE, parts[0], subject, parts[2], encoded(der.CONSTRUCTED, *attributes))
+    data = encoded(SEQUENCE, parts[0], subject, info or parts[2], encoded(der.CONSTRUCTED, *attributes))
     return pem.encode(pem.CERTIFICATE_REQUEST, signed(data, own, whole.next(SEQUENCE).encoding))

@@ -129,7 +129,7 @@ CA_BIT = (x509.BasicConstraints(True, None), True)
 CLIENT = (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), False)
 SERVER = (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
 STRANGE = (x509.UnrecognizedExtension(ObjectIdentifier("1.2.3.4"), b"\5\0"), True)
-LIMITS = (x509.NameConstraints([x509.DirectoryName(names.subject("jane").for_builder())], None), True)
+LIMITS = (x509.NameConstraints([x509.DirectoryName(names.subject("jane").for_builder())], None), False)
 ECDSA_SHA256 = bytes.fromhex("06082a8648ce3d040302")
 """The OID ecdsa-with-SHA256 in DER."""
 

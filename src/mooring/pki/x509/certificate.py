@@ -17,7 +17,6 @@ from datetime import UTC, datetime, timedelta, timezone
 from functools import cached_property
 
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
-from cryptography.hazmat.primitives.serialization import load_der_public_key
 from cryptography.x509.oid import ObjectIdentifier
 
 from mooring.pki.errors import CertificateUnreadableError
@@ -26,6 +25,7 @@ from mooring.pki.x509 import der
 from mooring.pki.x509.der import DerError
 from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.pki.x509.extensions import Extensions
+from mooring.pki.x509.keyencoding import load_public_key
 from mooring.pki.x509.signatures import Algorithm, is_signed, signature_algorithm, signature_of
 
 _UTC_TIME, _GENERALIZED_TIME = 0x17, 0x18
@@ -52,6 +52,8 @@ class Certificate:
             self.version = _version(fields.optional(der.CONSTRUCTED))
             part = "serial number"
             self.serial_number = der.integer(fields.next(der.INTEGER))
+            if self.serial_number < 0:
+                raise DerError("it is negative")
             part = "signature algorithm"
             inner = fields.next(der.SEQUENCE)
             if inner.encoding != outer.encoding:
@@ -66,39 +68,43 @@ class Certificate:
             self.subject = DistinguishedName.read(fields.next(der.SEQUENCE).encoding)
             part = "public key"
             self.public_key_info = fields.next(der.SEQUENCE).encoding
+            part = "unique identifiers"
+            if self.version > 1:
+                fields.optional(der.PLAIN | 1)
+                fields.optional(der.PLAIN | 2)
             part = "extensions"
-            self.extensions = self._extensions(fields)
+            found = fields.optional(der.CONSTRUCTED | 3) if self.version == 3 else None
         except DerError as error:
             whose = "the certificate" if part is None else f"the {part} of the certificate"
-            text = f"{whose} cannot be read: {error}" if part != "extensions" else str(error)
-            raise CertificateUnreadableError(text) from error
-
-    def _extensions(self, fields: der.Fields) -> Extensions:
-        """Read what stands behind the key. Versions 1 and 2 have no extensions, whatever stands there, as in Go."""
-        if self.version < 3:
-            return NO_EXTENSIONS
-        fields.optional(der.PLAIN | 1)  # unique identifiers of issuer and subject
-        fields.optional(der.PLAIN | 2)
-        found = fields.optional(der.CONSTRUCTED | 3)
-        return NO_EXTENSIONS if found is None else Extensions.read(found)
+            raise CertificateUnreadableError(f"{whose} cannot be read: {error}") from error
+        try:
+            self.extensions = NO_EXTENSIONS if found is None else Extensions.read(found)
+        except DerError as error:
+            raise CertificateUnreadableError(str(error)) from error
 
     def public_key(self) -> PublicKeyTypes:
-        """Return the key. Raises one of keys.UNREADABLE for a key that cannot be read or is of an unknown kind."""
+        """Return the key. Raises one of keys.UNREADABLE for a key that cannot be read or is of an unknown kind. A
+        DerError among them says what Go refuses."""
         return self._public_key
 
     @cached_property
     def _public_key(self) -> PublicKeyTypes:
-        return load_der_public_key(self.public_key_info)
+        return load_public_key(self.public_key_info)
 
     def is_issued_by(self, issuer: Certificate) -> bool:
         """Return whether the certificate names `issuer`, byte for byte, and has its strong signature."""
-        if self.issuer != issuer.subject:
-            return False
+        return (
+            self.issuer == issuer.subject
+            and self.has_strong_signature
+            and issuer.has_signed(self.signed_bytes, self.signature, self.signature_algorithm)
+        )
+
+    def has_signed(self, data: bytes, signature: bytes, algorithm: Algorithm | None) -> bool:
+        """Return whether the key signed `data`. False for a key that cannot be read."""
         try:
-            key = issuer.public_key()
+            return is_signed(data, signature, algorithm, self.public_key())
         except UNREADABLE:
             return False
-        return self.has_strong_signature and is_signed(self.signed_bytes, self.signature, self.signature_algorithm, key)
 
     @property
     def has_strong_signature(self) -> bool:

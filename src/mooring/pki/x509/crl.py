@@ -6,7 +6,7 @@ Rules kept here:
   revoked.
 * A CRL without nextUpdate is refused: it would never be known to be old (RFC 5280 5.1.2.5).
 * The signature is verified with the key of a CA whose subject is the issuer of the CRL and which may sign CRLs: a CA by
-  basicConstraints, or a version 1 root, and cRLSign where the key usage is limited.
+  basicConstraints, or a root of version 1 or 2, and cRLSign where the key usage is limited.
 * A text is used whole or not at all. Of several CRLs of one CA the newest counts, and none older than the one in force.
 * The size of a text and the number of CRLs are capped. The cost is linear: about 15 µs for each entry.
 * No single call of the library takes long, so that a thread which reads a CRL leaves the others their turns. The library's own
@@ -30,7 +30,7 @@ from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.der import DerError
 from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.pki.x509.publickeyinfo import key_identities
-from mooring.pki.x509.signatures import Algorithm, is_signed, signature_algorithm, signature_of
+from mooring.pki.x509.signatures import Algorithm, signature_algorithm, signature_of
 
 MAX_CRL_BYTES = 8 << 20
 """Bytes of one text: 150 000 entries. The library parses them in one call of 50 ms."""
@@ -179,7 +179,7 @@ def _signer(signed: _Signed, issuer: str, cas: Iterable[Certificate]) -> str:
     if not able:
         raise CrlError(f"the certificate of {issuer} does not let it sign CRLs: its key usage needs cRLSign")
     for ca in able:
-        if is_signed(signed.data, signed.signature, signed.algorithm, ca.public_key()):
+        if ca.has_signed(signed.data, signed.signature, signed.algorithm):
             return key_identities(ca)[0]
     raise CrlError(f"the CRL of {issuer} was not signed with the key of that CA")
 
@@ -209,8 +209,8 @@ class _Signed:
 
 
 def _may_sign_crls(ca: Certificate) -> bool:
-    if ca.version == 1:
-        return True  # a root of the bundle; version 1 has no extensions
+    if ca.version < 3:
+        return True  # a root of the bundle; versions 1 and 2 have no extensions
     constraints = ca.extensions.basic_constraints
     return constraints is not None and constraints.ca and usages.may_sign_crls(ca.extensions.key_usage)
 

@@ -130,6 +130,15 @@ def object_identifier(element: Element) -> ObjectIdentifier:
     return _object_identifier(element.content)
 
 
+def object_identifier_content(element: Element) -> bytes:
+    """Return the octets of an OBJECT IDENTIFIER whose numbers may have any size. Raises DerError."""
+    content = element.content
+    begins = (octet for before, octet in zip(b"\0" + content, content, strict=False) if before < 0x80)
+    if not content or content[-1] & 0x80 or 0x80 in begins:
+        raise DerError("an object identifier is cut off or not in its shortest form")
+    return content
+
+
 @lru_cache(512)
 def _object_identifier(content: bytes) -> ObjectIdentifier:
     if len(content) > _LONGEST_OID:

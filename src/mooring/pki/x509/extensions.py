@@ -3,7 +3,9 @@
 Rules kept here (docs/adr/0085-certificates-as-go-reads-them.md; RFC 5280 4.2):
 * Each extension that is used is read by itself. The others stay bytes, whatever stands in them. No extension stands there twice.
 * An error names the extension that cannot be read.
-* The critical extensions that Go understands are understood. An alternative name that has names of other types only is not.
+* The critical extensions that Go understands are understood. An alternative name that has names of other types only is not, and
+  neither are name constraints that have one.
+* URIs, and the names in constraints, have the syntax that Go reads.
 * A length of a path is a limit for CAs only: `CA:FALSE, pathlen:0` is no CA, as in Go.
 """
 
@@ -17,7 +19,7 @@ from typing import TypeVar
 
 from cryptography.x509.oid import ExtensionOID, ObjectIdentifier
 
-from mooring.pki.x509 import der
+from mooring.pki.x509 import der, namesyntax
 from mooring.pki.x509.canonicalnames import IPAddress
 from mooring.pki.x509.der import DerError
 
@@ -58,6 +60,13 @@ _NEVER_CRITICAL = frozenset({ExtensionOID.SUBJECT_KEY_IDENTIFIER, ExtensionOID.A
 
 DIRECTORY_NAME = 0xA4
 _EMAIL, _DNS, _URI, _IP = 0x81, 0x82, 0x86, 0x87
+_CONSTRAINTS: Mapping[int, Callable[[str], bool]] = MappingProxyType(
+    {
+        _EMAIL: namesyntax.is_email_constraint,
+        _DNS: namesyntax.is_domain_constraint,
+        _URI: namesyntax.is_uri_constraint,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +122,9 @@ class Extensions:
     subject_key_identifier: bytes | None = None
     authority_key_identifier: bytes | None = None
     """Identifier of the issuer's key; None also where the extension names the issuer in another way."""
-    policies: tuple[ObjectIdentifier, ...] | None = None
-    policy_mappings: tuple[tuple[ObjectIdentifier, ObjectIdentifier], ...] = ()
+    policies: tuple[bytes, ...] | None = None
+    """Contents of their object identifiers: of a UUID, one has a number that `ObjectIdentifier` cannot hold."""
+    policy_mappings: tuple[tuple[bytes, bytes], ...] = ()
     policy_constraints: PolicyConstraints = PolicyConstraints()
     inhibit_any_policy: int | None = None
     not_understood: tuple[ObjectIdentifier, ...] = ()
@@ -136,20 +146,21 @@ class Extensions:
             raise DerError(f"the extension {_called(twice)} stands there twice")
         read = {oid: one for oid, one in by_oid.items() if oid in used}
         names = _read(read, ExtensionOID.SUBJECT_ALTERNATIVE_NAME, general_names)
+        constrained = _read(read, ExtensionOID.NAME_CONSTRAINTS, _constrained_types)
         return cls(
             MappingProxyType(by_oid),
             _read(read, ExtensionOID.BASIC_CONSTRAINTS, _basic_constraints),
             _read(read, ExtensionOID.KEY_USAGE, _key_usage),
             _read(read, ExtensionOID.EXTENDED_KEY_USAGE, _identifiers),
             names,
-            _read(read, ExtensionOID.NAME_CONSTRAINTS, _constrained_types),
+            constrained,
             _read(read, ExtensionOID.SUBJECT_KEY_IDENTIFIER, _key_identifier),
             _read(read, ExtensionOID.AUTHORITY_KEY_IDENTIFIER, _authority_key_identifier),
             _read(read, ExtensionOID.CERTIFICATE_POLICIES, _policies),
             _read(read, ExtensionOID.POLICY_MAPPINGS, _policy_mappings) or (),
             _read(read, ExtensionOID.POLICY_CONSTRAINTS, _policy_constraints) or PolicyConstraints(),
             _read(read, ExtensionOID.INHIBIT_ANY_POLICY, _small_number),
-            tuple(_not_understood(by_oid.values(), names)),
+            tuple(_not_understood(by_oid.values(), names, constrained or frozenset())),
         )
 
 
@@ -183,10 +194,15 @@ def _read(
         raise DerError(f"the extension {NAMES[oid]} cannot be read: {error}") from error
 
 
-def _not_understood(extensions: Iterable[Extension], names: GeneralNames | None) -> Iterator[ObjectIdentifier]:
+def _not_understood(
+    extensions: Iterable[Extension], names: GeneralNames | None, constrained: frozenset[int]
+) -> Iterator[ObjectIdentifier]:
+    unread = {
+        ExtensionOID.SUBJECT_ALTERNATIVE_NAME: not names,
+        ExtensionOID.NAME_CONSTRAINTS: not constrained.issubset({*_CONSTRAINTS, _IP}),
+    }
     for one in extensions:
-        is_unread = one.oid not in _UNDERSTOOD or (one.oid == ExtensionOID.SUBJECT_ALTERNATIVE_NAME and not names)
-        if one.critical and is_unread:
+        if one.critical and unread.get(one.oid, one.oid not in _UNDERSTOOD):
             yield one.oid
 
 
@@ -231,7 +247,10 @@ def general_names(value: bytes) -> GeneralNames:
         if one.tag in found:
             if not one.content.isascii():
                 raise DerError("it has a name outside ASCII")
-            found[one.tag].append(one.content.decode("ascii"))
+            text = one.content.decode("ascii")
+            if one.tag == _URI and not namesyntax.is_uri(text):
+                raise DerError("it has a URI that is none")
+            found[one.tag].append(text)
         elif one.tag == _IP:
             if len(one.content) not in (4, 16):
                 raise DerError(f"it has an IP address of {len(one.content)} octets")
@@ -244,12 +263,26 @@ def _constrained_types(value: bytes) -> frozenset[int]:
     subtrees = (fields.optional(der.CONSTRUCTED), fields.optional(der.CONSTRUCTED | 1))
     if fields:
         raise DerError("bytes follow the end")
-    found = frozenset(
-        one.fields().any().tag for trees in subtrees if trees is not None for one in _all_of(trees, der.SEQUENCE)
-    )
+    found = [one.fields().any() for trees in subtrees if trees is not None for one in _all_of(trees, der.SEQUENCE)]
     if not found:
         raise DerError("it constrains nothing")
-    return found
+    for one in found:
+        is_good = _is_network(one.content) if one.tag == _IP else _is_constraint(one)
+        if not is_good:
+            raise DerError("it has a name or an address of another form")
+    return frozenset(one.tag for one in found)
+
+
+def _is_network(content: bytes) -> bool:
+    """Return whether octets are an address and its mask: bits that are set, and then bits that are not."""
+    half = len(content) // 2
+    mask = int.from_bytes(content[half:], "big") ^ ((1 << half * 8) - 1)
+    return len(content) in (8, 32) and not mask & (mask + 1)
+
+
+def _is_constraint(name: der.Element) -> bool:
+    check = _CONSTRAINTS.get(name.tag)
+    return check is None or (name.content.isascii() and check(name.content.decode("ascii")))
 
 
 def _all_of(element: der.Element, tag: int) -> Iterator[der.Element]:
@@ -267,20 +300,18 @@ def _authority_key_identifier(value: bytes) -> bytes | None:
     return None if found is None else found.content
 
 
-def _policies(value: bytes) -> tuple[ObjectIdentifier, ...]:
+def _policies(value: bytes) -> tuple[bytes, ...]:
     """Return the identifiers of the policies. Their qualifiers are not read."""
     entries = _all_of(der.Fields(value).next(der.SEQUENCE), der.SEQUENCE)
-    found = tuple(der.object_identifier(one.fields().next(der.OID)) for one in entries)
+    found = tuple(der.object_identifier_content(one.fields().next(der.OID)) for one in entries)
     if len(set(found)) != len(found):
         raise DerError("a policy stands there twice")
     return found
 
 
-def _policy_mappings(value: bytes) -> tuple[tuple[ObjectIdentifier, ObjectIdentifier], ...]:
+def _policy_mappings(value: bytes) -> tuple[tuple[bytes, bytes], ...]:
     pairs = (one.fields() for one in _all_of(der.Fields(value).next(der.SEQUENCE), der.SEQUENCE))
-    return tuple(
-        (der.object_identifier(pair.next(der.OID)), der.object_identifier(pair.next(der.OID))) for pair in pairs
-    )
+    return tuple((pair.next(der.OID).content, pair.next(der.OID).content) for pair in pairs)
 
 
 def _policy_constraints(value: bytes) -> PolicyConstraints:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cryptography.x509.oid import ObjectIdentifier
-
 from mooring.pki.x509.certificate import Certificate
 
-ANY_POLICY = ObjectIdentifier("2.5.29.32.0")
-_Policies = frozenset[ObjectIdentifier]
+ANY_POLICY = bytes.fromhex("551d2000")
+"""Content of the object identifier 2.5.29.32.0."""
+_Policies = frozenset[bytes]
 
 
 def has_valid_policies(path: Sequence[Certificate]) -> bool:
@@ -48,7 +47,7 @@ def has_valid_policies(path: Sequence[Certificate]) -> bool:
     return bool(valid) or not is_required
 
 
-def _narrowed(valid: _Policies, stated: Sequence[ObjectIdentifier] | None, any_counts: bool) -> _Policies:
+def _narrowed(valid: _Policies, stated: Sequence[bytes] | None, any_counts: bool) -> _Policies:
     """Return the policies that are valid below a certificate which states these (RFC 5280 6.1.3 d and e)."""
     if stated is None:
         return frozenset()
@@ -56,9 +55,7 @@ def _narrowed(valid: _Policies, stated: Sequence[ObjectIdentifier] | None, any_c
     return named | valid if any_counts and ANY_POLICY in stated else named
 
 
-def _mapped(
-    valid: _Policies, mappings: Sequence[tuple[ObjectIdentifier, ObjectIdentifier]], *, is_allowed: bool
-) -> _Policies:
+def _mapped(valid: _Policies, mappings: Sequence[tuple[bytes, bytes]], *, is_allowed: bool) -> _Policies:
     """Return the policies by the names that the next certificate has for them (RFC 5280 6.1.4 b)."""
     replaced = frozenset(issuer for issuer, _ in mappings)
     named = frozenset(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding, load_der_public_key
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import AttributeOID, ExtensionOID, NameOID, ObjectIdentifier
 
 from mooring.pki import pem
@@ -35,6 +35,7 @@ from mooring.pki.x509.certificate import NO_EXTENSIONS
 from mooring.pki.x509.der import DerError
 from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.pki.x509.extensions import Extensions
+from mooring.pki.x509.keyencoding import load_public_key
 from mooring.pki.x509.names import NO_NAMES, AlternativeNames, IPAddress
 from mooring.pki.x509.signatures import is_signed, signature_algorithm, signature_of
 
@@ -144,7 +145,9 @@ def _read(encoding: bytes) -> CertificateRequest:
 
 def _key(encoding: bytes) -> PublicKey:
     try:
-        return accepted_public_key(load_der_public_key(encoding))
+        return accepted_public_key(load_public_key(encoding))
+    except DerError:
+        raise
     except UNREADABLE as error:
         raise DerError("the public key cannot be read") from error
 

@@ -4,6 +4,7 @@ Rules kept here (Go's `getSignatureAlgorithmFromAI` and `checkSignature`):
 * RSA with PKCS #1 v1.5 or PSS, ECDSA and Ed25519. PSS is accepted in three forms: SHA-256, SHA-384 or SHA-512 for the message and
   for MGF1, with a salt as long as the hash.
 * Hashes of the SHA-2 family with 256 bits and more are strong. SHA-1 is known for requests, as in Go; MD5 is not.
+* Curves are those of NIST, P-224 among them: it signs as a root, and nothing below it is accepted with such a key.
 * A signature is a whole number of octets: with unused bits it had a second encoding, and its certificate a second fingerprint.
 """
 
@@ -33,6 +34,7 @@ _ECDSA: Mapping[ObjectIdentifier, type[StrongHash]] = {
     SignatureAlgorithmOID.ECDSA_WITH_SHA384: hashes.SHA384,
     SignatureAlgorithmOID.ECDSA_WITH_SHA512: hashes.SHA512,
 }
+_CURVES = (ec.SECP224R1, ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 _NULL = b"\5\0"
 
 
@@ -127,6 +129,8 @@ def is_signed(data: bytes, signature: bytes, algorithm: Algorithm | None, key: o
             key.verify(signature, data)
         elif padded is None:
             assert isinstance(key, ec.EllipticCurvePublicKey)
+            if not isinstance(key.curve, _CURVES):
+                return False
             key.verify(signature, data, ec.ECDSA(digest))
         else:
             assert isinstance(key, rsa.RSAPublicKey)

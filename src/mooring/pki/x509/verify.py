@@ -11,9 +11,10 @@ that Kubernetes accepts):
   signature checks limits what a presenter's certificates cost. The first check of each CA of the bundle is free.
 * A certificate without ExtendedKeyUsage is valid for any purpose (RFC 5280 4.2.1.12): `openssl x509 -req` makes such certificates.
 * No two certificates of a path have the same subject, key and alternative names, as in Go: a renewed CA does not vouch for itself.
-* A certificate of the bundle itself is trusted as a leaf too, as in Go. Version 1 roots are CAs because they are in the bundle.
-* Name constraints on a CA are honoured by refusing leaves that could violate them: any leaf with alternative names, and every
-  leaf when constraints contain directory names. Partial support would be unsafe.
+* A certificate of the bundle itself is trusted as a leaf too, as in Go. Roots of versions 1 and 2, which have no extensions, are
+  CAs because they are in the bundle.
+* Name constraints on a CA are honoured by refusing paths that could violate them: any with alternative names below the CA, and
+  every one when constraints contain directory names. Partial support would be unsafe.
 * A key that the cluster has retired makes a path unusable, at any place in it and certified by any CA.
 * A serial number is positive and has at most 20 octets, as a revocation names it.
 * The path of a CA is searched by the same rules, for serverAuth, which Go's `x509.Verify` wants when no usage is given.
@@ -39,11 +40,12 @@ from mooring.pki.keys import UNREADABLE, accepted_public_key
 from mooring.pki.x509 import names, usages
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.checkedpeer import PathCertificate
+from mooring.pki.x509.der import DerError
 from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.pki.x509.extensions import DIRECTORY_NAME, BasicConstraints
 from mooring.pki.x509.policies import has_valid_policies
 from mooring.pki.x509.profiles import BACKDATE
-from mooring.pki.x509.publickeyinfo import check_encoding, key_identities
+from mooring.pki.x509.publickeyinfo import key_identities
 from mooring.pki.x509.supervisorsigners import machine_of
 
 MAX_CHAIN = 10
@@ -282,7 +284,10 @@ class _Search:
             _check_issuer(issuer, path, self._now, is_root=is_root)
             _check_purpose(issuer, self._purpose, "a CA of the chain")
         except PeerCertificateError as refusal:
-            self._refusal = refusal
+            if (
+                self._refusal is None or refusal.code != "bad-signature"
+            ):  # of several CAs of one name, all but one have that
+                self._refusal = refusal
             return False
         return True
 
@@ -307,7 +312,7 @@ class _Search:
         return any(
             self._key(candidate) == self._key(one)
             and candidate.subject == one.subject
-            and candidate.extensions.by_oid.get(_ALTERNATIVE_NAME) == one.extensions.by_oid.get(_ALTERNATIVE_NAME)
+            and _alternative_name(candidate) == _alternative_name(one)
             for one in path
         )
 
@@ -316,6 +321,11 @@ class _Search:
         if key is None:
             key = self._keys[id(certificate)] = _key_identity(certificate)
         return key
+
+
+def _alternative_name(certificate: Certificate) -> bytes | None:
+    extension = certificate.extensions.by_oid.get(_ALTERNATIVE_NAME)
+    return None if extension is None else extension.value
 
 
 def _key_identity(certificate: Certificate) -> str:
@@ -377,9 +387,8 @@ def _parse_chain(chain: Sequence[bytes]) -> list[Certificate]:
 def _check_strength(certificate: Certificate) -> None:
     """Check key and signature hash. Roots are not checked: they are trusted because they are in the bundle."""
     try:
-        check_encoding(certificate)
         accepted_public_key(certificate.public_key())
-    except KeyRefusedError as error:
+    except (KeyRefusedError, DerError) as error:
         raise PeerCertificateError("weak-key", str(error)) from error
     except UNREADABLE as error:
         raise PeerCertificateError("malformed", "the certificate's public key cannot be read") from error
@@ -432,8 +441,8 @@ def _check_issuer(issuer: Certificate, path: list[Certificate], now: datetime, *
     """Raise PeerCertificateError unless `issuer` may issue `path[-1]` on the path to the leaf `path[0]`."""
     _check_critical_extensions(issuer)
     constraints = issuer.extensions.basic_constraints
-    if constraints is None and is_root and issuer.version == 1:
-        constraints = BasicConstraints(ca=True)  # version 1 has no extensions
+    if constraints is None and is_root and issuer.version < 3:
+        constraints = BasicConstraints(ca=True)  # versions 1 and 2 have no extensions
     if constraints is None or not constraints.ca:
         raise PeerCertificateError("not-a-ca", "the certificate was issued by a certificate that is not a CA")
     if not usages.may_sign_certificates(issuer.extensions.key_usage):
@@ -441,7 +450,7 @@ def _check_issuer(issuer: Certificate, path: list[Certificate], now: datetime, *
     if constraints.path_length is not None and len(path) - 1 > constraints.path_length:
         raise PeerCertificateError("path-too-long", "there are more intermediates than a CA of the chain allows")
     limits = issuer.extensions.constrained_types
-    if limits is not None and (DIRECTORY_NAME in limits or path[0].has_extension(_ALTERNATIVE_NAME)):
+    if limits is not None and (DIRECTORY_NAME in limits or any(one.has_extension(_ALTERNATIVE_NAME) for one in path)):
         raise PeerCertificateError(
             "constrained-names", "a CA of the chain constrains names, and the certificate may violate it"
         )

@@ -133,4 +133,4 @@ def _is_root(certificate: Certificate) -> bool:
     if not certificate.is_issued_by(certificate):
         return False
     constraints = certificate.extensions.basic_constraints
-    return certificate.version == 1 if constraints is None else constraints.ca
+    return certificate.version < 3 if constraints is None else constraints.ca
