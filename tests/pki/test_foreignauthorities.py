@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.pki import pem
-from mooring.pki.errors import CertificateUnreadableError, PeerCertificateError, RequestError
-from mooring.pki.keys import generate_key
+from mooring.pki.errors import CertificateUnreadableError, CrlError, PeerCertificateError, RequestError
+from mooring.pki.keys import generate_key, private_key_pem
 from mooring.pki.x509 import der, names, profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca
 from mooring.pki.x509.bundles import certificates
@@ -37,6 +37,7 @@ from mooring.pki.x509.verify import MAX_SIGNATURE_CHECKS, ClientTrust
 from tests.support.rawcertificate import (
     COMMON_NAME,
     EXTENSIONS,
+    FALSE,
     KEY,
     ORGANIZATION,
     SEQUENCE,
@@ -55,6 +56,7 @@ from tests.support.rawcertificate import (
     plain,
     request,
     root,
+    signed,
 )
 from tests.support.testca import Pair, ThrowawayCA
 
@@ -114,6 +116,76 @@ def test_a_revocation_list_of_such_a_ca_is_read(tmp_path: Path) -> None:
     command = ["openssl", "crl", "-in", "crl", "-CAfile", "ca.crt", "-noout"]
     shown = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     assert b"verify OK" in shown.stderr
+
+
+def test_a_revocation_list_that_names_such_a_ca_once_more_is_read(tmp_path: Path) -> None:
+    """easy-rsa writes `authorityKeyIdentifier=keyid:always,issuer:always` into each."""
+    ca = root(EXAMPLE)
+    (tmp_path / "ca.crt").write_bytes(ca.pem)
+    (tmp_path / "ca.key").write_bytes(private_key_pem(ca.key))
+    (tmp_path / "index").touch()
+    (tmp_path / "number").write_text("01")
+    (tmp_path / "cnf").write_text(
+        "[ca]\ndefault_ca=my\n[my]\ndatabase=index\ncrlnumber=number\ndefault_md=sha256\ndefault_crl_days=7\n"
+        "crl_extensions=ext\n[ext]\nauthorityKeyIdentifier=keyid,issuer:always\n"
+    )
+    command = ["openssl", "ca", "-config", "cnf", "-cert", "ca.crt", "-keyfile", "ca.key", "-gencrl", "-out", "crl"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    (found,) = verified_crls((tmp_path / "crl").read_bytes(), [Certificate(ca.der)])
+    assert found.issuer == "CN=root,O=Société Exemple"
+
+
+LISTING = ThrowawayCA("kubernetes")
+LIST = revocation_list(LISTING.authority, [revoked_certificate(7, NOW, "unspecified")], NOW)
+LIST_VERSION, _, _, THIS_UPDATE, NEXT_UPDATE, ENTRIES, LIST_EXTENSIONS = range(7)
+MINUTES = encoded(der.UTC_TIME, f"{NOW:%y%m%d%H%M}Z".encode())
+TIME = encoded(der.UTC_TIME, b"260101000000Z")
+
+
+def listed(changes: Mapping[int, bytes]) -> bytes:
+    """Return a CRL with other elements, signed again."""
+    whole = der.only(LIST, SEQUENCE).fields()
+    parts = [one.encoding for one in whole.next(SEQUENCE).fields()]
+    for place, encoding in changes.items():
+        parts[place] = encoding
+    return signed(encoded(SEQUENCE, *parts), LISTING.key, whole.next(SEQUENCE).encoding)
+
+
+def entry(*after: bytes, time: bytes = TIME) -> dict[int, bytes]:
+    return {ENTRIES: encoded(SEQUENCE, encoded(SEQUENCE, b"\2\1\7", time, *after))}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({}, id="as usual"),
+        pytest.param({THIS_UPDATE: MINUTES}, id="a time without seconds"),
+        pytest.param(entry(encoded(SEQUENCE, extension("551d15", encoded(0x0A, b"\7")))), id="a reason that is none"),
+        pytest.param(entry(encoded(SEQUENCE, extension("551d15", encoded(0x0A, b"\1"), FALSE))), id="a default"),
+        pytest.param(entry(encoded(SEQUENCE, extension("551d18", b"\xff"))), id="a moment that is no DER"),
+    ],
+)
+def test_revocation_lists_that_are_read(changes: Mapping[int, bytes]) -> None:
+    (found,) = verified_crls(listed(changes), [LISTING.certificate])
+    assert found.serial_numbers == frozenset({7})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        pytest.param({LIST_VERSION: b"\2\1\2"}, "another version", id="version 3"),
+        pytest.param({LIST_EXTENSIONS: b"\5\0"}, "bytes follow", id="other extensions"),
+        pytest.param(entry(time=b"\5\0"), "an entry has no time", id="an entry without a time"),
+        pytest.param(entry(b"\5\0"), "bytes follow", id="another element in an entry"),
+        pytest.param(
+            {LIST_EXTENSIONS: encoded(0xA0, encoded(SEQUENCE, *[extension("1.2.3", b"")] * 2))}, "twice", id="one twice"
+        ),
+        pytest.param({THIS_UPDATE: b"\5\0"}, "a time has another form", id="no time"),
+    ],
+)
+def test_revocation_lists_that_are_refused(changes: Mapping[int, bytes], message: str) -> None:
+    with pytest.raises(CrlError, match=f"a CRL cannot be parsed: .*{message}"):
+        verified_crls(listed(changes), [LISTING.certificate])
 
 
 def test_such_a_ca_is_replaced() -> None:

@@ -12,8 +12,6 @@ Rules kept here (docs/adr/0085-certificates-as-go-reads-them.md):
 from __future__ import annotations
 
 import hashlib
-import re
-from datetime import UTC, datetime, timedelta, timezone
 from functools import cached_property
 
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
@@ -28,8 +26,6 @@ from mooring.pki.x509.extensions import Extensions
 from mooring.pki.x509.keyencoding import load_public_key
 from mooring.pki.x509.signatures import Algorithm, is_signed, signature_algorithm, signature_of
 
-_UTC_TIME, _GENERALIZED_TIME = 0x17, 0x18
-_TIME = re.compile(rb"(\d\d|\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)?(?:Z|([+-])(\d\d)(\d\d))")
 NO_EXTENSIONS = Extensions()
 
 
@@ -63,7 +59,7 @@ class Certificate:
             self.issuer = DistinguishedName.read(fields.next(der.SEQUENCE).encoding)
             part = "validity"
             validity = fields.next(der.SEQUENCE).fields()
-            self.not_valid_before_utc, self.not_valid_after_utc = _time(validity.any()), _time(validity.any())
+            self.not_valid_before_utc, self.not_valid_after_utc = der.time(validity.any()), der.time(validity.any())
             part = "subject"
             self.subject = DistinguishedName.read(fields.next(der.SEQUENCE).encoding)
             part = "public key"
@@ -135,23 +131,3 @@ def _version(tagged: der.Element | None) -> int:
     if not 0 <= number <= 2:
         raise DerError("it is none of 1, 2 and 3")
     return number + 1
-
-
-def _time(element: der.Element) -> datetime:
-    """Return a time. UTCTime without seconds is read, as by Go; of years with two digits 50 is 1950 (RFC 5280 4.1.2.5.1)."""
-    found = _TIME.fullmatch(element.content)
-    digits = {_UTC_TIME: 2, _GENERALIZED_TIME: 4}.get(element.tag)
-    if found is None or len(found[1]) != digits or (digits == 4 and found[6] is None):
-        raise DerError("a time has another form than YYMMDDHHMMSSZ or YYYYMMDDHHMMSSZ")
-    year = int(found[1])
-    if digits == 2:
-        year += 1900 if year >= 50 else 2000
-    offset = timedelta(hours=int(found[8] or 0), minutes=int(found[9] or 0))
-    if found[7] and not offset:
-        raise DerError("a time has the offset +0000 instead of Z")
-    try:
-        zone = timezone(-offset if found[7] == b"-" else offset)
-        month, day, hour, minute, second = (int(one or 0) for one in found.group(2, 3, 4, 5, 6))
-        return datetime(year, month, day, hour, minute, second, tzinfo=zone).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise DerError("a time is none of the calendar") from None

@@ -8,9 +8,10 @@ Rules kept here:
 * The signature is verified with the key of a CA whose subject is the issuer of the CRL and which may sign CRLs: a CA by
   basicConstraints, or a root of version 1 or 2, and cRLSign where the key usage is limited.
 * A text is used whole or not at all. Of several CRLs of one CA the newest counts, and none older than the one in force.
-* The size of a text and the number of CRLs are capped. The cost is linear: about 15 µs for each entry.
-* No single call of the library takes long, so that a thread which reads a CRL leaves the others their turns. The library's own
-  verification of a CRL encodes every entry again in one call (0.3 s for 80 000). So the signed bytes are taken from the text.
+* The size of a text and the number of CRLs are capped. The cost is linear: about 15 µs for each entry. No call of a library takes
+  long, so that a thread which reads a CRL leaves the others their turns.
+* A CRL is read by the rules for certificates (`certificate.py`). Of an extension the kind is read, and whether it is critical: the
+  name of a CA in one may be in Latin-1.
 """
 
 from __future__ import annotations
@@ -19,37 +20,31 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.x509.oid import CRLEntryExtensionOID, ExtensionOID
 
 from mooring.clock import rfc3339
 from mooring.pki import pem
 from mooring.pki.errors import CrlError
 from mooring.pki.x509 import der, names, usages
-from mooring.pki.x509.certificate import Certificate
+from mooring.pki.x509.certificate import NO_EXTENSIONS, Certificate
 from mooring.pki.x509.der import DerError
 from mooring.pki.x509.distinguishedname import DistinguishedName
+from mooring.pki.x509.extensions import Extensions, extension
 from mooring.pki.x509.publickeyinfo import key_identities
 from mooring.pki.x509.signatures import Algorithm, signature_algorithm, signature_of
 
 MAX_CRL_BYTES = 8 << 20
-"""Bytes of one text: 150 000 entries. The library parses them in one call of 50 ms."""
+"""Bytes of one text: 150 000 entries."""
 MAX_CRLS = 256
 """CRLs of one text. A bundle has no more CAs that matter."""
 LABEL = "X509 CRL"
 
-_UNREADABLE = (
-    ValueError,
-    TypeError,
-    UnsupportedAlgorithm,
-    x509.InvalidVersion,
-    x509.DuplicateExtension,
-    x509.UnsupportedGeneralNameType,
+_KNOWN = frozenset(
+    {ExtensionOID.AUTHORITY_KEY_IDENTIFIER, ExtensionOID.CRL_NUMBER, ExtensionOID.ISSUER_ALTERNATIVE_NAME}
 )
-"""Exceptions of the library for a CRL that it cannot read."""
-
-_KNOWN = frozenset({x509.AuthorityKeyIdentifier.oid, x509.CRLNumber.oid, x509.IssuerAlternativeName.oid})
-_KNOWN_OF_ENTRIES = frozenset({x509.CRLReason.oid, x509.InvalidityDate.oid})
+_KNOWN_OF_ENTRIES = frozenset({CRLEntryExtensionOID.CRL_REASON, CRLEntryExtensionOID.INVALIDITY_DATE})
+_VERSION_2 = 1
+_TIMES = (der.UTC_TIME, der.GENERALIZED_TIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,46 +121,56 @@ def _encodings(text: bytes) -> Iterator[bytes]:
 
 def _verified(encoding: bytes, cas: Mapping[bytes, Sequence[Certificate]]) -> Crl:
     try:
-        crl = x509.load_der_x509_crl(encoding)
         signed = _Signed.of(encoding)
         issuer = names.printable(signed.issuer)
-        _check_extensions(crl, issuer)
-        end = crl.next_update_utc
-        if end is None:
+        _check_extensions(signed.extensions, issuer)
+        if signed.next_update is None:
             raise CrlError(f"the CRL of {issuer} has no nextUpdate")
         key = _signer(signed, issuer, cas.get(signed.issuer.der, ()))
-        serial_numbers = frozenset(_serial_numbers(crl, issuer))
-        return Crl(issuer, key, crl.last_update_utc, end, serial_numbers)
+        serial_numbers = frozenset(_serial_numbers(signed.entries, issuer))
+        return Crl(issuer, key, signed.this_update, signed.next_update, serial_numbers)
     except DerError as error:
         raise CrlError(f"a CRL cannot be parsed: {error}") from error
-    except _UNREADABLE as error:
-        raise CrlError("a CRL cannot be parsed") from error
 
 
-def _check_extensions(crl: x509.CertificateRevocationList, issuer: str) -> None:
-    for extension in crl.extensions:
-        if extension.oid == x509.DeltaCRLIndicator.oid:
+def _check_extensions(extensions: Extensions, issuer: str) -> None:
+    for one in extensions.by_oid.values():
+        if one.oid == ExtensionOID.DELTA_CRL_INDICATOR:
             raise CrlError(f"the CRL of {issuer} is a delta CRL: give the complete one")
-        if extension.oid == x509.IssuingDistributionPoint.oid:
+        if one.oid == ExtensionOID.ISSUING_DISTRIBUTION_POINT:
             raise CrlError(f"the CRL of {issuer} covers a part of the certificates of its CA: give the complete one")
-        if extension.critical and extension.oid not in _KNOWN:
+        if one.critical and one.oid not in _KNOWN:
             raise CrlError(
-                f"the CRL of {issuer} has a critical extension that is not understood: {extension.oid.dotted_string}"
+                f"the CRL of {issuer} has a critical extension that is not understood: {one.oid.dotted_string}"
             )
 
 
-def _serial_numbers(crl: x509.CertificateRevocationList, issuer: str) -> Iterator[int]:
-    """Yield the serial numbers of the entries. Raises CrlError for an entry of another CA, and for one that is not understood."""
-    for entry in crl:
-        for extension in entry.extensions:
-            if extension.oid == x509.CertificateIssuer.oid:
-                raise CrlError(f"the CRL of {issuer} lists certificates of other CAs")
-            if extension.critical and extension.oid not in _KNOWN_OF_ENTRIES:
-                raise CrlError(
-                    f"the CRL of {issuer} has an entry with a critical extension that is not understood: "
-                    f"{extension.oid.dotted_string}"
-                )
-        yield entry.serial_number
+def _serial_numbers(entries: der.Fields, issuer: str) -> Iterator[int]:
+    """Yield the serial numbers of the entries. Raises CrlError for an entry of another CA, and for one that is not understood.
+
+    Raises DerError.
+    """
+    while entries:
+        fields = entries.next(der.SEQUENCE).fields()
+        yield der.integer(fields.next(der.INTEGER))
+        if fields.any().tag not in _TIMES:
+            raise DerError("an entry has no time")
+        found = fields.optional(der.SEQUENCE)
+        if fields:
+            raise DerError("bytes follow the extensions of an entry")
+        if found is not None:
+            _check_entry(found.fields(), issuer)
+
+
+def _check_entry(extensions: der.Fields, issuer: str) -> None:
+    for one in map(extension, extensions):
+        if one.oid == CRLEntryExtensionOID.CERTIFICATE_ISSUER:
+            raise CrlError(f"the CRL of {issuer} lists certificates of other CAs")
+        if one.critical and one.oid not in _KNOWN_OF_ENTRIES:
+            raise CrlError(
+                f"the CRL of {issuer} has an entry with a critical extension that is not understood: "
+                f"{one.oid.dotted_string}"
+            )
 
 
 def _signer(signed: _Signed, issuer: str, cas: Iterable[Certificate]) -> str:
@@ -186,26 +191,46 @@ def _signer(signed: _Signed, issuer: str, cas: Iterable[Certificate]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Signed:
-    """The signed bytes of a CRL, their issuer, and the signature."""
+    """A CRL whose signature is not verified. `data` are the signed bytes, and `entries` is read once."""
 
     data: bytes
     issuer: DistinguishedName
+    this_update: datetime
+    next_update: datetime | None
+    entries: der.Fields
+    extensions: Extensions
     algorithm: Algorithm | None
     signature: bytes
 
     @classmethod
     def of(cls, encoding: bytes) -> _Signed:
-        """Read the parts of a CRL that the library has read, which compares both places of the algorithm (RFC 5280 5.1.1.2).
-
-        Raises DerError.
-        """
+        """Read a CRL but for its entries. Raises DerError."""
         whole = der.only(encoding, der.SEQUENCE).fields()
         data, algorithm = whole.next(der.SEQUENCE), whole.next(der.SEQUENCE)
+        signature = signature_of(whole.next(der.BIT_STRING))
         fields = data.fields()
-        fields.optional(der.INTEGER)  # of version 2
-        fields.next(der.SEQUENCE)  # the algorithm again
+        version = fields.optional(der.INTEGER)
+        if version is not None and der.integer(version) != _VERSION_2:
+            raise DerError("it is of another version than 1 and 2")
+        if fields.next(der.SEQUENCE).encoding != algorithm.encoding:
+            raise DerError("the signature algorithm stands there twice, and differently")
         issuer = DistinguishedName.read(fields.next(der.SEQUENCE).encoding)
-        return cls(data.encoding, issuer, signature_algorithm(algorithm), signature_of(whole.next(der.BIT_STRING)))
+        begin = der.time(fields.any())
+        end = der.time(fields.any()) if any(map(fields.is_next, _TIMES)) else None
+        entries = fields.optional(der.SEQUENCE)
+        holder = fields.optional(der.CONSTRUCTED)
+        if fields:
+            raise DerError("bytes follow the extensions")
+        return cls(
+            data.encoding,
+            issuer,
+            begin,
+            end,
+            der.Fields(b"" if entries is None else entries.content),
+            NO_EXTENSIONS if holder is None else Extensions.read(holder, ()),
+            signature_algorithm(algorithm),
+            signature,
+        )
 
 
 def _may_sign_crls(ca: Certificate) -> bool:

@@ -8,8 +8,10 @@ Rules kept here (docs/adr/0085-certificates-as-go-reads-them.md):
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
 from functools import lru_cache
 
 from cryptography.x509.oid import ObjectIdentifier
@@ -19,6 +21,8 @@ SEQUENCE, SET = 0x30, 0x31
 PLAIN, CONSTRUCTED = 0x80, 0xA0
 """Context-specific tags: `PLAIN | 1` is [1] of a primitive type, `CONSTRUCTED | 1` of another."""
 
+UTC_TIME, GENERALIZED_TIME = 0x17, 0x18
+_TIME = re.compile(rb"(\d\d|\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)?(?:Z|([+-])(\d\d)(\d\d))")
 _LONG_TAG = 0x1F
 _LARGEST_ARC = 2**31 - 1
 """Go's limit of one number of an object identifier."""
@@ -157,6 +161,29 @@ def _object_identifier(content: bytes) -> ObjectIdentifier:
         raise DerError("an object identifier is cut off")
     first = min(numbers[0] // 40, 2)
     return ObjectIdentifier(".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:]))))
+
+
+def time(element: Element) -> datetime:
+    """Return a time. UTCTime without seconds is read, as by Go; of years with two digits 50 is 1950 (RFC 5280 4.1.2.5.1).
+
+    Raises DerError.
+    """
+    found = _TIME.fullmatch(element.content)
+    digits = {UTC_TIME: 2, GENERALIZED_TIME: 4}.get(element.tag)
+    if found is None or len(found[1]) != digits or (digits == 4 and found[6] is None):
+        raise DerError("a time has another form than YYMMDDHHMMSSZ or YYYYMMDDHHMMSSZ")
+    year = int(found[1])
+    if digits == 2:
+        year += 1900 if year >= 50 else 2000
+    offset = timedelta(hours=int(found[8] or 0), minutes=int(found[9] or 0))
+    if found[7] and not offset:
+        raise DerError("a time has the offset +0000 instead of Z")
+    try:
+        zone = timezone(-offset if found[7] == b"-" else offset)
+        month, day, hour, minute, second = (int(one or 0) for one in found.group(2, 3, 4, 5, 6))
+        return datetime(year, month, day, hour, minute, second, tzinfo=zone).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise DerError("a time is none of the calendar") from None
 
 
 def encoded(tag: int, *contents: bytes) -> bytes:

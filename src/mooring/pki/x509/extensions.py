@@ -137,7 +137,7 @@ class Extensions:
         Raises DerError, whose text names the part that cannot be read.
         """
         try:
-            every = tuple(map(_extension, holder.fields().next(der.SEQUENCE).fields()))
+            every = tuple(map(extension, holder.fields().next(der.SEQUENCE).fields()))
         except DerError as error:
             raise DerError(f"the extensions cannot be read: {error}") from error
         by_oid = {one.oid: one for one in every}
@@ -164,7 +164,8 @@ class Extensions:
         )
 
 
-def _extension(element: der.Element) -> Extension:
+def extension(element: der.Element) -> Extension:
+    """Read one extension, and leave its value. Raises DerError."""
     if element.tag != der.SEQUENCE:
         raise DerError("an extension is of another type")
     fields = element.fields()
