@@ -7,7 +7,7 @@ import json
 import stat
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from mooring.agent.k3s.membership import AgentPlan, SupervisedMember, join
 from mooring.agent.k3s.settings import K3sJoinSettings
 from mooring.agent.steps import JoinError, Progress
 from mooring.client.kubeconfigfiles import load
-from mooring.errors import ConfigError
+from mooring.errors import ConfigError, MooringError
 from mooring.pki.keys import public_key_fingerprint
 from mooring.secret import Secret
 from mooring.trust.discovery.polling import Polling
@@ -240,6 +240,29 @@ def test_an_expired_certificate_needs_the_token(peer: SupervisorPeer, tmp_path: 
     joined(plan(peer, tmp_path, peer.token))
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("client-kubelet.crt", b"", "the text holds no CERTIFICATE PEM block"),
+        ("client-kubelet.key", b"", "the text holds no private key"),
+        ("client-kubelet.key", None, "no such file or directory"),
+        ("client-kubelet.key", b"another", "the key is that of another certificate"),
+    ],
+    ids=["an empty certificate", "an empty key", "no key", "another key"],
+)
+def test_a_file_of_a_membership_that_cannot_be_used_is_named(
+    peer: SupervisorPeer, tmp_path: Path, name: str, content: bytes | None, reason: str
+) -> None:
+    member = joined(plan(peer, tmp_path, peer.token))
+    path = member.files.directory / name
+    path.unlink()
+    if content is not None:
+        path.write_bytes((member.files.directory / "serving-kubelet.key").read_bytes() if content else b"")
+    said = refused(plan(peer, tmp_path))
+    assert f"--token is required: {path}" in said
+    assert reason in said
+
+
 # ── trust ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -290,11 +313,82 @@ def test_a_member_without_its_ca_does_not_fall_back_to_the_roots_of_the_machine(
         assert member.trust == SYSTEM_ROOTS
 
 
+LOST = pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(None, id="missing"),
+        pytest.param(b"", id="empty"),
+        pytest.param(b"\0" * 600, id="blocks of a file system"),
+        pytest.param(b"-----BEGIN CERTIFICATE-----\nMIIB", id="cut"),
+    ],
+)
+"""What a loss of power leaves of the CA that a member kept."""
+
+
+def lose_ca(member: SupervisedMember, content: bytes | None) -> None:
+    member.files.server_ca.unlink()
+    if content is not None:
+        member.files.server_ca.write_bytes(content)
+
+
+@LOST
+@pytest.mark.parametrize("token", [None, PASSWORD], ids=["without a token", "with a token that has no hash"])
+def test_a_member_that_lost_its_ca_trusts_no_other_server(
+    tmp_path: Path, content: bytes | None, token: str | None
+) -> None:
+    with supervisor_peer() as before:
+        member = joined(plan(before, tmp_path, before.token))
+    lose_ca(member, content)
+    with supervisor_peer() as other:
+        said = refused(plan(other, tmp_path, token))
+    assert str(member.files.server_ca) in said
+    assert "restore the file, or join again with a whole token" in said
+    assert other.lines == []
+
+
+def test_a_member_that_lost_its_ca_and_its_certificate_trusts_nothing_on_first_use(tmp_path: Path) -> None:
+    with supervisor_peer() as before:
+        member = joined(plan(before, tmp_path, before.token))
+    for path in (member.files.server_ca, member.files.client.current):
+        path.write_bytes(b"")
+    with supervisor_peer() as other:
+        assert "restore the file" in refused(plan(other, tmp_path, PASSWORD))
+    assert other.lines == []
+
+
+def test_an_expired_member_that_lost_its_ca_does_not_come_back_to_another_server(tmp_path: Path) -> None:
+    with supervisor_peer() as before:
+        member = joined(plan(before, tmp_path, before.token))
+    lose_ca(member, b"")
+    pair = member.files.client.read_pair()
+    assert pair is not None
+    after = pair.leaf.not_valid_after_utc
+
+    class Later(HurriedClock):
+        def now(self) -> datetime:
+            return after + timedelta(days=1)
+
+    with supervisor_peer() as other, pytest.raises(MooringError, match="restore the file"):
+        asyncio.run(join(plan(other, tmp_path), Later(), lambda progress: None))
+    assert other.lines == []
+
+
+@LOST
+def test_a_whole_token_brings_the_ca_back(peer: SupervisorPeer, tmp_path: Path, content: bytes | None) -> None:
+    member = joined(plan(peer, tmp_path, peer.token))
+    lose_ca(member, content)
+    joined(plan(peer, tmp_path, peer.token))
+    assert member.files.read_server_ca() == peer.ca.certificate_pem
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["with the CA that it kept", "without it"])
 def test_where_the_roots_of_the_machine_verified_the_server_they_must_do_so_again(
-    peer: SupervisorPeer, tmp_path: Path
+    peer: SupervisorPeer, tmp_path: Path, is_lost: bool
 ) -> None:
     member = joined(plan(peer, tmp_path, PASSWORD))
     member.files.record.write("systemRoots", True)
+    if is_lost:
+        lose_ca(member, b"")
     peer.asked.clear()
     assert "does not verify" in refused(plan(peer, tmp_path, PASSWORD))
     assert peer.lines == []

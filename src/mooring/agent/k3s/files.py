@@ -14,9 +14,10 @@ CAs need no new kubeconfig.
 
 from __future__ import annotations
 
+import os
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -79,6 +80,21 @@ class KeyPairFiles:
         """Return the certificate with its key; None when there is no usable pair."""
         self.recover()
         return _pair(self.current, self.key)
+
+    def problem(self) -> str:
+        """Return the path of a file of the pair and why it cannot be used; "" when the pair can be used or there is none."""
+        if not os.path.lexists(self.current):
+            return ""
+        readers: tuple[tuple[Path, Callable[[bytes], object]], ...] = (
+            (self.current, bundles.certificates_among),
+            (self.key, load_private_key),
+        )
+        for path, parse in readers:
+            if problem := _problem(path, parse):
+                return problem
+        return (
+            "" if _pair(self.current, self.key) is not None else f"{self.key}: the key is that of another certificate"
+        )
 
     def files(self) -> tuple[Path, ...]:
         """Return every file, the pair in use last."""
@@ -194,6 +210,18 @@ class AgentFiles:
         """Return the CAs that verify the servers; empty when there are none that can be read."""
         return _content(self.server_ca)
 
+    def has_joined(self) -> bool:
+        """Return True when a join has left its certificate or the CAs here, also when neither can be used any more."""
+        return os.path.lexists(self.client.current) or os.path.lexists(self.server_ca)
+
+    def check_server_ca(self) -> None:
+        """Raise ConfigError, which names the file, when the CAs that verify the servers are gone or cannot be used."""
+        if problem := _problem(self.server_ca, bundles.certificates_among):
+            raise ConfigError(
+                f"{problem}; this machine has joined, and without that CA it would trust whatever server answers: restore the file, "
+                "or join again with a whole token, which begins with K10 and the hash of the CA"
+            )
+
     def read_clusters(self) -> tuple[Cluster, ...]:
         """Return the CAs of the servers as a cluster without an address, for hooks."""
         return (Cluster("", ca_pem=self.read_server_ca()),)
@@ -252,6 +280,16 @@ class AgentFiles:
         node_id = secrets.token_hex(ID_BYTES)
         disk.write(self.node_id, f"{node_id}\n".encode(), ID_MODE)
         return node_id
+
+
+def _problem(path: Path, parse: Callable[[bytes], object]) -> str:
+    """Return the path and why the file cannot be parsed; "" when it can."""
+    try:
+        parse(read_limited(path))
+    except MooringError as error:
+        text = str(error)
+        return text if str(path) in text else f"{path}: {text}"
+    return ""
 
 
 def _content(path: Path) -> bytes:

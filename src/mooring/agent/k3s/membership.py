@@ -240,9 +240,10 @@ class _Join:
                     "to ask for another"
                 )
             else:
+                problem = self.files.client.problem()
                 raise TokenNeededError(
-                    "--token is required: this machine has no valid client-kubelet certificate; give --token-file, --token or "
-                    "K3S_TOKEN"
+                    f"--token is required: {problem or 'this machine has no valid client-kubelet certificate'}; give --token-file, "
+                    "--token or K3S_TOKEN"
                 )
         if expired is not None:
             pair = await self._come_back(name)
@@ -309,14 +310,15 @@ class _Join:
         )
 
     async def _come_back(self, name: str) -> Pair:
-        """Return another client certificate, which the expired one obtained. Raises JoinError."""
-        ca_pem = self.files.read_server_ca()
+        """Return another client certificate, which the expired one obtained. Raises JoinError, ConfigError."""
+        uses_system_roots = self.files.record.read().system_roots
+        if not uses_system_roots:
+            self.files.check_server_ca()
+        ca_pem = b"" if uses_system_roots else self.files.read_server_ca()
         urls = dict.fromkeys(
             url for url in (self.files.read_api_server(), *self.plan.settings.server, *self._learned) if url
         )
-        clusters = tuple(
-            Cluster("local", url, b"" if self.files.record.read().system_roots else ca_pem) for url in urls
-        )
+        clusters = tuple(Cluster("local", url, ca_pem) for url in urls)
         member = Member(name, clusters, self.files, NodeOptions())
         pair, _ = await recover(
             member,
@@ -332,13 +334,17 @@ class _Join:
         return pair
 
     async def _trusted(self, token: K3sToken | None) -> TrustedCa:
-        """Return the CAs that this machine keeps, unless the token names another one; else establish trust."""
+        """Return the CAs that this machine keeps, unless the token names another one; else establish trust.
+
+        A machine that has joined trusts nothing on first use: without the CA that it kept, the token must name one.
+        """
         kept, ca_hash = self.files.read_server_ca(), token.ca_hash if token is not None else ""
-        if kept and not ca_hash and self.files.record.read().system_roots:
-            return TrustedCa(
-                self.plan.settings.server[0], b""
-            )  # no trust on first use where the machine's roots sufficed
-        if kept and not self.files.record.read().system_roots:
+        uses_system_roots = self.files.record.read().system_roots
+        if not ca_hash and self.files.has_joined():
+            if uses_system_roots:
+                return TrustedCa(self.plan.settings.server[0], b"")
+            self.files.check_server_ca()
+        if kept and not uses_system_roots:
             try:
                 if ca_hash:
                     check_ca_hash(kept, ca_hash)
