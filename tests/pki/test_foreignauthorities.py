@@ -330,6 +330,36 @@ def test_requests_that_are_read(text: bytes) -> None:
     assert template.subject == names.subject("Jörg", ["Bücher"])
 
 
+def without_attributes() -> bytes:
+    key = generate_key()
+    (block,) = pem.blocks(request(JOERG, key=key))
+    whole = der.only(block.der, SEQUENCE).fields()
+    parts = [one.encoding for one in whole.next(SEQUENCE).fields()]
+    encoding = signed(encoded(SEQUENCE, *parts[:3]), key, whole.next(SEQUENCE).encoding)
+    return pem.encode(pem.CERTIFICATE_REQUEST, encoding)
+
+
+DNS_NAME = extension("551d11", encoded(SEQUENCE, encoded(0x82, b"a.example")))
+
+
+@pytest.mark.parametrize(
+    "attribute_",
+    [
+        pytest.param(b"\x31" + asked(DNS_NAME)[1:], id="a set instead of a sequence"),
+        pytest.param(b"\x04" + asked(DNS_NAME)[1:], id="octets"),
+        pytest.param(
+            encoded(SEQUENCE, oid(EXTENSION_REQUEST), encoded(SET, encoded(SEQUENCE, DNS_NAME), b"\xff")),
+            id="a second value that is none",
+        ),
+        pytest.param(encoded(SEQUENCE, oid(EXTENSION_REQUEST), encoded(SET)), id="no value"),
+    ],
+)
+def test_names_that_go_does_not_see_in_a_request_are_not_asked_for(attribute_: bytes) -> None:
+    """An approver in Go saw a request without names, and the certificate had them."""
+    assert parse_request(request(JOERG, attribute_)).alternative_names == names.NO_NAMES
+    assert parse_request(request(JOERG, asked(DNS_NAME))).alternative_names.dns == ("a.example",)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -342,6 +372,7 @@ def test_requests_that_are_read(text: bytes) -> None:
         pytest.param(
             request(name(attribute(COMMON_NAME, UTF8, b"\xe9"))), "no UTF8String", id="a subject that is no text"
         ),
+        pytest.param(without_attributes(), "an element is missing", id="no attributes"),
         pytest.param(
             request(name(attribute("2a" * 64, UTF8, b"x"))), "more than 63 octets", id="a kind of attribute too long"
         ),

@@ -137,7 +137,7 @@ def _read(encoding: bytes) -> CertificateRequest:
     der.integer(fields.next(der.INTEGER))  # the version, which nobody checks
     subject = DistinguishedName.read(fields.next(der.SEQUENCE).encoding)
     key = _key(fields.next(der.SEQUENCE).encoding)
-    asked, challenge = _attributes(fields.optional(der.CONSTRUCTED))
+    asked, challenge = _attributes(fields.next(der.CONSTRUCTED))
     if not is_signed(signed.encoding, signature, algorithm, key):
         raise RequestError("the certificate request's signature does not verify with the key it carries")
     return CertificateRequest(subject, key, names.alternative_names(asked), challenge)
@@ -152,23 +152,30 @@ def _key(encoding: bytes) -> PublicKey:
         raise DerError("the public key cannot be read") from error
 
 
-def _attributes(tagged: der.Element | None) -> tuple[Extensions, str]:
-    """Return the requested extensions and the challengePassword. Attributes of another form are ignored, as by Go."""
+def _attributes(tagged: der.Element) -> tuple[Extensions, str]:
+    """Return the requested extensions and the challengePassword. Attributes of another form are ignored, as by Go.
+
+    An approver in Go does not see the names in such an attribute, so that they may get into no certificate.
+    """
     extensions, challenge = NO_EXTENSIONS, ""
-    for attribute in tagged.fields() if tagged is not None else ():
+    for attribute in tagged.fields():
+        if attribute.tag != der.SEQUENCE:
+            continue
         try:
             fields = attribute.fields()
             oid = der.object_identifier(fields.next(der.OID))
             values = fields.next(der.SET)
-            value = values.fields().any()
+            every = tuple(values.fields())
         except DerError:
+            continue
+        if not every:
             continue
         if oid == _EXTENSION_REQUEST:
             if extensions is not NO_EXTENSIONS:
                 raise DerError("it asks for extensions twice")
             extensions = Extensions.read(values, (ExtensionOID.SUBJECT_ALTERNATIVE_NAME,))
-        elif oid == AttributeOID.CHALLENGE_PASSWORD and len(value.content) <= MAX_CHALLENGE:
-            challenge = _text(value.content)
+        elif oid == AttributeOID.CHALLENGE_PASSWORD and len(every[0].content) <= MAX_CHALLENGE:
+            challenge = _text(every[0].content)
     return extensions, challenge
 
 
