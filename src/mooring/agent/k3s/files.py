@@ -218,8 +218,8 @@ class AgentFiles:
         """Raise ConfigError, which names the file, when the CAs that verify the servers are gone or cannot be used."""
         if problem := _problem(self.server_ca, bundles.certificates_among):
             raise ConfigError(
-                f"{problem}; this machine has joined, and without that CA it would trust whatever server answers: restore the file, "
-                "or join again with a whole token, which begins with K10 and the hash of the CA"
+                f"{problem}; this machine has joined, and without that CA it would trust whatever server answers: restore the "
+                "file, or join again with a whole token, which begins with K10 and the hash of the CA"
             )
 
     def read_clusters(self) -> tuple[Cluster, ...]:
