@@ -345,6 +345,28 @@ def test_many_frames_at_once_are_taken_in_turns(client: Peer, monkeypatch: pytes
     assert {client.reply(stream).status for stream in streams} == {200}
 
 
+def test_many_headers_at_once_are_taken_in_turns(client: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RFC 9113 10.5: a peer can cause work with few octets. Here each request of 1 KiB has 900 headers, all from HPACK's table."""
+    turn, taken = http2.Http2Connection._turn, []
+
+    def counted(self: http2.Http2Connection) -> None:
+        before = self.h2.decoded
+        turn(self)
+        taken.append(self.h2.decoded - before)
+
+    monkeypatch.setattr(http2.Http2Connection, "_turn", counted)
+    pseudo = [(":method", "GET"), (":scheme", "https"), (":authority", "l"), (":path", "/nothing/200")]
+    streams = []
+    for _ in range(20):
+        stream = client.h2.get_next_available_stream_id()
+        client.h2.send_headers(stream, [*pseudo, *[("impersonate-group", "g")] * 900], end_stream=True)
+        client.replies[stream] = Reply()
+        streams.append(stream)
+    client.flush()
+    assert {client.reply(stream).status for stream in streams} == {200}
+    assert max(taken) < http2.HEADERS_PER_TURN + len(pseudo) + 900
+
+
 def test_streams_that_ended_are_forgotten(client: Peer, served: Served) -> None:
     for _ in range(1200):
         client.get("/nothing/200")

@@ -8,7 +8,7 @@ Rules kept here:
 * A slow stream delays no other: replies are sent in turns of one frame, as far as the client's windows and the kernel accept them.
   Waiting bytes count as held memory together with those that wait in TCP (`mooring.server.transport.heldbytes`).
 * A watch too far behind is reset alone, and so is a stream whose window the client keeps shut for too long.
-* One turn of the event loop handles a bounded number of frames of a client and sends it a bounded number of bytes.
+* One turn of the event loop handles a bounded number of frames and headers of a client and sends it a bounded number of bytes.
 * A body is received as its handler reads it; an unread one fills its window and no more. Data after the reply is refused.
 * After a reply to an anonymous client the connection accepts no more requests, as kube-apiserver's
   UnauthenticatedHTTP2DOSMitigation has it (docs/protocol/authentication.md#connections): GOAWAY, and the connection is closed once
@@ -70,6 +70,9 @@ CONNECTION_WINDOW = 1 << 20
 """Bytes of request bodies that all streams of a connection together may have unread."""
 FRAMES_PER_TURN = 32
 """Frames of one client in one turn of the event loop: 8 ms when each is a request of 250 µs."""
+HEADERS_PER_TURN = 1000
+"""Headers of one client after which a turn ends: 32 usual requests have half as many. One that HPACK's table holds is an octet on
+the wire, and costs 3 µs to decode and check, so that a frame of 3 KiB may take 8 ms."""
 BYTES_PER_TURN = 256 << 10
 """Body bytes sent to one client in one turn of the event loop."""
 CHECK_SECONDS = 10.0
@@ -176,13 +179,16 @@ class Http2Connection(ApplicationProtocol):
                 self._turn()
 
     def _turn(self) -> None:
-        """Handle up to `FRAMES_PER_TURN` frames; leave the others to the next turn of the event loop."""
+        """Handle up to `FRAMES_PER_TURN` frames, and no more after `HEADERS_PER_TURN` headers; leave the others to the next turn of
+        the event loop."""
         self._is_turning = False
         if self._is_over:
             return
         now = self._loop.time()
         try:
-            for _ in range(FRAMES_PER_TURN):
+            frames, enough = 0, self.h2.decoded + HEADERS_PER_TURN
+            while frames < FRAMES_PER_TURN and self.h2.decoded < enough:
+                frames += 1
                 frame = self._guard.frame(now)
                 if frame is None:
                     self.transport.resume_reading()

@@ -68,13 +68,18 @@ class _Decoder(Decoder):
     Go's client sends a User-Agent as given: the e2e tests use their titles, some of which end with a space.
     """
 
+    decoded = 0
+    """Headers so far."""
+
     def decode(self, data: bytes, raw: bool = False) -> Iterable[HeaderTuple]:
-        return [
+        headers = [
             header
             if header[1] == (bare := header[1].strip(b" \t")) or header[0].startswith(b":")
             else HeaderTuple(header[0], bare)
             for header in super().decode(data, raw)
         ]
+        self.decoded += len(headers)
+        return headers
 
 
 class _Encoder(Encoder):
@@ -111,11 +116,16 @@ class H2(H2Connection):
     def __init__(self) -> None:
         super().__init__(_CONFIG)
         self.encoder = _Encoder()
-        self.decoder = _Decoder(self.DEFAULT_MAX_HEADER_LIST_SIZE)
+        self._headers = self.decoder = _Decoder(self.DEFAULT_MAX_HEADER_LIST_SIZE)
         self._until_sweep = SWEEP
         self.local_settings[SettingCodes.MAX_CONCURRENT_STREAMS] = MAX_STREAMS
         self.local_settings[SettingCodes.INITIAL_WINDOW_SIZE] = STREAM_WINDOW
         self.local_settings.acknowledge()  # so that they apply from the first frame
+
+    @property
+    def decoded(self) -> int:
+        """Headers received so far, those of streams that have ended and trailers included."""
+        return self._headers.decoded
 
     def bound_tables(self) -> None:
         """Keep the HPACK table of the server at its usual size when the client allows a larger one."""
