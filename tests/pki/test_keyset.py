@@ -162,6 +162,8 @@ USELESS = [
     pytest.param(public(RSA, alg=0), id="an algorithm that is a number"),
     pytest.param({**public(RSA), "kty": None}, id="a type that is null"),
     pytest.param({**public(RSA), "kty": ""}, id="an empty type"),
+    pytest.param({**public(EC), "kty": ""}, id="a curve of an empty type (RFC 7517 4.1)"),
+    pytest.param({**public(EC), "kty": "OKP"}, id="a curve of another type"),
     pytest.param({**public(RSA), "e": None}, id="an exponent that is null"),
     pytest.param({**public(RSA), "e": ""}, id="an empty exponent"),
     pytest.param({**public(EC), "x": ""}, id="an empty coordinate"),

@@ -66,9 +66,11 @@ def _verification_key(jwk: Any) -> VerificationKey | None:
         if jwk.get("kty") == "RSA":
             key: ECKey | RSAKey = _rsa_key(jwk["n"], jwk["e"])
             possible = _RSA_ALGORITHMS
-        else:
+        elif jwk.get("kty") == "EC":
             key = ECKey.import_key({name: jwk[name] for name in _EC_MEMBERS})
             possible = (EC_ALGORITHMS[key.curve_name],)
+        else:
+            return None
     except (JoseError, KeyRefusedError, ValueError, KeyError, TypeError, AttributeError):
         return None  # a JWK that no library can read is ignored like one of an unknown type
     algorithms = possible if declared in (None, "") else tuple(name for name in possible if name == declared)
