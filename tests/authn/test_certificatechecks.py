@@ -18,7 +18,7 @@ from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import self_signed_ca
 from mooring.pki.x509.checkedpeer import CheckedPeer
-from mooring.pki.x509.verify import ClientTrust
+from mooring.pki.x509.verify import ClientTrust, VerifiedPeer
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CA = self_signed_ca(generate_key(), "kubernetes", NOW, 1)
@@ -86,6 +86,28 @@ def test_a_certificate_that_does_not_verify_is_not_checked() -> None:
     verdict = peers(recording).judged(Credentials((b"junk",)), {}, NOW)
     assert isinstance(verdict, Rejected)
     assert (verdict.reason, recording.runs) == ("malformed", 0)
+
+
+@pytest.mark.parametrize("past", [True, False], ids=["expired", "not yet valid"])
+def test_a_chain_that_is_refused_for_its_time_is_read_once_a_second(past: bool) -> None:
+    """Reading one of 64 KiB takes 50 ms, and anyone may present one."""
+
+    class Counting(ClientTrust):
+        walks = 0
+
+        def verify(self, chain: Sequence[bytes], now: datetime) -> VerifiedPeer:
+            self.walks += 1
+            return super().verify(chain, now)
+
+    trust, connection = Counting([CA.certificate]), Credentials((DER,))
+    judge = Peers(trust, lambda peer: Accepted(UserInfo(peer.common_name)), checks=())
+    outside = NOW + timedelta(days=4000) if past else NOW - timedelta(minutes=6)
+    for milliseconds in (0, 1, 999):
+        assert isinstance(judge.judged(connection, {}, outside + timedelta(milliseconds=milliseconds)), Rejected)
+    assert trust.walks == 1
+    judge.judged(connection, {}, outside + timedelta(seconds=1))
+    assert trust.walks == 2
+    assert judge.judged(connection, {}, NOW) == ACCEPTED, "the clock was set"
 
 
 def test_the_first_rejection_counts() -> None:

@@ -2,8 +2,9 @@
 
 Rules kept here (docs/protocol/authentication.md#client-certificates):
 1. The chain is walked once for a connection. Afterwards only the validity dates of the whole chain are compared with `now`.
-   Rejections are remembered too, unless they were about time. Another bundle or another chain is judged again, so that a memo
-   passed on by mistake never lends one peer the identity of another.
+   Rejections are remembered too, those about time for a second: a large certificate takes 50 ms to read, and anyone may present one
+   that has expired. Another bundle or another chain is judged again, so that a memo passed on by mistake never lends one peer the
+   identity of another.
 2. Verified chains are also remembered across connections (bounded, oldest out): a client that opens a connection for each
    request, as kubectl does, pays for the walk once. Only time can end the validity of a verified chain, and it is always checked.
 3. A verified certificate must pass the checks of `mooring.authn.x509.checks`. Their result is remembered with the revisions of the
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from mooring.api.view import Views
 from mooring.authn.credentials import Credentials
@@ -26,14 +27,15 @@ from mooring.pki.x509.verify import ClientTrust, VerifiedPeer, valid_at
 States = tuple[Hashable, ...]
 MAX_REMEMBERED = 4096  # chains of about 1 kB: as many as a large cluster has nodes, 8 MB at the most
 _OF_TIME = frozenset({"expired", "not-yet-valid"})
+_NO_TIME, _SECOND = timedelta(), timedelta(seconds=1)
 
 
 @dataclass(slots=True)
 class _Known:
     """Remembered verdict about one chain. `peer` is None for a chain that does not verify.
 
-    `rejection` is that of the checks at `checked_at`, the revisions of the views that they read and their states; None there: not
-    checked yet.
+    `of_time` is the moment of a verdict that time may change. `rejection` is that of the checks at `checked_at`, the revisions of
+    the views that they read and their states; None there: not checked yet.
     """
 
     chain: tuple[bytes, ...]
@@ -41,10 +43,12 @@ class _Known:
     peer: VerifiedPeer | None = None
     rejection: Rejected | None = None
     checked_at: tuple[Revisions, States] | None = None
+    of_time: datetime | None = None
 
     def holds(self, chain: tuple[bytes, ...], now: datetime) -> bool:
         """Return whether the verdict is about this chain and its dates still hold."""
-        return self.chain == chain and (self.peer is None or valid_at(self.peer, now))
+        is_recent = self.of_time is None or _NO_TIME <= now - self.of_time < _SECOND
+        return self.chain == chain and is_recent and (self.peer is None or valid_at(self.peer, now))
 
 
 class Peers:
@@ -95,11 +99,8 @@ class Peers:
         try:
             peer = self._trust.verify(credentials.peer, now)
         except PeerCertificateError as error:
-            known = _Known(credentials.peer, Rejected(error.code, str(error)))
-            if error.code in _OF_TIME:
-                memo.pop(self, None)
-            else:
-                memo[self] = known
+            of_time = now if error.code in _OF_TIME else None
+            known = memo[self] = _Known(credentials.peer, Rejected(error.code, str(error)), of_time=of_time)
             return known
         known = _Known(credentials.peer, self._verdict(peer), peer)
         if len(self._accepted) >= self._max_remembered:
