@@ -175,6 +175,25 @@ def test_which_of_two_variables_gave_the_token_is_a_line(
     )
 
 
+@pytest.mark.parametrize(
+    ("own", "told"),
+    [
+        ("K10::node:other", "Warning: MOORING_TOKEN and K3S_TOKEN hold two tokens: that in K3S_TOKEN is used\n"),
+        ("K10::node:env", ""),
+    ],
+    ids=["another token", "the same token"],
+)
+def test_two_variables_with_two_tokens_are_a_line(
+    mooring: CommandLine, monkeypatch: pytest.MonkeyPatch, own: str, told: str
+) -> None:
+    async def run(*_: object, **__: object) -> None: ...
+
+    monkeypatch.setattr(process, "run", run)
+    monkeypatch.setenv("K3S_TOKEN", "K10::node:env")
+    monkeypatch.setenv("MOORING_TOKEN", own)
+    assert mooring("agent", "--server", URL).err == told
+
+
 def test_an_empty_token_file_holds_no_token(planned: Callable[..., AgentPlan], tmp_path: Path) -> None:
     (tmp_path / "token").write_text("\n")
     assert token_of(planned("--server", URL, "--token-file", str(tmp_path / "token"))) == ""

@@ -84,6 +84,32 @@ def test_flags_that_cannot_be_meant(mooring: CommandLine, tmp_path: Path, flags:
 
 
 @pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"\xff\xfes\x00", id="UTF-16"),
+        pytest.param(b"s3cret\nother\n", id="two lines"),
+    ],
+)
+def test_a_file_without_a_client_secret_is_named_before_anything_is_asked(
+    mooring: CommandLine, tmp_path: Path, content: bytes
+) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(content)
+    (tmp_path / "ca.crt").write_bytes(ThrowawayCA("login").certificate_pem)
+    oidc = ("--oidc-issuer-url", SERVER[1], "--oidc-client-id", "x", "--oidc-client-secret-file", str(file))
+    done = mooring("login", *SERVER, "--certificate-authority", str(tmp_path / "ca.crt"), *oidc)
+    assert done.code == 1
+    assert f"{file} does not hold a client secret" in done.err
+    assert "cret\n" not in done.err
+
+
+def test_a_byte_order_mark_is_no_part_of_a_client_secret(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"\xef\xbb\xbfs3cret\r\n")
+    assert renewal.read_client_secret(str(tmp_path / "secret")) == Secret("s3cret")
+
+
+@pytest.mark.parametrize(
     ("cluster", "message"),
     [
         pytest.param("{server: https://a, insecure-skip-tls-verify: true}", "skips verification", id="no verification"),

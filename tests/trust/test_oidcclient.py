@@ -211,6 +211,7 @@ def test_a_refusal_is_told_in_the_words_of_the_standards_and_in_no_others(error:
     "device",
     [
         pytest.param({"device_code": None}, id="no device code"),
+        pytest.param({"device_code": "\ud800"}, id="a device code that is no text"),
         pytest.param({"user_code": "\x07"}, id="a user code that rings"),
         pytest.param({"user_code": "X" * 65}, id="an endless user code"),
         pytest.param({"verification_uri": "javascript:alert(1)"}, id="an address that is none"),

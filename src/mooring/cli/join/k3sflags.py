@@ -73,8 +73,11 @@ def choose_way(given: Given) -> tuple[bool, AgentFile]:
                 f"{_flag(others[0])} and --server belong to two ways of joining: give the address of an API server, or --server"
             )
     if is_k3s:
+        former = given.values["token"] if "token" in given.variables else ""
         for field, variable in K3S_VARIABLES.items():
             given.add_variable(field, variable)
+        if former and former != given.values["token"]:
+            echo("Warning: MOORING_TOKEN and K3S_TOKEN hold two tokens: that in K3S_TOKEN is used", err=True)
     else:
         _check_other_way(given)
     return is_k3s, file

@@ -113,7 +113,7 @@ async def _oidc_tokens(login: Login, clock: Clock, interactive: bool) -> Tokens:
     client = Client(
         settings["issuer"],
         settings["clientID"],
-        _read_secret(settings["clientSecretFile"]),
+        read_client_secret(settings["clientSecretFile"]),
         tuple(filter(None, settings["scopes"].split(" "))),
     )
     ca_pem = named_cas(read_limited(Path(file)), file) if (file := settings["caFile"]) else b""
@@ -148,8 +148,19 @@ async def _oidc_tokens(login: Login, clock: Clock, interactive: bool) -> Tokens:
         return await drive_notifying(code_grant(client, provider, request, code), send, clock.sleep)
 
 
-def _read_secret(path: str) -> Secret | None:
-    return Secret(read_limited(Path(path), MAX_SECRET).strip()) if path else None
+def read_client_secret(path: str) -> Secret | None:
+    """Return the secret of the client in a file; None without a file. Raises ConfigError."""
+    if not path:
+        return None
+    try:
+        text = read_limited(Path(path), MAX_SECRET).decode("utf-8-sig").strip()
+    except UnicodeDecodeError:
+        text = ""
+    if not text.isprintable() or not text:
+        raise ConfigError(
+            f"{path} does not hold a client secret, which is one line of UTF-8 text; is it the right file?"
+        )
+    return Secret(text)
 
 
 def _print_prompt(prompt: DevicePrompt) -> None:

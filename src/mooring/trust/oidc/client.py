@@ -177,9 +177,9 @@ def response_object(step: str, response: HttpResponse) -> Mapping[str, Any]:
 def read_tokens(response: Mapping[str, Any]) -> Tokens:
     """Return the tokens of a successful response. Raises OAuthError."""
     id_token, refresh_token = response.get("id_token"), response.get("refresh_token")
-    if not _is_token(id_token):
+    if not is_token(id_token):
         raise OAuthError("the provider gave no ID token; is openid among the scopes, and is this client allowed it?")
-    return Tokens(Secret(str(id_token)), Secret(str(refresh_token)) if _is_token(refresh_token) else None)
+    return Tokens(Secret(str(id_token)), Secret(str(refresh_token)) if is_token(refresh_token) else None)
 
 
 def refusal(status: int, response: Mapping[str, Any], sent: Iterable[str] = (), scopes: str = "") -> str:
@@ -213,7 +213,8 @@ def is_printable(value: Any, max_length: int) -> bool:
     return isinstance(value, str) and 0 < len(value) <= max_length and value.isascii() and value.isprintable()
 
 
-def _is_token(value: Any) -> bool:
+def is_token(value: Any) -> bool:
+    """Return True for printable ASCII text: a token or a code."""
     return isinstance(value, str) and bool(value) and value.isascii() and value.isprintable()
 
 

@@ -20,6 +20,7 @@ from mooring.trust.oidc.client import (
     form_request,
     is_printable,
     is_printable_url,
+    is_token,
     read_tokens,
     refusal,
     response_object,
@@ -62,15 +63,15 @@ def device_grant(
     # verification_url is the name in an older draft, which Google uses
     uri = response.get("verification_uri") or response.get("verification_url")
     complete_uri = response.get("verification_uri_complete") or ""
-    if not isinstance(device_code, str) or not is_printable(user_code, MAX_WORD) or not is_printable_url(uri):
+    if not is_token(device_code) or not is_printable(user_code, MAX_WORD) or not is_printable_url(uri):
         raise OAuthError(f"{step}: the provider's answer is none that RFC 8628 knows")
     yield DevicePrompt(str(uri), str(user_code), complete_uri if is_printable_url(complete_uri) else "")
 
     interval = min(_seconds(response.get("interval"), INTERVAL), MAX_INTERVAL)
     left = min(_seconds(response.get("expires_in"), MAX_CODE_LIFE), MAX_CODE_LIFE)
-    poll_form = (("grant_type", GRANT_TYPE), ("device_code", device_code), ("client_id", client.client_id))
+    poll_form = (("grant_type", GRANT_TYPE), ("device_code", str(device_code)), ("client_id", client.client_id))
     poll = form_request(client, provider, provider.token, poll_form)
-    sent = sent_secrets(client, device_code)
+    sent = sent_secrets(client, str(device_code))
     while left > 0:
         yield Wait(interval)
         left -= interval
