@@ -37,8 +37,10 @@ from tests.support.rawcertificate import (
     SEQUENCE,
     T61,
     UTF8,
+    VALIDITY,
     Foreign,
     attribute,
+    edited,
     extension,
     issued,
     name,
@@ -66,6 +68,38 @@ def serving() -> Pair:
 
 
 SERVING = serving()
+MINUTES = encoded(SEQUENCE, *[encoded(0x17, f"{year}01010000Z".encode()) for year in (20, 49)])
+"""Validity by times without seconds, which Go reads and OpenSSL does not."""
+FOR_GO = edited(CA.key, CA, {VALIDITY: MINUTES})
+
+
+def test_a_ca_that_openssl_cannot_read_is_not_announced_and_verifies_no_server() -> None:
+    ca, other = Certificate(FOR_GO.der), Certificate(CA.der)
+    context = server_context((SERVING.certificate,), SERVING.key, (ca, other))
+    assert context.get_verify_mode()
+    assert server_context((SERVING.certificate,), SERVING.key, (ca,)).get_verify_mode()
+    assert anchor((SERVING.certificate,), NOW, [ca]) is None
+    assert anchor((SERVING.certificate,), NOW, [ca, other]) == other
+    assert anchor((ca,), NOW, [other]) is None
+
+
+def test_a_serving_certificate_that_openssl_cannot_read_is_refused() -> None:
+    edited_ = edited(CA.key, Foreign(SERVING.der, SERVING.key), {VALIDITY: MINUTES})
+    with pytest.raises(ConfigError, match="OpenSSL cannot read the serving certificate"):
+        server_context((Certificate(edited_.der),), SERVING.key, ())
+
+
+def test_a_user_of_a_ca_that_openssl_cannot_read(tmp_path: Path) -> None:
+    ca = root(EXAMPLE, now=EPOCH)
+    ca = edited(ca.key, ca, {VALIDITY: MINUTES})
+    (tmp_path / "cas.crt").write_bytes(ca.pem)
+
+    async def body() -> None:
+        async with open_server(client_ca_file=str(tmp_path / "cas.crt")) as server:
+            joerg = connection([issued(ca, JOERG, [NO_CA, CLIENT], EPOCH).der])
+            assert (await server.get("/api/v1/namespaces", via=joerg)).status == 403
+
+    asyncio.run(body())
 
 
 def test_a_user_of_such_a_ca_and_one_that_cannot_be_read(tmp_path: Path) -> None:

@@ -74,7 +74,8 @@ def anchor(chain: Chain, now: datetime, anchors: Iterable[Certificate] | None = 
 def _store_of(anchor: Certificate) -> crypto.X509Store:
     store = crypto.X509Store()
     store.set_flags(crypto.X509StoreFlags.PARTIAL_CHAIN)
-    store.add_cert(_of_openssl(anchor))
+    with suppress(crypto.Error):  # OpenSSL does not read all that Go reads, and no client of it can trust this CA
+        store.add_cert(_of_openssl(anchor))
     return store
 
 
@@ -87,11 +88,11 @@ def _store_of_machine() -> crypto.X509Store:
 
 def _verified_by(chain: Chain, now: datetime, store: crypto.X509Store) -> Certificate | None:
     store.set_time(now)
-    leaf, *intermediates = map(_of_openssl, chain)
     try:
+        leaf, *intermediates = map(_of_openssl, chain)
         verified = crypto.X509StoreContext(store, leaf, intermediates).get_verified_chain()
         return Certificate(crypto.dump_certificate(crypto.FILETYPE_ASN1, verified[-1]))
-    except (crypto.X509StoreContextError, CertificateUnreadableError):
+    except (crypto.Error, crypto.X509StoreContextError, CertificateUnreadableError):
         return None
 
 

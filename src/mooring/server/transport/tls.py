@@ -103,15 +103,28 @@ def server_context(
         context.use_privatekey(key)
         context.check_privatekey()
     except (SSL.Error, crypto.Error) as error:
+        if not all(map(_is_read_by_openssl, chain)):
+            raise ConfigError(
+                "OpenSSL cannot read the serving certificate or one behind it; have it issued anew"
+            ) from error
         raise ConfigError("the serving certificate and its key do not belong together; give a matching pair") from error
     roots = frozenset(one.der for one in client_cas if one.issuer == one.subject)
     context.set_verify(SSL.VERIFY_PEER, _verify_callback(roots))
     context.set_tlsext_servername_callback(_drop_ticket_before_tls_1_3)  # called without a server name too
-    if client_cas:
-        with _memory_file(certificates_pem(client_cas)) as path:
+    if announced := tuple(filter(_is_read_by_openssl, client_cas)):
+        with _memory_file(certificates_pem(announced)) as path:
             context.load_client_ca(path)
     context.set_alpn_select_callback(_http_2 if http2 else _http_1_1)
     return context
+
+
+def _is_read_by_openssl(certificate: Certificate) -> bool:
+    """Return whether a CA can be announced. OpenSSL reads no times without seconds, and Go does: such a CA verifies."""
+    try:
+        crypto.load_certificate(crypto.FILETYPE_ASN1, certificate.der)
+    except crypto.Error:
+        return False
+    return True
 
 
 @contextmanager
