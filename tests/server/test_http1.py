@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, cast
 
 import pytest
 
 from mooring.errors import BadRequestError, RequestTimeoutError
 from mooring.server.transport.http import (
+    FEW_HEADERS,
     HEADER_SECONDS,
     IDLE_SECONDS,
     KEPT_SHARE,
@@ -701,3 +702,27 @@ def test_a_refusal_waits_for_the_replies_before_it_and_nothing_is_served_after_i
         assert (conversation.plain.ended, conversation.plain.held) == ("closed", 0)
 
     asyncio.run(talk())
+
+
+class Walked(list[Header]):
+    """Headers that count how often they are walked."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[Header]:
+        self.walks += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("number", [3, 990])
+def test_each_header_has_its_values_in_the_order_received_however_many_there_are(number: int) -> None:
+    async def receive() -> None:
+        return None
+
+    sent = Walked((b"x-remote-extra-%d" % (one % (number - 1)), b"%d" % one) for one in range(number))
+    request = Request("GET", "/", b"", sent, TlsConnection("192.0.2.1"), receive)
+    read = request.header_reader()
+    assert read("x-remote-extra-0") == ["0", str(number - 1)]
+    assert all(read(f"x-remote-extra-{one}") == [str(one)] for one in range(1, number - 1))
+    assert list(read("x-remote-user")) == []
+    assert sent.walks <= FEW_HEADERS

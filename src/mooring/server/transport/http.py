@@ -29,6 +29,8 @@ MAX_HEADER_BYTES = 64 << 10
 """Go's default is 1 MiB. The largest real Kubernetes request (a large OIDC token and impersonation) stays below 32 kB."""
 MAX_HEADERS = 1000
 """Each header is examined several times. A request that impersonates a user with hundreds of groups still passes."""
+FEW_HEADERS = 50
+"""Headers that are searched for each name. More are sorted by name first: a proxy may send a thousand names of extra attributes."""
 HEADER_SECONDS = 32.0
 """kube-apiserver's ReadHeaderTimeout. For the first request it runs from the TLS handshake, so that silent connections end."""
 BODY_SECONDS = 60.0
@@ -175,9 +177,15 @@ class Request:
         """Return a function that reads the values of a header as `exact_text`, in the order received. It goes on reading these
         headers when the request gets others."""
         sent, first = self._headers, self._first
+        by_name: dict[bytes, list[str]] = {}
+        if len(sent) > FEW_HEADERS:
+            for key, value in sent:
+                by_name.setdefault(key, []).append(exact_text(value))
 
         def values(name: str) -> Sequence[str]:
             key = name.encode()
+            if by_name:
+                return by_name.get(key, ())
             return [exact_text(value) for other, value in sent if other == key] if key in first else ()
 
         return values
