@@ -105,6 +105,8 @@ async def end(found: Membership, clock: Clock) -> bool:
             f"{found.files[-1]} is left of a membership, and no certificate and server with which it could be ended: have an "
             "administrator delete the Node, and remove the files with --files-only"
         )
+    if isinstance(found.member, AgentFiles):
+        found.member.check_server_ca()
     pair = found.member.client
     user = KubeconfigUser("default-auth", certificate_file=str(pair.current), key_file=str(pair.key))
     async with ClusterClient(found.clusters[0], user, clock, others=found.clusters[1:]) as client:

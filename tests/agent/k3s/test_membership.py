@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent import registration
+from mooring.agent import leave, registration
 from mooring.agent.k3s.giventoken import GivenToken
 from mooring.agent.k3s.membership import AgentPlan, SupervisedMember, join
 from mooring.agent.k3s.settings import K3sJoinSettings
@@ -371,6 +371,20 @@ def test_an_expired_member_that_lost_its_ca_does_not_come_back_to_another_server
     with supervisor_peer() as other, pytest.raises(MooringError, match="restore the file"):
         asyncio.run(join(plan(other, tmp_path), Later(), lambda progress: None))
     assert other.lines == []
+
+
+@LOST
+def test_a_member_that_lost_its_ca_leaves_through_no_other_server(
+    peer: SupervisorPeer, tmp_path: Path, content: bytes | None
+) -> None:
+    member = joined(plan(peer, tmp_path, peer.token))
+    lose_ca(member, content)
+    peer.asked.clear()
+    found = leave.of_k3s(member.files)
+    assert found is not None
+    with pytest.raises(ConfigError, match="restore the file"):
+        asyncio.run(leave.end(found, HurriedClock()))
+    assert peer.lines == []
 
 
 @LOST

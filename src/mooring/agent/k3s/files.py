@@ -215,7 +215,12 @@ class AgentFiles:
         return os.path.lexists(self.client.current) or os.path.lexists(self.server_ca)
 
     def check_server_ca(self) -> None:
-        """Raise ConfigError, which names the file, when the CAs that verify the servers are gone or cannot be used."""
+        """Raise ConfigError, which names the file, when the CAs that verify the servers are gone or cannot be used.
+
+        They are not needed where the roots of the machine verify the servers.
+        """
+        if self.record.read().system_roots:
+            return
         if problem := _problem(self.server_ca, bundles.certificates_among):
             raise ConfigError(
                 f"{problem}; this machine has joined, and without that CA it would trust whatever server answers: restore the "

@@ -311,10 +311,8 @@ class _Join:
 
     async def _come_back(self, name: str) -> Pair:
         """Return another client certificate, which the expired one obtained. Raises JoinError, ConfigError."""
-        uses_system_roots = self.files.record.read().system_roots
-        if not uses_system_roots:
-            self.files.check_server_ca()
-        ca_pem = b"" if uses_system_roots else self.files.read_server_ca()
+        self.files.check_server_ca()
+        ca_pem = b"" if self.files.record.read().system_roots else self.files.read_server_ca()
         urls = dict.fromkeys(
             url for url in (self.files.read_api_server(), *self.plan.settings.server, *self._learned) if url
         )
