@@ -457,6 +457,25 @@ def test_the_path_from_a_ca_to_its_root() -> None:
     assert raised.value.code == "unknown-ca"
 
 
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize(
+    ("named", "identified"),
+    [
+        pytest.param(b"", b"x", id="the certificate names none"),
+        pytest.param(b"x", b"y", id="the certificate names another"),
+    ],
+)
+def test_of_two_roots_of_one_name_and_key_that_of_go_is_found(order: int, named: bytes, identified: bytes) -> None:
+    """The hash of the CA in a token of k3s is that of this root."""
+    identifier = x509.AuthorityKeyIdentifier(named, None, None)
+    low = CA.custom("low", extensions=[CA_BIT, *([(identifier, False)] if named else [])]).certificate
+    other, found = (
+        CA.custom(CA.certificate.subject, key=CA.key, extensions=[CA_BIT, *more]).certificate
+        for more in ([(x509.SubjectKeyIdentifier(identified), False)], [])
+    )
+    assert verify.path_to_root([low], [other, found][::order], NOW) == (low, found)
+
+
 @pytest.mark.parametrize(
     ("limits", "code"),
     [

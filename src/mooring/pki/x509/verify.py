@@ -355,14 +355,14 @@ def _by_subject(certificates: Iterable[Certificate]) -> dict[bytes, list[Certifi
 
 def _likely_first(issuers: Sequence[Certificate], certificate: Certificate) -> Sequence[Certificate]:
     """Return the issuers in the order in which Go tries them: those whose identifier the certificate names, then those of which it
-    cannot be said."""
-    wanted = certificate.extensions.authority_key_identifier
-    if len(issuers) < 2 or wanted is None:
+    cannot be said. To Go an identifier that is missing is an empty one: where both are, they agree."""
+    if len(issuers) < 2:
         return issuers
+    wanted = certificate.extensions.authority_key_identifier or b""
 
     def rank(issuer: Certificate) -> int:
-        identifier = issuer.extensions.subject_key_identifier
-        return 1 if identifier is None else 0 if identifier == wanted else 2
+        identifier = issuer.extensions.subject_key_identifier or b""
+        return 0 if identifier == wanted else 2 if identifier and wanted else 1
 
     return sorted(issuers, key=rank)
 
