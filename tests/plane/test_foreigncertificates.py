@@ -19,7 +19,7 @@ from mooring.client.http import tls
 from mooring.errors import ConfigError
 from mooring.pki import pem
 from mooring.pki.keys import generate_key, private_key_pem
-from mooring.pki.x509 import profiles
+from mooring.pki.x509 import der, profiles
 from mooring.pki.x509.authority import Authority
 from mooring.pki.x509.bundles import certificates, certificates_pem
 from mooring.pki.x509.certificate import Certificate
@@ -33,6 +33,7 @@ from tests.support.manualclock import EPOCH
 from tests.support.rawcertificate import (
     COMMON_NAME,
     FALSE,
+    KEY,
     ORGANIZATION,
     SEQUENCE,
     T61,
@@ -87,6 +88,19 @@ def test_a_serving_certificate_that_openssl_cannot_read_is_refused() -> None:
     edited_ = edited(CA.key, Foreign(SERVING.der, SERVING.key), {VALIDITY: MINUTES})
     with pytest.raises(ConfigError, match="OpenSSL cannot read the serving certificate"):
         server_context((Certificate(edited_.der),), SERVING.key, ())
+
+
+def test_a_server_starts_with_a_ca_whose_key_cannot_be_read(tmp_path: Path) -> None:
+    unknown = encoded(SEQUENCE, encoded(SEQUENCE, oid("1.2.3.4")), encoded(der.BIT_STRING, b"\0x"))
+    ca = root(EXAMPLE, now=EPOCH)
+    (tmp_path / "cas.crt").write_bytes(edited(CA.key, CA, {KEY: unknown}).pem + ca.pem)
+
+    async def body() -> None:
+        async with open_server(client_ca_file=str(tmp_path / "cas.crt")) as server:
+            joerg = connection([issued(ca, JOERG, [NO_CA, CLIENT], EPOCH).der])
+            assert (await server.get("/api/v1/namespaces", via=joerg)).status == 403
+
+    asyncio.run(body())
 
 
 def test_a_user_of_a_ca_that_openssl_cannot_read(tmp_path: Path) -> None:

@@ -99,6 +99,13 @@ def test_a_ca_that_cannot_be_read_is_refused(ca_pem: bytes) -> None:
         pins.check_pins(ca_pem, pins.pins_of(CA))
 
 
+def test_a_key_that_go_refuses_has_no_pin() -> None:
+    der = certificates(CA)[0].der
+    point = der.index(b"\x03\x42\x00\x04") + 3
+    with pytest.raises(pins.PinError, match="cannot be pinned: a compressed point"):
+        pins.pin_of(Certificate(der[:point] + b"\6" + der[point + 1 :]))
+
+
 def test_a_key_of_an_unknown_kind_has_no_pin() -> None:
     # the OID of the public key (1.2.840.10045.2.1) replaced by one that nobody assigned, same length
     der = certificates(CA)[0].der

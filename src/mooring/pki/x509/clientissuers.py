@@ -15,6 +15,7 @@ from mooring.observed import Observed
 from mooring.pki.x509.bundles import certificates_pem
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState, Certificates, ClusterCa
+from mooring.pki.x509.publickeyinfo import key_identities
 
 
 class IssuingCas(Protocol):
@@ -69,7 +70,7 @@ class ClientIssuers(Observed[[]]):
         return tuple(dict.fromkeys((*self._own.trusted, *(one for one in others if not self._is_given_up(one)))))
 
     def _is_given_up(self, ca: Certificate) -> bool:
-        if any(ca.public_key() == one.public_key() for one in self._own.compromised):
+        if any(_key(ca) == _key(one) for one in self._own.compromised):
             return True
         return any(one.is_issued_by(ca) for one in self._own.forgotten)
 
@@ -87,8 +88,8 @@ class ClientIssuers(Observed[[]]):
     @property
     def distrusted(self) -> Certificates:
         """CAs whose keys may stand on no path."""
-        keys, stolen = [one.public_key() for one in self.trusted], self._own.compromised
-        return tuple(one for one in self._own.distrusted if one in stolen or one.public_key() not in keys)
+        keys, stolen = {_key(one) for one in self.trusted}, self._own.compromised
+        return tuple(one for one in self._own.distrusted if one in stolen or _key(one) not in keys)
 
     @property
     def forgotten(self) -> Certificates:
@@ -106,3 +107,8 @@ class ClientIssuers(Observed[[]]):
         """CA certificates that sign for clients now, by the place where they are configured."""
         others = {place: state.authority.certificate for place, state in self._signers().items()}
         return {**self._own.issuers, **others}
+
+
+def _key(ca: Certificate) -> str:
+    """Return the name of a key, which need not be readable."""
+    return key_identities(ca)[0]

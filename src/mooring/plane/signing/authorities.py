@@ -24,6 +24,7 @@ from mooring.pki.x509.authority import Authority
 from mooring.pki.x509.bundles import certificates_among
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState
+from mooring.pki.x509.publickeyinfo import key_identities
 from mooring.pki.x509.signers import CLIENT_SIGNERS, COUNTERPARTS, SIGNERS
 from mooring.plane.files.exposed import warn_if_exposed
 from mooring.plane.files.reloading import Reloading
@@ -84,9 +85,9 @@ class SignerAuthorities(Observed[[]]):
 
     def warn_of_client_cas(self, clients: Iterable[Certificate]) -> None:
         """Log a warning for each signer of the operator's own whose certificates this server would accept from clients."""
-        keys = [one.public_key() for one in clients]
+        keys = {key_identities(one)[0] for one in clients}  # also of a CA whose key cannot be read
         for name, pair in self._pairs.items():
-            if name not in SIGNERS and pair.state.authority.public_key in keys:
+            if name not in SIGNERS and key_identities(pair.state.authority.certificate)[0] in keys:
                 log.warning(
                     "signer: the CA of %s also verifies clients of this server: who may approve requests for %s can become any "
                     "user, cluster administrators among them; give it a CA of its own",

@@ -21,6 +21,7 @@ from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509 import bundles
 from mooring.pki.x509.certificate import Certificate
+from mooring.pki.x509.der import DerError
 from mooring.trust.bootstraptoken.token import may_hold_token
 from mooring.trust.discovery.errors import PinMismatchError, UnusableClusterInfoError
 
@@ -59,6 +60,8 @@ def pin_of(certificate: Certificate) -> Pin:
     """Return the pin of a certificate's public key. Raises PinError for a key of an unknown kind."""
     try:
         key = certificate.public_key()
+    except DerError as error:
+        raise PinError(f"the public key of the certificate cannot be pinned: {error}") from error
     except (ValueError, UnsupportedAlgorithm):
         raise PinError("the certificate has a public key of an unknown kind, which cannot be pinned") from None
     return Pin(hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).digest())
