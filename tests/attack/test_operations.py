@@ -222,7 +222,7 @@ ALLOWED = {
     "passwordfile": ['b"\\0" not in password.reveal()'],
     "custom": ["secret.reveal()"],
     "sharedkeys": ["password.reveal() not in body"],
-    "k3s": ['b"\\0" not in password.reveal()', "token.reveal() not in comment"],
+    "k3s": ["form.reveal() in comment", 'b"\\0" not in password.reveal()', "token.reveal() not in comment"],
     "datastore": ["read_limited(path) != content.reveal()"],
 }
 """Comparisons that reveal nothing to a guesser: the same party supplies both sides, or no other one sees the time they take."""

@@ -227,6 +227,9 @@ REQUIREMENTS = [{"key": f"k{index}", "operator": "In", "values": ["a"]} for inde
 async def test_a_long_selector_of_a_review_is_parsed_beside_the_loop(server: Server, kind: str, selector: str) -> None:
     attributes = {"verb": "list", "resource": "pods", selector: {"requirements": REQUIREMENTS}}
     body = {"spec": {"resourceAttributes": attributes} | ({"user": "u"} if kind[:4] != "self" else {})}
+    await server.call(
+        "POST", f"/apis/authorization.k8s.io/v1/{kind}", body={"spec": {"resourceAttributes": {}, "user": "u"}}
+    )
     on_loop = 0
 
     def trace(*_: object) -> Callable[..., Any]:
