@@ -26,6 +26,7 @@ from tests.support.rawcertificate import (
     ALGORITHM,
     BMP,
     CA_TRUE,
+    CLIENT_AUTH,
     COMMON_NAME,
     EXTENSIONS,
     FALSE,
@@ -128,7 +129,6 @@ POLICY = encoded(
 LDAP = encoded(
     SEQUENCE, encoded(SEQUENCE, encoded(0xA0, encoded(0xA0, encoded(0x86, "ldap:///CN=Stelle ö".encode("latin-1")))))
 )
-CLIENT = extension("551d25", encoded(SEQUENCE, oid("1.3.6.1.5.5.7.3.2")))
 LENGTH_0 = encoded(der.INTEGER, b"\0")
 
 
@@ -203,7 +203,9 @@ def test_certificates_that_are_read(encoding: bytes) -> None:
 @pytest.mark.parametrize(
     ("encoding", "message"),
     [
-        pytest.param(having(CLIENT, CLIENT), "the extension extended key usage stands there twice", id="one twice"),
+        pytest.param(
+            having(CLIENT_AUTH, CLIENT_AUTH), "the extension extended key usage stands there twice", id="one twice"
+        ),
         pytest.param(
             having(*[extension("1.2.3", b"")] * 2), "the extension 1.2.3 stands there twice", id="another twice"
         ),

@@ -35,14 +35,15 @@ from mooring.pki.x509.signatures import is_signed, signature_algorithm
 from mooring.pki.x509.successor import cross_sign, find_cross_signed, successor
 from mooring.pki.x509.verify import MAX_SIGNATURE_CHECKS, ClientTrust
 from tests.support.rawcertificate import (
+    CLIENT_AUTH,
     COMMON_NAME,
+    EXAMPLE,
     EXTENSIONS,
     FALSE,
+    JOERG,
     KEY,
-    ORGANIZATION,
     SEQUENCE,
     SET,
-    T61,
     TRUE,
     UTF8,
     VERSION,
@@ -61,11 +62,6 @@ from tests.support.rawcertificate import (
 from tests.support.testca import Pair, ThrowawayCA
 
 NOW = datetime.now(UTC)
-EXAMPLE = name(attribute(ORGANIZATION, T61, "Société Exemple".encode("latin-1")), attribute(COMMON_NAME, UTF8, b"root"))
-CLIENT = extension("551d25", encoded(SEQUENCE, oid("1.3.6.1.5.5.7.3.2")))
-JOERG = name(
-    attribute(ORGANIZATION, T61, "Bücher".encode("latin-1")), attribute(COMMON_NAME, T61, "Jörg".encode("latin-1"))
-)
 
 
 def entropy(count: int) -> bytes:
@@ -74,7 +70,7 @@ def entropy(count: int) -> bytes:
 
 def test_a_user_whose_name_is_in_latin_1() -> None:
     ca = root(EXAMPLE)
-    peer = ClientTrust([Certificate(ca.der)]).verify([issued(ca, JOERG, [CLIENT]).der], NOW)
+    peer = ClientTrust([Certificate(ca.der)]).verify([issued(ca, JOERG, [CLIENT_AUTH]).der], NOW)
     assert (peer.common_name, peer.organizations) == ("Jörg", ("Bücher",))
 
 
@@ -277,7 +273,7 @@ def test_critical_extensions_that_go_understands(kind: str, value: bytes) -> Non
     """On a leaf and on a CA, as in Go."""
     critical = extension(kind, value, TRUE)
     ca = root(EXAMPLE, critical)
-    peer = ClientTrust([Certificate(ca.der)]).verify([issued(ca, JOERG, [CLIENT, critical]).der], NOW)
+    peer = ClientTrust([Certificate(ca.der)]).verify([issued(ca, JOERG, [CLIENT_AUTH, critical]).der], NOW)
     assert peer.common_name == "Jörg"
 
 
@@ -296,7 +292,7 @@ def test_critical_extensions_that_go_understands(kind: str, value: bytes) -> Non
 def test_extensions_that_refuse_a_leaf(every: list[bytes], code: str) -> None:
     ca = root(EXAMPLE)
     with pytest.raises(PeerCertificateError) as raised:
-        ClientTrust([Certificate(ca.der)]).verify([issued(ca, JOERG, [CLIENT, *every]).der], NOW)
+        ClientTrust([Certificate(ca.der)]).verify([issued(ca, JOERG, [CLIENT_AUTH, *every]).der], NOW)
     assert raised.value.code == code
 
 

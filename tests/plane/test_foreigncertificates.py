@@ -32,11 +32,11 @@ from tests.plane.test_keystore import prepared
 from tests.support.manualclock import EPOCH
 from tests.support.rawcertificate import (
     COMMON_NAME,
+    EXAMPLE,
     FALSE,
+    JOERG,
     KEY,
-    ORGANIZATION,
     SEQUENCE,
-    T61,
     UTF8,
     VALIDITY,
     Foreign,
@@ -52,10 +52,6 @@ from tests.support.serverroom import connection, open_server
 from tests.support.testca import Pair, ThrowawayCA
 
 NOW = datetime.now(UTC)
-EXAMPLE = name(attribute(ORGANIZATION, T61, "Société Exemple".encode("latin-1")), attribute(COMMON_NAME, UTF8, b"root"))
-JOERG = name(
-    attribute(ORGANIZATION, T61, "Bücher".encode("latin-1")), attribute(COMMON_NAME, T61, "Jörg".encode("latin-1"))
-)
 CLIENT = extension("551d25", encoded(SEQUENCE, oid("1.3.6.1.5.5.7.3.2")), FALSE)
 NO_CA = extension("551d13", encoded(SEQUENCE, b"\2\1\0"))
 CA = root(EXAMPLE)

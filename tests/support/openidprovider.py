@@ -82,9 +82,10 @@ class OpenIdProvider(AbstractContextManager["OpenIdProvider"]):
         while True:
             try:
                 self.get("/jwks")
-            except OSError:
-                assert self.process.poll() is None, (self.directory / "provider.log").read_text()
-                assert time.monotonic() < deadline
+            except OSError as error:
+                problem = f"the provider does not answer: {error!r}\n{self.log}"
+                assert self.process.poll() is None, problem
+                assert time.monotonic() < deadline, problem
                 time.sleep(0.02)
             else:
                 return

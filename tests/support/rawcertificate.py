@@ -71,6 +71,15 @@ class Foreign:
 VERSION, SERIAL, ALGORITHM, ISSUER, VALIDITY, SUBJECT, KEY, EXTENSIONS = range(8)
 
 
+CLIENT_AUTH = extension("551d25", encoded(SEQUENCE, oid("1.3.6.1.5.5.7.3.2")))
+EXAMPLE = name(attribute(ORGANIZATION, T61, "Société Exemple".encode("latin-1")), attribute(COMMON_NAME, UTF8, b"root"))
+"""Name of a CA in Latin-1."""
+JOERG = name(
+    attribute(ORGANIZATION, T61, "Bücher".encode("latin-1")), attribute(COMMON_NAME, T61, "Jörg".encode("latin-1"))
+)
+"""Name of a user and a group in Latin-1."""
+
+
 def plain(ca: ThrowawayCA, subject: str = "jane", *groups: str) -> Foreign:
     """Return a certificate for clients, as it is usual."""
     pair = ca.client(subject, *groups)

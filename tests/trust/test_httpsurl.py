@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from mooring.trust.discovery.errors import UnusableClusterInfoError
+from mooring.trust.discovery.trustedcluster import check_server
 from mooring.trust.httpsurl import https_url_problem, is_https
+from mooring.trust.kubeconfig.model import Cluster
 
 
 @pytest.mark.parametrize(
@@ -51,3 +54,10 @@ def test_the_scheme_has_no_case(text: str, *, wanted: bool) -> None:
     """RFC 3986 3.1."""
     assert is_https(text) is wanted
     assert not wanted or not https_url_problem(text)
+
+
+@pytest.mark.parametrize("scheme", ["https", "HTTPS", "Https"])
+def test_a_cluster_info_may_write_the_scheme_in_any_case(scheme: str) -> None:
+    check_server("step", Cluster("", f"{scheme}://a.test:6443"))
+    with pytest.raises(UnusableClusterInfoError):
+        check_server("step", Cluster("", f"{scheme}x://a.test:6443"))

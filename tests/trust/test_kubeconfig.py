@@ -450,6 +450,7 @@ def test_several_problems_are_listed_in_brackets() -> None:
         ),
         pytest.param(Cluster(address_of("http://b.test:1"), "http://b.test:1", b"CA"), False, id="without TLS"),
         pytest.param(Cluster("production", "https://b.test:1", b"CA"), False, id="named otherwise"),
+        pytest.param(Cluster("b.test:1", "HTTPS://b.test:1", b"CA"), True, id="with the scheme in capitals"),
     ],
 )
 def test_further_addresses_of_a_cluster_are_told_from_other_clusters(entry: Cluster, wanted: bool) -> None:

@@ -37,7 +37,7 @@ class UserRow:
     secret: Secret
     user: UserInfo
     warning: str = ""
-    """What the owner of the file may have meant otherwise; "" for a usual row."""
+    """Warning about a row that its owner may have meant otherwise; "" for a usual row."""
 
 
 def rows(data: bytes, what: str) -> Iterator[UserRow]:

@@ -80,7 +80,7 @@ class Extension:
 
 @dataclass(frozen=True, slots=True)
 class BasicConstraints:
-    """Whether a certificate is a CA, and how many other CAs may stand between it and a leaf (None: any number)."""
+    """CA bit, and the number of other CAs that may stand between the CA and a leaf (None: any number)."""
 
     ca: bool
     path_length: int | None = None

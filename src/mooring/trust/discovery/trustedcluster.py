@@ -27,7 +27,7 @@ from mooring.trust.kubeconfig.model import (
 )
 from mooring.trust.kubeconfig.text import parse_kubeconfig
 
-_HTTPS_SERVER = re.compile(r"https://[^\s/?#@]+(/[^\s?#]*)?")
+_HTTPS_SERVER = re.compile(r"(?i:https)://[^\s/?#@]+(/[^\s?#]*)?")
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ _HASH = re.compile(
 """A hash, also one that lost digits, before the separator, also one that lost a colon, or is written otherwise."""
 _HASH_IN_USER = re.compile(rb"[0-9A-Fa-f]{32,}")
 _END = re.compile(rb"(?:\A|:)(?:server|node):|:[a-z0-9]{6}\.[a-z0-9]{16}\Z")
-"""What stands behind the hash, with a part of the separator: the hash is lost, or so much of it that it is none any more."""
+"""End of a whole token behind the hash, with a part of the separator: the hash is lost, or too much of it."""
 _STANDARD = bytes.maketrans(b"-_", b"+/")
 _USERS = (b"", b"server", b"node")
 _NOT_BASE64 = re.compile(rb"[^A-Za-z0-9+/]")

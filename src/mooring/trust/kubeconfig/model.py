@@ -173,7 +173,7 @@ class Selected:
 
 def address_of(server: str) -> str:
     """Return `host:port` of an https URL, followed by its path if it has one."""
-    host, slash, path = server.removeprefix("https://").rstrip("/").partition("/")
+    host, slash, path = (server[8:] if is_https(server) else server).rstrip("/").partition("/")
     return (host if _PORT.search(host) else f"{host}:443") + slash + path
 
 
