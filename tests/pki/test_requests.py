@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mooring.pki import keys, pem
 from mooring.pki.errors import RequestError
 from mooring.pki.x509 import names
-from mooring.pki.x509.distinguishedname import DistinguishedName
+from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
 from mooring.pki.x509.requests import MAX_REMEMBERED_BYTES, MAX_REQUEST, build_request, parse_request
 from tests.support.testca import node_request, request, request_with_bad_signature
 

@@ -17,7 +17,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.pki.errors import PkiError
 from mooring.pki.x509 import bundles, names
-from mooring.pki.x509.distinguishedname import DistinguishedName
+from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
 from mooring.pki.x509.requests import CertificateRequest, parse_request
 from mooring.pki.x509.signers import SIGNERS
 from mooring.pki.x509.supervisorsigners import issued_request

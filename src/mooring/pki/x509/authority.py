@@ -31,8 +31,8 @@ from mooring.pki.keys import (
 )
 from mooring.pki.x509 import bundles, profiles, usages
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.distinguishedname import NO_NAME, DistinguishedName
-from mooring.pki.x509.exactnames import signed_with
+from mooring.pki.x509.encoding.distinguishedname import NO_NAME, DistinguishedName
+from mooring.pki.x509.encoding.exactnames import signed_with
 from mooring.pki.x509.issued import check_issued
 from mooring.pki.x509.profiles import Template
 

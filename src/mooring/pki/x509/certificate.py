@@ -19,12 +19,12 @@ from cryptography.x509.oid import ObjectIdentifier
 
 from mooring.pki.errors import CertificateUnreadableError
 from mooring.pki.keys import UNREADABLE
-from mooring.pki.x509 import der
-from mooring.pki.x509.der import DerError
-from mooring.pki.x509.distinguishedname import DistinguishedName
-from mooring.pki.x509.extensions import Extensions
-from mooring.pki.x509.keyencoding import load_public_key
-from mooring.pki.x509.signatures import Algorithm, is_signed, signature_algorithm, signature_of
+from mooring.pki.x509.encoding import der
+from mooring.pki.x509.encoding.der import DerError
+from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
+from mooring.pki.x509.encoding.extensions import Extensions
+from mooring.pki.x509.encoding.keyencoding import load_public_key
+from mooring.pki.x509.encoding.signatures import Algorithm, is_signed, signature_algorithm, signature_of
 
 NO_EXTENSIONS = Extensions()
 

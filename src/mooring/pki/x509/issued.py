@@ -19,7 +19,7 @@ from mooring.pki.errors import CertificateMismatchError
 from mooring.pki.keys import UNREADABLE, public_key_der
 from mooring.pki.x509 import names, usages
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.extensions import BasicConstraints
+from mooring.pki.x509.encoding.extensions import BasicConstraints
 from mooring.pki.x509.profiles import Template
 from mooring.pki.x509.requests import CertificateRequest
 

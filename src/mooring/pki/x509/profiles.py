@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from mooring.identity import MASTERS
 from mooring.pki.keys import PublicKey
 from mooring.pki.x509 import names, usages
-from mooring.pki.x509.distinguishedname import DistinguishedName
+from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
 from mooring.pki.x509.names import NO_NAMES, AlternativeNames, IPAddress
 from mooring.pki.x509.requests import CertificateRequest
 

@@ -40,9 +40,9 @@ from mooring.pki.keys import UNREADABLE, accepted_public_key
 from mooring.pki.x509 import names, usages
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.checkedpeer import PathCertificate
-from mooring.pki.x509.der import DerError
-from mooring.pki.x509.distinguishedname import DistinguishedName
-from mooring.pki.x509.extensions import DIRECTORY_NAME, BasicConstraints
+from mooring.pki.x509.encoding.der import DerError
+from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
+from mooring.pki.x509.encoding.extensions import DIRECTORY_NAME, BasicConstraints
 from mooring.pki.x509.policies import has_valid_policies
 from mooring.pki.x509.profiles import BACKDATE
 from mooring.pki.x509.publickeyinfo import key_identities

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from cryptography import x509
 from cryptography.x509.oid import ObjectIdentifier
 
-from mooring.pki.x509 import der
-from mooring.pki.x509.der import DerError
+from mooring.pki.x509.encoding import der
+from mooring.pki.x509.encoding.der import DerError
 
 _UTF8, _NUMERIC, _PRINTABLE, _T61, _IA5, _BMP = 0x0C, 0x12, 0x13, 0x14, 0x16, 0x1E
 _KINDS = {

@@ -19,9 +19,9 @@ from typing import TypeVar
 
 from cryptography.x509.oid import ExtensionOID, ObjectIdentifier
 
-from mooring.pki.x509 import der, namesyntax
 from mooring.pki.x509.canonicalnames import IPAddress
-from mooring.pki.x509.der import DerError
+from mooring.pki.x509.encoding import der, namesyntax
+from mooring.pki.x509.encoding.der import DerError
 
 _LARGEST_NUMBER = 2**63 - 1
 """Go's limit of the length of a path."""

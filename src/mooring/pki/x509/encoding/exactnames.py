@@ -12,9 +12,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 
 from mooring.pki.keys import PrivateKey, signature_hash
-from mooring.pki.x509 import der
-from mooring.pki.x509.der import DerError
-from mooring.pki.x509.distinguishedname import DistinguishedName
+from mooring.pki.x509.encoding import der
+from mooring.pki.x509.encoding.der import DerError
+from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
 
 _PLACEHOLDER = x509.Name([])
 _ISSUER, _SUBJECT = 1, 3

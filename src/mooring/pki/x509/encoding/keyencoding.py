@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from cryptography.hazmat.primitives.serialization import load_der_public_key
 from cryptography.x509.oid import ObjectIdentifier
 
-from mooring.pki.x509 import der
-from mooring.pki.x509.der import DerError
+from mooring.pki.x509.encoding import der
+from mooring.pki.x509.encoding.der import DerError
 
 _RSA = ObjectIdentifier("1.2.840.113549.1.1.1")
 _PSS = ObjectIdentifier("1.2.840.113549.1.1.10")

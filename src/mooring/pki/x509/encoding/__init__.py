@@ -1,0 +1,1 @@
+"""Parts of certificates, requests and CRLs, read and written as their bytes stand there."""
