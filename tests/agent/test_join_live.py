@@ -28,11 +28,11 @@ from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery.polling import Polling
-from mooring.trust.joinconfiguration import JoinPlan
+from mooring.trust.joinconfiguration import ByFile, JoinPlan
 from mooring.trust.k3s.cahash import ca_hash
 from mooring.trust.k3s.token import DEFAULT_GROUPS as K3S_GROUPS
 from mooring.trust.k3s.token import format_token
-from mooring.trust.kubeconfig.model import ExecPlugin, KubeconfigUser, user_kubeconfig
+from mooring.trust.kubeconfig.model import ExecPlugin, Kubeconfig, KubeconfigUser, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig
 from tests.support.joinplans import join_options, join_plan
 from tests.support.liveserver import LiveServer
@@ -133,6 +133,20 @@ def test_discovery_alone_leaves_the_certificate_to_a_kubelet(live_server: LiveSe
     again = joined(plan_for(live_server, token, "bare"), tmp_path, discover_only=True)
     assert again.already_member
     assert not state.bootstrap.exists()
+
+
+def test_discovery_alone_writes_the_way_that_has_responded(live_server: LiveServer, tmp_path: Path) -> None:
+    document = tmp_path / "discovery.conf"
+    nowhere = replace(load(str(live_server.kubeconfig)).cluster, name="", server="https://127.0.0.1:9", extensions=())
+    named = replace(nowhere, name=live_server.endpoint, server=live_server.url, tls_server_name="localhost")
+    document.write_text(format_kubeconfig(Kubeconfig((nowhere, named))))
+    plan = JoinPlan(ByFile(str(document)), live_server.create_token(), "other-name", False)
+    said: list[str] = []
+    options = join_options(tmp_path / "root", discover_only=True, polling=Polling(attempts=1))
+    result = asyncio.run(join(plan, options, report=lambda progress: said.append(progress.message)))
+    assert result.server == live_server.url
+    assert load(str(result.files.bootstrap)).cluster == replace(named, name="kubernetes")
+    assert any("no tls-server-name or proxy-url" in line for line in said)
 
 
 def test_joining_again_is_safe_even_when_the_token_is_gone(live_server: LiveServer, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from mooring.agent import disk
 from mooring.agent.certificates.pairfiles import Pair, PairFiles
 from mooring.agent.loadbalancer.proxy import LoadBalancer
 from mooring.agent.state import LOAD_BALANCER, NodeState
+from mooring.client import kubeconfigfiles
 from mooring.errors import ConfigError
 from mooring.pki.keys import generate_key, public_key_der
 from mooring.pki.x509.certificate import Certificate
@@ -404,7 +405,17 @@ def test_ca_crt_follows_from_what_was_published_before(
 
 
 def test_the_bootstrap_kubeconfig_holds_the_token_until_it_is_dropped(state: NodeState) -> None:
-    state.write_bootstrap("https://api.test:6443", CA.certificate_pem, JOINER)
+    reached = Cluster(
+        "any",
+        "https://api.test:6443",
+        CA.certificate_pem,
+        tls_server_name="api",
+        proxy_url="http://proxy.test:3128",
+        disable_compression=True,
+        extensions=({"name": "x"},),
+    )
+    state.write_bootstrap(reached, JOINER)
+    assert kubeconfigfiles.load(str(state.bootstrap)).cluster == replace(reached, name="kubernetes", extensions=())
     assert stat.S_IMODE(state.bootstrap.stat().st_mode) == 0o600
     assert "abcdef.0123456789abcdef" in state.bootstrap.read_text()
     state.drop_bootstrap()
@@ -419,7 +430,7 @@ def test_a_root_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 def test_keys_that_others_reach_are_told_with_the_command_that_mends_them(state: NodeState) -> None:
     assert state.exposures() == []
-    state.write_bootstrap("https://127.0.0.1:6443", CA.certificate_pem, JOINER)
+    state.write_bootstrap(FIRST, JOINER)
     state.write_pending_key(generate_key())
     assert state.exposures() == []
     state.pending_key.chmod(0o644)

@@ -10,11 +10,12 @@ from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.clusterfiles import is_superseded
 from mooring.trust.discovery.pins import pin_of
 from mooring.trust.discovery.trustedcluster import TrustedCluster
+from mooring.trust.kubeconfig.model import Cluster
 from tests.support.testca import ThrowawayCA
 
 OLD, NEW = ThrowawayCA("kubernetes"), ThrowawayCA("kubernetes@1")
 BOTH = NEW.certificate_pem + OLD.certificate_pem
-PUBLISHED = TrustedCluster("https://a", BOTH, "", None, (), "member", client_ca_pem=BOTH)
+PUBLISHED = TrustedCluster(Cluster("", "https://a", BOTH), None, (), "member", client_ca_pem=BOTH)
 
 
 def member(ca: ThrowawayCA) -> Pair:

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
+from dataclasses import replace
 from secrets import token_hex
 from typing import Any
 
@@ -570,6 +571,9 @@ def test_other_addresses_are_used_from_the_next_request_on() -> None:
             kept = Cluster("", old.url, CA.certificate_pem)
             await client.use([Cluster("", new.url, CA.certificate_pem), kept])
             assert client.server == old.url, "the one in use stays while it is among them"
+            await client.use([Cluster("", new.url, CA.certificate_pem), replace(kept, tls_server_name="localhost")])
+            assert client.server == new.url, "another way to the same address is another one"
+            await client.use([kept])
             await client.use([Cluster("", new.url, CA.certificate_pem)])
             await client.get("configmaps", "x", "default")
 

@@ -14,10 +14,11 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.secret import Secret
 from mooring.trust.discovery import clusterinfo, errors
-from mooring.trust.discovery.fetch import MAX_BODY, cluster_info_request
+from mooring.trust.discovery.fetch import MAX_BODY, cluster_info_request, trust_of
 from mooring.trust.discovery.file import discover_by_file
 from mooring.trust.discovery.https import discover_by_url
 from mooring.trust.discovery.polling import Polling
+from mooring.trust.discovery.proof import led_by_proved
 from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.httpexchange import (
     ACCEPT_JSON,
@@ -45,6 +46,7 @@ HOST = "cluster.test:6443"
 SERVER = f"https://{HOST}"
 PATH = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 ONCE = Polling(attempts=1)
+PUBLISHED = Cluster("", SERVER, CA)
 
 PLAIN = format_kubeconfig(cluster_info_kubeconfig(SERVER, CA))
 WITHOUT_CA = format_kubeconfig(cluster_info_kubeconfig(SERVER, b""))
@@ -61,9 +63,7 @@ def discover(net: Network, text: str | bytes, **options: Any) -> TrustedCluster:
 
 def test_a_plain_document_is_checked_once_with_its_own_ca_and_without_credentials() -> None:
     net = network()
-    assert discover(net, PLAIN) == TrustedCluster(
-        SERVER, CA, "", None, (), "file", client_ca_pem=CA, published_servers=(SERVER,), published_ca_pem=CA
-    )
+    assert discover(net, PLAIN) == TrustedCluster(PUBLISHED, None, (), "file", client_ca_pem=CA, published=(PUBLISHED,))
     assert net.servers[HOST].requests == [cluster_info_request(SERVER, Trust(CA))]
 
 
@@ -235,9 +235,35 @@ def test_the_tls_server_name_and_the_proxy_go_with_the_request_and_the_result() 
     cluster = Cluster("", SERVER, CA, tls_server_name="inner.test", proxy_url="http://proxy.test")
     net = network()
     found = discover(net, format_kubeconfig(Kubeconfig((cluster,))))
-    assert (found.tls_server_name, found.proxy_url) == ("inner.test", "http://proxy.test")
+    assert found.cluster == cluster
     request = net.servers[HOST].requests[0]
     assert request.target == Trust(CA, tls_server_name="inner.test", proxy_url="http://proxy.test")
+
+
+def test_addresses_that_are_learned_are_reached_through_the_proxy_of_the_document() -> None:
+    cluster = Cluster(
+        "", SERVER, CA, tls_server_name="inner.test", proxy_url="http://proxy.test", disable_compression=True
+    )
+    published = clusterinfo.config_map(SERVER, CA, others=["https://further.test:6443"])
+    found = discover(network(published), format_kubeconfig(Kubeconfig((cluster,))))
+    further = Cluster("further.test:6443", "https://further.test:6443", CA, proxy_url="http://proxy.test")
+    assert found.clusters == (cluster, further)
+
+
+def test_the_first_address_that_responds_by_the_way_to_it_is_the_one_for_a_file() -> None:
+    dead = Cluster("dead.test:6443", "https://dead.test:6443", CA)
+    named = Cluster("", SERVER, CA, tls_server_name="inner.test", proxy_url="http://proxy.test")
+    found, net = TrustedCluster(dead, None, (), "token", others=(named,)), network()
+    assert net.drive(led_by_proved(found)).clusters == (named, dead)
+    assert [one.target for one in net.servers[HOST].requests] == [trust_of(named)]
+    assert net.kept_notices[0].startswith("warning: asking https://dead.test:6443 with")
+    assert net.kept_notices[0].endswith(f"; {SERVER} is tried instead")
+
+
+def test_without_an_address_that_responds_there_is_none_for_a_file() -> None:
+    found = TrustedCluster(Cluster("", "https://dead.test:6443", CA), None, (), "token")
+    with pytest.raises(errors.EndpointDownError):
+        network().drive(led_by_proved(found))
 
 
 USABLE = "; correct the discovery document, or give another"
@@ -331,9 +357,7 @@ def with_page(reply: HttpResponse | HttpFailure) -> Network:
 def test_a_url_is_fetched_with_the_machines_roots_and_read_like_a_file() -> None:
     net = with_page(HttpResponse(200, PLAIN.encode()))
     found = net.drive(discover_by_url(URL, polling=ONCE))
-    assert found == TrustedCluster(
-        SERVER, CA, "", None, (), "url", client_ca_pem=CA, published_servers=(SERVER,), published_ca_pem=CA
-    )
+    assert found == TrustedCluster(PUBLISHED, None, (), "url", client_ca_pem=CA, published=(PUBLISHED,))
     assert net.servers["www.test"].requests == [
         HttpRequest(SYSTEM_ROOTS, url=URL, headers=ACCEPT_JSON, max_bytes=MAX_BODY)
     ]

@@ -21,7 +21,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.discovery import clusterinfo, errors, jws
-from mooring.trust.discovery.fetch import MAX_BODY, cluster_info_request
+from mooring.trust.discovery.fetch import MAX_BODY, cluster_info_request, trust_of
 from mooring.trust.discovery.pins import Pin, pins_of
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.discovery.token import discover_by_token
@@ -84,16 +84,24 @@ def test_with_pins_the_second_fetch_is_verified_and_the_server_is_the_one_cluste
     server = Server(config_map)
     network = Network({A: server})
     found = discover(network)
-    typed = Cluster(A, f"https://{A}", CA)
+    typed, published = Cluster(A, f"https://{A}", CA), Cluster("", "https://cluster.test:6443", CA)
     assert found == TrustedCluster(
-        "https://cluster.test:6443", CA, "", None, (), "token+pins", others=(typed,), client_ca_pem=CA,
-        published_servers=("https://cluster.test:6443",), published_ca_pem=CA,
-    )  # fmt: skip
+        published, None, (), "token+pins", others=(typed,), client_ca_pem=CA, published=(published,)
+    )
     first, second = server.requests
     assert first.url == f"https://{A}/api/v1/namespaces/kube-public/configmaps/cluster-info"
     assert first == cluster_info_request(f"https://{A}", UNVERIFIED)
     assert second == cluster_info_request(f"https://{A}", Trust(CA))
     assert network.waited == []
+
+
+def test_the_second_fetch_goes_the_way_that_cluster_info_names() -> None:
+    way = Cluster("", f"https://{A}", CA, tls_server_name="inner.test", proxy_url="http://proxy.test")
+    server = Server(publishing(Kubeconfig((way,))))
+    assert discover(Network({A: server})).clusters == (way,)
+    first, second = server.requests
+    assert first == cluster_info_request(f"https://{A}", UNVERIFIED)
+    assert second == cluster_info_request(f"https://{A}", trust_of(way))
 
 
 def test_without_pins_and_with_the_unsafe_flag_one_fetch_is_enough() -> None:
@@ -116,7 +124,7 @@ def test_discovery_does_not_begin_without(endpoints: tuple[str, ...], pins: tupl
 def test_the_cluster_may_be_named_by_the_current_context() -> None:
     config = user_kubeconfig("https://named.test:1", CA, KubeconfigUser("u"))
     found = discover(Network({A: Server(publishing(config))}))
-    assert (found.server, found.cluster_name) == ("https://named.test:1", "kubernetes")
+    assert (found.server, found.cluster.name) == ("https://named.test:1", "kubernetes")
     assert found.warnings == ("cluster-info carries users, which were ignored",)
     assert found.client_credentials is None
 

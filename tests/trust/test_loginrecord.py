@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.secret import Secret
+from mooring.trust.kubeconfig.model import Cluster
 from mooring.trust.login.execcredential import API_VERSIONS, ExecInfo, check_cluster, exec_credential, read_exec_info
 from mooring.trust.login.loginrecord import (
     SPARE,
@@ -30,7 +31,7 @@ from mooring.trust.login.loginrecord import (
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 CA = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
-PLACE = Place("https://192.0.2.1:6443", CA, "api.example", "http://proxy.example:3128")
+PLACE = Place("https://192.0.2.1:6443", CA, "api.example", "http://proxy.example:3128", disable_compression=True)
 TOKEN = Credential("jane", NOW, NOW + HOUR, token=Secret("the-token"))
 PAIR = Credential("jane", NOW, NOW + HOUR, certificate_pem=b"CERT", key=Secret("KEY"))
 LOGIN = Login("work", PLACE, IdentitySource("oidc", {"issuer": "https://i"}, Secret("refresh")), "token", TOKEN)
@@ -48,6 +49,21 @@ LOGIN = Login("work", PLACE, IdentitySource("oidc", {"issuer": "https://i"}, Sec
 )
 def test_a_record_says_what_it_was_made_of(login: Login) -> None:
     assert load(dump(login)) == login
+
+
+def test_the_way_of_a_record_goes_into_a_kubeconfig_whole() -> None:
+    assert PLACE.cluster("work") == Cluster(
+        "work",
+        "https://192.0.2.1:6443",
+        CA,
+        tls_server_name="api.example",
+        proxy_url="http://proxy.example:3128",
+        disable_compression=True,
+    )
+
+
+def test_a_record_of_before_compresses() -> None:
+    assert not load(changed(lambda record: record.pop("disableCompression"))).place.disable_compression
 
 
 def changed(change: Callable[[Any], Any]) -> bytes:

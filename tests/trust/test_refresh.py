@@ -10,10 +10,19 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.trust.discovery import clusterinfo, errors
 from mooring.trust.discovery.pins import Pin, pins_of
-from mooring.trust.discovery.refresh import BASE, MergeBase, Refreshed, digest, merge_base, refresh_cluster
+from mooring.trust.discovery.refresh import (
+    BASE,
+    MergeBase,
+    Refreshed,
+    digest,
+    merge_base,
+    merge_published,
+    refresh_cluster,
+)
 from mooring.trust.discovery.trustedcluster import TrustedCluster
-from mooring.trust.httpexchange import CERTIFICATE, HttpFailure, Trust
-from mooring.trust.kubeconfig.model import Cluster
+from mooring.trust.httpexchange import CERTIFICATE, TIMEOUT, UNREACHABLE, HttpFailure, Trust
+from mooring.trust.kubeconfig.model import Cluster, Kubeconfig
+from mooring.trust.kubeconfig.text import format_kubeconfig
 from tests.support.discoverypeer import CA, OTHER_CA, Network, Server, status
 
 A, B, C = "a.test:6443", "b.test:6443", "c.test:6443"
@@ -121,7 +130,7 @@ def test_the_way_to_an_address_that_somebody_set_stays(here: dict[str, Any], bef
     first, *others = known(*before)
     found = net.drive(refresh_cluster([replace(first, **here), *others], base(*before)))
     assert found.clusters[0] == replace(first, **here)
-    assert [one.server for one in found.clusters] == list(found.published.published_servers)
+    assert [one.server for one in found.clusters] == [one.server for one in found.published.published]
     assert len(net.servers[A].requests) == 1
 
 
@@ -133,6 +142,108 @@ def test_the_way_to_an_address_that_somebody_set_yields_when_it_does_not_lead_th
     first, second = known(A, B)
     found = net.drive(refresh_cluster([replace(first, tls_server_name="old.test"), second], base(A, B)))
     assert found.clusters == (first, second)
+
+
+Way = dict[str, Any]
+"""Fields of a Cluster."""
+NAME: Way = {"tls_server_name": "kubernetes"}
+OTHER_NAME: Way = {"tls_server_name": "other.test"}
+PROXY: Way = {"proxy_url": "http://proxy.test:3128"}
+OTHER_PROXY: Way = {"proxy_url": "http://other.test:3128"}
+
+
+def published_by(way: Way) -> Obj:
+    """cluster-info, edited by an administrator: A with this way, and B."""
+    first, second = known(A, B)
+    text = format_kubeconfig(Kubeconfig((replace(first, name="", **way), second)))
+    return {"kind": "ConfigMap", "metadata": {"name": "cluster-info"}, "data": {"kubeconfig": text}}
+
+
+def trust(way: Way) -> Trust:
+    return Trust(CA, **way)
+
+
+@pytest.mark.parametrize(
+    ("before", "here", "published", "after"),
+    [
+        pytest.param({}, NAME, {}, NAME, id="a name that was set here stays"),
+        pytest.param({}, PROXY, NAME, PROXY | NAME, id="a name is published beside a proxy that was set here"),
+        pytest.param(NAME, NAME, OTHER_NAME, OTHER_NAME, id="the published name was changed"),
+        pytest.param(NAME, NAME, {}, {}, id="the published name was taken away"),
+        pytest.param(PROXY, PROXY, OTHER_PROXY, OTHER_PROXY, id="the published proxy was changed"),
+        pytest.param(NAME, OTHER_NAME, NAME, OTHER_NAME, id="another name than the published one was set here"),
+        pytest.param(PROXY, OTHER_PROXY, PROXY, OTHER_PROXY, id="another proxy than the published one was set here"),
+        pytest.param(PROXY, {}, PROXY, {}, id="the published proxy was removed here"),
+        pytest.param(NAME, PROXY | NAME, OTHER_NAME, PROXY | OTHER_NAME, id="both were changed, on either side"),
+    ],
+)
+def test_the_way_to_an_address_is_merged_field_by_field_and_proved(
+    before: Way, here: Way, published: Way, after: Way
+) -> None:
+    net = network(published_by(published), A, B)
+    written = replace(base(A, B), ways=(Cluster("", f"https://{A}", **before),))
+    first, second = known(A, B)
+    found = net.drive(refresh_cluster([replace(first, **here), second], written))
+    assert found.clusters == (replace(first, **after), second)
+    assert [one.target for one in net.servers[A].requests] == [trust(here), *([trust(after)] if after != here else ())]
+    assert not net.servers[B].requests
+
+
+@pytest.mark.parametrize("failure", [CERTIFICATE, UNREACHABLE, TIMEOUT])
+@pytest.mark.parametrize("changed", [OTHER_NAME, OTHER_PROXY])
+def test_a_published_way_that_does_not_lead_there_is_not_written(changed: Way, failure: str) -> None:
+    net = network(published_by(changed), A, B)
+    net.servers[A].override = lambda count, request: (
+        HttpFailure(failure, "no") if request.target == trust(changed) else None
+    )
+    found = net.drive(refresh_cluster(known(A, B), base(A, B)))
+    assert found.clusters == known(A, B)
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_the_way_to_a_further_address_changes_only_when_it_leads_there(leads: bool) -> None:
+    net = network(published_by(OTHER_NAME), A, B)
+    net.servers[A].override = lambda count, request: None if leads else HttpFailure(CERTIFICATE, "another name")
+    first, second = known(A, B)
+    found = net.drive(refresh_cluster([second, first], base(A, B)))
+    assert found.clusters == (second, replace(first, **(OTHER_NAME if leads else {})))
+
+
+def test_a_proxy_that_rests_is_not_left_for_the_published_way() -> None:
+    net = network(info(A, B), A, B)
+    net.servers[A].override = lambda count, request: (
+        HttpFailure(UNREACHABLE, "the proxy is down") if request.target == trust(PROXY) else None
+    )
+    first, second = known(A, B)
+    found = net.drive(refresh_cluster([replace(first, **PROXY), second], base(A, B)))
+    assert found.clusters == (second, replace(first, **PROXY))
+
+
+@pytest.mark.parametrize(("direct", "way"), [(False, PROXY), (True, {})])
+def test_a_new_address_is_reached_through_the_proxy_of_the_cluster_when_it_leads_there(direct: bool, way: Way) -> None:
+    net = network(info(B), A, B)
+    net.servers[B].override = lambda count, request: (
+        HttpFailure(UNREACHABLE, "no way") if direct == (request.target == trust(PROXY)) else None
+    )
+    first, second = known(A, B)
+    found = net.drive(refresh_cluster([replace(first, **PROXY)], base(A)))
+    assert found.clusters == (replace(second, **way),)
+
+
+def test_further_new_addresses_are_reached_through_the_proxy_of_the_cluster() -> None:
+    net = network(info(A, B, C), A)
+    first, second, third = known(A, B, C)
+    found = net.drive(refresh_cluster([replace(first, **PROXY)], base(A)))
+    assert found.clusters == tuple(replace(one, **PROXY) for one in (first, second, third))
+
+
+def test_a_token_that_is_given_again_keeps_the_way_that_was_set_here() -> None:
+    net = network(info(A), A)
+    published = net.drive(refresh_cluster(known(A), base(A))).published
+    net.servers[A].requests.clear()
+    first = replace(known(A)[0], **NAME)
+    assert net.drive(merge_published([first], base(A), published)) == (first,)
+    assert [request.target for request in net.servers[A].requests] == [trust(NAME)]
 
 
 def test_a_cluster_info_without_kubeconfig_changes_nothing() -> None:
@@ -156,18 +267,31 @@ def test_cas_whose_certificates_are_to_be_renewed_are_read(published: tuple[Pin,
 
 
 def test_the_base_is_kept_as_an_extension() -> None:
-    found = TrustedCluster(
-        f"https://{C}", CA, "", None, (), "file", client_ca_pem=OTHER_CA,
-        published_servers=(f"https://{A}", f"https://{B}"), published_ca_pem=BOTH,
-    )  # fmt: skip
+    found = TrustedCluster(known(C)[0], None, (), "file", client_ca_pem=OTHER_CA, published=known(A, B, ca=BOTH))
     written = MergeBase.of(found)
     assert written is not None
     assert written == base(A, B, ca=BOTH, client_ca=OTHER_CA)
     assert merge_base(Cluster("c", extensions=({"name": "other"}, written.extension()))) == written
 
 
+def test_the_base_keeps_the_ways_that_were_published() -> None:
+    first, second = known(A, B)
+    ways = (replace(first, **NAME), replace(second, disable_compression=True, **OTHER_PROXY))
+    written = MergeBase.of(TrustedCluster(first, None, (), "file", client_ca_pem=CA, published=ways))
+    assert written is not None
+    assert [replace(way, ca_pem=b"") for way in (one.way for one in ways)] == list(written.ways)
+    assert merge_base(Cluster("c", extensions=(written.extension(),))) == written
+
+
+@pytest.mark.parametrize("ways", ["x", [1], [{}], [{"server": "s", "tls-server-name": "n", "proxy-url": "p"}]])
+def test_ways_that_cannot_be_read_are_left_out(ways: Any) -> None:
+    extension = base(A).extension()
+    extension["extension"]["ways"] = ways
+    assert merge_base(Cluster("c", extensions=(extension,))) == base(A)
+
+
 def test_without_a_cluster_info_there_is_no_base() -> None:
-    assert MergeBase.of(TrustedCluster(f"https://{A}", CA, "", None, (), "file", client_ca_pem=CA)) is None
+    assert MergeBase.of(TrustedCluster(known(A)[0], None, (), "file", client_ca_pem=CA)) is None
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,8 @@ from mooring.trust.discovery.file import discover_by_file
 from mooring.trust.discovery.https import discover_by_url
 from mooring.trust.discovery.notices import DiscoveryExchange, Notice
 from mooring.trust.discovery.polling import Polling
+from mooring.trust.discovery.proof import led_by_proved
+from mooring.trust.discovery.refresh import merge_published
 from mooring.trust.discovery.token import SIGNATURE_ALONE, discover_by_token
 from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse
@@ -177,12 +179,12 @@ class _Join:
             joined = self._joined(trusted.clusters, member, trusted)
             if self.options.discovers_alone:
                 return joined
-            await self._write_membership(trusted, member)
-            return await self._register(joined)
+            clusters = await self._write_membership(trusted, member)
+            return await self._register(replace(joined, clusters=clusters))
         if self.options.dry_run:
             return self._dry_run_result(trusted)
         if self.options.discover_only:
-            return self._write_discovered(trusted)
+            return await self._write_discovered(trusted)
         user = self._bootstrap_user(trusted)
         async with ClusterClient(trusted.cluster, user, self.clock, others=trusted.others) as client:
             with self._remove_bootstrap_on_refusal():
@@ -453,15 +455,22 @@ class _Join:
     def _write_bootstrap(self, cluster: Cluster) -> None:
         if self.plan.tls_token is not None:
             with self.steps.step(steps.BOOTSTRAP) as summary:
-                self.state.write_bootstrap(cluster.server, cluster.ca_pem, _token_user(self.plan.tls_token))
+                self.state.write_bootstrap(cluster, _token_user(self.plan.tls_token))
                 summary.append(f"{self.state.bootstrap}, until the certificate is there")
 
-    def _write_discovered(self, trusted: TrustedCluster) -> Joined:
+    async def _write_discovered(self, trusted: TrustedCluster) -> Joined:
         """Write what a kubelet needs to request its certificate itself."""
         user = self._bootstrap_user(trusted)
         with self.steps.step(steps.FILES) as summary:
+            trusted = await drive_notifying(led_by_proved(trusted), self._fetch, self.clock.sleep, self._report)
             written = [self.state.ca] if self.state.write_ca(trusted.client_ca_pem) else []
-            self.state.write_bootstrap(trusted.server, trusted.ca_pem, user)
+            self.state.write_bootstrap(trusted.cluster, user)
+            if trusted.cluster.tls_server_name or trusted.cluster.proxy_url:
+                self.steps.say(
+                    f"warning: kubelet copies address and CA of {self.state.bootstrap} into {self.state.kubeconfig}, and no "
+                    "tls-server-name or proxy-url: add them there once it is written, or join without --discover-only",
+                    kept=True,
+                )
             summary.append(_written_message((*written, self.state.bootstrap)))
             if self._ended and (aside := self.state.client.set_aside()) is not None:
                 self.state.drop_pending_key()
@@ -482,14 +491,22 @@ class _Join:
             self.state.drop_pending_key()
             summary.append(_written_message((path, self.state.client.current, *written)))
 
-    async def _write_membership(self, trusted: TrustedCluster, pair: Pair) -> None:
-        """Update the files of a member, and remove those that a crash left."""
+    async def _write_membership(self, trusted: TrustedCluster, pair: Pair) -> tuple[Cluster, ...]:
+        """Update the files of a member, and remove those that a crash left. Return the addresses that they name.
+
+        A document that is given names the way itself. What a token finds is merged into kubelet.conf, as the agent does it.
+        """
         with self.steps.step(steps.FILES) as summary:
             record_lifetime(self.state, self.options)
-            written = await clusterfiles.write(self.state, pair, trusted.clusters, trusted, self.clock)
+            clusters, known = trusted.clusters, self.state.read_clusters()
+            if known and isinstance(self.plan.discovery, ByToken):
+                merge = merge_published(known, self.state.read_base(), trusted)
+                clusters = await drive_notifying(merge, self._fetch, self.clock.sleep, self._report)
+            written = await clusterfiles.write(self.state, pair, clusters, trusted, self.clock)
             self.state.drop_bootstrap()
             self.state.drop_pending_key()
             summary.append(_written_message(written))
+        return clusters
 
     async def _register(self, joined: Joined) -> Joined:
         await register(joined, self.steps, self.clock)

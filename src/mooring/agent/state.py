@@ -41,6 +41,7 @@ from mooring.pki.keys import PrivateKey, load_private_key, private_key_pem
 from mooring.pki.x509 import bundles
 from mooring.trust.discovery.refresh import BASE, MergeBase, digest, merge_base
 from mooring.trust.kubeconfig.model import (
+    CLUSTER_NAME,
     Cluster,
     Kubeconfig,
     KubeconfigUser,
@@ -138,10 +139,12 @@ class NodeState:
 
     # ── kubeconfigs ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def write_bootstrap(self, server: str, ca_pem: bytes, user: KubeconfigUser) -> None:
+    def write_bootstrap(self, cluster: Cluster, user: KubeconfigUser) -> None:
         """Write bootstrap-kubelet.conf, with which a kubelet requests its certificate, also after a crash of a join."""
         named = replace(user, name="tls-bootstrap-token-user")
-        disk.write(self.bootstrap, format_kubeconfig(user_kubeconfig(server, ca_pem, named)).encode())
+        config = user_kubeconfig(cluster.server, cluster.ca_pem, named)
+        reached = replace(cluster.way, name=CLUSTER_NAME)
+        disk.write(self.bootstrap, format_kubeconfig(replace(config, clusters=(reached,))).encode())
 
     def drop_bootstrap(self) -> None:
         """Remove bootstrap-kubelet.conf."""

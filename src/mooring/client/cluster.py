@@ -171,17 +171,13 @@ class ClusterClient:
         return self.clusters[0].server.rstrip("/")
 
     async def use(self, clusters: Sequence[Cluster]) -> None:
-        """Replace the addresses. The one in use stays first when it is among them with the same CAs."""
-        same = next((one for one in clusters if (one.server, one.ca_pem) == self._address_in_use), None)
+        """Replace the addresses. The one in use stays first when it is among them and the way to it is the same."""
+        same = next((one for one in clusters if one.way == self.clusters[0].way), None)
         if same is None:
             self.clusters = tuple(clusters)
             await self.close()
         else:
             self.clusters = (same, *(one for one in clusters if one is not same))
-
-    @property
-    def _address_in_use(self) -> tuple[str, bytes]:
-        return self.clusters[0].server, self.clusters[0].ca_pem
 
     async def __aenter__(self) -> Self:
         return self

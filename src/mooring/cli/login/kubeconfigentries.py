@@ -14,7 +14,7 @@ from pathlib import Path
 from mooring.client.files import home, make_directory, read_limited, write_atomic
 from mooring.errors import ConfigError
 from mooring.trust.kubeconfig.edit import add_entries
-from mooring.trust.kubeconfig.model import Cluster, ExecPlugin, Kubeconfig, KubeconfigContext, KubeconfigUser
+from mooring.trust.kubeconfig.model import ExecPlugin, Kubeconfig, KubeconfigContext, KubeconfigUser
 from mooring.trust.login.execcredential import API_VERSIONS
 from mooring.trust.login.loginrecord import Login
 
@@ -30,10 +30,9 @@ def login_entries(login: Login) -> Kubeconfig:
         provide_cluster_info=True,
         interactive_mode="IfAvailable",
     )
-    cluster = Cluster(
-        name, place.server, place.ca_pem, tls_server_name=place.tls_server_name, proxy_url=place.proxy_url
+    return Kubeconfig(
+        (place.cluster(name),), (KubeconfigUser(name, exec=plugin),), (KubeconfigContext(name, name, name),), name
     )
-    return Kubeconfig((cluster,), (KubeconfigUser(name, exec=plugin),), (KubeconfigContext(name, name, name),), name)
 
 
 def kubeconfig_target(named: str) -> Path:

@@ -43,7 +43,7 @@ from mooring.trust.discovery.errors import DiscoveryError
 from mooring.trust.discovery.pinnedca import pinned_ca
 from mooring.trust.discovery.pins import parse_pin
 from mooring.trust.joinconfiguration import parse_endpoint
-from mooring.trust.kubeconfig.model import Cluster, Selected, flatten_cluster
+from mooring.trust.kubeconfig.model import Selected, flatten_cluster
 from mooring.trust.login import loginrecord
 from mooring.trust.login.loginrecord import IdentitySource, Login, Place
 from mooring.trust.oidc.client import OPENID_SCOPE, REFRESH_SCOPE
@@ -165,7 +165,7 @@ def login(
             if isinstance(error, DiscoveryError):  # the server did not respond, or is not Kubernetes
                 raise
             asyncio.run(
-                check_anonymously(_cluster(place), clock, "gives credentials for a login; kubectl shows yours itself")
+                check_anonymously(place.cluster(), clock, "gives credentials for a login; kubectl shows yours itself")
             )
             raise
         logins.write(found)
@@ -206,11 +206,7 @@ def _place_of_context(chosen: Selected) -> Place:
         )
     url = https_url(flat.server, "server of the kubeconfig").rstrip("/")
     ca_pem = _certificates_only(flat.ca_pem, "the CA of the kubeconfig") if flat.ca_pem else b""
-    return Place(url, ca_pem, flat.tls_server_name, flat.proxy_url)
-
-
-def _cluster(place: Place) -> Cluster:
-    return Cluster("", place.server, place.ca_pem, tls_server_name=place.tls_server_name, proxy_url=place.proxy_url)
+    return Place(url, ca_pem, flat.tls_server_name, flat.proxy_url, flat.disable_compression)
 
 
 def _certificates_only(ca_pem: bytes, what: str) -> bytes:

@@ -17,7 +17,7 @@ from mooring.pki.x509 import bundles, names
 from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
 from mooring.trust.discovery.errors import CertificateError, NotKubernetesError
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from mooring.trust.kubeconfig.model import KubeconfigUser
 from mooring.trust.login.loginrecord import CERTIFICATE, Credential, Place
 
 PATH = "/mooring/v1/login"
@@ -25,7 +25,7 @@ PATH = "/mooring/v1/login"
 
 async def request_credential(place: Place, user: KubeconfigUser, kind: str, clock: Clock) -> Credential:
     """Return the credential that the cluster issues to `user`. Raises ApiError, PeerError, ConfigError."""
-    cluster = Cluster("", place.server, place.ca_pem, tls_server_name=place.tls_server_name, proxy_url=place.proxy_url)
+    cluster = place.cluster()
     key = generate_key() if kind == CERTIFICATE else None
     body: Obj = {"certificateRequest": build_request(key, "").decode()} if key else {}
     async with ClusterClient(cluster, user, clock) as client:

@@ -20,7 +20,13 @@ from mooring.trust.discovery.errors import (
 from mooring.trust.discovery.fetch import cluster_info_request, prove_server, read_cluster_info, trust_of
 from mooring.trust.discovery.notices import DiscoveryExchange, Notice
 from mooring.trust.discovery.polling import Polling, Rounds
-from mooring.trust.discovery.trustedcluster import TrustedCluster, check_ca, check_server, trusted_cluster
+from mooring.trust.discovery.trustedcluster import (
+    TrustedCluster,
+    check_ca,
+    check_server,
+    learned_beside,
+    trusted_cluster,
+)
 from mooring.trust.httpexchange import send
 from mooring.trust.kubeconfig.model import (
     Cluster,
@@ -64,7 +70,7 @@ def discover_by_file(
     except KubeconfigError as error:
         raise UnusableClusterInfoError(step, str(error), "correct the discovery document, or give another") from None
     found = trusted_cluster(step, config, cluster, via, user)
-    found = replace(found, published_servers=(), published_ca_pem=b"")
+    found = replace(found, published=())
     rounds = Rounds(polling)
 
     def attempt(turn: int) -> DiscoveryExchange[TrustedCluster]:
@@ -123,21 +129,18 @@ def _complete(found: TrustedCluster, published: str | None) -> DiscoveryExchange
         warning = f'the server in the discovery document ("{found.server}") is not the one in cluster-info ("{cluster.server}")'
         found = replace(found, warnings=(warning,))
     known = {one.server for one in found.clusters}
-    more = (replace(one, ca_pem=found.ca_pem) for one in now.clusters if one.server not in known)
-    found = replace(
-        found,
-        others=(*found.others, *more),
-        published_servers=now.published_servers,
-        published_ca_pem=now.published_ca_pem,
-    )
+    learned = (learned_beside(found.cluster, one) for one in now.clusters if one.server not in known)
+    more = (replace(one, ca_pem=found.ca_pem) for one in learned)
+    found = replace(found, others=(*found.others, *more), published=now.published)
     if now.client_ca_pem and not found.client_ca_named:
         found = replace(found, client_ca_pem=now.client_ca_pem, client_ca_named=now.client_ca_named)
     if found.ca_pem or not cluster.ca_pem:
         return found
+    proved = replace(found.cluster, ca_pem=cluster.ca_pem)
     try:
-        yield from prove_server(replace(found.cluster, ca_pem=cluster.ca_pem))
+        yield from prove_server(proved)
     except DiscoveryError as error:
         warning = f"the CA in cluster-info does not verify {found.server}, the machine's own roots do: {error}"
         return replace(found, warnings=(*found.warnings, warning))
     others = tuple(replace(one, ca_pem=cluster.ca_pem) for one in found.others)
-    return replace(found, ca_pem=cluster.ca_pem, others=others)
+    return replace(found, cluster=proved, others=others)

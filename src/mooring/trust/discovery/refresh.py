@@ -3,10 +3,11 @@
 Rules kept here:
 * cluster-info is read anonymously, with TLS verified under the CAs that the member knows. So a change of CA is authenticated by
   the previous CA.
-* The merge is a three-way merge. `MergeBase` is the content of cluster-info when the member's files were written. An address or CA
-  that differs from it was set locally, for a load balancer for example, and stays as long as it works. So do a proxy and a
-  `tls-server-name` where cluster-info names none.
-* New addresses and CAs take over only after a server responded with them.
+* The merge is a three-way merge. `MergeBase` is the content of cluster-info when the member's files were written. An address, a
+  CA, a `tls-server-name` or a proxy that differs from it was set locally, for a load balancer for example, and stays as long as it
+  works.
+* The way to an address that kubelet.conf names changes only after a server responded by exactly the new way. An address that is
+  new to the member takes over likewise, and stands behind those that do until then.
 """
 
 from __future__ import annotations
@@ -19,39 +20,63 @@ from typing import Any
 from mooring.apimachinery.schema import Obj
 from mooring.trust.discovery import jws
 from mooring.trust.discovery.clusterinfo import SUPERSEDED_KEY
-from mooring.trust.discovery.errors import DiscoveryError, UnusableClusterInfoError
+from mooring.trust.discovery.errors import CertificateError, DiscoveryError, UnusableClusterInfoError
 from mooring.trust.discovery.fetch import cluster_info_request, prove_server, read_cluster_info, trust_of
 from mooring.trust.discovery.notices import DiscoveryExchange, Notice
-from mooring.trust.discovery.trustedcluster import TrustedCluster, published_cluster, trusted_cluster
+from mooring.trust.discovery.trustedcluster import TrustedCluster, learned_beside, published_cluster, trusted_cluster
 from mooring.trust.httpexchange import send
 from mooring.trust.kubeconfig.model import Cluster, address_of
 
 BASE = "mooring.dev/cluster-info"
 """Extension of the cluster in kubelet.conf."""
+_MERGED = ("tls_server_name", "proxy_url", "disable_compression")
+"""Fields of a way that are merged one by one. The CA is that of the whole cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeBase:
-    """Addresses in cluster-info, and the SHA-256 of both its bundles, when the member's files were written."""
+    """Addresses in cluster-info, and the SHA-256 of both its bundles, when the member's files were written.
+
+    `ways` are the addresses with which cluster-info named more than a URL: `tls-server-name`, `proxy-url` or `disable-compression`.
+    They have no name and no CA.
+    """
 
     servers: tuple[str, ...]
     ca: str
     client_ca: str
+    ways: tuple[Cluster, ...] = ()
 
     @classmethod
     def of(cls, found: TrustedCluster) -> MergeBase | None:
         """Return the base for the files of a new member; None when cluster-info was not read."""
-        if not found.published_servers:
+        if not found.published:
             return None
-        return cls(found.published_servers, digest(found.published_ca_pem), digest(found.client_ca_pem))
+        servers = tuple(one.server for one in found.published)
+        ways = tuple(replace(one.way, ca_pem=b"") for one in found.published)
+        ways = tuple(one for one in ways if one != Cluster("", one.server))
+        return cls(servers, digest(found.published[0].ca_pem), digest(found.client_ca_pem), ways)
+
+    def way(self, server: str) -> Cluster:
+        """Return what cluster-info named with the URL of a server."""
+        return next((one for one in self.ways if one.server == server), Cluster("", server))
 
     def extension(self) -> Obj:
         """Return the base as an extension of kubelet.conf."""
-        content = {
+        content: Obj = {
             "servers": list(self.servers),
             "certificate-authority": self.ca,
             "client-certificate-authority": self.client_ca,
         }
+        if self.ways:
+            content["ways"] = [
+                {
+                    "server": one.server,
+                    "tls-server-name": one.tls_server_name,
+                    "proxy-url": one.proxy_url,
+                    "disable-compression": one.disable_compression,
+                }
+                for one in self.ways
+            ]
         return {"name": BASE, "extension": content}
 
 
@@ -62,9 +87,22 @@ def merge_base(cluster: Cluster) -> MergeBase | None:
         if extension.get("name") == BASE and isinstance(content, dict):
             servers = content.get("servers")
             digests = content.get("certificate-authority"), content.get("client-certificate-authority")
+            ways = content.get("ways")
             if isinstance(servers, list) and all(isinstance(text, str) for text in (*servers, *digests)):
-                return MergeBase(tuple(servers), str(digests[0]), str(digests[1]))
+                read = map(_read_way, ways if isinstance(ways, list) else ())
+                return MergeBase(tuple(servers), str(digests[0]), str(digests[1]), tuple(filter(None, read)))
     return None
+
+
+def _read_way(content: Any) -> Cluster | None:
+    if not isinstance(content, dict):
+        return None
+    texts = [content.get(key) for key in ("server", "tls-server-name", "proxy-url")]
+    compression = content.get("disable-compression")
+    if not all(isinstance(text, str) for text in texts) or not isinstance(compression, bool):
+        return None
+    server, name, proxy = map(str, texts)
+    return Cluster("", server, tls_server_name=name, proxy_url=proxy, disable_compression=compression)
 
 
 def digest(ca_pem: bytes) -> str:
@@ -87,10 +125,20 @@ def refresh_cluster(
 
     Raises DiscoveryError when no address responds under the CAs that the member knows, or none under those published now.
     """
-    current = known[0]
-    typed = [Cluster(endpoint, f"https://{endpoint}", current.ca_pem) for endpoint in endpoints]
+    typed = [Cluster(endpoint, f"https://{endpoint}", known[0].ca_pem) for endpoint in endpoints]
     candidates = [*known, *(one for one in typed if one.server not in {k.server for k in known})]
     responding, published = yield from _first_published(candidates)
+    return Refreshed((yield from merge_published(known, base, published, responding)), published)
+
+
+def merge_published(
+    known: Sequence[Cluster], base: MergeBase | None, published: TrustedCluster, responding: Cluster | None = None
+) -> DiscoveryExchange[tuple[Cluster, ...]]:
+    """Return the addresses of a member after a merge, first one that has responded. `responding` did so before.
+
+    Raises DiscoveryError when none responds under the CAs published now, nor under those that the member knows.
+    """
+    current = known[0]
     ca_pem = current.ca_pem if base is not None and digest(current.ca_pem) != base.ca else published.ca_pem
     listed = list(published.clusters)
     same = next((one for one in listed if one.server == current.server), None)
@@ -99,35 +147,87 @@ def refresh_cluster(
         listed.insert(0, same)
     elif base is None or current.server not in base.servers:
         listed.insert(0, current)
+    proved = [] if responding is None else [responding.way]
     last: DiscoveryError | None = None
     for bundle in dict.fromkeys((ca_pem, current.ca_pem)):
-        plain = [replace(one, name=address_of(one.server), ca_pem=bundle) for one in listed]
-        clusters = [_as_set_here(one, known) for one in plain]
-        for turn, here in enumerate(clusters):
-            for one in (here,) if here == plain[turn] else (here, plain[turn]):
-                try:
-                    if (one.server, trust_of(one)) != (
-                        responding.server,
-                        trust_of(responding),
-                    ):  # else it has just responded
-                        yield from prove_server(one)
-                except DiscoveryError as error:
-                    last = error
-                    continue
-                return Refreshed((one, *clusters[:turn], *clusters[turn + 1 :]), published)
+        addresses = [_ways_to(one, bundle, known, base, responding) for one in listed]
+        for turn, address in enumerate(addresses):
+            try:
+                first = yield from _first_way(address, proved)
+            except DiscoveryError as error:
+                last = error
+                continue
+            further = (*addresses[:turn], *addresses[turn + 1 :])
+            return (first, *(yield from _further_ways(further, proved)))
     assert last is not None  # cluster-info names an address at least
     raise last
 
 
-def _as_set_here(published: Cluster, known: Sequence[Cluster]) -> Cluster:
-    """Return a published address with the way to it that kubelet.conf has and cluster-info leaves open."""
-    here = next((one for one in known if one.server == published.server), published)
-    return replace(
-        published,
-        tls_server_name=published.tls_server_name or here.tls_server_name,
-        proxy_url=published.proxy_url or here.proxy_url,
-        disable_compression=published.disable_compression or here.disable_compression,
-    )
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """Ways to one address: merged from both sides, as kubelet.conf has it (None when it has no such address), as published."""
+
+    merged: Cluster
+    here: Cluster | None
+    published: Cluster
+
+
+def _ways_to(
+    published: Cluster, bundle: bytes, known: Sequence[Cluster], base: MergeBase | None, responding: Cluster | None
+) -> _Ways:
+    """Return the ways to a published address, each verified by `bundle`."""
+
+    def under_bundle(way: Cluster) -> Cluster:
+        return replace(way.way, name=address_of(way.server), ca_pem=bundle)
+
+    here = next((one for one in known if one.server == published.server), None)
+    if here is None:
+        merged = published if responding is None else learned_beside(responding, published)
+        return _Ways(under_bundle(merged), None, under_bundle(published))
+    before = base.way(published.server) if base is not None else Cluster("")
+    changed = {name: getattr(here, name) for name in _MERGED if getattr(here, name) != getattr(before, name)}
+    return _Ways(under_bundle(replace(published, **changed)), under_bundle(here), under_bundle(published))
+
+
+def _first_way(ways: _Ways, proved: list[Cluster]) -> DiscoveryExchange[Cluster]:
+    """Return the first way by which a server responds. Raises DiscoveryError.
+
+    The published way replaces one that was set locally only where that one leads to a server that it does not verify: a proxy that
+    rests is not left.
+    """
+    last: DiscoveryError | None = None
+    for way in (ways.merged, ways.here):
+        if way is not None:
+            try:
+                return (yield from _prove(way, proved))
+            except DiscoveryError as error:
+                last = error
+    if ways.here is None or isinstance(last, CertificateError):
+        return (yield from _prove(ways.published, proved))
+    assert last is not None  # the merged way failed
+    raise last
+
+
+def _further_ways(addresses: Sequence[_Ways], proved: list[Cluster]) -> DiscoveryExchange[tuple[Cluster, ...]]:
+    """Return a way to each address after the first. That of kubelet.conf changes only when the merged one leads there."""
+    chosen: tuple[Cluster, ...] = ()
+    for ways in addresses:
+        way = ways.merged
+        if ways.here is not None and ways.here != way:
+            try:
+                yield from _prove(way, proved)
+            except DiscoveryError:
+                way = ways.here
+        chosen = (*chosen, way)
+    return chosen
+
+
+def _prove(way: Cluster, proved: list[Cluster]) -> DiscoveryExchange[Cluster]:
+    """Return a way by which the server has responded, now or before. Raises DiscoveryError."""
+    if way.way not in proved:
+        yield from prove_server(way)
+        proved.append(way.way)
+    return way
 
 
 def _first_published(addresses: Sequence[Cluster]) -> DiscoveryExchange[tuple[Cluster, TrustedCluster]]:

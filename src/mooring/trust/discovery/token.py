@@ -6,7 +6,7 @@ Steps (docs/protocol/discovery-and-join.md; the numbers in error messages are th
  3. read the kubeconfig in it and choose the cluster;
  4. compare its CA with the pins, and with the hash in a token of k3s's form; without either, which needs a flag named unsafe, the
     signature is the only proof;
- 5. fetch cluster-info again, TLS verified under the pinned certificates alone;
+ 5. fetch cluster-info again, TLS verified under the pinned certificates alone, by the way that cluster-info names to this address;
  6. both texts must be equal to the byte, and the second must be signed as well.
 
 A final error ends the attempts on one server; the others are polled on. When none is left or the budget is spent, the last error
@@ -28,12 +28,13 @@ from mooring.trust.discovery.errors import (
     ClusterInfoChangedError,
     UnusableClusterInfoError,
 )
-from mooring.trust.discovery.fetch import cluster_info_request, read_cluster_info
+from mooring.trust.discovery.fetch import cluster_info_request, read_cluster_info, trust_of
 from mooring.trust.discovery.notices import DiscoveryExchange, Notice
 from mooring.trust.discovery.pins import Pin, check_pins
 from mooring.trust.discovery.polling import Polling, Rounds
 from mooring.trust.discovery.trustedcluster import TrustedCluster, published_cluster, trusted_cluster
-from mooring.trust.httpexchange import UNVERIFIED, Trust, send
+from mooring.trust.httpexchange import UNVERIFIED, send
+from mooring.trust.kubeconfig.model import address_of
 
 SIGNATURE_ALONE = "token"
 """`TrustedCluster.via` without pins."""
@@ -100,7 +101,8 @@ def _try_endpoint(
     yield Notice("The CA of the cluster is pinned; fetching cluster-info again with TLS verified")
 
     step = f"fetching cluster-info from {endpoint} with TLS verified (step 5)"
-    reply = yield from send(cluster_info_request(server, Trust(trusted)))
+    way = next(one for one in found.clusters if address_of(one.server) == endpoint)
+    reply = yield from send(cluster_info_request(way.server, replace(trust_of(way), ca_pem=trusted)))
     rounds.charge(reply)
     data = read_cluster_info(step, reply)
 

@@ -5,6 +5,8 @@ Rules kept here:
 * The addresses used afterwards are those that cluster-info names, first the one that responded. An address that was given by the
   user and is not published comes last.
 * The CA of the servers and the CA of client certificates are kept apart.
+* The way to a server is one value, a `Cluster`. An address that is learned beside another is reached through the same proxy,
+  unless it names one.
 """
 
 from __future__ import annotations
@@ -32,40 +34,33 @@ _HTTPS_SERVER = re.compile(r"(?i:https)://[^\s/?#@]+(/[^\s?#]*)?")
 
 @dataclass(frozen=True, slots=True)
 class TrustedCluster:
-    """A cluster that passed discovery. An empty `ca_pem` means the system's roots."""
+    """A cluster that passed discovery. `cluster` is the first address. An empty `ca_pem` means the system's roots."""
 
-    server: str
-    ca_pem: bytes
-    cluster_name: str
+    cluster: Cluster
     client_credentials: KubeconfigUser | None
     warnings: tuple[str, ...]
     via: str
     """`token+pins`, `token`, `file`, `url` or `member`."""
-    tls_server_name: str = ""
-    proxy_url: str = ""
     others: tuple[Cluster, ...] = ()
     """Further addresses of the cluster, in the order in which they are to be tried."""
     client_ca_pem: bytes = b""
     """CAs that sign client certificates; empty when they are not known."""
-    published_servers: tuple[str, ...] = ()
-    """Addresses that cluster-info names; empty when it was not read."""
-    published_ca_pem: bytes = b""
-    """CAs of those servers, from cluster-info."""
+    published: tuple[Cluster, ...] = ()
+    """Addresses that cluster-info names, as it names them; empty when it was not read."""
     superseded: frozenset[str] = frozenset()
     """Pins of CAs whose certificates members are asked to renew. Only a member reads them, from a server that it verified."""
     client_ca_named: bool = False
     """True when cluster-info names the CAs of client certificates. Otherwise they are those of its servers, as kubeadm assumes."""
 
     @property
-    def cluster(self) -> Cluster:
-        """The first address."""
-        return Cluster(
-            self.cluster_name,
-            self.server,
-            self.ca_pem,
-            tls_server_name=self.tls_server_name,
-            proxy_url=self.proxy_url,
-        )
+    def server(self) -> str:
+        """URL of the first address."""
+        return self.cluster.server
+
+    @property
+    def ca_pem(self) -> bytes:
+        """CAs of the servers."""
+        return self.cluster.ca_pem
 
     @property
     def clusters(self) -> tuple[Cluster, ...]:
@@ -75,13 +70,7 @@ class TrustedCluster:
     def led_by(self, turn: int) -> TrustedCluster:
         """Return the same cluster with the address at index `turn` of `clusters` in front."""
         first = self.clusters[turn]
-        return replace(
-            self,
-            server=first.server,
-            tls_server_name=first.tls_server_name,
-            proxy_url=first.proxy_url,
-            others=tuple(one for one in self.clusters if one is not first) if turn else self.others,
-        )
+        return replace(self, cluster=first, others=(*self.clusters[:turn], *self.clusters[turn + 1 :]))
 
     def led_by_endpoint(self, endpoint: str) -> TrustedCluster:
         """Return the same cluster with `endpoint` (host:port) in front, or at the end when it is not published."""
@@ -106,22 +95,22 @@ def trusted_cluster(
             bundles.certificates(named)
     except (KubeconfigError, PkiError) as error:
         raise UnusableClusterInfoError(step, f"its CA of client certificates cannot be read: {error}") from None
-    others = other_addresses(config, cluster)
+    first, others = replace(cluster, extensions=()), other_addresses(config, cluster)
     return TrustedCluster(
-        cluster.server,
-        cluster.ca_pem,
-        cluster.name,
+        first,
         user,
         warnings,
         via,
-        cluster.tls_server_name,
-        cluster.proxy_url,
         others,
         named or cluster.ca_pem,
-        published_servers=tuple(one.server for one in (cluster, *others)),
-        published_ca_pem=cluster.ca_pem,
+        published=(first, *others),
         client_ca_named=bool(named),
     )
+
+
+def learned_beside(known: Cluster, found: Cluster) -> Cluster:
+    """Return `found`, an address of the same cluster, by the proxy through which `known` is reached unless it names one."""
+    return replace(found, proxy_url=found.proxy_url or known.proxy_url)
 
 
 def published_cluster(step: str, text: str) -> tuple[Kubeconfig, Cluster]:

@@ -57,6 +57,11 @@ class Cluster:
     disable_compression: bool = False
     extensions: tuple[Obj, ...] = ()
 
+    @property
+    def way(self) -> Cluster:
+        """The way to the server: address, CA, `tls-server-name`, proxy and all else that a connection depends on."""
+        return replace(self, name="", extensions=())
+
 
 @dataclass(frozen=True, slots=True)
 class ExecPlugin:

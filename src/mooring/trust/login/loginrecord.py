@@ -19,6 +19,7 @@ from typing import Any
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.errors import ConfigError
 from mooring.secret import Secret
+from mooring.trust.kubeconfig.model import Cluster
 
 FORMAT = "mooring.dev/login-record/v1"
 SPARE = timedelta(seconds=10)
@@ -50,6 +51,18 @@ class Place:
     ca_pem: bytes = b""
     tls_server_name: str = ""
     proxy_url: str = ""
+    disable_compression: bool = False
+
+    def cluster(self, name: str = "") -> Cluster:
+        """Return the way to the cluster as an entry of a kubeconfig."""
+        return Cluster(
+            name,
+            self.server,
+            self.ca_pem,
+            tls_server_name=self.tls_server_name,
+            proxy_url=self.proxy_url,
+            disable_compression=self.disable_compression,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +140,7 @@ def dump(login: Login) -> bytes:
         "ca": place.ca_pem.decode("ascii"),
         "tlsServerName": place.tls_server_name,
         "proxyURL": place.proxy_url,
+        "disableCompression": place.disable_compression,
         "source": {
             "kind": source.kind,
             "settings": dict(source.settings),
@@ -168,6 +182,7 @@ def _read_login(record: Any) -> Login:
         _read_text(record, "ca").encode("ascii"),
         _read_text(record, "tlsServerName"),
         _read_text(record, "proxyURL"),
+        record.get("disableCompression") is True,
     )
     if source["kind"] not in SOURCES or record["kind"] not in KINDS:
         raise ValueError("a kind that is not known")
