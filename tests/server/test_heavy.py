@@ -265,4 +265,4 @@ async def test_a_join_token_sends_small_bodies_only(server: Server, as_bootstrap
     refused = await server.call("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=body, **how)
     assert (refused.status == 413) is as_bootstrapper
     if as_bootstrapper:
-        assert refused.message == f"the request body is larger than the limit of {MAX_JOIN_BODY} bytes"
+        assert refused.message == f"Request entity too large: limit is {MAX_JOIN_BODY}"

@@ -64,8 +64,8 @@ class Plain:
     def is_closing(self) -> bool:
         return bool(self.ended)
 
-    def close(self) -> None:
-        self.ended = self.ended or "closed"
+    def close(self, *, linger: bool = False) -> None:
+        self.ended = self.ended or ("lingers" if linger else "closed")
 
     def abort(self) -> None:
         self.ended = self.ended or "aborted"
@@ -137,7 +137,7 @@ async def test_a_body_that_nobody_asked_for_ends_the_connection_because_it_may_c
     talk = Talk(unread)
     answer = await talk.say(POST + b"Content-Length: 4\r\nExpect: 100-continue\r\n\r\n")
     assert answer == b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 2\r\nconnection: close\r\n\r\nno"
-    assert talk.plain.ended == "closed"
+    assert talk.plain.ended == "lingers"
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_a_header_that_is_more_than_one_line_is_never_sent(header: Header) -> No
         talk = Talk(split)
         answer = await talk.say(GET)
         assert answer == b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-        assert talk.plain.ended == "closed"
+        assert talk.plain.ended == "lingers"
 
     asyncio.run(story())
 
@@ -539,7 +539,7 @@ def test_a_target_that_is_no_path_is_400(target: bytes) -> None:
     async def story() -> None:
         talk = Talk(echo)
         assert (await talk.say(b"OPTIONS %b HTTP/1.1\r\nHost: x\r\n\r\n" % target)).startswith(b"HTTP/1.1 400 ")
-        assert talk.plain.ended == "closed"
+        assert talk.plain.ended == "lingers"
 
     asyncio.run(story())
 
@@ -699,7 +699,7 @@ def test_a_refusal_waits_for_the_replies_before_it_and_nothing_is_served_after_i
         assert replies.count(b"HTTP/1.1 ") == 2
         assert b"HTTP/1.1 4" in replies
         assert seen == ["/1"]
-        assert (conversation.plain.ended, conversation.plain.held) == ("closed", 0)
+        assert (conversation.plain.ended, conversation.plain.held) == ("lingers", 0)
 
     asyncio.run(talk())
 

@@ -49,8 +49,8 @@ class Ended(Plain):
         if not self.ended:
             super().write(data)
 
-    def close(self) -> None:
-        self._end("closed")
+    def close(self, *, linger: bool = False) -> None:
+        self._end("lingers" if linger else "closed")
 
     def abort(self) -> None:
         self._end("aborted")
@@ -167,12 +167,13 @@ class Walk:
         self.plain.lose()
 
     def outcome(self) -> str:
-        """ConnectionPhase, replies that were sent, and how the connection ended: `|` closed, `!` cut off, `x` lost."""
+        """ConnectionPhase, replies that were sent, and the end of the connection: `|` closed, `~` closed when the client has read,
+        `!` cut off, `x` lost."""
         replies = "".join("+" + status for status in re.findall(r"HTTP/1.1 (\d+)", self.plain.sent.decode()))
         return (
             self.protocol.phase.name.lower()
             + replies
-            + {"": "", "closed": "|", "aborted": "!", "lost": "x"}[self.plain.ended]
+            + {"": "", "closed": "|", "lingers": "~", "aborted": "!", "lost": "x"}[self.plain.ended]
         )
 
 
@@ -200,22 +201,22 @@ STATES = {
 
 TABLE = """
 state           phase     piece   rest    ask        refused    begin end           switch       late   idle   drain  lost
-nothing-sent    first     headers between kept       ended+400| =     =             =            ended! ended! ended| endedx
-kept-alive      between   headers =       kept       ended+400| =     =             =            =      ended| ended| endedx
+nothing-sent    first     headers between kept       ended+400~ =     =             =            ended! ended! ended| endedx
+kept-alive      between   headers =       kept       ended+400~ =     =             =            =      ended| ended| endedx
 answering       between   headers =       kept       ended      =+200 =+200         =            =      =      =      endedx
 replying        between   headers =       kept       ended!     =     =             =            =      =      =      endedx
-headers         headers   =       between ended+400| ended+400| =     =             =            ended! ended! ended| endedx
-later-headers   headers   =       between ended+400| ended+400| =     =             =            ended! ended! ended| endedx
+headers         headers   =       between ended+400~ ended+400~ =     =             =            ended! ended! ended| endedx
+later-headers   headers   =       between ended+400~ ended+400~ =     =             =            ended! ended! ended| endedx
 headers-behind  headers   =       between ended      ended      =+200 =+200         =            ended! ended! =      endedx
-body            body      =       between ended+400| ended+400| =+200 discarded+200 =            =      =      =      endedx
+body            body      =       between ended+400~ ended+400~ =+200 discarded+200 =            =      =      =      endedx
 body-replying   body      =       between ended!     ended!     =     discarded     =            =      =      =      endedx
-body-answered   discarded =       between ended+400| ended+400| =     =             =            =      ended| ended| endedx
+body-answered   discarded =       between ended+400~ ended+400~ =     =             =            =      ended~ ended~ endedx
 upgrade-asked   kept      =       =       =          =          =+200 between+200   upgraded+101 =      =      =      endedx
 upgrade-refused kept      =       =       =          =          =     between       =            =      =      =      endedx
 upgrade-behind  kept      =       =       =          =          =+200 =+200         =            =      =      =      endedx
 upgraded        upgraded  =       =       =          =          =     ended|        =            =      =      =      endedx
-refusal-waits   ended     =       =       =          =          =+200 =+200+400|    =            =      =      =      =x
-refused         ended|    =|      =|      =|         =|         =|    =|            =|           =|     =|     =|     =|
+refusal-waits   ended     =       =       =          =          =+200 =+200+400~    =            =      =      =      =x
+refused         ended~    =~      =~      =~         =~         =~    =~            =~           =~     =~     =~     =~
 lost            endedx    =x      =x      =x         =x         =x    =x            =x           =x     =x     =x     =x
 lost-in-time    endedx    =x      =x      =x         =x         =x    =x            =x           =x     =x     =x     =x
 """
@@ -252,7 +253,7 @@ def test_each_event_in_each_state_has_one_outcome(row: list[str]) -> None:
     state, before, *wanted = row
     steps = STATES[state]
     assert walk(steps) == before
-    phase = before.rstrip("|!x")
+    phase = before.rstrip("|~!x")
     outcomes = [walk(steps, event) for event in EVENTS]
     assert dict(zip(EVENTS, outcomes, strict=True)) == {
         event: cell.replace("=", phase) for event, cell in zip(EVENTS, wanted, strict=True)
@@ -261,7 +262,7 @@ def test_each_event_in_each_state_has_one_outcome(row: list[str]) -> None:
 
 def test_the_walk_has_a_row_for_each_state_and_each_phase() -> None:
     assert [row[0] for row in ROWS] == list(STATES)
-    assert {row[1].rstrip("|!x").upper() for row in ROWS} == {phase.name for phase in ConnectionPhase}
+    assert {row[1].rstrip("|~!x").upper() for row in ROWS} == {phase.name for phase in ConnectionPhase}
 
 
 def test_the_beginning_of_a_request_behind_a_refused_one_sets_no_timer() -> None:

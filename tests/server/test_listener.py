@@ -15,7 +15,6 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -23,7 +22,7 @@ import pytest
 from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.pki import pem
 from mooring.server.transport import http, listener, tlsconnection
-from mooring.server.transport.http import Application, Request, Response
+from mooring.server.transport.http import Request, Response
 from mooring.server.transport.http1 import connection as http1
 from mooring.server.transport.listener import Listener
 from mooring.server.transport.responsewriter import ResponseWriter
@@ -631,28 +630,11 @@ def test_descriptors_are_kept_for_everything_else_whatever_the_limit(
     assert is_told == (connections < listener.FEW_CONNECTIONS)
 
 
-def test_before_the_connection_is_cut_the_client_has_time_to_see_the_answer_and_to_end() -> None:
-    done: list[object] = []
-    timer = SimpleNamespace(cancel=lambda: done.append("not cut"))
-
-    def call_later(seconds: float, what: object) -> Any:
-        done.extend((seconds, what))
-        return timer
-
-    protocol = http1.Http1Connection(Application(tell))
-    protocol.transport = cast(Any, SimpleNamespace(abort="cut"))
-    protocol.loop = cast(Any, SimpleNamespace(call_later=call_later))
-    protocol.phase = http1.DISCARDED
-    protocol.on_body(bytes(http1.MAX_DISCARDED))
-    assert done == []
-    protocol.on_body(b"x")
-    protocol.on_body(b"more")
-    assert done == [http.LINGER_SECONDS, "cut"]
-    protocol.on_message_complete()
-    assert done == [http.LINGER_SECONDS, "cut", "not cut"]
-
-
-def test_a_long_body_that_nobody_reads_ends_the_connection(server: Served, tmp_path: Path) -> None:
+def test_a_long_body_that_nobody_reads_ends_the_connection(
+    server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tlsconnection, "LINGER_SECONDS", 0.05)
+    monkeypatch.setattr(tlsconnection, "SILENT_SECONDS", 0.02)
     with server.client(tmp_path) as peer:
         head, _, _ = request("/unread", "POST", body=b"x").partition(b"\r\n\r\n")
         sent = head.replace(b"Content-Length: 1", b"Content-Length: %d" % (1 << 40))

@@ -28,9 +28,9 @@ def work_size(body: bytes, content_type: str) -> int:
     return MAX_BODY if is_yaml and b"&" in body and b"*" in body else len(body)
 
 
-def body_too_large() -> RequestEntityTooLargeError:
-    """Return the error for a body of more than `MAX_BODY` bytes, as kube-apiserver words it."""
-    return RequestEntityTooLargeError(f"Request entity too large: limit is {MAX_BODY}")
+def body_too_large(limit: int = MAX_BODY) -> RequestEntityTooLargeError:
+    """Return the error for a body of more than `limit` bytes, as kube-apiserver words it; programs search for these words."""
+    return RequestEntityTooLargeError(f"Request entity too large: limit is {limit}")
 
 
 def too_many_values() -> RequestEntityTooLargeError:

@@ -19,8 +19,8 @@ from urllib.parse import parse_qsl, quote, unquote
 
 from httptools import HttpParserInvalidURLError, parse_url
 
-from mooring.apimachinery.codec.limits import MAX_BODY
-from mooring.errors import BadRequestError, RequestEntityTooLargeError, RequestTimeoutError
+from mooring.apimachinery.codec.limits import MAX_BODY, body_too_large
+from mooring.errors import BadRequestError, RequestTimeoutError
 from mooring.identity import is_text
 from mooring.server.transport.responsewriter import Streamer, UpgradedWriter
 from mooring.server.transport.tlsconnection import TlsConnection, TlsTransport
@@ -41,7 +41,7 @@ KEPT_SECONDS = 2.0
 """Time for which a connection must have been silent before the server closes it while it stops. A client in the middle of its work
 sends its next request earlier, and reads in the reply that the connection ends."""
 LINGER_SECONDS = 0.5
-"""Time from the last reply until the connection is cut, as in Go's server: a client that is still sending can read the reply."""
+"""Time from a GOAWAY behind the last reply to the end of the connection, as in Go's server: a client can read both."""
 
 
 MAX_REMEMBERED_QUERY = 512
@@ -213,7 +213,7 @@ class Request:
     async def _read_body(self, limit: int) -> bytes:
         declared = self.header(b"content-length")
         if declared and int(declared) > limit:  # the HTTP parser has checked that it is a number
-            raise RequestEntityTooLargeError(f"the request body is larger than the limit of {limit} bytes")
+            raise body_too_large(limit)
         pieces: list[bytes] = []
         total = 0
         try:
@@ -225,7 +225,7 @@ class Request:
                     piece, more = received
                     total += len(piece)
                     if total > limit:
-                        raise RequestEntityTooLargeError(f"the request body is larger than the limit of {limit} bytes")
+                        raise body_too_large(limit)
                     pieces.append(piece)
                     if not more:
                         return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -202,13 +202,14 @@ class Listener:
         return any(protocol.expects_request for protocol in self.connections)
 
     async def wait_until_sent(self, seconds: float) -> None:
-        """Wait until clients have been sent all replies, at most `seconds`."""
+        """Wait until clients have been sent all replies, and have had time to read them while they were still sending, at most
+        `seconds`."""
         deadline = self.loop.time() + seconds
         while self.loop.time() < deadline and self._unsent():  # noqa: ASYNC110 - transports have no event for an empty buffer
             await asyncio.sleep(FLUSH_CHECK_SECONDS)
 
     def _unsent(self) -> bool:
-        return any(protocol.unsent for protocol in self.connections)
+        return any(protocol.unsent or protocol.is_lingering for protocol in self.connections)
 
     def abort_all(self) -> None:
         """Cut the connections that are left after the drain."""

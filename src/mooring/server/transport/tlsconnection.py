@@ -7,6 +7,9 @@ Rules kept here:
 * The time of a handshake, the memory held for a client (`mooring.server.transport.heldbytes`), and the records decrypted for it in
   a turn of the event loop are bounded. A client that sends records without data all the time is cut off.
 * A client that takes none of the bytes that wait for it is cut off within 30 s. Bytes that its kernel acknowledges count as taken.
+* A client that may still be sending can read the last reply (RFC 9112 9.6): only the sending side is closed, and what arrives is
+  discarded, undecrypted, until the client closes, is silent, or its time is over. A closed socket would answer with a reset, which
+  makes the client's kernel drop the reply.
 * All plain bytes written during one turn of the event loop are encrypted together and sent by one system call.
 * Connections, streams, held memory and failed authentications are all counted by source: one IPv4 address, or one IPv6 /64, the
   smallest block that a site is given (RFC 6177), with 2^64 addresses. An IPv4-mapped IPv6 address (RFC 4291 2.5.5.2) counts as
@@ -71,6 +74,10 @@ REFUSAL = b"\x15\x03\x01\x00\x02\x02\x50"
 """Fatal alert internal_error (RFC 8446 6), for a connection beyond the limits: the client sees that a server is there."""
 _HTTP_REQUEST = "http request"
 """Part of OpenSSL's error for a handshake that begins with an HTTP method."""
+LINGER_SECONDS = 30.0
+"""Time after the last byte of a reply for which a client that is still sending is listened to, as nginx's lingering_time."""
+SILENT_SECONDS = 2.0
+"""A client that sends nothing for so long has stopped sending, and has had the time to read."""
 RECORD = 16_384
 """Bytes of plain text that one TLS record carries at most (RFC 8446 5.1): a read needs no larger buffer."""
 RECORD_OVERHEAD = 4096
@@ -162,10 +169,11 @@ class TlsTransport(asyncio.Transport):
         await asyncio.sleep(0)
         await self._outer.inner.drained()
 
-    def close(self) -> None:
+    def close(self, *, linger: bool = False) -> None:
+        """Send what was written, and close. `linger`: the client may still be sending, and shall be able to read it."""
         if not self._closing:
             self._closing = True
-            self._outer.close(self._take_unsent())
+            self._outer.close(self._take_unsent(), linger=linger)
 
     def abort(self) -> None:
         self._closing = True
@@ -241,11 +249,26 @@ class TlsProtocol(asyncio.Protocol):
         """Encrypted bytes passed to the TCP transport since the connection began."""
         self._progress: ReaderProgress | None = None
         self.is_cut = False
+        self._linger_end = 0.0
+        """Time at which a client is listened to no more after the last reply; 0 before that reply."""
+        self._heard = 0.0
 
     @property
     def expects_request(self) -> bool:
         """True while the handshake is under way, or the first request."""
+        if self.is_lingering:
+            return False
         return self._transport is None or (self.inner is not None and self.inner.expects_request())
+
+    @property
+    def is_lingering(self) -> bool:
+        """True while the client may still be sending, and has time to read the last reply."""
+        return bool(self._linger_end)
+
+    @property
+    def _is_over(self) -> bool:
+        """True when nothing that arrives is decrypted any more."""
+        return self.is_lingering or self.tcp.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.tcp = cast(asyncio.Transport, transport)  # uvloop's transport does not inherit from it
@@ -260,7 +283,8 @@ class TlsProtocol(asyncio.Protocol):
         self._deadline = self.loop.call_later(HANDSHAKE_SECONDS, self.tcp.abort)
 
     def data_received(self, data: bytes) -> None:
-        if self.tcp.is_closing():
+        if self._is_over:
+            self._heard = self.loop.time()
             return
         self._deferred.append(data)
         if not self._paused and len(self._deferred) == 1:  # else bytes that came before are next, in another turn
@@ -269,7 +293,7 @@ class TlsProtocol(asyncio.Protocol):
     def _decrypt_deferred(self) -> None:
         """Decrypt deferred bytes, a piece and at most `RECORDS_PER_TURN` records at a time. The next turn goes on with the rest."""
         records, left = self._records, RECORDS_PER_TURN
-        while self._deferred and left and not (self._paused or self.tcp.is_closing()):
+        while self._deferred and left and not (self._paused or self._is_over):
             data = self._deferred.pop(0)
             piece = data if len(data) <= PIECE else memoryview(data)[:PIECE]
             before = records.begun
@@ -280,7 +304,7 @@ class TlsProtocol(asyncio.Protocol):
                 self._deferred.insert(0, memoryview(data)[end:])
                 piece = memoryview(data)[:end]
             self._decrypt(piece, begun)
-        if self._deferred and not (self._paused or self.tcp.is_closing()):
+        if self._deferred and not (self._paused or self._is_over):
             self.tcp.pause_reading()
             self._go_on_next_turn()
 
@@ -292,7 +316,7 @@ class TlsProtocol(asyncio.Protocol):
                 self._records.start(self.loop.time())
                 self._deliver()
             return
-        if self._records.are_too_empty(begun, self._deliver(), self.loop.time()) and not self.tcp.is_closing():
+        if self._records.are_too_empty(begun, self._deliver(), self.loop.time()) and not self._is_over:
             log.info("%s sends TLS records without data all the time: cut off", self.connection.source)
             self._transport.abort()
 
@@ -307,7 +331,7 @@ class TlsProtocol(asyncio.Protocol):
             if _HTTP_REQUEST in str(error):
                 self.tcp.write(SPEAK_TLS)
             self._send_pending()  # the alert with the reason
-            self.tcp.close()
+            self._linger()
             return False
         self._send_pending()
         if self._deadline is not None:
@@ -342,7 +366,7 @@ class TlsProtocol(asyncio.Protocol):
     def send(self, data: bytes, *, end: bool = False) -> None:
         """Encrypt `data` and pass it to the TCP transport, in pieces, the last one with a close_notify at the `end`."""
         tcp = self.tcp
-        if tcp.is_closing():
+        if self._is_over:
             return
         if tcp.get_write_buffer_size() > MAX_UNSENT:
             self._listener.held_bytes.cut(self)
@@ -430,15 +454,45 @@ class TlsProtocol(asyncio.Protocol):
         except SSL.Error:
             self.tcp.abort()
 
-    def close(self, data: bytes) -> None:
-        """Send `data` and a close_notify by one system call, and close."""
+    def close(self, data: bytes, *, linger: bool = False) -> None:
+        """Send `data` and a close_notify by one system call, and close, at once or when the client has read them (`linger`)."""
         if data:
             self.send(data, end=True)
-        elif not self.tcp.is_closing():
+        elif not self._is_over:
             with contextlib.suppress(SSL.Error):  # the peer is gone, so that no close_notify is needed
                 self._tls.shutdown()
                 self._send_pending()
-        if not self.tcp.is_closing():
+        if linger:
+            self._linger()
+        elif not self._is_over:
+            self.tcp.close()
+
+    def _linger(self) -> None:
+        """Close the sending side, and discard what the client sends until it closes."""
+        if self._is_over:
+            return
+        self._heard = self.loop.time()
+        self._linger_end = self._heard + LINGER_SECONDS
+        self._deferred.clear()
+        if self._paused:
+            self._paused = False
+            self.hold(-self._undecrypted_counted)
+        self.tcp.write_eof()
+        self.tcp.resume_reading()
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self.loop.call_later(SILENT_SECONDS, self._check_lingering)
+
+    def _check_lingering(self) -> None:
+        """Close when the client is silent, or when its time is over. While bytes wait for it, the check of slow readers decides."""
+        now = self.loop.time()
+        if self.tcp.get_write_buffer_size():
+            self._heard, self._linger_end = now, now + LINGER_SECONDS
+        left = min(self._heard + SILENT_SECONDS, self._linger_end) - now
+        if left > 0:
+            self._deadline = self.loop.call_later(left, self._check_lingering)
+        else:
+            self._deadline = None
             self.tcp.close()
 
     def pause_reading(self) -> None:
@@ -461,11 +515,11 @@ class TlsProtocol(asyncio.Protocol):
 
     def _catch_up(self) -> None:
         self._next_turn = False
-        if self.tcp.is_closing():
+        if self._is_over:
             return
         self._records.are_too_empty(0, self._deliver(), self.loop.time())
         self._decrypt_deferred()
-        if not (self._paused or self._next_turn or self.tcp.is_closing()):
+        if not (self._paused or self._next_turn or self._is_over):
             self.tcp.resume_reading()
 
     def pause_writing(self) -> None:

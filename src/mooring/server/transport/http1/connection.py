@@ -30,7 +30,6 @@ from mooring.server.transport.http import (
     HEADER_SECONDS,
     IDLE_SECONDS,
     KEPT_SECONDS,
-    LINGER_SECONDS,
     MAX_HEADER_BYTES,
     MAX_HEADERS,
     Application,
@@ -44,7 +43,7 @@ from mooring.server.transport.http1.exchange import Exchange
 from mooring.server.transport.tlsconnection import ApplicationProtocol, TlsTransport
 
 MAX_DISCARDED = MAX_BODY
-"""Bytes of a body that are discarded after the reply, as many as a body may have. Then the connection is soon cut."""
+"""Bytes of a body that are discarded after the reply, as many as a body may have. Then the connection ends."""
 MAX_UNREAD = 64 << 10
 """Bytes of a body that are received before the handler reads it. Then the server stops reading from the client."""
 
@@ -224,7 +223,8 @@ class Http1Connection(ApplicationProtocol):
             before = self._discarded
             self._discarded += len(body)
             if before <= MAX_DISCARDED < self._discarded:
-                self._timer = self.loop.call_later(LINGER_SECONDS, self.transport.abort)
+                self.phase = OVER[self.phase]
+                self.transport.close(linger=True)
 
     def on_message_complete(self) -> None:
         self._stop_timer()
@@ -246,7 +246,7 @@ class Http1Connection(ApplicationProtocol):
     def answered(self, exchange: Exchange) -> None:
         """Go on with the next request: the reply is complete, or was given up."""
         if exchange.is_last:
-            self.transport.close()
+            self.transport.close(linger=not exchange.is_whole)
         del self.exchanges[0]
         if self.transport.is_closing():
             self.phase = OVER[self.phase]
@@ -275,7 +275,7 @@ class Http1Connection(ApplicationProtocol):
         if left > 0:
             self._idle = self.loop.call_later(left, self._check_idle)
         else:
-            self.transport.close()
+            self.transport.close(linger=self.phase is DISCARDED)
 
     def _take_after_upgrade(self) -> bytes:
         data, self._after_upgrade = bytes(self._after_upgrade), bytearray()
@@ -314,7 +314,7 @@ class Http1Connection(ApplicationProtocol):
             self.transport.abort()  # another reply has begun
             return
         self.transport.write(b"HTTP/1.1 %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status)
-        self.transport.close()
+        self.transport.close(linger=True)
 
     # Flow control and end
 
@@ -359,7 +359,7 @@ class Http1Connection(ApplicationProtocol):
         A reply that has begun could not say that the connection ends. After it the client has the time of a kept connection.
         """
         if not self.exchanges:
-            self.transport.close()
+            self.transport.close(linger=self.phase is DISCARDED)
         elif not self.exchanges[-1].is_started:
             self.exchanges[-1].is_last = True
 

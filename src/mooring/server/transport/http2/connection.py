@@ -129,7 +129,8 @@ class Http2Connection(ApplicationProtocol):
 
     __slots__ = (
         "_buffered", "_counted", "_guard", "_held", "_is_asking", "_is_choked", "_is_leaving", "_is_over", "_is_scheduled",
-        "_is_turning", "_loop", "_progress", "_quiet_since", "_ready", "_shared", "_streams", "_taken", "_timer", "h2", "transport",
+        "_is_sending", "_is_turning", "_loop", "_progress", "_quiet_since", "_ready", "_shared", "_streams", "_taken", "_timer",
+        "h2", "transport",
     )  # fmt: skip
 
     def __init__(self, shared: Http2Server) -> None:
@@ -146,6 +147,7 @@ class Http2Connection(ApplicationProtocol):
         self._is_leaving = False
         self._is_over = False
         self._is_scheduled = False
+        self._is_sending = False  # a request was answered before it was whole: more of it may be on its way
         self._is_turning = False
 
     @property
@@ -282,6 +284,7 @@ class Http2Connection(ApplicationProtocol):
     # Replying
 
     async def _serve(self, stream: Http2Stream, request: Request, refusal: int) -> None:
+        is_last = False
         try:
             response = Response(refusal, headers=()) if refusal else await self._shared.application.answer(request)
             if response.stream is None:
@@ -300,8 +303,7 @@ class Http2Connection(ApplicationProtocol):
                     writer.end()
                     stream.writer = None
                 stream.finish()
-            if response.closes_http2:
-                self._leave()
+            is_last = response.closes_http2
         except Exception:  # handlers turn their errors into replies, so this is a bug; other requests must go on
             log.exception("a request could not be answered")
             self.cut(stream, ErrorCodes.INTERNAL_ERROR)
@@ -309,6 +311,8 @@ class Http2Connection(ApplicationProtocol):
             request.close()
             stream.is_served = True
             self._settle(stream)
+            if is_last:  # after the reset of a stream whose request is not whole: some clients take none after a GOAWAY
+                self._leave()
 
     async def _reply(self, stream: Http2Stream, request: Request, response: Response) -> None:
         body = response.body
@@ -349,6 +353,7 @@ class Http2Connection(ApplicationProtocol):
             self.acknowledge(stream.number, stream.unread)
         if not stream.is_whole:  # the rest of the body is not wanted (RFC 9113 8.1)
             self.h2.reset_stream(stream.number, ErrorCodes.NO_ERROR)
+            self._is_sending = True
         if not self._streams:
             self._quiet_since = self._loop.time()
             if self._is_leaving:
@@ -493,6 +498,9 @@ class Http2Connection(ApplicationProtocol):
 
     def _linger(self) -> None:
         """Close soon. The client closes when it has read the GOAWAY; closing before it could lose the last reply."""
+        if self._is_sending:
+            self._end()
+            return
         self._timer.cancel()
         self._timer = self._loop.call_later(LINGER_SECONDS, self._close_when_sent)
 
@@ -503,12 +511,9 @@ class Http2Connection(ApplicationProtocol):
             self._timer = self._loop.call_later(LINGER_SECONDS, self._close_when_sent)
 
     def _refuse(self, code: ErrorCodes) -> None:
-        """Take nothing of the client. It has time to read the reason: what arrives after a close would reset the connection."""
+        """Take nothing of the client. It has time to read the reason."""
         self.h2.close_connection(code)
-        self._push()
-        self._is_over = True
-        self._timer.cancel()
-        self._timer = self._loop.call_later(LINGER_SECONDS, self.transport.close)
+        self._end()
 
     def _end(self) -> None:
         """Close now."""
@@ -520,7 +525,7 @@ class Http2Connection(ApplicationProtocol):
         self._timer = self._loop.call_later(CLOSE_SECONDS, self.transport.abort)
         for stream in tuple(self._streams.values()):
             stream.lost()
-        self.transport.close()
+        self.transport.close(linger=True)
 
     def _check(self) -> None:
         """Close the connection when a header block takes too long, or when it was idle for too long."""
