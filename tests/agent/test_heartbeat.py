@@ -315,6 +315,39 @@ def test_what_flags_give_is_set_when_the_node_is_created() -> None:
     assert node_object(replace(machine, given_taints=(), ready=True), ManualClock().now())["spec"] == {}
 
 
+ONE, TWO = ("InternalIP", "192.0.2.7"), ("InternalIP", "2001:db8::7")
+HOSTNAME, OUTSIDE = ("Hostname", "m1"), ("ExternalIP", "203.0.113.7")
+REPLACE = {"$patch": "replace"}
+Address = tuple[str, str]
+
+
+@pytest.mark.parametrize(
+    ("before", "more", "after"),
+    [
+        pytest.param([ONE, HOSTNAME], (TWO,), [ONE, TWO, HOSTNAME, REPLACE], id="a Node of before gets the second one"),
+        pytest.param([OUTSIDE, HOSTNAME], (TWO,), [ONE, TWO, HOSTNAME, REPLACE], id="those of flags are all"),
+        pytest.param([ONE, TWO, HOSTNAME], (), [ONE, HOSTNAME, REPLACE], id="a second one of before goes"),
+        pytest.param([TWO, ONE, OUTSIDE], (), [ONE, HOSTNAME, OUTSIDE, REPLACE], id="those of another program stay"),
+        pytest.param([ONE, OUTSIDE, HOSTNAME], (), [ONE, HOSTNAME], id="one of each type is merged"),
+        pytest.param([], (), [ONE, HOSTNAME], id="none before"),
+    ],
+)
+def test_the_first_heartbeat_brings_the_addresses_of_the_node_up_to_date(
+    before: list[Address], more: tuple[Address, ...], after: list[Address | Obj]
+) -> None:
+    async def run() -> None:
+        clock = ManualClock()
+        cluster = Cluster(clock)
+        listed = [{"type": kind, "address": address} for kind, address in before]
+        cluster.put("nodes", {"metadata": {"name": "m1", "labels": MACHINE.labels}, "status": {"addresses": listed}})
+        beat = Heartbeat(cast(ClusterClient, cluster), replace(MACHINE, more_addresses=more))
+        await beat.refresh()
+        found = cluster.objects["nodes", "m1"]["status"]["addresses"]
+        assert [one if "$patch" in one else (one["type"], one["address"]) for one in found] == after
+
+    asyncio.run(run())
+
+
 def kubelet_node(reported: str) -> Obj:
     """The Node m1 as a kubelet reported it."""
     ready = {"type": "Ready", "status": "True", "message": "kubelet is posting ready status"}

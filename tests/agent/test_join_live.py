@@ -117,6 +117,21 @@ def test_a_lifetime_that_was_chosen_is_asked_for_and_remembered(live_server: Liv
     assert result.files.record.read().expiration_seconds == 7200
 
 
+def test_both_addresses_of_a_machine_reach_its_node_and_are_remembered(live_server: LiveServer, tmp_path: Path) -> None:
+    def addresses() -> list[str]:
+        return [one["address"] for one in get(live_server, "nodes", "dual")["status"]["addresses"]]
+
+    plan = plan_for(live_server, live_server.create_token(), "dual")
+    joined(plan, tmp_path)
+    (single, _) = addresses()
+    joined(plan, tmp_path, node_ip=("2001:db8::17", "192.0.2.17"))
+    assert addresses() == ["2001:db8::17", "192.0.2.17", "dual"]
+    joined(plan, tmp_path)
+    assert addresses() == ["2001:db8::17", "192.0.2.17", "dual"]
+    joined(plan, tmp_path, node_ip=(single,))
+    assert addresses() == [single, "dual"]
+
+
 def test_discovery_alone_leaves_the_certificate_to_a_kubelet(live_server: LiveServer, tmp_path: Path) -> None:
     token = live_server.create_token()
     result = joined(plan_for(live_server, token, "bare"), tmp_path, discover_only=True)

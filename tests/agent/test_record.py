@@ -22,7 +22,8 @@ def test_entries_are_kept_beside_each_other_and_unknown_ones_stay(record: Record
     record.path.write_text(json.dumps(entries | {"ofALaterVersion": 1}))
     record.write("nodeUID", "u")
     record.write("hooksDone", {"client": "sha256:0"})
-    assert record.read() == AgentRecord(86_400, "u", {"client": "sha256:0"})
+    record.write("nodeIP", ["192.0.2.7", "2001:db8::7"])
+    assert record.read() == AgentRecord(86_400, ("192.0.2.7", "2001:db8::7"), "u", {"client": "sha256:0"})
     assert json.loads(record.path.read_bytes())["ofALaterVersion"] == 1
     assert stat.S_IMODE(record.path.stat().st_mode) == 0o600
 

@@ -41,11 +41,12 @@ def test_hooks_are_quoted_and_may_write_anywhere(mooring: CommandLine) -> None:
     flags = [one for hook in HOOKS for one in ("--on-renew", hook)]
     text = mooring.done(
         "agent", "unit", "--program", "/usr/bin/mooring", "--root", "/srv/my node", "--serving-certificates",
-        "--register-node", "none", "--node-deletion", "reregisters", *flags,
+        "--register-node", "none", "--node-deletion", "reregisters", "--node-ip", "192.0.2.7,2001:db8::7", *flags,
     )  # fmt: skip
     (command,) = [line for line in text.splitlines() if line.startswith("ExecStart=")]
     assert command == (
-        'ExecStart=/usr/bin/mooring agent --root "/srv/my node" --register-node none --node-deletion reregisters '
+        "ExecStart=/usr/bin/mooring agent --node-ip 192.0.2.7,2001:db8::7 "
+        '--root "/srv/my node" --register-node none --node-deletion reregisters '
         '--serving-certificates --on-renew "systemctl try-reload-or-restart nginx" '
         r"""--on-renew "echo \"$$MOORING_KIND\" 'is 100%% new' \\; >> /run/told" """.rstrip()
     )

@@ -180,6 +180,7 @@ address: [192.0.2.1, 192.0.2.2]
 token: {TOKEN}
 discovery-token-ca-cert-hash: {PIN}
 node-name: from-file
+node-ip: [2001:DB8:0::7, 192.0.2.7]
 register-node: none
 node-deletion: reregisters
 discovery-timeout: 7s
@@ -196,6 +197,7 @@ def test_one_file_is_enough_for_both_commands(machine: Machine, command: str) ->
     plan, options = machine.run(command)
     assert plan.node_name == "from-file"
     assert (options.settings.register_node, options.settings.node_deletion) == ("none", "reregisters")
+    assert (options.node.address, options.node.more_addresses) == ("2001:db8::7", (("InternalIP", "192.0.2.7"),))
     assert (options.polling.total, options.certificate_timeout, options.expiration_seconds) == (7.0, 8.0, 3600)
 
 
@@ -350,8 +352,8 @@ def test_a_file_of_the_other_way(machine: Machine) -> None:
     assert f"{file}: line 1: server is for a join the k3s way: run mooring agent" in machine("join").err
     machine.file("server: https://192.0.2.1\ntls-bootstrap-timeout: 1m\n")
     assert "--tls-bootstrap-timeout and --server belong to two ways of joining" in machine("agent").err
-    machine.file("node-ip: 192.0.2.7\n")
-    assert f"{file}: line 1: --node-ip needs --server" in machine("agent").err
+    machine.file("node-external-ip: 192.0.2.7\n")
+    assert f"{file}: line 1: --node-external-ip needs --server" in machine("agent").err
 
 
 def test_k3s_url_does_not_change_the_way_of_a_file(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -438,6 +440,7 @@ def test_a_token_of_any_source_is_in_no_repr(setting: Setting) -> None:
         ("server", "http://192.0.2.10", "--server: the scheme must be https"),
         ("token", "K10not-so-secret", "--token: invalid token format"),
         ("node-ip", "x", '--node-ip: "x" is not an IP address'),
+        ("node-ip", "192.0.2.7,192.0.2.8", "--node-ip: must contain either a single IP or a dual-stack pair of IPs"),
         ("node-external-ip", "x", '--node-external-ip: "x" is not an IP address'),
         ("node-internal-dns", "A_b", '--node-internal-dns: "a_b" is not a DNS name'),
         ("node-label", "kubernetes.io/os=x", "kubernetes.io/os: the agent sets this label"),

@@ -290,9 +290,9 @@ def test_a_file_of_k3s_without_a_server_stops_no_member_of_the_other_way(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent.file("", "etc/kubernetes/kubelet.conf")
-    monkeypatch.setenv("K3S_CONFIG_FILE", str(agent.file("node-ip: 192.0.2.7\n", "k3s.yaml")))
-    assert "--node-ip" not in agent.refused()
-    assert "--node-ip needs --server" in agent.refused("--config", str(agent.root / "k3s.yaml"))
+    monkeypatch.setenv("K3S_CONFIG_FILE", str(agent.file("node-external-ip: 192.0.2.7\n", "k3s.yaml")))
+    assert "--node-external-ip" not in agent.refused()
+    assert "--node-external-ip needs --server" in agent.refused("--config", str(agent.root / "k3s.yaml"))
 
 
 @pytest.mark.parametrize(

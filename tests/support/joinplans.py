@@ -29,6 +29,7 @@ def join_options(
     expiration_seconds: int = 0,
     register_node: str = "",
     node_deletion: str = ENDS_MEMBERSHIP,
+    node_ip: tuple[str, ...] = (),
     **more: Any,
 ) -> JoinOptions:
     """Return the options that the flags mean, and those of one run."""
@@ -38,5 +39,6 @@ def join_options(
         certificate_lifetime=timedelta(seconds=expiration_seconds) if expiration_seconds else None,
         register_node=register_node,
         node_deletion=node_deletion,
+        node_ip=node_ip,
     )
     return JoinOptions(settings=settings, **more)

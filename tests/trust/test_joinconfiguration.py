@@ -418,3 +418,43 @@ def test_a_ca_must_be_the_one_of_every_pin_and_hash(pins: tuple[Pin, ...], ca_ha
 
 def test_a_join_without_pins_and_hash_is_not_pinned() -> None:
     assert not ByToken((HOST,), parse_token(T1), ()).is_pinned
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        pytest.param([], (), id="none"),
+        pytest.param(["192.0.2.7"], ("192.0.2.7",), id="one"),
+        pytest.param(["2001:DB8:0::7", "192.0.2.7"], ("2001:db8::7", "192.0.2.7"), id="one of each family, as given"),
+        pytest.param(["::ffff:192.0.2.7", "192.0.2.7"], ("192.0.2.7",), id="one address in two forms"),
+    ],
+)
+def test_a_node_has_an_address_or_one_of_each_family(given: list[str], found: tuple[str, ...]) -> None:
+    """docs/protocol/kubelet-certificates.md#addresses"""
+    assert JoinSettings.read({"node_ip": given}).node_ip == found
+
+
+PAIR = "must contain either a single IP or a dual-stack pair of IPs"
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (["192.0.2.7", "192.0.2.8"], PAIR),
+        (["2001:db8::7", "2001:db8::8"], PAIR),
+        (["192.0.2.7", "2001:db8::7", "192.0.2.8"], PAIR),
+        (["worker"], '"worker" is not an IP address'),
+        (["192.0.2.0/24"], '"192.0.2.0/24" is not an IP address'),
+        (["0.0.0.0"], "all zeros"),
+        (["192.0.2.7", "::"], "all zeros"),
+        (["127.0.0.1"], "loopback"),
+        (["::1"], "loopback"),
+        (["224.0.0.1"], "multicast"),
+        (["fe80::1%eth0"], "link-local"),
+        (["169.254.1.1"], "link-local"),
+    ],
+)
+def test_what_is_no_address_of_a_node_is_refused(given: list[str], reason: str) -> None:
+    """docs/protocol/kubelet-certificates.md#addresses"""
+    with pytest.raises(ConfigError, match=f"^--node-ip: .*{reason}"):
+        JoinSettings.read({"node_ip": given})

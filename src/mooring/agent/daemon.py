@@ -34,7 +34,7 @@ from mooring.agent.certificates.template import CertificateTemplate, serving_tem
 from mooring.agent.clusterfiles import follow, refresh
 from mooring.agent.comeback import Attempts
 from mooring.agent.hooks import Hooks
-from mooring.agent.join import Joined, JoinOptions, RefusedError, join, record_lifetime
+from mooring.agent.join import Joined, JoinOptions, RefusedError, join, record_choices
 from mooring.agent.loadbalancer.proxy import LoadBalancer
 from mooring.agent.member import check_files, heartbeat, watch_files
 from mooring.agent.recovery import not_a_member, read_member, rejoin
@@ -123,7 +123,7 @@ class Agent:
         if found is not None and plan is not None and plan.node_name != found.node_name:
             found = None
         if found is not None and is_valid(found, self._clock):
-            record_lifetime(found.files, self._options)
+            record_choices(found.files, self._options)
             return found
         if plan is None and found is None:
             raise not_a_member(self._options, "give the flags of `mooring join` as well")

@@ -43,7 +43,7 @@ from mooring.agent.certificates import certificaterequest
 from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.clockskew import describe_skew, server_date
 from mooring.agent.loadbalancer.proxy import LoadBalancer
-from mooring.agent.member import Member, NodeOptions, register, retry_reported
+from mooring.agent.member import Member, NodeOptions, internal_addresses, register, retry_reported
 from mooring.agent.oneshot import OneShotRequest
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Report, Steps, retry
@@ -108,8 +108,14 @@ class JoinOptions:
 
     @property
     def node(self) -> NodeOptions:
-        """What was chosen for the Node."""
-        return NodeOptions(register_node=self.settings.register_node, node_deletion=self.settings.node_deletion)
+        """What was chosen for the Node, now or by an earlier run."""
+        first, *others = self.settings.node_ip or self.state.record.read().node_ip or ("",)
+        return NodeOptions(
+            register_node=self.settings.register_node,
+            node_deletion=self.settings.node_deletion,
+            address=first,
+            more_addresses=internal_addresses(others),
+        )
 
     @property
     def state(self) -> NodeState:
@@ -268,7 +274,7 @@ class _Join:
         assert known.pair is not None  # a membership has a certificate
         assert isinstance(self.plan.discovery, ByToken)  # membership is found for discovery by token only
         with self.steps.step(steps.FILES) as summary:
-            record_lifetime(self.state, self.options)
+            record_choices(self.state, self.options)
             self.state.drop_bootstrap()
             self.state.drop_pending_key()
             try:
@@ -483,7 +489,7 @@ class _Join:
 
     async def _write(self, clusters: tuple[Cluster, ...], trusted: TrustedCluster, pair: Pair) -> None:
         with self.steps.step(steps.FILES) as summary:
-            record_lifetime(self.state, self.options)
+            record_choices(self.state, self.options)
             self.state.record.write("nodeUID", "")  # a new membership has no Node yet
             path = self.state.client.write_pair(pair, self.clock.now())
             written = await clusterfiles.write(self.state, pair, clusters, trusted, self.clock, from_scratch=True)
@@ -497,7 +503,7 @@ class _Join:
         A document that is given names the way itself. What a token finds is merged into kubelet.conf, as the agent does it.
         """
         with self.steps.step(steps.FILES) as summary:
-            record_lifetime(self.state, self.options)
+            record_choices(self.state, self.options)
             clusters, known = trusted.clusters, self.state.read_clusters()
             if known and isinstance(self.plan.discovery, ByToken):
                 merge = merge_published(known, self.state.read_base(), trusted)
@@ -539,10 +545,12 @@ class _Join:
         return replace(self._joined(trusted.clusters, None, trusted), planned=tuple(line for _, line in planned))
 
 
-def record_lifetime(state: NodeState, options: JoinOptions) -> None:
-    """Remember the lifetime that was chosen, for renewals. Without a choice the one of before stays."""
+def record_choices(state: NodeState, options: JoinOptions) -> None:
+    """Remember lifetime and addresses that were chosen, for the agent. Without a choice those of before stay."""
     if options.expiration_seconds:
         state.record.write("expirationSeconds", options.expiration_seconds)
+    if options.settings.node_ip:
+        state.record.write("nodeIP", list(options.settings.node_ip))
 
 
 def _token_user(token: BootstrapToken) -> KubeconfigUser:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -55,6 +55,11 @@ class NodeOptions:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Obj, ...] = ()
     """Labels and taints that the Node is created with."""
+
+
+def internal_addresses(addresses: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Return addresses of the Node as NodeOptions.more_addresses has them."""
+    return tuple(("InternalIP", address) for address in addresses)
 
 
 class MemberPair(WatchedPair, Protocol):

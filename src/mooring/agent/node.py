@@ -7,7 +7,8 @@ Rules kept here:
   Node with the taint that Kubernetes removes once a kubelet reports Ready.
 * `lastTransitionTime` changes only when the condition does.
 * Labels and taints that flags give are set when the Node is created, and never changed afterwards.
-* Addresses that flags give replace those of the Node, as kubelet replaces them: merged by type, only one of each would stay.
+* Addresses that flags give replace those of the Node, as kubelet replaces them: merged by type, only one of each would stay. A
+  second address of an earlier run goes likewise: it would belong to this Node for ever.
 * A fact that cannot be read, such as a missing /etc/machine-id, is an empty string, because the fields are required.
 """
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 import os
 import platform
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -198,10 +199,24 @@ async def _register(client: ClusterClient, machine: Machine, first: bool, uid: s
             "nodes", machine.name, _conditional_patch(known, labels=missing), content_type=STRATEGIC
         )
     status = node_status(machine, now, known)
-    if machine.more_addresses:
-        status["addresses"].append({"$patch": "replace"})
+    status["addresses"] = _patched_addresses(machine, status["addresses"], known)
     patch = _conditional_patch(known) | {"status": status}
     return await client.patch("nodes", machine.name, patch, content_type=STRATEGIC, subresource="status")
+
+
+def _patched_addresses(machine: Machine, reported: Sequence[Obj], known: Obj) -> list[Obj]:
+    """Return the addresses for a patch of the status. Those of types that are not reported stay, unless flags give addresses.
+
+    The merge by type changes one address of each type, so that a second one of an earlier run would stay.
+    """
+    present = (known.get("status") or {}).get("addresses") or ()
+    types = [one.get("type") for one in present]
+    own = {one["type"] for one in reported}
+    if machine.more_addresses:
+        return [*reported, {"$patch": "replace"}]
+    if any(types.count(kind) > 1 for kind in own):
+        return [*reported, *(one for one in present if one.get("type") not in own), {"$patch": "replace"}]
+    return list(reported)
 
 
 def _conditional_patch(known: Obj, **metadata: object) -> Obj:

@@ -20,19 +20,21 @@ from mooring.errors import ConfigError
 MAX_RECORD = 64 << 10
 """Bytes: a record has a few hundred."""
 
-Entry = Literal["expirationSeconds", "nodeUID", "hooksDone", "systemRoots"]
+Entry = Literal["expirationSeconds", "nodeIP", "nodeUID", "hooksDone", "systemRoots"]
 
 
 class AgentRecord(msgspec.Struct, frozen=True, rename="camel"):
     """What is remembered.
 
     * `expiration_seconds`: lifetime that was chosen for the client certificate; 0 leaves it to the signer.
+    * `node_ip`: addresses that were chosen for the Node; none for the one towards the server.
     * `node_uid`: uid of the Node that this machine registered; empty before.
     * `hooks_done`: digest of what the hooks of each kind were last run for.
     * `system_roots`: the machine's own roots verify the servers of a supervisor (`mooring.agent.k3s`).
     """
 
     expiration_seconds: int = 0
+    node_ip: tuple[str, ...] = msgspec.field(default=(), name="nodeIP")
     node_uid: str = msgspec.field(default="", name="nodeUID")
     hooks_done: dict[str, str] = {}
     system_roots: bool = False

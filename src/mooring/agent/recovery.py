@@ -8,7 +8,7 @@ from mooring.agent import clusterfiles, steps
 from mooring.agent.acceptance import check_membership
 from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.comeback import recover
-from mooring.agent.join import Joined, JoinOptions, record_lifetime
+from mooring.agent.join import Joined, JoinOptions, record_choices
 from mooring.agent.member import register
 from mooring.agent.registration import MembershipEndedError
 from mooring.agent.steps import Report, Steps
@@ -58,7 +58,7 @@ async def rejoin(
             await _check_not_ended(found, pair, options, clock)
             summary.append(f"already a member until {rfc3339(ends)}")
         if not options.dry_run:
-            record_lifetime(found.files, options)
+            record_choices(found.files, options)
             found = await _refresh(found, clock, progress)
     if not options.dry_run:
         await register(found, progress, clock)
@@ -96,7 +96,7 @@ async def _recover(found: Joined, options: JoinOptions, clock: Clock, progress: 
         expiration_seconds=options.expiration_seconds or state.record.read().expiration_seconds,
     )
     with progress.step(steps.FILES) as summary:
-        record_lifetime(state, options)
+        record_choices(state, options)
         path = state.client.write_pair(issued, clock.now())
         state.client.prune()
         state.drop_pending_key()

@@ -45,6 +45,9 @@ LONGEST_LIFETIME = timedelta(seconds=2**31 - 1)
 CERTIFICATE_TIMEOUT = 300.0
 """Seconds: kubeadm's `timeouts.tlsBootstrap`."""
 
+MAX_NODE_ADDRESSES = 2
+"""kubelet takes a single address, or one of each family."""
+
 HTTPS_PORT = 443
 """RFC 9110 section 4.2.2."""
 
@@ -204,6 +207,41 @@ def _endpoints(texts: tuple[str, ...], key: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(parse_endpoint(text) for text in texts))
 
 
+def ip_addresses(texts: tuple[str, ...], key: str) -> tuple[str, ...]:
+    """Return IP addresses, each once and in one form."""
+    return tuple(dict.fromkeys(str(one) for one in _parse_addresses(texts, key)))
+
+
+def _parse_addresses(texts: tuple[str, ...], key: str) -> list[addresses.Address]:
+    found = []
+    for text in texts:
+        address = addresses.parse_address(text)
+        if address is None:
+            raise ConfigError(f'--{key}: "{text}" is not an IP address')
+        found.append(address)
+    return found
+
+
+def _node_addresses(texts: tuple[str, ...], key: str) -> tuple[str, ...]:
+    """Return one address, or one of each family, as kubelet takes them (docs/protocol/kubelet-certificates.md#addresses)."""
+    found = list(dict.fromkeys(_parse_addresses(texts, key)))
+    for address in found:
+        refused = (
+            (address.is_unspecified, "an all zeros address; leave the flag out for the address towards the server"),
+            (address.is_loopback, "a loopback address"),
+            (address.is_multicast, "a multicast address"),
+            (address.is_link_local, "a link-local address"),
+        )
+        for is_kind, kind in refused:
+            if is_kind:
+                raise ConfigError(f'--{key}: "{address}" cannot be the address of a node: it is {kind}')
+    if len(found) > MAX_NODE_ADDRESSES or len({one.version for one in found}) < len(found):
+        raise ConfigError(
+            f"--{key}: must contain either a single IP or a dual-stack pair of IPs (one IPv4 and one IPv6 address), as for kubelet"
+        )
+    return tuple(map(str, found))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSettings(Settings):
     """Settings of every way of joining."""
@@ -227,6 +265,15 @@ class MemberSettings(Settings):
         default_note="the host name",
         metavar="NAME",
         everyday=True,
+    )
+    node_ip: tuple[str, ...] = setting(
+        COMMA_SEPARATED,
+        default=(),
+        short="i",
+        meaning="InternalIP of the Node: an address, or one of each family. Kubeadm's way remembers it.",
+        default_note="the one towards the server",
+        metavar="IP",
+        parse=_node_addresses,
     )
     root: str = setting(
         TEXT,

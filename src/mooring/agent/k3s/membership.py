@@ -33,7 +33,7 @@ from mooring.agent.comeback import recover
 from mooring.agent.k3s.files import AgentFiles
 from mooring.agent.k3s.giventoken import GivenToken
 from mooring.agent.k3s.settings import K3sJoinSettings
-from mooring.agent.member import Member, NodeOptions, register
+from mooring.agent.member import Member, NodeOptions, internal_addresses, register
 from mooring.agent.registration import MembershipEndedError
 from mooring.agent.steps import JoinError, Report, Steps
 from mooring.client.http.driver import drive
@@ -395,7 +395,7 @@ class _Join:
         settings = self.plan.settings
         first, *others = identity.addresses or ("",)
         more = (
-            *(("InternalIP", address) for address in others),
+            *internal_addresses(others),
             *(("ExternalIP", address) for address in identity.external_addresses),
             *(("InternalDNS", name) for name in settings.node_internal_dns),
             *(("ExternalDNS", name) for name in settings.node_external_dns),

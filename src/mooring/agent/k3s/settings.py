@@ -19,7 +19,7 @@ from mooring.settings.addresses import parse_address
 from mooring.settings.declaration import file_setting, setting
 from mooring.settings.valuetypes import COMMA_SEPARATED, PORT, SWITCH, TEXT, TEXTS
 from mooring.trust.httpsurl import https_url_problem
-from mooring.trust.joinconfiguration import MemberSettings
+from mooring.trust.joinconfiguration import MemberSettings, ip_addresses
 
 MAX_SERVERS = 16
 """Seeds: as many as a cluster may have servers, and each may cost a timeout."""
@@ -37,17 +37,6 @@ def _servers(texts: tuple[str, ...], key: str) -> tuple[str, ...]:
         if problem := https_url_problem(url):
             raise ConfigError(f"--{key}: {problem}; write it like https://192.0.2.10:6443")
     return urls
-
-
-def _addresses(texts: tuple[str, ...], key: str) -> tuple[str, ...]:
-    """Return IP addresses, each once and in one form."""
-    found = []
-    for text in texts:
-        address = parse_address(text)
-        if address is None:
-            raise ConfigError(f'--{key}: "{text}" is not an IP address')
-        found.append(str(address))
-    return tuple(dict.fromkeys(found))
 
 
 def _dns_names(texts: tuple[str, ...], key: str) -> tuple[str, ...]:
@@ -112,21 +101,12 @@ class K3sJoinSettings(MemberSettings):
         meaning="With --server: directory that holds agent/, the files of a k3s agent.",
         metavar="DIR",
     )
-    node_ip: tuple[str, ...] = setting(
-        COMMA_SEPARATED,
-        default=(),
-        short="i",
-        meaning="With --server: address of this node; repeatable.",
-        default_note="the one towards the server",
-        metavar="IP",
-        parse=_addresses,
-    )
     node_external_ip: tuple[str, ...] = setting(
         COMMA_SEPARATED,
         default=(),
         meaning="With --server: address of this node from outside, for the Node and its serving certificate; repeatable.",
         metavar="IP",
-        parse=_addresses,
+        parse=ip_addresses,
     )
     node_internal_dns: tuple[str, ...] = setting(
         COMMA_SEPARATED,

@@ -57,7 +57,7 @@ WantedBy=multi-user.target
 """
 
 NAME = "mooring-agent"
-UNIT_FIELDS = {"root", "register_node", "node_deletion", "server", "data_dir"}
+UNIT_FIELDS = {"root", "node_ip", "register_node", "node_deletion", "server", "data_dir"}
 UNIT_SETTINGS = (*(one for one in SETTINGS if one.field in UNIT_FIELDS), *SUBJECTS[AgentSettings])
 """Settings of the agent that a unit may hold, in the order of its command line."""
 
