@@ -212,7 +212,7 @@ START: dict[str, tuple[Obj, Obj, str]] = {
     "a proxy of another kind": (
         {"proxy-url": "ftp://a"},
         {},
-        'invalid configuration: cluster "service" has a proxy-url that is not an http, https or socks5 URL',
+        'invalid configuration: cluster "service" has a proxy-url that cannot be used: it is not an http, https or socks5 URL',
     ),
 }  # fmt: skip
 

@@ -113,6 +113,47 @@ def test_the_name_must_be_on_the_certificate_unless_another_is_given() -> None:
         assert fetched(HttpRequest(Trust(CA.certificate_pem, tls_server_name="api.test"), url=server.url)).status == 200
 
 
+@pytest.mark.parametrize("name", ["api.test.", "API.test."])
+def test_the_name_for_tls_has_no_final_dot(name: str) -> None:
+    """RFC 6066 3, Go's `x509.VerifyHostname`. `tests/client/test_proxies.py` has the host of the URL."""
+    with peer.http_peer(pair=CA.server("api.test")) as server:
+        assert fetched(HttpRequest(Trust(CA.certificate_pem, tls_server_name=name), url=server.url)).status == 200
+        other = failed(HttpRequest(Trust(CA.certificate_pem, tls_server_name="other.test."), url=server.url))
+        assert other.message == "hostname mismatch, certificate is not valid for 'other.test'"
+
+
+@pytest.mark.parametrize("zone", ["%251", "%1"])
+def test_an_interface_is_dialled_and_neither_verified_nor_sent(zone: str) -> None:
+    """RFC 4007 6, RFC 6874. The loopback address with the index of an interface stands for a link-local one."""
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    heads: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        await writer.drain()
+        writer.close()
+
+    async def ask() -> HttpResponse | HttpFailure:
+        context = peer.server_context(CA.server("::1"))
+        async with await asyncio.start_server(answer, "::1", 0, ssl=context) as server:
+            port = server.sockets[0].getsockname()[1]
+            url = f"https://[::1{zone}]:{port}/a?b=%2f"
+            heads.append(f"Host: [::1]:{port}".encode())
+            return await fetch(HttpRequest(Trust(CA.certificate_pem), url=url), SystemClock())
+
+    assert isinstance(asyncio.run(ask()), HttpResponse)
+    host, head = heads
+    assert head.splitlines()[0] == b"GET /a?b=%2f HTTP/1.1"
+    assert host in head.splitlines()
+
+
+@pytest.mark.parametrize("text", ["https://[::1", "https://api.test:x", "https://[fe80::1%25eth0]:99999"])
+def test_a_text_that_is_no_url_is_a_failure(text: str) -> None:
+    assert failed(HttpRequest(UNVERIFIED, url=text)).message.startswith("the url cannot be read: ")
+
+
 @pytest.mark.parametrize(
     ("begins", "ends", "message"),
     [
@@ -149,6 +190,19 @@ def test_a_banner_is_not_tls() -> None:
 def test_nobody_listening_is_unreachable() -> None:
     answer = failed(HttpRequest(UNVERIFIED, url=f"https://127.0.0.1:{free_port()}"))
     assert (answer.kind, answer.message) == (UNREACHABLE, "connection refused")
+
+
+def test_a_failure_at_a_name_says_which_of_its_addresses_was_tried() -> None:
+    port = free_port()
+    found = dict.fromkeys(str(one[4][0]) for one in socket.getaddrinfo("localhost", port, type=socket.SOCK_STREAM))
+    refused = failed(HttpRequest(UNVERIFIED, url=f"https://localhost:{port}"))
+    assert (refused.kind, refused.message) == (UNREACHABLE, f"connection refused, at {', '.join(found)}")
+    with peer.http_peer(pair=CA.server("api.test")) as server:
+        wrong = failed(HttpRequest(Trust(CA.certificate_pem), url=f"https://localhost:{server.port}"))
+    assert (wrong.kind, wrong.message) == (
+        CERTIFICATE,
+        "hostname mismatch, certificate is not valid for 'localhost', at 127.0.0.1",
+    )
 
 
 def test_a_name_that_does_not_resolve_is_unreachable() -> None:
@@ -218,7 +272,7 @@ def test_a_body_of_more_than_the_limit_is_a_failure() -> None:
         assert (longer.kind, longer.message) == (TOO_LONG, "the answer is longer than 999 bytes")
 
 
-def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxies_of_the_environment_are_not_used_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
     with peer.http_peer(pair=SERVING) as server:

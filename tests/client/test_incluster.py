@@ -32,6 +32,12 @@ def test_an_ipv6_address_stands_in_brackets(directory: Path) -> None:
     assert found.cluster.server == "https://[fd00::1]:443"
 
 
+def test_an_absolute_name_keeps_its_final_dot_for_the_resolver(directory: Path) -> None:
+    found = incluster.load(ENVIRONMENT | {"KUBERNETES_SERVICE_HOST": "api.internal.example."}, directory)
+    assert found is not None
+    assert found.cluster.server == "https://api.internal.example.:443"
+
+
 @pytest.mark.parametrize("missing", [*ENVIRONMENT, "token"])
 def test_outside_of_a_pod_there_is_nothing(directory: Path, missing: str) -> None:
     (directory / missing).unlink(missing_ok=True)

@@ -151,7 +151,7 @@ def test_people_are_not_told_the_query(hook: SimulatedWebhook) -> None:
     asking(hook.kubeconfig({"server": f"https://127.0.0.1:{hook.port}/a?key=hunter2"}), test)
 
 
-def test_the_proxy_of_the_kubeconfig_is_used_and_that_of_the_environment_is_not(
+def test_the_proxy_of_the_kubeconfig_is_used_and_for_this_machine_none_of_the_environment(
     hook: SimulatedWebhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")

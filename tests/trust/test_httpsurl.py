@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 import pytest
 
 from mooring.trust.discovery.errors import UnusableClusterInfoError
 from mooring.trust.discovery.trustedcluster import check_server
-from mooring.trust.httpsurl import https_url_problem, is_https
+from mooring.trust.httpsurl import dialled_host, https_url_problem, is_address, is_https, tls_name, url_of
 from mooring.trust.kubeconfig.model import Cluster
 
 
@@ -61,3 +63,36 @@ def test_a_cluster_info_may_write_the_scheme_in_any_case(scheme: str) -> None:
     check_server("step", Cluster("", f"{scheme}://a.test:6443"))
     with pytest.raises(UnusableClusterInfoError):
         check_server("step", Cluster("", f"{scheme}x://a.test:6443"))
+
+
+@pytest.mark.parametrize(
+    ("url", "dialled", "verified"),
+    [
+        ("https://api.example:6443/a", "api.example", "api.example"),
+        ("https://API.example./a", "api.example.", "api.example"),
+        ("https://api.example..", "api.example..", "api.example."),
+        ("https://.", ".", "."),
+        ("https://192.0.2.1", "192.0.2.1", "192.0.2.1"),
+        ("https://[2001:DB8::1]:6443", "2001:db8::1", "2001:db8::1"),
+        ("https://[fe80::1%25eth0]:6443", "fe80::1%eth0", "fe80::1"),
+        ("https://[fe80::1%eth0]", "fe80::1%eth0", "fe80::1"),
+        ("https://", "", ""),
+    ],
+)
+def test_the_host_that_is_dialled_and_the_one_that_is_verified(url: str, dialled: str, verified: str) -> None:
+    """RFC 6066 3: no final dot in a server name. RFC 4007 6 and RFC 6874: a zone is of one machine."""
+    host = dialled_host(urlsplit(url))
+    assert (host, tls_name(host)) == (dialled, verified)
+
+
+def test_a_name_for_tls_may_be_an_address_in_brackets() -> None:
+    assert tls_name("[2001:db8::1]") == "2001:db8::1"
+
+
+def test_the_url_of_an_endpoint_escapes_the_zone() -> None:
+    assert url_of("[fe80::1%eth0]:6443") == "https://[fe80::1%25eth0]:6443"
+    assert url_of("api.example.:6443") == "https://api.example.:6443"
+
+
+def test_an_address_is_not_a_name() -> None:
+    assert [is_address(host) for host in ("192.0.2.1", "fe80::1%eth0", "api", "")] == [True, True, False, False]

@@ -345,6 +345,9 @@ def test_a_duration_may_not_be(fields: dict[str, Any], message: str) -> None:
         ("[::1]", "[::1]:6443"),
         ("2001:db8::1:6443", "[2001:db8::1:6443]:6443"),
         ("[fe80::1%eth0]:6443", "[fe80::1%eth0]:6443"),
+        ("https://[fe80::1%25eth0]:6443", "[fe80::1%eth0]:6443"),
+        ("api.internal.example.:6443", "api.internal.example.:6443"),
+        ("API.internal.example.", "api.internal.example.:6443"),
     ],
 )
 def test_an_address_is_read_from(text: str, wanted: str) -> None:
@@ -355,6 +358,8 @@ def test_an_address_is_read_from(text: str, wanted: str) -> None:
     "text",
     [
         "",
+        ".:6443",
+        "api..:6443",
         ":6443",
         "[::1",
         "[::1]:",

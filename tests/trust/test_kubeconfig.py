@@ -382,7 +382,7 @@ def test_what_client_go_takes_together_is_taken(config: Kubeconfig) -> None:
         ),
         (
             replace(ADMIN, clusters=(Cluster("kubernetes", "https://c", proxy_url="ftp://p"),)),
-            'cluster "kubernetes" has a proxy-url that is not an http, https or socks5 URL',
+            'cluster "kubernetes" has a proxy-url that cannot be used: it is not an http, https or socks5 URL',
         ),
         (
             replace(ADMIN, clusters=(Cluster("kubernetes", "https://c", b"CA", "/ca"),)),

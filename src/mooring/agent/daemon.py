@@ -46,6 +46,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock
 from mooring.errors import MooringError, NotFoundError, UnauthorizedError
 from mooring.servicenotifier import ServiceNotifier
+from mooring.trust.httpsurl import url_of
 from mooring.trust.joinconfiguration import ByToken, JoinPlan
 from mooring.trust.kubeconfig.model import Cluster, address_of
 
@@ -258,7 +259,7 @@ async def run(
         if more.load_balancer_port is not None:
             state = options.state
             seeds = _given_endpoints(plan) or state.read_seeds()
-            balancer = LoadBalancer(more.load_balancer_port, [f"https://{one}" for one in seeds], clock)
+            balancer = LoadBalancer(more.load_balancer_port, [url_of(one) for one in seeds], clock)
             await stack.enter_async_context(balancer)
             balancer.update([address_of(one.server) for one in state.read_clusters()])
             options = replace(options, balancer=balancer)

@@ -88,7 +88,7 @@ def of_k3s(agent: AgentFiles) -> Membership | None:
     # the address in the kubeconfig comes last: it may be that of a load balancer which has ended
     urls = dict.fromkeys((*agent.read_learned(), agent.read_api_server()))
     ca_pem = b"" if agent.record.read().system_roots else agent.read_server_ca()
-    clusters = tuple(Cluster("local", url, ca_pem) for url in urls if url)
+    clusters = tuple(Cluster("local", url, ca_pem, is_k3s=True) for url in urls if url)
     return Membership(files, agent, agent.client.current, agent.client.pending_key, name, clusters) if files else None
 
 

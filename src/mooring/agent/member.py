@@ -28,6 +28,7 @@ from mooring.errors import ConfigError, ForbiddenError, MooringError, PeerError,
 from mooring.identity import NODE_PREFIX
 from mooring.settings.nodes import ENDS_MEMBERSHIP
 from mooring.trust.auditid import explained_by
+from mooring.trust.httpsurl import dialled_host
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 
 log = logging.getLogger("mooring.agent")
@@ -125,7 +126,7 @@ class Member:
     def machine(self, *, ready: bool = True) -> node.Machine:
         """Return the facts of this machine for its Node."""
         parts, options = urlsplit(self.server), self.options
-        found = node.this_machine(self.node_name, parts.hostname or "", parts.port or 443, ready=ready)
+        found = node.this_machine(self.node_name, dialled_host(parts), parts.port or 443, ready=ready)
         return replace(
             found,
             address=options.address or found.address,

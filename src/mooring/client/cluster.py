@@ -39,7 +39,7 @@ from mooring.apimachinery.status import error_of
 from mooring.apimachinery.watchevent import ERROR, FrameReader, WatchEvent
 from mooring.client.files import read_limited
 from mooring.client.http import tls
-from mooring.client.http.connection import ConnectionPool, environment_proxy, transport_errors
+from mooring.client.http.connection import ConnectionPool, Way, proxies_for, transport_errors
 from mooring.client.http.credentials import ClientCredentials, Presented
 from mooring.client.http.requests import send_over
 from mooring.clock import Clock, SystemClock
@@ -317,9 +317,9 @@ class ClusterClient:
         reader = FrameReader()
         path = _path(target, namespace)
         request, connection = await self._request("GET", path, query, None, _JSON)
-        address = self.clusters[0]
+        address, way = self.clusters[0], Way()
         try:
-            async with connection.stream(request, seconds + WATCH_GRACE) as answer:
+            async with connection.stream(request, seconds + WATCH_GRACE, way) as answer:
                 if answer.status != 200:
                     raise self._refusal(path, answer.status, answer.headers, await answer.read(MAX_BODY))
                 on_open()
@@ -330,7 +330,7 @@ class ClusterClient:
                                 raise error_of(event.object)
                             yield event
         except transport_errors() as error:
-            failure = tls.explain(error, self.clock.now(), seconds + WATCH_GRACE)
+            failure = await way.explain(error, self.clock.now(), seconds + WATCH_GRACE)
             await self._put_last(address)
             raise connection_error(f"asking {address.server.rstrip('/')}", failure) from error
 
@@ -446,8 +446,7 @@ class ClusterClient:
         await self.close()
         cluster = self.clusters[0]
         context = _context(cluster, presented.certificate_pem, presented.key)
-        proxy = cluster.proxy_url or environment_proxy(self.server)
-        self._connection = ConnectionPool(context, proxy, cluster.tls_server_name)
+        self._connection = ConnectionPool(context, cluster.tls_server_name, proxies_for(cluster))
         self._connected_with = presented.certificate_pem
         return self._connection
 

@@ -39,10 +39,10 @@ class Endpoint:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_endpoint(text: str, key: str, default_port: int = DEFAULT_PORT, *, zones: bool = False) -> Endpoint:
+def parse_endpoint(text: str, key: str, default_port: int = DEFAULT_PORT, *, is_dialled: bool = False) -> Endpoint:
     """Read `host`, `host:port`, `[v6]:port` or `v6`.
 
-    `zones`: accept an IPv6 address with the interface that this machine reaches it by.
+    `is_dialled`: only this machine uses the address. It may have an interface (`fe80::1%eth0`), and a name a final dot.
     """
     host, port, colon = text, "", ""
     if text.startswith("["):
@@ -54,12 +54,12 @@ def parse_endpoint(text: str, key: str, default_port: int = DEFAULT_PORT, *, zon
         host, colon, port = text.partition(":")
     if colon and not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
         raise ConfigError(f'{key}: the port of "{text}" is not a number from 1 to 65535')
-    return Endpoint(parse_host(host, key, zones=zones), int(port) if port else default_port)
+    return Endpoint(parse_host(host, key, is_dialled=is_dialled), int(port) if port else default_port)
 
 
-def parse_host(text: str, key: str, *, zones: bool = False) -> str:
+def parse_host(text: str, key: str, *, is_dialled: bool = False) -> str:
     """Return a DNS name or IP address in its normal form."""
-    if "%" in text and not zones:
+    if "%" in text and not is_dialled:
         raise ConfigError(
             f'{key}: "{text}" names an interface; other machines cannot use that, give a routable address'
         )
@@ -68,7 +68,7 @@ def parse_host(text: str, key: str, *, zones: bool = False) -> str:
     except ValueError:
         pass
     name = text.lower()
-    if len(name) > MAX_HOST or not _HOST.fullmatch(name):
+    if len(name) > MAX_HOST or not _HOST.fullmatch(name.removesuffix(".") if is_dialled else name):
         raise ConfigError(f'{key}: "{text}" is neither a DNS name nor an IP address')
     return name
 

@@ -28,6 +28,8 @@ CERTIFICATE = "certificate"
 CERTIFICATE_TIME = "certificate-time"
 NOT_HTTP = "not-http"
 TOO_LONG = "too-long"
+PROXY = "proxy"
+"""The proxy did not connect the server, or the setting of a proxy cannot be used."""
 
 MAX_BODY = 1 << 20
 """Bytes read of a response unless the request says otherwise."""
@@ -38,12 +40,16 @@ ACCEPT_JSON = (("accept", "application/json, */*"),)
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Verification of a server: by the CAs in `ca_pem`, by the system's roots when it is empty, or none."""
+    """Verification of a server: by the CAs in `ca_pem`, by the system's roots when it is empty, or none; and the way to it.
+
+    `is_k3s`: see `Cluster`.
+    """
 
     ca_pem: bytes = b""
     verify: bool = True
     tls_server_name: str = ""
-    proxy_url: str = ""
+    proxy_url: str = field(default="", repr=False)
+    is_k3s: bool = False
 
 
 SYSTEM_ROOTS = Trust()

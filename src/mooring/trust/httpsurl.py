@@ -1,13 +1,19 @@
-"""Check of https URLs that a configuration, a provider or a token names."""
+"""https URLs that a configuration, a provider or a token names: their check, and their host as it is dialled and verified."""
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+from ipaddress import ip_address
+from urllib.parse import SplitResult, unquote, urlsplit
 
 
 def is_https(text: str) -> bool:
     """Return whether the scheme of a URL is https, in any case (RFC 3986 3.1)."""
     return text[:8].lower() == "https://"
+
+
+def url_of(endpoint: str) -> str:
+    """Return the https URL of `host:port`. The zone of an address is written as in RFC 6874 (`%25eth0`)."""
+    return "https://" + endpoint.replace("%", "%25")
 
 
 def https_url_problem(text: str, *, query: bool = False, fragment: bool = False) -> str:
@@ -29,3 +35,34 @@ def https_url_problem(text: str, *, query: bool = False, fragment: bool = False)
     if "?" in text.partition("#")[0] and not query:
         return "it must not contain a query"
     return "it must not contain a fragment" if "#" in text and not fragment else ""
+
+
+def dialled_host(parts: SplitResult) -> str:
+    """Return the host of a URL to connect to, in lower case. An IPv6 address keeps its zone, written as in RFC 4007 (`%eth0`).
+
+    Both `%25eth0` (RFC 6874) and `%eth0` are read.
+    """
+    address, percent, zone = (parts.hostname or "").partition("%")
+    return f"{address}%{unquote(zone.removeprefix('25'))}" if percent else address
+
+
+def tls_name(host: str) -> str:
+    """Return the name of a host that TLS sends and verifies.
+
+    One final dot is not part of it (RFC 6066 3, Go's `x509.VerifyHostname`), nor is the zone of an address, which has a meaning on
+    one machine only (RFC 4007 6).
+    """
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if ":" in host:
+        return host.partition("%")[0]
+    return host[:-1] if host.endswith(".") and len(host) > 1 else host
+
+
+def is_address(host: str) -> bool:
+    """Return whether a host is an IP address and not a name."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -103,12 +103,14 @@ def parse_endpoint(text: str) -> str:
 
     A host without a port gets port 6443, and an IPv6 address may stand without brackets. A URL `https://host` gets port 443.
     """
-    address, default = (text[8:].rstrip("/"), HTTPS_PORT) if is_https(text) else (text, DEFAULT_PORT)
+    address, default = (
+        (text[8:].rstrip("/").replace("%25", "%"), HTTPS_PORT) if is_https(text) else (text, DEFAULT_PORT)
+    )
     misplaced = "a bootstrap token stands where the address of the API server is expected: give it with --token"
     if looks_like_token(address):
         raise ConfigError(misplaced)
     try:
-        return str(addresses.parse_endpoint(address, "", default, zones=True))
+        return str(addresses.parse_endpoint(address, "", default, is_dialled=True))
     except ConfigError:
         if may_hold_token(address):
             raise ConfigError(misplaced) from None

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from mooring.errors import ConfigError
 from mooring.settings.addresses import parse_endpoint
-from mooring.trust.httpsurl import https_url_problem
+from mooring.trust.httpsurl import dialled_host, https_url_problem, url_of
 
 MAX_SERVERS = 64
 """More servers than any cluster has. Each may be tried for one connection."""
@@ -120,7 +120,7 @@ def saved_urls(data: bytes) -> tuple[str, ...]:
     url, addresses = _saved(data)
     if not isinstance(url, str) or addresses is None:
         return ()
-    learned = (f"https://{one}" for one in valid_addresses(addresses))
+    learned = (url_of(one) for one in valid_addresses(addresses))
     return tuple(dict.fromkeys((*learned, *((url,) if not https_url_problem(url) else ()))))
 
 
@@ -153,7 +153,7 @@ def seed_address(url: str) -> str:
         raise ConfigError(f"--server: {problem}; write it like https://10.0.0.1:6443")
     parts = urlsplit(url)
     port = HTTPS_PORT if parts.port is None else parts.port
-    return str(parse_endpoint(f"[{parts.hostname}]:{port}", "--server", zones=True))
+    return str(parse_endpoint(f"[{dialled_host(parts)}]:{port}", "--server", is_dialled=True))
 
 
 def valid_addresses(texts: Iterable[str], own_address: str = "") -> tuple[str, ...]:
@@ -163,7 +163,7 @@ def valid_addresses(texts: Iterable[str], own_address: str = "") -> tuple[str, .
         if len(found) == MAX_SERVERS:
             break
         try:
-            endpoint = parse_endpoint(text, "", 0, zones=True)
+            endpoint = parse_endpoint(text, "", 0, is_dialled=True)
         except ConfigError:
             continue
         if endpoint.port and endpoint.host not in UNSPECIFIED and str(endpoint) != own_address:

@@ -28,7 +28,8 @@ from mooring.client.http.credentials import ClientCredentials
 from mooring.clock import Clock
 from mooring.pki.keys import public_key_der
 from mooring.trust.discovery.polling import Polling
-from mooring.trust.httpexchange import CERTIFICATE, SYSTEM_ROOTS, HttpFailure, HttpRequest, HttpResponse
+from mooring.trust.httpexchange import CERTIFICATE, HttpFailure, HttpRequest, HttpResponse
+from mooring.trust.k3s.exchanges import BY_ROOTS
 from mooring.trust.k3s.headers import NODE_IP, NODE_NAME, NODE_PASSWORD
 from mooring.trust.k3s.responses import WANTED
 from mooring.trust.kubeconfig.model import Cluster
@@ -81,7 +82,7 @@ def answering(peer: SupervisorPeer) -> Callable[[HttpRequest, Clock], Awaitable[
     """Return a transport that hands requests to the peer without a connection."""
 
     async def fetch(request: HttpRequest, clock: Clock) -> HttpResponse | HttpFailure:
-        if request.target == SYSTEM_ROOTS:
+        if request.target == BY_ROOTS:
             return HttpFailure(CERTIFICATE, "unable to get local issuer certificate")
         user, token = "", ""
         if request.credentials is not None:

@@ -22,8 +22,8 @@ from mooring.errors import ConfigError, MooringError
 from mooring.pki.keys import public_key_fingerprint
 from mooring.secret import Secret
 from mooring.trust.discovery.polling import Polling
-from mooring.trust.httpexchange import SYSTEM_ROOTS
 from mooring.trust.k3s import headers
+from mooring.trust.k3s.exchanges import BY_ROOTS
 from mooring.trust.k3s.responses import WANTED
 from tests.support.manualclock import HurriedClock
 from tests.support.ports import free_port
@@ -310,7 +310,7 @@ def test_a_member_without_its_ca_does_not_fall_back_to_the_roots_of_the_machine(
     member = joined(plan(peer, tmp_path, peer.token))
     member.files.server_ca.unlink()
     with pytest.raises(ConfigError, match="restore it, or join again with a whole token"):
-        assert member.trust == SYSTEM_ROOTS
+        assert member.trust == BY_ROOTS
 
 
 LOST = pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from mooring.trust.discovery.polling import Polling
 from mooring.trust.httpexchange import (
     CERTIFICATE,
     NOT_TLS,
-    SYSTEM_ROOTS,
     TIMEOUT,
     TLS_ALERT,
     TOO_LONG,
@@ -43,8 +42,10 @@ from mooring.trust.httpexchange import (
 from mooring.trust.k3s import headers
 from mooring.trust.k3s.cahash import ca_hash
 from mooring.trust.k3s.exchanges import (
+    BY_ROOTS,
     JOIN_POLLING,
     REFUSED_ROUNDS,
+    UNPROVEN,
     NodeIdentity,
     SupervisorClient,
     TrustedCa,
@@ -141,27 +142,31 @@ SERVED = HttpResponse(200, CA)
         pytest.param(
             [UNTRUSTED, SERVED, SERVED],
             PINNED,
-            [SYSTEM_ROOTS, UNVERIFIED, Trust(CA)],
+            [BY_ROOTS, UNPROVEN, Trust(CA, is_k3s=True)],
             CA,
             id="three requests with a hash",
         ),
         pytest.param(
             [UNTRUSTED, SERVED, SERVED],
             "",
-            [SYSTEM_ROOTS, UNVERIFIED, Trust(CA)],
+            [BY_ROOTS, UNPROVEN, Trust(CA, is_k3s=True)],
             CA,
             id="three requests without a hash",
         ),
-        pytest.param([SERVED], "", [SYSTEM_ROOTS], b"", id="the machine's roots verify the server"),
+        pytest.param([SERVED], "", [BY_ROOTS], b"", id="the machine's roots verify the server"),
         pytest.param(
             [SERVED, SERVED],
             PINNED,
-            [SYSTEM_ROOTS, Trust(CA)],
+            [BY_ROOTS, Trust(CA, is_k3s=True)],
             CA,
             id="a hash is compared although the roots verify it",
         ),
         pytest.param(
-            [status(503), SERVED, SERVED], "", [SYSTEM_ROOTS, UNVERIFIED, Trust(CA)], CA, id="a busy first answer"
+            [status(503), SERVED, SERVED],
+            "",
+            [BY_ROOTS, UNPROVEN, Trust(CA, is_k3s=True)],
+            CA,
+            id="a busy first answer",
         ),
     ],
 )
@@ -171,7 +176,7 @@ def test_trust_is_established_by_requests_to_cacerts_alone(
     script = Script(replies)
     trusted = script.run(establish_trust([A], pin, ONCE))
     assert trusted == TrustedCa(A, found)
-    assert trusted.trust == (Trust(found) if found else SYSTEM_ROOTS)
+    assert trusted.trust == Trust(found, is_k3s=True)
     assert [one.target for one in script.requests] == trusts
     assert {one.url for one in script.requests} == {A + headers.CACERTS}
     assert set(script.credentials) == {""}
@@ -219,12 +224,12 @@ def test_a_server_that_does_not_prove_itself_is_not_trusted(
 def test_a_hash_does_not_vouch_for_a_ca_beside_the_pinned_one() -> None:
     script = Script([UNTRUSTED, HttpResponse(200, CA + OTHER_CA)])
     assert script.run(establish_trust([A], ca_hash(OTHER_CA), ONCE)) == TrustedCa(A, OTHER_CA)
-    assert script.requests[-1].target == Trust(OTHER_CA)
+    assert script.requests[-1].target == Trust(OTHER_CA, is_k3s=True)
 
 
 def test_servers_are_tried_in_order_and_a_mismatch_ends_one_of_them() -> None:
     def reply(request: HttpRequest) -> HttpResponse | HttpFailure:
-        if request.target == SYSTEM_ROOTS:
+        if request.target == BY_ROOTS:
             return UNTRUSTED
         return HttpResponse(200, OTHER_CA if request.url.startswith(A) else CA)
 
@@ -303,13 +308,13 @@ def test_a_bundle_that_drops_a_trusted_ca_must_verify_the_server(
     else:
         assert script.run(supervisor().fetch_server_ca()) == bundle
     assert [(one.target, one.url) for one in script.requests[1:]] == (
-        [(Trust(bundle), A + headers.CACERTS)] if reply else []
+        [(Trust(bundle, is_k3s=True), A + headers.CACERTS)] if reply else []
     )
     assert script.credentials[1:] == ([""] if reply else [])
 
 
 def test_with_the_roots_of_the_machine_any_bundle_of_servers_is_read() -> None:
-    ask = SupervisorClient((A,), SYSTEM_ROOTS, token=PASSWORD, polling=ONCE)
+    ask = SupervisorClient((A,), BY_ROOTS, token=PASSWORD, polling=ONCE)
     assert Script([HttpResponse(200, OTHER_CA)]).run(ask.fetch_server_ca()) == OTHER_CA
 
 

@@ -48,7 +48,7 @@ from mooring.settings.nodes import ENDS_MEMBERSHIP
 from mooring.trust.discovery.errors import DiscoveryError
 from mooring.trust.discovery.notices import Notice
 from mooring.trust.discovery.polling import Polling
-from mooring.trust.httpexchange import SYSTEM_ROOTS, HttpRequest, Reply, Trust, Wait
+from mooring.trust.httpexchange import HttpRequest, Reply, Trust, Wait
 from mooring.trust.k3s.cahash import CaHashError, check_ca_hash
 from mooring.trust.k3s.exchanges import JOIN_POLLING, NodeIdentity, SupervisorClient, TrustedCa, establish_trust
 from mooring.trust.k3s.nodepassword import MAX_NODE_NAME
@@ -97,16 +97,16 @@ class SupervisedMember(Member):
     def trust(self) -> Trust:
         """Verification of the servers. Raises ConfigError when the CA that this machine kept is gone."""
         if self.uses_system_roots:
-            return SYSTEM_ROOTS
+            return Trust(is_k3s=True)
         ca_pem = self.files.read_server_ca()
         if not ca_pem:
             raise ConfigError(f"{self.files.server_ca} cannot be read: restore it, or join again with a whole token")
-        return Trust(ca_pem)
+        return Trust(ca_pem, is_k3s=True)
 
     def at(self, urls: tuple[str, ...]) -> SupervisedMember:
         """Return the member with these supervisors, verified by the CA that this machine keeps now. Raises ConfigError."""
         ca_pem = self.trust.ca_pem
-        clusters = tuple(Cluster("local", api_url(url, self.api_port), ca_pem) for url in urls)
+        clusters = tuple(Cluster("local", api_url(url, self.api_port), ca_pem, is_k3s=True) for url in urls)
         return replace(self, urls=urls, clusters=clusters)
 
     def supervisor(self, *, polling: Polling) -> SupervisorClient:
@@ -316,7 +316,7 @@ class _Join:
         urls = dict.fromkeys(
             url for url in (self.files.read_api_server(), *self.plan.settings.server, *self._learned) if url
         )
-        clusters = tuple(Cluster("local", url, ca_pem) for url in urls)
+        clusters = tuple(Cluster("local", url, ca_pem, is_k3s=True) for url in urls)
         member = Member(name, clusters, self.files, NodeOptions())
         pair, _ = await recover(
             member,
@@ -357,7 +357,7 @@ class _Join:
     ) -> bool:
         """Return True when the membership has ended and the token is to be used instead. Raises TokenNeededError without one."""
         uid = self.files.record.read().node_uid if self.plan.settings.node_deletion == ENDS_MEMBERSHIP else ""
-        clusters = tuple(Cluster("local", url, trusted.ca_pem) for url in dict.fromkeys(urls))
+        clusters = tuple(Cluster("local", url, trusted.ca_pem, is_k3s=True) for url in dict.fromkeys(urls))
         try:
             await check_membership(pair, name, uid, clusters, self.clock)
         except MembershipEndedError as error:

@@ -42,6 +42,7 @@ from mooring.errors import MooringError
 from mooring.servicenotifier import ServiceNotifier
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.discovery.refresh import refresh_cluster
+from mooring.trust.httpsurl import url_of
 from mooring.trust.k3s.refusals import CredentialRefusedError
 from mooring.trust.k3s.responses import KUBELET, WANTED, Wanted, is_usable
 
@@ -108,7 +109,7 @@ class SupervisedAgent:
         balancer = self._balancer
         if balancer is None:
             return await join(self._plan, self._clock, self._report)
-        learned = tuple(f"https://{address}" for address in balancer.servers.known)
+        learned = tuple(url_of(address) for address in balancer.servers.known)
         return await join(self._plan, self._clock, self._report, learned, balancer.url)
 
     async def _join_or_come_back(self) -> SupervisedMember:
@@ -307,7 +308,7 @@ class _Membership:
         if self._balancer is not None:
             self._balancer.update(found)
         port = self._member.api_port
-        learned = () if port else tuple(f"https://{address}" for address in found)
+        learned = () if port else tuple(url_of(address) for address in found)
         urls = tuple(dict.fromkeys((supervisor.urls[0], *learned, *self._servers)))
         if urls != self._member.urls:
             self._member = self._member.at(urls)

@@ -277,7 +277,7 @@ class LoadBalancer:
         """Connect `protocol` to `address`. Return False when no connection came about within `seconds`."""
         try:
             await with_deadline(
-                self._clock, seconds, self._connect_protocol(parse_endpoint(address, "", zones=True), protocol)
+                self._clock, seconds, self._connect_protocol(parse_endpoint(address, "", is_dialled=True), protocol)
             )
         except (OSError, TimeoutError):
             return False

@@ -1,8 +1,11 @@
-"""HTTP connections to one server. No other file of this room uses the HTTP client library.
+"""HTTP connections to servers, directly or by a proxy. Only `transport` beside it uses the HTTP client library, too.
 
-Rules kept here: no redirects, because a credential goes only to the server that it is for; no cookies; no settings from the
-environment, from which `trust_env` would read proxies, CA files and ~/.netrc; no compression, because the size of a response is
-limited.
+Rules kept here:
+* No redirects, because a credential goes only to the server that it is for; no cookies; no compression, because the size of a
+  response is limited. The library reads nothing of the environment, from which `trust_env` would take CA files and ~/.netrc.
+* Every connection asks one function for its proxy: the `proxy-url` of a kubeconfig, else Go's rule for the environment
+  (`mooring.trust.httpproxy`), by the URL of each request. A failure names the proxy, and the variable or field that named it.
+* The name that TLS sends and verifies is derived from the host that is dialled (`tls_name`).
 
 The library is httpx2 and not lightkube, which uses it too: lightkube 1.0 does not run exec plugins of the v1 API, supports neither
 `proxy-url` nor `tls-server-name` nor impersonation, and writes client keys into temporary files.
@@ -11,17 +14,22 @@ The library is httpx2 and not lightkube, which uses it too: lightkube 1.0 does n
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from datetime import datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies_environment, proxy_bypass
+from urllib.parse import urlsplit, urlunsplit
 
-from mooring.errors import ConfigError
-from mooring.trust.httpexchange import HttpRequest
-from mooring.trust.kubeconfig.model import PROXY_SCHEMES
+from mooring.client.http import tls
+from mooring.trust.httpexchange import PROXY, HttpFailure, HttpRequest, Trust
+from mooring.trust.httpproxy import Proxy, ProxySettingError, environment_proxy, k3s_proxy, named_proxy
+from mooring.trust.httpsurl import dialled_host, is_address, tls_name
+from mooring.trust.kubeconfig.model import Cluster
 
 if TYPE_CHECKING:
     import httpx2
@@ -30,21 +38,94 @@ MAX_CONNECTIONS = 64
 """Connections of one client: more than any command or controller uses at a time."""
 IDLE_SECONDS = 60.0
 """Shorter than servers and load balancers keep an idle connection, so that the client closes it first."""
+MAX_REFUSAL = 200
+"""Characters of the status line of a proxy that are shown."""
+RESOLVE_SECONDS = 1.0
+"""Seconds for the addresses of a name, which are only for an error message."""
+_TUNNEL_EVENTS = frozenset({"proxy.start_tls.started", "socks.start_tls.started"})
+"""Steps of the library that follow when a proxy has connected the server."""
 
 
-class _Opening:
-    """A connection that a request opens. The library leaves it open when the request is cancelled during the TLS handshake."""
+Proxies = Callable[[str], Proxy | None]
+"""Returns the proxy for a URL; None without one. Raises ProxySettingError."""
+
+
+def environment_proxies(url: str) -> Proxy | None:
+    """Return the proxy for `url` in HTTPS_PROXY, HTTP_PROXY and NO_PROXY, by Go's rule. Raises ProxySettingError."""
+    return environment_proxy(url, os.environ)
+
+
+def proxies_for(place: Cluster | Trust) -> Proxies:
+    """Return the proxies for the servers of a kubeconfig's cluster: its own `proxy-url`, else those of the environment.
+
+    Raises ProxySettingError.
+    """
+    if place.proxy_url:
+        named = f'the proxy-url of cluster "{place.name}"' if isinstance(place, Cluster) and place.name else "proxy-url"
+        proxy = named_proxy(place.proxy_url, named)
+        return lambda url: proxy
+    if place.is_k3s:
+        return lambda url: k3s_proxy(url, os.environ)
+    return environment_proxies
+
+
+class Way:
+    """The way of one request: the proxy, and how far the connection came. It explains a failure."""
 
     def __init__(self) -> None:
+        self.host = ""
+        self.proxy: Proxy | None = None
+        self._dials = False
+        self._has_tunnel = False
+        self._peer = ""
+        """Address that accepted the connection."""
         self._stream: Any = None
         """Stream of the library, once TCP is connected."""
 
     async def trace(self, event: str, info: Mapping[str, Any]) -> None:
         """Called by the library at each of its steps (its extension `trace`)."""
-        if event.endswith(".connect_tcp.complete"):
+        if event.endswith(".connect_tcp.started"):
+            self._dials = True
+        elif event.endswith(".connect_tcp.complete"):
             self._stream = info["return_value"]
+            self._peer = str((self._stream.get_extra_info("server_addr") or ("",))[0])
+        elif event in _TUNNEL_EVENTS:
+            self._has_tunnel = True
         elif event.endswith(".start_tls.failed") and self._stream is not None:
+            # the library leaves the connection open when the request is cancelled during the TLS handshake
             await self._stream.aclose()
+
+    async def explain(self, error: BaseException, now: datetime, seconds: float) -> HttpFailure:
+        """Return the reason for a failed request. `seconds` is the time that it had."""
+        if isinstance(error, ProxySettingError):
+            return HttpFailure(PROXY, str(error), unsent=True)
+        failure = replace(tls.explain(error, now, seconds), unsent=not_sent(error))
+        if self.proxy is None:
+            unresolved = failure.message.startswith(tls.UNRESOLVED)
+            return failure if unresolved else replace(failure, message=failure.message + await self._addresses())
+        if type(error).__name__ == "ProxyError":
+            return replace(
+                failure, kind=PROXY, message=f"{self.proxy} refuses: {str(error).strip()[:MAX_REFUSAL]}", hint=""
+            )
+        if self._dials and not self._has_tunnel:
+            return replace(
+                failure, kind=PROXY, message=f"{self.proxy} does not connect: {failure.message}", unsent=True
+            )
+        return replace(failure, message=f"{failure.message}, by {self.proxy}")
+
+    async def _addresses(self) -> str:
+        """Return the address that was connected, else the addresses of the name in the URL; "" without a name."""
+        if not self._dials or is_address(self.host):
+            return ""
+        if self._peer:
+            return f", at {self._peer}"
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(RESOLVE_SECONDS):
+                found = await loop.getaddrinfo(self.host, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            return ""
+        return f", at {', '.join(dict.fromkeys(str(address[0]) for *_, address in found))}"
 
 
 class ResponseStream:
@@ -71,38 +152,59 @@ class ResponseStream:
 
 
 class ConnectionPool:
-    """Connections to one server with one TLS context."""
+    """Connections with one TLS context, by default to the server of each URL or to its proxy in the environment."""
 
-    def __init__(self, context: ssl.SSLContext, proxy_url: str = "", tls_server_name: str = "") -> None:
-        import httpx2
-
-        if proxy_url and not proxy_url.startswith(PROXY_SCHEMES):
-            raise ConfigError("the proxy is not an http, https or socks5 URL")
+    def __init__(
+        self, context: ssl.SSLContext, tls_server_name: str = "", proxies: Proxies = environment_proxies
+    ) -> None:
+        self._context = context
+        self._tls_server_name = tls_server_name
+        self._proxies = proxies
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._extensions = {"sni_hostname": tls_server_name} if tls_server_name else {}
-        try:
-            self._client = httpx2.AsyncClient(
-                verify=context,
-                proxy=proxy_url or None,
+        self._clients: dict[Proxy | None, httpx2.AsyncClient] = {}
+
+    def _client(self, proxy: Proxy | None) -> httpx2.AsyncClient:
+        """Return the connections to `proxy`, or those without one."""
+        if proxy not in self._clients:
+            import httpx2
+
+            from mooring.client.http.transport import Transport
+
+            limits = httpx2.Limits(max_connections=MAX_CONNECTIONS, keepalive_expiry=IDLE_SECONDS)
+            try:
+                transport = Transport(self._context, limits, proxy.url if proxy is not None else "")
+            except ImportError:
+                raise ProxySettingError(
+                    f"{proxy}: a socks5 proxy needs the package socksio: install httpx2[socks]"
+                ) from None
+            self._clients[proxy] = httpx2.AsyncClient(
+                transport=transport,
                 trust_env=False,
                 follow_redirects=False,
                 cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=[])),
-                limits=httpx2.Limits(max_connections=MAX_CONNECTIONS, keepalive_expiry=IDLE_SECONDS),
                 headers={"Accept-Encoding": "identity", "User-Agent": "mooring"},
             )
-        except ImportError:
-            raise ConfigError("a socks5 proxy needs the package socksio: install httpx2[socks]") from None
+        return self._clients[proxy]
 
     @asynccontextmanager
-    async def stream(self, request: HttpRequest, read_timeout: float | None = None) -> AsyncIterator[ResponseStream]:
-        """Send a request and open its response. Raises one of `transport_errors`, which `tls.explain` reads.
+    async def stream(
+        self, request: HttpRequest, read_timeout: float | None = None, way: Way | None = None
+    ) -> AsyncIterator[ResponseStream]:
+        """Send a request and open its response. Raises one of `transport_errors`, which `way` explains.
 
         The request's timeout bounds connecting, and each wait for bytes unless `read_timeout` does. Both are in seconds.
         """
         import httpx2
 
+        way = way or Way()
+        try:
+            url, host = library_url(request.url)
+        except ValueError as error:
+            raise httpx2.InvalidURL(f"the URL cannot be read: {error}") from None
+        way.host, way.proxy = host, self._proxies(request.url)
+        client = self._client(way.proxy)
         headers = list(request.headers)
         if request.authorization is not None:
             headers.append(("Authorization", request.authorization.reveal().decode()))
@@ -111,13 +213,17 @@ class ConnectionPool:
         self._open += 1
         self._idle.clear()
         try:
-            async with self._client.stream(
+            async with client.stream(
                 request.method,
-                request.url,
+                url,
                 headers=headers,
                 content=request.body,
                 timeout=timeout,
-                extensions={**self._extensions, "trace": _Opening().trace},
+                extensions={
+                    "sni_hostname": tls_name(self._tls_server_name or host),
+                    "dialled_host": host,
+                    "trace": way.trace,
+                },
             ) as response:
                 yield ResponseStream(response)
         finally:
@@ -126,7 +232,8 @@ class ConnectionPool:
                 self._idle.set()
 
     async def close(self) -> None:
-        await self._client.aclose()
+        for client in self._clients.values():
+            await client.aclose()
 
     async def close_when_idle(self, seconds: float) -> None:
         """Close after the requests under way have ended, or after `seconds`."""
@@ -135,24 +242,29 @@ class ConnectionPool:
         await self.close()
 
 
+def library_url(url: str) -> tuple[str, str]:
+    """Return a URL as the library and the Host header have it, without the zone of an address, and the host to connect to.
+
+    Raises ValueError for a text that is no URL.
+    """
+    parts = urlsplit(url)
+    host, port = dialled_host(parts), "" if parts.port is None else f":{parts.port}"
+    if "%" not in host:
+        return url, host
+    return urlunsplit(parts._replace(netloc=f"[{tls_name(host)}]{port}")), host
+
+
 def transport_errors() -> tuple[type[Exception], ...]:
     """Return the exceptions that `ConnectionPool.stream` raises when there is no whole response."""
     import httpx2
 
-    return (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ExceptionGroup)
+    return (
+        httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ExceptionGroup, ProxySettingError
+    )  # fmt: skip
 
 
-def not_sent(error: Exception) -> bool:
+def not_sent(error: BaseException) -> bool:
     """Return True when no connection was established, so that no server can have received the request."""
     import httpx2
 
     return isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError)
-
-
-def environment_proxy(url: str) -> str:
-    """Return the proxy for `url` in HTTPS_PROXY, HTTP_PROXY and NO_PROXY; none for this machine itself, as in Go."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    if host == "localhost" or host.startswith("127.") or host == "::1" or proxy_bypass(parts.netloc):
-        return ""
-    return getproxies_environment().get(parts.scheme, "")

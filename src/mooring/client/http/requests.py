@@ -18,7 +18,7 @@ from functools import partial
 from typing import TypeVar
 
 from mooring.client.http import tls
-from mooring.client.http.connection import ConnectionPool, not_sent, transport_errors
+from mooring.client.http.connection import ConnectionPool, Way, proxies_for, transport_errors
 from mooring.client.http.credentials import ClientCredentials, Presented
 from mooring.client.http.driver import drive_notifying, ignore
 from mooring.clock import Clock
@@ -51,9 +51,12 @@ async def send_over(
     `silence` is the longest wait for the next bytes, `body_seconds` the time for the whole body; both are by default the timeout of
     the request. Times are in seconds.
     """
-    started, whole = clock.monotonic(), request.timeout
+    started, whole, way = clock.monotonic(), request.timeout, Way()
     try:
-        async with asyncio.timeout(PHASES * request.timeout) as head, connection.stream(request, silence) as stream:
+        async with (
+            asyncio.timeout(PHASES * request.timeout) as head,
+            connection.stream(request, silence, way) as stream,
+        ):
             if body_seconds is not None:
                 head.reschedule(None)
                 whole = body_seconds
@@ -62,8 +65,8 @@ async def send_over(
             headers = {name.lower(): value for name, value in stream.headers.items()}
     except transport_errors() as error:
         limit = whole if isinstance(error, TimeoutError) else silence or request.timeout
-        failure = tls.explain(error, clock.now(), limit)
-        return replace(failure, elapsed=clock.monotonic() - started, unsent=not_sent(error))
+        failure = await way.explain(error, clock.now(), limit)
+        return replace(failure, elapsed=clock.monotonic() - started)
     elapsed = clock.monotonic() - started
     if len(body) > request.max_bytes:
         return HttpFailure(TOO_LONG, f"the answer is longer than {request.max_bytes} bytes", elapsed=elapsed)
@@ -76,7 +79,7 @@ async def fetch(request: HttpRequest, clock: Clock) -> HttpResponse | HttpFailur
     if not isinstance(trust, Trust):
         raise ValueError(f"the trust of the target {trust} is not known here")
     presented = await _presented(request, trust, clock)
-    connection = ConnectionPool(_context(trust, presented), trust.proxy_url, trust.tls_server_name)
+    connection = ConnectionPool(_context(trust, presented), trust.tls_server_name, proxies_for(trust))
     request = replace(
         request,
         headers=(*request.headers, *presented.impersonation),

@@ -40,6 +40,7 @@ from mooring.trust.httpexchange import (
     HttpFailure,
 )
 
+UNRESOLVED = "the name cannot be resolved"
 NODE_CERTIFICATE = "the certificate is that of a node and not of an API server"
 _SIGNATURE_FAILURE, _NOT_YET_VALID, _EXPIRED = 7, 9, 10
 """X509_V_ERR_CERT_SIGNATURE_FAILURE, X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL."""
@@ -191,7 +192,7 @@ def _explain(error: BaseException, now: datetime, timeout: float) -> HttpFailure
         if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLWantReadError | ssl.SSLWantWriteError):
             return _explain_tls(cause)
         if isinstance(cause, socket.gaierror):
-            return HttpFailure(UNREACHABLE, f"the name cannot be resolved: {(cause.strerror or str(cause)).lower()}")
+            return HttpFailure(UNREACHABLE, f"{UNRESOLVED}: {(cause.strerror or str(cause)).lower()}")
     for cause in reversed(causes):
         if isinstance(cause, OSError) and cause.errno and not isinstance(cause, ssl.SSLError):
             return HttpFailure(UNREACHABLE, os.strerror(cause.errno).lower())

@@ -1,6 +1,7 @@
 """Makes the targets of remote authenticators: servers that they send requests to, each under its own trust.
 
-Rules kept here: TLS is verified under exactly the given trust. There is no redirect, no cookie, and no proxy from the environment.
+Rules kept here: TLS is verified under exactly the given trust. There is no redirect and no cookie. Proxies of the environment are
+used as by kube-apiserver.
 The text of a failure holds nothing of what was sent.
 """
 
@@ -26,10 +27,10 @@ class HttpTarget:
     `url` serves requests that name none.
     """
 
-    def __init__(self, url: str, context: ssl.SSLContext, clock: Clock, proxy_url: str = "") -> None:
+    def __init__(self, url: str, context: ssl.SSLContext, clock: Clock) -> None:
         self._url = url
         self._context = context  # kept alive for other targets under the same CA
-        self._connection = ConnectionPool(context, proxy_url)
+        self._connection = ConnectionPool(context)
         self._clock = clock
 
     async def send(self, request: HttpRequest) -> HttpResponse | HttpFailure:

@@ -2,7 +2,7 @@
 
 Rules kept here (docs/protocol/authentication.md#webhook; client-go `clientcmd`):
 * The current context counts: `server`, with its path and query; the CA, or the machine's roots without one; `tls-server-name`;
-  `proxy-url`, and no proxy of the environment; every kind of credential that `mooring.client.http.credentials` knows.
+  `proxy-url`, else a proxy of the environment; every kind of credential that `mooring.client.http.credentials` knows.
 * The server is https and verified, because it receives credentials of users. Errors name the cluster or the user, and the field.
 * A request that got 401 is repeated once when a new credential can be had. A new certificate of a plugin opens a new connection;
   requests under way on the old one still get their responses.
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from mooring.client.http import tls
-from mooring.client.http.connection import ConnectionPool
+from mooring.client.http.connection import ConnectionPool, proxies_for
 from mooring.client.http.credentials import ClientCredentials, Presented
 from mooring.client.http.requests import send_over
 from mooring.clock import Clock
@@ -128,7 +128,7 @@ class KubeconfigTarget:
     def _connect(self, certificate_pem: bytes, key: Secret | None) -> _Link:
         cluster = self._cluster
         context = _tls_context(cluster, self._user, certificate_pem, key)
-        return _Link(ConnectionPool(context, cluster.proxy_url, cluster.tls_server_name), certificate_pem)
+        return _Link(ConnectionPool(context, cluster.tls_server_name, proxies_for(cluster)), certificate_pem)
 
     def _close_if_unused(self, link: _Link) -> None:
         if link.retired and not link.waiting:

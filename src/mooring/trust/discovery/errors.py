@@ -30,6 +30,18 @@ class EndpointDownError(DiscoveryError):
         )
 
 
+class ProxyRefusalError(EndpointDownError):
+    """The proxy did not connect the server, of which nothing is known."""
+
+    code = "proxy"
+
+    def __init__(self, step: str, reason: str) -> None:
+        DiscoveryError.__init__(
+            self,
+            f"{step}: {reason}; check the proxy, and the setting that names it: NO_PROXY lists the servers that need none",
+        )
+
+
 class EndpointTimeoutError(DiscoveryError):
     code = "timeout"
 

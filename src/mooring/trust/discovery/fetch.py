@@ -20,6 +20,7 @@ from mooring.trust.httpexchange import (
     CERTIFICATE,
     CERTIFICATE_TIME,
     NOT_TLS,
+    PROXY,
     TIMEOUT,
     TOO_LONG,
     UNREACHABLE,
@@ -50,7 +51,12 @@ def cluster_info_request(server: str, trust: Trust, credentials: KubeconfigUser 
 
 def trust_of(cluster: Cluster) -> Trust:
     """Return the verification that a kubeconfig's cluster means."""
-    return Trust(cluster.ca_pem, tls_server_name=cluster.tls_server_name, proxy_url=cluster.proxy_url)
+    return Trust(
+        cluster.ca_pem,
+        tls_server_name=cluster.tls_server_name,
+        proxy_url=cluster.proxy_url,
+        is_k3s=cluster.is_k3s,
+    )
 
 
 def prove_server(cluster: Cluster) -> DiscoveryExchange[None]:
@@ -100,6 +106,8 @@ def connection_error(step: str, failure: HttpFailure) -> errors.DiscoveryError:
         return errors.EndpointTimeoutError(step, reason)
     if failure.kind == UNREACHABLE:
         return errors.EndpointDownError(step, reason)
+    if failure.kind == PROXY:
+        return errors.ProxyRefusalError(step, reason)
     if failure.kind == TOO_LONG:
         return errors.NotKubernetesError(step, reason)
     return errors.FetchError(step, reason)

@@ -25,6 +25,7 @@ from mooring.trust.discovery.fetch import cluster_info_request, prove_server, re
 from mooring.trust.discovery.notices import DiscoveryExchange, Notice
 from mooring.trust.discovery.trustedcluster import TrustedCluster, learned_beside, published_cluster, trusted_cluster
 from mooring.trust.httpexchange import send
+from mooring.trust.httpsurl import url_of
 from mooring.trust.kubeconfig.model import Cluster, address_of
 
 BASE = "mooring.dev/cluster-info"
@@ -125,7 +126,7 @@ def refresh_cluster(
 
     Raises DiscoveryError when no address responds under the CAs that the member knows, or none under those published now.
     """
-    typed = [Cluster(endpoint, f"https://{endpoint}", known[0].ca_pem) for endpoint in endpoints]
+    typed = [Cluster(endpoint, url_of(endpoint), known[0].ca_pem) for endpoint in endpoints]
     candidates = [*known, *(one for one in typed if one.server not in {k.server for k in known})]
     responding, published = yield from _first_published(candidates)
     return Refreshed((yield from merge_published(known, base, published, responding)), published)

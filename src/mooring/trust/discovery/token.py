@@ -34,6 +34,7 @@ from mooring.trust.discovery.pins import Pin, check_pins
 from mooring.trust.discovery.polling import Polling, Rounds
 from mooring.trust.discovery.trustedcluster import TrustedCluster, published_cluster, trusted_cluster
 from mooring.trust.httpexchange import UNVERIFIED, send
+from mooring.trust.httpsurl import url_of
 from mooring.trust.kubeconfig.model import address_of
 
 SIGNATURE_ALONE = "token"
@@ -72,7 +73,7 @@ def discover_by_token(
 def _try_endpoint(
     endpoint: str, token: BootstrapToken, pins: Collection[Pin], vouched: VouchedCas | None, rounds: Rounds
 ) -> DiscoveryExchange[TrustedCluster]:
-    server = f"https://{endpoint}"
+    server = url_of(endpoint)
 
     yield Notice(f"Fetching cluster-info from {endpoint} without trust, to check it by token {token.id}")
     step = f"fetching cluster-info from {endpoint} (step 1)"

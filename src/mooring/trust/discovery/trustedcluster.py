@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from mooring.pki.errors import PkiError
 from mooring.pki.x509 import bundles
 from mooring.trust.discovery.errors import UnusableClusterInfoError
+from mooring.trust.httpsurl import url_of
 from mooring.trust.kubeconfig.model import (
     Cluster,
     Kubeconfig,
@@ -77,7 +78,7 @@ class TrustedCluster:
         for turn, one in enumerate(self.clusters):
             if address_of(one.server) == endpoint:
                 return self.led_by(turn)
-        return replace(self, others=(*self.others, Cluster(endpoint, f"https://{endpoint}", self.ca_pem)))
+        return replace(self, others=(*self.others, Cluster(endpoint, url_of(endpoint), self.ca_pem)))
 
 
 def trusted_cluster(

@@ -32,11 +32,10 @@ from mooring.trust.gitversion import is_mooring_response
 from mooring.trust.httpexchange import (
     CERTIFICATE,
     NOT_TLS,
-    SYSTEM_ROOTS,
+    PROXY,
     TIMEOUT,
     TLS_ALERT,
     UNREACHABLE,
-    UNVERIFIED,
     HttpFailure,
     HttpRequest,
     HttpResponse,
@@ -89,6 +88,12 @@ FORBIDDEN = "forbidden"
 """Message to a credential that may not use the path, which says nothing about a node."""
 
 
+BY_ROOTS = Trust(is_k3s=True)
+"""Verification of a server by the roots of this machine."""
+UNPROVEN = Trust(verify=False, is_k3s=True)
+"""No verification: the response proves itself, or is compared afterwards."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrustedCa:
     """A server that passed, and the CAs to verify it with from now on. Without CAs the machine's own roots verify it."""
@@ -98,7 +103,7 @@ class TrustedCa:
 
     @property
     def trust(self) -> Trust:
-        return Trust(self.ca_pem) if self.ca_pem else SYSTEM_ROOTS
+        return Trust(self.ca_pem, is_k3s=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +127,16 @@ def _trust_of(url: str, ca_hash: str, rounds: Rounds) -> DiscoveryExchange[Trust
     request = url + CACERTS
     yield Notice(f"Fetching the CA of the cluster from {url}")
     step = f"fetching the CA of the cluster from {url}"
-    reply = yield from send(HttpRequest(SYSTEM_ROOTS, url=request))
+    reply = yield from send(HttpRequest(BY_ROOTS, url=request))
     rounds.charge(reply)
-    if isinstance(reply, HttpFailure) and reply.kind in (UNREACHABLE, TIMEOUT, NOT_TLS):
+    if isinstance(reply, HttpFailure) and reply.kind in (UNREACHABLE, TIMEOUT, NOT_TLS, PROXY):
         raise connection_error(step, reply)
     is_proven = isinstance(reply, HttpResponse) and reply.status == 200
     if is_proven and not ca_hash:
         yield Notice(f"{url} is verified by the CAs of this machine, and the token names no other")
         return TrustedCa(url, b"")
     if not is_proven:
-        reply = yield from send(HttpRequest(UNVERIFIED, url=request))
+        reply = yield from send(HttpRequest(UNPROVEN, url=request))
         rounds.charge(reply)
     bundle = _content(step, reply)
     try:
@@ -142,7 +147,7 @@ def _trust_of(url: str, ca_hash: str, rounds: Rounds) -> DiscoveryExchange[Trust
         raise UnusableResponseError(step, f"the response is not a bundle of CAs: {error}") from None
 
     step = f"fetching the CA from {url} again with TLS verified"
-    reply = yield from send(HttpRequest(Trust(anchors), url=request))
+    reply = yield from send(HttpRequest(Trust(anchors, is_k3s=True), url=request))
     rounds.charge(reply)
     if isinstance(reply, HttpFailure) and reply.kind == CERTIFICATE:
         raise CaNotProvenError(step, reply.text)
@@ -215,7 +220,7 @@ class SupervisorClient:
         trusted = self.trust.ca_pem
         if trusted and not set(bundles.certificates_among(trusted)) <= set(bundles.certificates(bundle)):
             step = f"proving the new CA of {self.urls[0]}"
-            reply = yield from send(HttpRequest(Trust(bundle), url=self.urls[0] + CACERTS))
+            reply = yield from send(HttpRequest(Trust(bundle, is_k3s=True), url=self.urls[0] + CACERTS))
             if isinstance(reply, HttpFailure):
                 raise CaNotProvenError(step, reply.text) if reply.kind == CERTIFICATE else connection_error(step, reply)
         return bundle

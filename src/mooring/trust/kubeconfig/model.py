@@ -26,6 +26,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.cafile import named_cas
+from mooring.trust.httpproxy import proxy_url_problem
 from mooring.trust.httpsurl import is_https
 
 EXEC_MODES = ("Never", "IfAvailable", "Always")
@@ -36,7 +37,6 @@ CLIENT_CA = "mooring.dev/client-ca"
 """Extension of the cluster in cluster-info that holds the CAs of client certificates. The signature of cluster-info covers it."""
 
 _PORT = re.compile(r":[0-9]+$")
-PROXY_SCHEMES = ("http://", "https://", "socks5://")
 
 
 class KubeconfigError(ConfigError):
@@ -45,7 +45,10 @@ class KubeconfigError(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Address of an API server, and how to verify it."""
+    """Address of an API server, and how to verify it.
+
+    `is_k3s`: a server of an agent k3s's way, which uses proxies of the environment only where they are allowed. No file holds that.
+    """
 
     name: str
     server: str = ""
@@ -53,9 +56,10 @@ class Cluster:
     ca_file: str = ""
     insecure_skip_tls_verify: bool = False
     tls_server_name: str = ""
-    proxy_url: str = ""
+    proxy_url: str = field(default="", repr=False)
     disable_compression: bool = False
     extensions: tuple[Obj, ...] = ()
+    is_k3s: bool = False
 
     @property
     def way(self) -> Cluster:
@@ -177,8 +181,9 @@ class Selected:
 
 
 def address_of(server: str) -> str:
-    """Return `host:port` of an https URL, followed by its path if it has one."""
+    """Return `host:port` of an https URL, followed by its path if it has one. The zone of an address is written as in RFC 4007."""
     host, slash, path = (server[8:] if is_https(server) else server).rstrip("/").partition("/")
+    host = host.replace("%25", "%")
     return (host if _PORT.search(host) else f"{host}:443") + slash + path
 
 
@@ -457,8 +462,8 @@ def _context_problems(context: KubeconfigContext, config: Kubeconfig) -> list[st
 def _cluster_problems(cluster: Cluster) -> list[str]:
     label = f'cluster "{cluster.name}"' if cluster.name else "the cluster without a name"
     found = [] if cluster.server else [f"{label} has no server"]
-    if cluster.proxy_url and not cluster.proxy_url.startswith(PROXY_SCHEMES):
-        found.append(f"{label} has a proxy-url that is not an http, https or socks5 URL")
+    if cluster.proxy_url and (problem := proxy_url_problem(cluster.proxy_url)):
+        found.append(f"{label} has a proxy-url that cannot be used: {problem}")
     if cluster.ca_file and cluster.ca_pem:
         found.append(f"{label} has both certificate-authority and certificate-authority-data")
     return found

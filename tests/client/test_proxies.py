@@ -1,0 +1,155 @@
+"""Connections by proxies, over real sockets: which one is asked, in which words, and what a failure says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from mooring.client.cluster import ClusterClient
+from mooring.client.http.requests import fetch
+from mooring.clock import SystemClock
+from mooring.errors import PeerError
+from mooring.secret import Secret
+from mooring.trust.discovery.fetch import connection_error
+from mooring.trust.httpexchange import CERTIFICATE, PROXY, HttpFailure, HttpRequest, HttpResponse, Trust
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from tests.support import peer
+from tests.support.connectproxy import ConnectProxy, connect_proxy
+from tests.support.ports import free_port
+from tests.support.testca import ThrowawayCA
+
+CA = ThrowawayCA()
+VARIABLES = ("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "K3S_AGENT_HTTP_PROXY_ALLOWED")
+REFUSAL = b"HTTP/1.1 %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConnectProxy]:
+    """A proxy of the environment that leads to a server with the names of the tests."""
+    pair = CA.server("api.test", "192.0.2.1", "fd00::2", "fe80::1")
+    with peer.http_peer(pair=pair) as server, connect_proxy(server.port) as running:
+        monkeypatch.setenv("HTTPS_PROXY", running.url.replace("//", "//user:s%40cret@"))
+        yield running
+
+
+def got(url: str, trust: Trust | None = None) -> HttpResponse | HttpFailure:
+    request = HttpRequest(trust or Trust(CA.certificate_pem), url=url, timeout=5)
+    return asyncio.run(fetch(request, SystemClock()))
+
+
+def failed(url: str, trust: Trust | None = None) -> HttpFailure:
+    answer = got(url, trust)
+    assert isinstance(answer, HttpFailure), answer
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("url", "target"),
+    [
+        pytest.param("https://192.0.2.1:6443/a", "192.0.2.1:6443", id="an address"),
+        pytest.param("https://api.test", "api.test:443", id="a name, which the proxy resolves"),
+        pytest.param("https://api.test.:6443", "api.test.:6443", id="a name with a final dot"),
+        pytest.param("https://[fd00::2]:6443", "[fd00::2]:6443", id="IPv6 in brackets (RFC 9112 3.2.3)"),
+        pytest.param("https://[fe80::1%25eth0]:6443", "[fe80::1]:6443", id="the zone stays on this machine"),
+    ],
+)
+def test_the_tunnel_that_is_asked_for(url: str, target: str, proxy: ConnectProxy) -> None:
+    assert isinstance(got(url), HttpResponse)
+    (head,) = proxy.heads
+    assert head.startswith(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n")
+    assert "Proxy-Authorization: Basic dXNlcjpzQGNyZXQ=\r\n" in head
+
+
+def test_discovery_and_the_client_of_a_kubeconfig_ask_the_same_proxy(
+    proxy: ConnectProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ask() -> None:
+        cluster = Cluster("c", "https://192.0.2.1:6443", CA.certificate_pem)
+        async with ClusterClient(cluster, KubeconfigUser("u", token=Secret("t")), SystemClock()) as client:
+            await client.get_path("/version")
+
+    asyncio.run(ask())
+    assert isinstance(got("https://192.0.2.1:6443"), HttpResponse)
+    assert proxy.targets == ["192.0.2.1:6443"] * 2
+
+
+def test_the_proxy_of_a_kubeconfig_comes_before_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("NO_PROXY", "*")
+    with peer.http_peer(pair=CA.server("api.test")) as server, connect_proxy(server.port) as running:
+        assert isinstance(got("https://api.test", Trust(CA.certificate_pem, proxy_url=running.url)), HttpResponse)
+    assert running.targets == ["api.test:443"]
+
+
+def test_servers_of_k3s_are_asked_directly_unless_that_is_allowed(
+    proxy: ConnectProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_k3s = Trust(CA.certificate_pem, is_k3s=True)
+    assert failed("https://nowhere.invalid", of_k3s).message.startswith("the name cannot be resolved")
+    assert proxy.heads == []
+    monkeypatch.setenv("K3S_AGENT_HTTP_PROXY_ALLOWED", "true")
+    assert isinstance(got("https://api.test", of_k3s), HttpResponse)
+    assert proxy.targets == ["api.test:443"]
+
+
+@pytest.mark.parametrize("status", ["403 Forbidden", "407 Proxy Authentication Required", "502 Bad Gateway"])
+def test_the_refusal_of_a_proxy_is_not_one_of_the_server(status: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with connect_proxy(refusal=REFUSAL % status.encode()) as running:
+        monkeypatch.setenv("https_proxy", running.url.replace("//", "//user:secret@"))
+        failure = failed("https://api.test:6443")
+    assert failure == HttpFailure(PROXY, f"the proxy {running.url} (from https_proxy) refuses: {status}", unsent=True)
+    said = str(connection_error("asking https://api.test:6443", failure))
+    assert said == (
+        f"asking https://api.test:6443: {failure.message}; check the proxy, and the setting that names it: NO_PROXY lists the "
+        "servers that need none"
+    )
+
+
+def test_a_proxy_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"127.0.0.1:{free_port()}"
+    monkeypatch.setenv("HTTPS_PROXY", f"user:secret@{url}")
+    failure = failed("https://192.0.2.1:6443")
+    assert (failure.kind, failure.message) == (
+        PROXY, f"the proxy http://{url} (from HTTPS_PROXY) does not connect: connection refused"
+    )  # fmt: skip
+
+
+def test_a_server_that_fails_behind_a_proxy_is_shown_with_it(proxy: ConnectProxy) -> None:
+    failure = failed("https://other.test:6443")
+    assert (failure.kind, failure.message) == (
+        CERTIFICATE,
+        "hostname mismatch, certificate is not valid for 'other.test', by the proxy "
+        f"{proxy.url} (from HTTPS_PROXY)",
+    )  # fmt: skip
+
+
+def test_a_proxy_that_cannot_be_used_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "ftp://user:secret@proxy")
+
+    async def ask() -> None:
+        cluster = Cluster("c", "https://192.0.2.1:6443", CA.certificate_pem)
+        async with ClusterClient(cluster, KubeconfigUser("u"), SystemClock()) as client:
+            await client.get_path("/version")
+
+    with pytest.raises(
+        PeerError, match=r"^asking https://192.0.2.1:6443: HTTPS_PROXY: it is not an http, https or socks5 URL; ch"
+    ):
+        asyncio.run(ask())
+
+
+def test_a_proxy_url_that_cannot_be_used_names_its_cluster() -> None:
+    async def ask() -> None:
+        cluster = Cluster("c", "https://192.0.2.1:6443", CA.certificate_pem, proxy_url="proxy:3128")
+        async with ClusterClient(cluster, KubeconfigUser("u"), SystemClock()) as client:
+            await client.get_path("/version")
+
+    with pytest.raises(Exception, match=r'^the proxy-url of cluster "c": it is not an http, https or socks5 URL$'):
+        asyncio.run(ask())
