@@ -16,7 +16,8 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import WatchEvent
-from mooring.client.cluster import JSON_PATCH, STRATEGIC, ClusterClient, ListResult
+from mooring.cli.cluster import is_transient
+from mooring.client.cluster import JSON_PATCH, STRATEGIC, TIMEOUT, ClusterClient, ListResult
 from mooring.client.listwatch import follow
 from mooring.clock import Clock, SystemClock
 from mooring.errors import (
@@ -32,7 +33,7 @@ from mooring.errors import (
     TooManyRequestsError,
 )
 from mooring.secret import Secret
-from mooring.trust.discovery.errors import BalancerAnswerError, NotKubernetesError
+from mooring.trust.discovery.errors import AnswerTooLongError, BalancerAnswerError, NotKubernetesError
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 from tests.support import peer
 from tests.support.liveserver import LiveServer
@@ -410,9 +411,9 @@ def test_a_token_file_is_read_again_after_a_401(tmp_path: Any) -> None:
 # ── several addresses ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def of_one_cluster(*servers: str, ca: bytes = CA.certificate_pem) -> ClusterClient:
+def of_one_cluster(*servers: str, ca: bytes = CA.certificate_pem, read_seconds: float = TIMEOUT) -> ClusterClient:
     first, *others = (Cluster("", server, ca) for server in servers)
-    return ClusterClient(first, KubeconfigUser("u"), SystemClock(), others=others)
+    return ClusterClient(first, KubeconfigUser("u"), SystemClock(), others=others, failover_read_timeout=read_seconds)
 
 
 def made(asked: peer.ReceivedRequest) -> peer.Reply:
@@ -469,6 +470,62 @@ def test_a_server_that_never_ends_its_answer_is_left_for_the_next(
             asyncio.run(run(dripping, server))
         finally:
             release.set()
+
+
+def test_a_body_that_drips_is_as_good_as_silence() -> None:
+    """An agent with a Lease of 40 s has another server to ask."""
+    release = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        connection.recv(4096)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+        while not release.wait(0.02):
+            connection.sendall(b"x")
+
+    async def run(dripping: peer.Peer, server: peer.Peer) -> None:
+        async with of_one_cluster(dripping.url, server.url, read_seconds=0.3) as client:
+            assert (await client.get("configmaps", "x", "default"))["metadata"]["name"] == "x"
+            assert client.server == server.url
+
+    with peer.byte_peer(drip, SERVING) as dripping, peer.http_peer(made, SERVING) as server:
+        try:
+            asyncio.run(run(dripping, server))
+        finally:
+            release.set()
+
+
+def test_a_large_body_that_gets_on_may_take_longer_than_a_silence() -> None:
+    content = json.dumps({"kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": "x" * 20_000}}).encode()
+
+    def slow(connection: socket.socket) -> None:
+        connection.recv(4096)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(content))
+        for start in range(0, len(content), 2000):
+            threading.Event().wait(0.05)
+            connection.sendall(content[start : start + 2000])
+
+    async def run(server: peer.Peer) -> None:
+        async with of_one_cluster(server.url, "https://192.0.2.1:6443", read_seconds=0.4) as client:
+            assert len((await client.get("configmaps", "x", "default"))["data"]["a"]) == 20_000
+            assert client.server == server.url
+
+    with peer.byte_peer(slow, SERVING) as server:
+        asyncio.run(run(server))
+
+
+def test_an_answer_above_the_limit_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mooring.client.cluster.MAX_BODY", 20)
+
+    async def run(server: peer.Peer) -> None:
+        async with of_one_cluster(server.url) as client:
+            with pytest.raises(
+                AnswerTooLongError, match=r"longer than 20 bytes.*ask for less with a selector"
+            ) as caught:
+                await client.get("configmaps", "x", "default")
+            assert not is_transient(caught.value)
+
+    with peer.http_peer(made, SERVING) as server:
+        asyncio.run(run(server))
 
 
 def test_a_server_whose_machine_lost_its_power_is_left_after_the_read_timeout() -> None:

@@ -235,6 +235,24 @@ def test_a_server_that_says_nothing_is_a_timeout() -> None:
     assert (answer.kind, answer.message) == (TIMEOUT, "no answer within 0.2 s")
 
 
+@pytest.mark.parametrize(
+    "greeting", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"], ids=["at once", "in the body"]
+)
+def test_a_request_ends_with_the_time_that_is_left_for_all_of_it(greeting: bytes) -> None:
+    release = threading.Event()
+
+    def silent(connection: socket.socket) -> None:
+        if greeting:
+            connection.recv(4096)
+            connection.sendall(greeting)
+        release.wait(30)
+
+    with peer.byte_peer(silent, SERVING if greeting else None) as server:
+        answer = failed(HttpRequest(UNVERIFIED, url=server.url, timeout=30, within=0.2))
+        release.set()
+    assert (answer.kind, answer.message) == (TIMEOUT, "no answer within 0.2 s")
+
+
 def test_a_body_that_drips_for_ever_is_a_timeout() -> None:
     release = threading.Event()
 

@@ -606,6 +606,16 @@ def test_the_last_error_is_raised_when_the_budget_is_spent(polling: Polling, ela
     assert network.waited == [polling.interval] * (asked - 1)
 
 
+def test_a_request_has_what_is_left_of_the_budget_and_a_second_at_least() -> None:
+    server = Server(signed_cluster_info(), elapsed=2.5)
+    with pytest.raises(errors.SignatureMissingError):
+        discover(Network({A: server}), polling=Polling(interval=1.0, total=6.5))
+    assert [request.within for request in server.requests] == [6.5, 3.0]
+    short = Server(signed_cluster_info(TOKEN), elapsed=0.5)
+    assert discover(Network({A: short}), polling=Polling(total=0.1)).via == "token+pins"
+    assert [request.within for request in short.requests] == [1.0, 1.0]
+
+
 def test_an_unknown_token_ends_before_a_server_that_is_down() -> None:
     server = Server(signed_cluster_info())
     network = Network({A: server})

@@ -1,13 +1,19 @@
 """Durable changes of a member's files: write, remove, rename.
 
-Rules kept here: a change is on disk when the function returns. Directories are made with kubelet's mode. Errors name the path.
+Rules kept here:
+* A change is on disk when the function returns. Directories are made with kubelet's mode. Errors name the path.
+* A machine joins only where no other user can put his files in the place of its keys: neither a directory between the root and the
+  keys nor a link that leads out of the root may be his.
 """
 
 from __future__ import annotations
 
+import os
+import shlex
+import stat
 from pathlib import Path
 
-from mooring.client.files import make_directory, os_reason, sync_directory, write_atomic
+from mooring.client.files import ROOT, make_directory, os_reason, sync_directory, write_atomic
 from mooring.errors import ConfigError
 
 DIRECTORY_MODE = 0o755
@@ -18,6 +24,44 @@ def write(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Replace the content of `path`, in a directory that is made when it is missing. Raises ConfigError."""
     make_directory(path.parent, DIRECTORY_MODE)
     write_atomic(path, data, mode)
+
+
+def check_places(root: Path, *directories: Path) -> None:
+    """Raise ConfigError when another user may replace what will lie in these directories below `root`, or a link leads out of it.
+
+    Directories that do not exist will be made.
+    """
+    try:
+        top = root.resolve()
+        for directory in directories:
+            real = directory.resolve()
+            if not real.is_relative_to(top):
+                raise ConfigError(
+                    f"{directory} leads out of {root}, to {real}: remove the symbolic link, or name another --root"
+                )
+            for one in (directory, *directory.parents, real, *real.parents):
+                if (one.is_relative_to(root) or one.is_relative_to(top)) and one.exists():
+                    _check_owner(one)
+    except (OSError, RuntimeError) as error:
+        reason = os_reason(error) if isinstance(error, OSError) else "a symbolic link leads to itself"
+        raise ConfigError(f"{root} cannot be used: {reason}") from error
+
+
+def _check_owner(directory: Path) -> None:
+    found = directory.stat()
+    quoted = shlex.quote(str(directory))
+    if found.st_uid not in (os.geteuid(), ROOT):
+        raise ConfigError(
+            f"{directory} belongs to another user (uid {found.st_uid}), who may replace the keys of this machine; run "
+            f"chown {os.geteuid()} {quoted}, or name another --root"
+        )
+    is_open = found.st_mode & stat.S_IWOTH or (
+        found.st_mode & stat.S_IWGRP and found.st_gid not in (os.getegid(), ROOT)
+    )
+    if is_open and not found.st_mode & stat.S_ISVTX:
+        raise ConfigError(
+            f"other users may replace files in {directory}; run chmod go-w {quoted}, or name another --root"
+        )
 
 
 def remove(path: Path) -> None:

@@ -216,6 +216,8 @@ class _Join:
             clusters = self.state.read_clusters()
             pair = self._valid_pair()
             if not clusters or pair is None or not isinstance(discovery, ByToken) or not discovery.is_pinned:
+                if pair is None:
+                    self.state.check_places()
                 summary.append("no certificate yet" if pair is None else "a certificate exists; its cluster is checked")
                 return None
             cluster = clusters[0]

@@ -86,6 +86,10 @@ class NodeState:
         found = (exposure(path, 0 if path == self.certificates else stat.S_IROTH) for path in keys)
         return [one for one in found if one]
 
+    def check_places(self) -> None:
+        """Raise ConfigError when another user may replace files of this member, or a link leads out of the root."""
+        disk.check_places(self.root, self.ca.parent, self.certificates, self.record.path.parent)
+
     # ── the CA ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def read_ca(self) -> bytes:

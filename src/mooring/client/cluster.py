@@ -54,6 +54,7 @@ from mooring.errors import (
 )
 from mooring.secret import Secret
 from mooring.trust.discovery.errors import (
+    AnswerTooLongError,
     BalancerAnswerError,
     EndpointDownError,
     EndpointTimeoutError,
@@ -77,7 +78,7 @@ _OF_A_BALANCER = frozenset({429, 502, 503, 504})
 """Statuses of a load balancer or proxy that cannot pass a request on now."""
 
 TIMEOUT = 30.0
-"""Seconds for connecting and between bytes. kubectl has no limit."""
+"""Seconds for connecting, for the head of a response, and for each KiB of its body. kubectl has no limit."""
 FAILOVER_TIMEOUT = 10.0
 """Seconds for connecting when there is another address, as kubeadm's client allows."""
 BODY_SECONDS = 60.0
@@ -397,7 +398,9 @@ class ClusterClient:
                     raise refusal
                 failures.append(refusal)
             elif answer.kind == TOO_LONG:
-                raise PeerError(f"{self._step}: {answer.message}; ask for less, with a selector")
+                raise AnswerTooLongError(
+                    self._step, answer.message, "check the address, or ask for less with a selector"
+                )
             else:
                 failures.append(connection_error(f"asking {address.server.rstrip('/')}", answer))
                 repeatable = repeatable or answer.unsent

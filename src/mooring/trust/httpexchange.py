@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import TypeVar
 
 from mooring.secret import Secret
@@ -61,7 +62,8 @@ UNVERIFIED = Trust(verify=False)
 class HttpRequest:
     """One request. `target` is a name for which the driver knows the server and its trust, or the trust itself.
 
-    An empty `url` means the URL of a named target. `timeout` is in seconds. The driver reads `max_bytes` of the body at the most.
+    An empty `url` means the URL of a named target. `timeout` is in seconds, for each of connecting, the TLS handshake and the
+    response; `within` for all of them together. The driver reads `max_bytes` of the body at the most.
     `authorization` is the header of that name. `secret_headers` are further headers whose values are secret. `credentials` are
     those of a kubeconfig user, who may have a client certificate or an exec plugin.
     """
@@ -76,6 +78,7 @@ class HttpRequest:
     authorization: Secret | None = None
     credentials: KubeconfigUser | None = None
     secret_headers: tuple[tuple[str, Secret], ...] = ()
+    within: float = field(default=inf, compare=False)
 
     def __post_init__(self) -> None:
         has_secret = self.credentials is not None or self.authorization is not None or bool(self.secret_headers)

@@ -193,7 +193,13 @@ class AgentFiles:
         return self.client_ca
 
     def make(self) -> None:
-        """Make the directory of the agent, which only its owner reads. Raises ConfigError."""
+        """Make the directory of the agent, which only its owner reads.
+
+        Raises ConfigError, before a machine has joined also when another user may replace files there, or a link leads out of the
+        root.
+        """
+        if not self.has_joined():
+            disk.check_places(self.root, self.directory, self.node_password.parent)
         make_directory(self.directory, 0o700)
 
     def exposures(self) -> list[str]:

@@ -72,6 +72,7 @@ def proxies_for(place: Cluster | Trust) -> Proxies:
 class Way:
     """The way of one request: the proxy, and how far the connection came. It explains a failure."""
 
+<<<<<<< HEAD
     def __init__(self) -> None:
         self.host = ""
         self.proxy: Proxy | None = None
@@ -79,8 +80,12 @@ class Way:
         self._has_tunnel = False
         self._peer = ""
         """Address that accepted the connection."""
+=======
+    def __init__(self, on_sent: Callable[[], None]) -> None:
+>>>>>>> a5e6c32f (join, client: end an answer that never ends, refuse places of others)
         self._stream: Any = None
         """Stream of the library, once TCP is connected."""
+        self._on_sent = on_sent
 
     async def trace(self, event: str, info: Mapping[str, Any]) -> None:
         """Called by the library at each of its steps (its extension `trace`)."""
@@ -94,6 +99,8 @@ class Way:
         elif event.endswith(".start_tls.failed") and self._stream is not None:
             # the library leaves the connection open when the request is cancelled during the TLS handshake
             await self._stream.aclose()
+        elif event.endswith(".receive_response_headers.started"):
+            self._on_sent()
 
     async def explain(self, error: BaseException, now: datetime, seconds: float) -> HttpFailure:
         """Return the reason for a failed request. `seconds` is the time that it had."""
@@ -190,11 +197,18 @@ class ConnectionPool:
 
     @asynccontextmanager
     async def stream(
+<<<<<<< HEAD
         self, request: HttpRequest, read_timeout: float | None = None, way: Way | None = None
     ) -> AsyncIterator[ResponseStream]:
         """Send a request and open its response. Raises one of `transport_errors`, which `way` explains.
+=======
+        self, request: HttpRequest, read_timeout: float | None = None, on_sent: Callable[[], None] = lambda: None
+    ) -> AsyncIterator[ResponseStream]:
+        """Send a request and open its response. Raises one of `transport_errors`, which `tls.explain` reads.
+>>>>>>> a5e6c32f (join, client: end an answer that never ends, refuse places of others)
 
-        The request's timeout bounds connecting, and each wait for bytes unless `read_timeout` does. Both are in seconds.
+        The request's timeout bounds connecting, and each wait for bytes unless `read_timeout` does. Both are in seconds. `on_sent`
+        is called when the request was sent, to a proxy or to the server.
         """
         import httpx2
 
@@ -219,11 +233,15 @@ class ConnectionPool:
                 headers=headers,
                 content=request.body,
                 timeout=timeout,
+<<<<<<< HEAD
                 extensions={
                     "sni_hostname": tls_name(self._tls_server_name or host),
                     "dialled_host": host,
                     "trace": way.trace,
                 },
+=======
+                extensions={**self._extensions, "trace": _Opening(on_sent).trace},
+>>>>>>> a5e6c32f (join, client: end an answer that never ends, refuse places of others)
             ) as response:
                 yield ResponseStream(response)
         finally:

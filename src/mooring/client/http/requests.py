@@ -4,7 +4,7 @@ Rules kept here (docs/protocol/discovery-and-join.md):
 * `fetch` opens a connection for one request, under exactly the trust of that request. Credentials are sent over verified TLS only:
   `HttpRequest` refuses anything else at construction, and `fetch` checks again.
 * The timeout applies to each of connecting, the TLS handshake and the whole response, not to each byte: a server that sends slowly
-  is cut off. A client of large answers gives the body a time of its own.
+  is cut off. A client of large answers gives the body a time of its own, in which it must get on: bytes that drip are silence.
 * A failure is a reply (`HttpFailure`): the exchange decides what it means.
 """
 
@@ -13,12 +13,17 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Generator
+from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 from mooring.client.http import tls
+<<<<<<< HEAD
 from mooring.client.http.connection import ConnectionPool, Way, proxies_for, transport_errors
+=======
+from mooring.client.http.connection import ConnectionPool, ResponseStream, not_sent, transport_errors
+>>>>>>> a5e6c32f (join, client: end an answer that never ends, refuse places of others)
 from mooring.client.http.credentials import ClientCredentials, Presented
 from mooring.client.http.driver import drive_notifying, ignore
 from mooring.clock import Clock
@@ -28,7 +33,9 @@ from mooring.trust.kubeconfig.model import Cluster
 N = TypeVar("N")
 R = TypeVar("R")
 PHASES = 3
-"""Connecting, handshake, response. The library bounds the first two itself: cancelling it there would leak the socket."""
+"""Connecting, handshake, response."""
+PROGRESS = 1024
+"""Bytes of a large answer that must come in the time of a silence: 0.8 kbit/s where that is 10 s."""
 
 
 async def drive_fetching(
@@ -48,9 +55,10 @@ async def send_over(
 ) -> HttpResponse | HttpFailure:
     """Send one request over a connection, whose trust applies.
 
-    `silence` is the longest wait for the next bytes, `body_seconds` the time for the whole body; both are by default the timeout of
-    the request. Times are in seconds.
+    `silence` is the longest wait for the next bytes, and for the head of the response, `body_seconds` the time for the whole body;
+    both are by default the timeout of the request. Times are in seconds.
     """
+<<<<<<< HEAD
     started, whole, way = clock.monotonic(), request.timeout, Way()
     try:
         async with (
@@ -61,16 +69,53 @@ async def send_over(
                 head.reschedule(None)
                 whole = body_seconds
             async with asyncio.timeout(whole):
+=======
+    started, now = clock.monotonic(), asyncio.get_running_loop().time
+    end, awaited = now() + min(request.within, PHASES * request.timeout), silence or request.timeout
+
+    def sent() -> None:
+        limit.reschedule(min(end, now() + awaited))
+
+    try:
+        async with (
+            asyncio.timeout_at(end) as limit,
+            connection.stream(request, silence, sent) as stream,
+        ):
+            if body_seconds is None:
+>>>>>>> a5e6c32f (join, client: end an answer that never ends, refuse places of others)
                 body = await stream.read(request.max_bytes)
+            else:
+                limit.reschedule(now() + body_seconds)
+                body = await _read_steadily(stream, request.max_bytes, awaited)
             headers = {name.lower(): value for name, value in stream.headers.items()}
     except transport_errors() as error:
+<<<<<<< HEAD
         limit = whole if isinstance(error, TimeoutError) else silence or request.timeout
         failure = await way.explain(error, clock.now(), limit)
         return replace(failure, elapsed=clock.monotonic() - started)
+=======
+        failure = tls.explain(error, clock.now(), min(awaited, request.within))
+        return replace(failure, elapsed=clock.monotonic() - started, unsent=not_sent(error))
+>>>>>>> a5e6c32f (join, client: end an answer that never ends, refuse places of others)
     elapsed = clock.monotonic() - started
     if len(body) > request.max_bytes:
         return HttpFailure(TOO_LONG, f"the answer is longer than {request.max_bytes} bytes", elapsed=elapsed)
     return HttpResponse(stream.status, body, headers, elapsed)
+
+
+async def _read_steadily(stream: ResponseStream, limit: int, seconds: float) -> bytes:
+    """Return the body, or its beginning when it has more than `limit` bytes. Raises TimeoutError when it drips."""
+    body, now = bytearray(), asyncio.get_running_loop().time
+    mark = 0
+    async with asyncio.timeout(seconds) as pause, aclosing(stream.chunks()) as chunks:
+        async for chunk in chunks:
+            body += chunk
+            if len(body) > limit:
+                break
+            if len(body) - mark >= PROGRESS:
+                mark = len(body)
+                pause.reschedule(now() + seconds)
+    return bytes(body)
 
 
 async def fetch(request: HttpRequest, clock: Clock) -> HttpResponse | HttpFailure:

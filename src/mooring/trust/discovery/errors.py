@@ -97,6 +97,11 @@ class NotKubernetesError(DiscoveryError):
         super().__init__(f"{step}: the answer is not one of a Kubernetes API server ({reason}); {advice}")
 
 
+class AnswerTooLongError(NotKubernetesError):
+    code = "too-long"
+    final = True
+
+
 class BalancerAnswerError(NotKubernetesError):
     """A load balancer or proxy answered in place of the API server, which may answer later."""
 

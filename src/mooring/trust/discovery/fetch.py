@@ -109,7 +109,7 @@ def connection_error(step: str, failure: HttpFailure) -> errors.DiscoveryError:
     if failure.kind == PROXY:
         return errors.ProxyRefusalError(step, reason)
     if failure.kind == TOO_LONG:
-        return errors.NotKubernetesError(step, reason)
+        return errors.AnswerTooLongError(step, reason)
     return errors.FetchError(step, reason)
 
 

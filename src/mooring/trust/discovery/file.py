@@ -27,7 +27,6 @@ from mooring.trust.discovery.trustedcluster import (
     learned_beside,
     trusted_cluster,
 )
-from mooring.trust.httpexchange import send
 from mooring.trust.kubeconfig.model import (
     Cluster,
     Kubeconfig,
@@ -77,8 +76,7 @@ def discover_by_file(
         one = found.clusters[turn]
         yield Notice(f"Asking {one.server} for cluster-info with the trust of the discovery document")
         step = f"fetching cluster-info from {one.server} (step 2)"
-        reply = yield from send(cluster_info_request(one.server, trust_of(one), user))
-        rounds.charge(reply)
+        reply = yield from rounds.send(cluster_info_request(one.server, trust_of(one), user))
         try:
             published = read_cluster_info(step, reply).get(jws.KUBECONFIG_KEY)
             return (yield from _complete(found.led_by(turn), published))

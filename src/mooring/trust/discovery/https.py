@@ -8,9 +8,9 @@ from mooring.trust.discovery.errors import RefusedAnswerError
 from mooring.trust.discovery.fetch import MAX_BODY, connection_error
 from mooring.trust.discovery.file import discover_by_file
 from mooring.trust.discovery.notices import DiscoveryExchange, Notice
-from mooring.trust.discovery.polling import Polling
+from mooring.trust.discovery.polling import Polling, Rounds
 from mooring.trust.discovery.trustedcluster import TrustedCluster
-from mooring.trust.httpexchange import ACCEPT_JSON, SYSTEM_ROOTS, HttpFailure, HttpRequest, send
+from mooring.trust.httpexchange import ACCEPT_JSON, SYSTEM_ROOTS, HttpFailure, HttpRequest
 
 
 def discover_by_url(
@@ -20,7 +20,7 @@ def discover_by_url(
     printable = _without_secrets(url)
     yield Notice(f"Fetching the discovery document {printable}")
     step = f"fetching the discovery document {printable} (step 1)"
-    reply = yield from send(HttpRequest(SYSTEM_ROOTS, url=url, headers=ACCEPT_JSON, max_bytes=MAX_BODY))
+    reply = yield from Rounds(polling).send(HttpRequest(SYSTEM_ROOTS, url=url, headers=ACCEPT_JSON, max_bytes=MAX_BODY))
     if isinstance(reply, HttpFailure):
         raise connection_error(step, reply)
     if reply.status != 200:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import inf
 from typing import TypeVar
@@ -11,8 +11,10 @@ from typing import TypeVar
 from mooring.duration import format_duration
 from mooring.trust.discovery.errors import DiscoveryError, SignatureMissingError
 from mooring.trust.discovery.notices import DiscoveryExchange, Notice
-from mooring.trust.httpexchange import HttpFailure, HttpResponse, Wait
+from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse, Reply, Wait, send
 
+LEAST_SECONDS = 1.0
+"""Seconds of a request, however little of the budget is left: one round is always made."""
 P = TypeVar("P")
 T = TypeVar("T")
 
@@ -47,9 +49,12 @@ class Rounds:
         self._left = inf
         self._reported = set[str]()
 
-    def charge(self, reply: HttpResponse | HttpFailure) -> None:
-        """Charge the duration of a request to the budget."""
+    def send(self, request: HttpRequest) -> Generator[HttpRequest, Reply, HttpResponse | HttpFailure]:
+        """Yield one request, which has what is left of the budget, charge its duration, and return the reply."""
+        left = max(LEAST_SECONDS, self._polling.total - self._spent)
+        reply = yield from send(replace(request, within=min(request.within, left)))
         self._spent += reply.elapsed
+        return reply
 
     def next_wait(self) -> Wait | None:
         """Finish a round: return the wait before the next one, or None when the budget is spent."""

@@ -33,8 +33,12 @@ from mooring.trust.discovery.notices import DiscoveryExchange, Notice
 from mooring.trust.discovery.pins import Pin, check_pins
 from mooring.trust.discovery.polling import Polling, Rounds
 from mooring.trust.discovery.trustedcluster import TrustedCluster, published_cluster, trusted_cluster
+<<<<<<< HEAD
 from mooring.trust.httpexchange import UNVERIFIED, send
 from mooring.trust.httpsurl import url_of
+=======
+from mooring.trust.httpexchange import UNVERIFIED
+>>>>>>> a5e6c32f (join, client: end an answer that never ends, refuse places of others)
 from mooring.trust.kubeconfig.model import address_of
 
 SIGNATURE_ALONE = "token"
@@ -77,8 +81,7 @@ def _try_endpoint(
 
     yield Notice(f"Fetching cluster-info from {endpoint} without trust, to check it by token {token.id}")
     step = f"fetching cluster-info from {endpoint} (step 1)"
-    reply = yield from send(cluster_info_request(server, UNVERIFIED))
-    rounds.charge(reply)
+    reply = yield from rounds.send(cluster_info_request(server, UNVERIFIED))
     data = read_cluster_info(step, reply)
 
     text = jws.verify(data, token, f"verifying cluster-info from {endpoint} (step 2)")
@@ -103,8 +106,7 @@ def _try_endpoint(
 
     step = f"fetching cluster-info from {endpoint} with TLS verified (step 5)"
     way = next(one for one in found.clusters if address_of(one.server) == endpoint)
-    reply = yield from send(cluster_info_request(way.server, replace(trust_of(way), ca_pem=trusted)))
-    rounds.charge(reply)
+    reply = yield from rounds.send(cluster_info_request(way.server, replace(trust_of(way), ca_pem=trusted)))
     data = read_cluster_info(step, reply)
 
     step = f"comparing both copies of cluster-info from {endpoint} (step 6)"

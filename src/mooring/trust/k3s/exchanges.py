@@ -19,7 +19,7 @@ Rules kept here (docs/protocol/k3s.md#join-of-an-agent):
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mooring.pki.errors import PkiError
 from mooring.pki.x509 import bundles
@@ -127,17 +127,26 @@ def _trust_of(url: str, ca_hash: str, rounds: Rounds) -> DiscoveryExchange[Trust
     request = url + CACERTS
     yield Notice(f"Fetching the CA of the cluster from {url}")
     step = f"fetching the CA of the cluster from {url}"
+<<<<<<< HEAD
     reply = yield from send(HttpRequest(BY_ROOTS, url=request))
     rounds.charge(reply)
     if isinstance(reply, HttpFailure) and reply.kind in (UNREACHABLE, TIMEOUT, NOT_TLS, PROXY):
+=======
+    reply = yield from rounds.send(HttpRequest(SYSTEM_ROOTS, url=request))
+    if isinstance(reply, HttpFailure) and reply.kind in (UNREACHABLE, TIMEOUT, NOT_TLS):
+>>>>>>> a5e6c32f (join, client: end an answer that never ends, refuse places of others)
         raise connection_error(step, reply)
     is_proven = isinstance(reply, HttpResponse) and reply.status == 200
     if is_proven and not ca_hash:
         yield Notice(f"{url} is verified by the CAs of this machine, and the token names no other")
         return TrustedCa(url, b"")
     if not is_proven:
+<<<<<<< HEAD
         reply = yield from send(HttpRequest(UNPROVEN, url=request))
         rounds.charge(reply)
+=======
+        reply = yield from rounds.send(HttpRequest(UNVERIFIED, url=request))
+>>>>>>> a5e6c32f (join, client: end an answer that never ends, refuse places of others)
     bundle = _content(step, reply)
     try:
         anchors = check_ca_hash(bundle, ca_hash) if ca_hash else bundles.certificates_pem(bundles.certificates(bundle))
@@ -147,8 +156,12 @@ def _trust_of(url: str, ca_hash: str, rounds: Rounds) -> DiscoveryExchange[Trust
         raise UnusableResponseError(step, f"the response is not a bundle of CAs: {error}") from None
 
     step = f"fetching the CA from {url} again with TLS verified"
+<<<<<<< HEAD
     reply = yield from send(HttpRequest(Trust(anchors, is_k3s=True), url=request))
     rounds.charge(reply)
+=======
+    reply = yield from rounds.send(HttpRequest(Trust(anchors), url=request))
+>>>>>>> a5e6c32f (join, client: end an answer that never ends, refuse places of others)
     if isinstance(reply, HttpFailure) and reply.kind == CERTIFICATE:
         raise CaNotProvenError(step, reply.text)
     _content(step, reply)
@@ -285,15 +298,13 @@ class SupervisorClient:
         self, step: str, url: str, request: HttpRequest, node: NodeIdentity | None, rounds: Rounds
     ) -> DiscoveryExchange[bytes]:
         certificate = self.certificate
-        reply = yield from self._send(url, request, certificate or self._bearer())
-        rounds.charge(reply)
+        reply = yield from rounds.send(self._request(url, request, certificate or self._bearer()))
         if certificate is not None and self._token is not None and self._is_certificate_refused_by(reply):
             yield Notice(
                 f"{step}: the server does not accept the certificate of this machine; asking with the token", keep=True
             )
             certificate = None
-            reply = yield from self._send(url, request, self._bearer())
-            rounds.charge(reply)
+            reply = yield from rounds.send(self._request(url, request, self._bearer()))
         if isinstance(reply, HttpFailure):
             if self._is_kept and reply.kind == CERTIFICATE:
                 raise KnownCaError(step, reply.text)
@@ -315,22 +326,8 @@ class SupervisorClient:
             return reply.kind == TLS_ALERT or (reply.broken and not self._is_kept)
         return reply.status == 401
 
-    def _send(
-        self, url: str, request: HttpRequest, credentials: KubeconfigUser | None
-    ) -> DiscoveryExchange[HttpResponse | HttpFailure]:
-        return (
-            yield from send(
-                HttpRequest(
-                    self.trust,
-                    request.method,
-                    url + request.url,
-                    request.headers,
-                    request.body,
-                    credentials=credentials,
-                    secret_headers=request.secret_headers,
-                )
-            )
-        )
+    def _request(self, url: str, request: HttpRequest, credentials: KubeconfigUser | None) -> HttpRequest:
+        return replace(request, target=self.trust, url=url + request.url, credentials=credentials)
 
     def _bearer(self) -> KubeconfigUser | None:
         """Return the token as a credential: a bearer token, or user `node` with a password."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -245,8 +245,7 @@ class TrustedServer:
         """
         rounds, secrets = Rounds(polling or self.polling), (self.password, *sent)
         while True:
-            reply = yield from self._send(request, user)
-            rounds.charge(reply)
+            reply = yield from rounds.send(self._request(request, user))
             if isinstance(reply, HttpFailure):
                 last: DiscoveryError = connection_error(step, reply)
             elif 200 <= reply.status < 300:
@@ -261,21 +260,9 @@ class TrustedServer:
             yield rounds.report(last, retried=True)
             yield wait
 
-    def _send(self, request: HttpRequest, user: str) -> DiscoveryExchange[HttpResponse | HttpFailure]:
-        return (
-            yield from send(
-                HttpRequest(
-                    request.target,
-                    request.method,
-                    self.ca.url + request.url,
-                    request.headers,
-                    request.body,
-                    request.timeout,
-                    request.max_bytes,
-                    credentials=KubeconfigUser(user, username=user, password=self.password),
-                )
-            )
-        )
+    def _request(self, request: HttpRequest, user: str) -> HttpRequest:
+        credentials = KubeconfigUser(user, username=user, password=self.password)
+        return replace(request, url=self.ca.url + request.url, credentials=credentials)
 
     def _refusal(
         self, step: str, reply: HttpResponse, user: str, secrets: tuple[Secret, ...]
@@ -288,7 +275,7 @@ class TrustedServer:
             kind = StoreNotSharedError if detail.startswith(f": {ETCD_DISABLED}") else ServerRefusalError
             return kind(step, f"the server answered {reply.status}{detail}")
         if user == SERVER:
-            as_agent = yield from self._send(HttpRequest(self.ca.trust, url=CONFIG), NODE)
+            as_agent = yield from send(self._request(HttpRequest(self.ca.trust, url=CONFIG), NODE))
             if isinstance(as_agent, HttpResponse) and as_agent.status == 200:
                 return NotTheServerTokenError(
                     step,

@@ -1,0 +1,100 @@
+"""Test where a machine refuses to join: where another user could put his files in the place of its keys."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mooring.agent.k3s.files import AgentFiles
+from mooring.agent.state import NodeState
+from mooring.errors import ConfigError
+
+PKI = "etc/kubernetes/pki"
+STRANGER = 65534
+
+
+def chmod(mode: int) -> Callable[[Path], None]:
+    return lambda path: path.chmod(mode)
+
+
+def of_a_stranger(path: Path) -> None:
+    """Give the directory to another user, where this one may do that."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, who can give a directory away")
+    os.chown(path, STRANGER, STRANGER)
+
+
+def of_a_group(path: Path) -> None:
+    of_a_stranger(path)
+    os.chown(path, 0, STRANGER)
+    path.chmod(0o775)
+
+
+@pytest.mark.parametrize("place", ["", "etc", "etc/kubernetes", PKI, "var", "var/lib/kubelet/pki"], ids=str)
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        pytest.param(chmod(0o777), "other users may replace files in .*; run chmod go-w ", id="everybody may write"),
+        pytest.param(of_a_stranger, "belongs to another user .uid 65534.*; run chown 0 ", id="another owner"),
+        pytest.param(of_a_group, "other users may replace files in .*; run chmod go-w ", id="a group may write"),
+    ],
+)
+def test_keys_are_not_written_below_a_directory_of_another_user(
+    tmp_path: Path, place: str, change: Callable[[Path], None], reason: str
+) -> None:
+    state = NodeState(tmp_path)
+    for directory in (state.ca.parent, state.certificates):
+        directory.mkdir(parents=True)
+    state.check_places()
+    change(tmp_path / place)
+    with pytest.raises(ConfigError, match=reason):
+        state.check_places()
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o755, 0o775, 0o700], ids=oct)
+def test_these_directories_are_safe(tmp_path: Path, mode: int) -> None:
+    tmp_path.chmod(mode)
+    if os.geteuid() == 0:
+        os.chown(tmp_path, 0, 0)
+    NodeState(tmp_path).check_places()
+    AgentFiles(tmp_path).make()
+
+
+def test_a_link_may_lead_to_another_place_below_the_root_and_not_out_of_it(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    (root / "data").mkdir(parents=True)
+    outside.mkdir()
+    (root / "etc").symlink_to(root / "data")
+    NodeState(root).check_places()
+    (root / "var").symlink_to(outside)
+    with pytest.raises(
+        ConfigError, match=f"var/lib/kubelet/pki leads out of {root}, to {outside}/lib/kubelet/pki: remove"
+    ):
+        NodeState(root).check_places()
+    with pytest.raises(ConfigError, match="leads out of"):
+        AgentFiles(root).make()
+    assert list(outside.iterdir()) == []
+
+
+def test_the_owner_of_the_directory_of_a_link_chooses_where_it_leads(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "safe").mkdir()
+    (tmp_path / "etc/kubernetes").symlink_to(tmp_path / "safe")
+    (tmp_path / "etc").chmod(0o777)
+    with pytest.raises(ConfigError, match="other users may replace files in"):
+        NodeState(tmp_path).check_places()
+
+
+def test_a_link_to_itself_is_named(tmp_path: Path) -> None:
+    (tmp_path / "etc").symlink_to(tmp_path / "etc")
+    with pytest.raises(ConfigError, match="symbolic link"):
+        NodeState(tmp_path).check_places()
+
+
+def test_the_root_may_be_a_link_itself(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "root").symlink_to(tmp_path / "real")
+    NodeState(tmp_path / "root").check_places()
