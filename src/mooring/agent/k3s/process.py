@@ -35,6 +35,7 @@ from mooring.agent.registration import MembershipEndedError
 from mooring.agent.steps import EXISTING, JoinError, Report, described, reason_of
 from mooring.agent.trustreport import report_trust
 from mooring.client.cluster import ClusterClient
+from mooring.client.http.connection import k3s_proxies
 from mooring.client.http.driver import ignore
 from mooring.client.http.requests import drive_fetching
 from mooring.clock import Clock, SystemClock
@@ -361,7 +362,12 @@ async def run(
             files = plan.files()
             files.make()
             balancer = LoadBalancer(
-                settings.lb_server_port, settings.server, clock, files.load_balancer, port_flag="--lb-server-port"
+                settings.lb_server_port,
+                settings.server,
+                clock,
+                files.load_balancer,
+                port_flag="--lb-server-port",
+                proxies=k3s_proxies,
             )
             await stack.enter_async_context(balancer)
         agent = SupervisedAgent(

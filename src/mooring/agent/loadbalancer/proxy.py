@@ -9,6 +9,7 @@ Rules kept here (docs/protocol/k3s.md#load-balancer-of-an-agent):
   because the kernel accepts connections for a process that hangs.
 * No connection is continued to this load balancer itself, whatever name leads to it.
 * Above MAX_CONNECTIONS the connection that was idle longest is closed, so that no program of this machine keeps the others out.
+* Servers are connected directly. k3s's way a proxy of the environment is used where it is allowed.
 * With a file, the learned list is saved atomically after each change. A list that is damaged, or of another `--server`, is
   replaced.
 """
@@ -25,12 +26,16 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from mooring.agent.loadbalancer import tunnel
 from mooring.agent.loadbalancer.connection import Connection, Dialogue, Probe, Side
 from mooring.agent.steps import with_deadline
 from mooring.client.files import make_directory, read_limited, write_atomic
+from mooring.client.http.connection import Proxies, no_proxies
 from mooring.clock import Clock
 from mooring.errors import ConfigError
 from mooring.settings.addresses import Endpoint, parse_endpoint
+from mooring.trust.httpproxy import ProxySettingError
+from mooring.trust.httpsurl import tls_name, url_of
 from mooring.trust.serverlist import ALL_FAILED, UNSPECIFIED, ServerList, ServerListChange, new_list
 
 log = logging.getLogger("mooring.agent")
@@ -67,12 +72,17 @@ class LoadBalancer:
         state_file: Path | None = None,
         entropy: bytes | None = None,
         port_flag: str = "--load-balancer-port",
+        proxies: Proxies = no_proxies,
     ) -> None:
-        """`urls` are the seeds. `listen_port` 0 is a free port. Raises ConfigError for a URL that is none.
+        """`urls` are the seeds. `listen_port` 0 is a free port. Raises ConfigError for a URL that is none, or a proxy for it that
+        cannot be used.
 
         `port_flag` is the flag of the port, for messages.
         """
         self._servers = new_list(urls, secrets.token_bytes(16) if entropy is None else entropy)
+        self._proxies = proxies
+        for proxy in filter(None, map(proxies, urls)):
+            tunnel.check_proxy(proxy)
         self._port = listen_port
         self._port_flag = port_flag
         self._state_file = state_file
@@ -82,6 +92,7 @@ class LoadBalancer:
         self._probes: dict[str, asyncio.Task[None]] = {}
         self._connections: dict[Connection, None] = {}
         self._reported_all_failed = False
+        self._proxy_failure = ""
 
     @property
     def address(self) -> str:
@@ -271,7 +282,12 @@ class LoadBalancer:
     def _report_all_failed(self, tried: set[str]) -> None:
         if not self._reported_all_failed:
             self._reported_all_failed = True
-            log.error("load balancer: %s: %s", ALL_FAILED, ", ".join(sorted(tried)) or "none is known yet")
+            log.error(
+                "load balancer: %s: %s%s",
+                ALL_FAILED,
+                ", ".join(sorted(tried)) or "none is known yet",
+                self._proxy_failure,
+            )
 
     async def _dial(self, address: str, protocol: Side | Probe, seconds: float) -> bool:
         """Connect `protocol` to `address`. Return False when no connection came about within `seconds`."""
@@ -279,7 +295,8 @@ class LoadBalancer:
             await with_deadline(
                 self._clock, seconds, self._connect_protocol(parse_endpoint(address, "", is_dialled=True), protocol)
             )
-        except (OSError, TimeoutError):
+        except (OSError, TimeoutError, ProxySettingError) as error:
+            self._proxy_failure = f"; {error}" if isinstance(error, tunnel.TunnelError | ProxySettingError) else ""
             return False
         return True
 
@@ -287,6 +304,10 @@ class LoadBalancer:
         """Connect `protocol`. Raises OSError, also where the connection would come back here, and again without an end."""
         loop = asyncio.get_running_loop()
         host, port = endpoint.host, endpoint.port
+        proxy = self._proxies(url_of(str(endpoint)))
+        if proxy is not None:
+            await tunnel.connect(proxy, str(Endpoint(tls_name(host) if ":" in host else host, port)), protocol)
+            return
         if port == self._port:
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             if any(str(address[0]).removeprefix("::ffff:") in (LOOPBACK, *UNSPECIFIED) for *_, address in found):

@@ -55,6 +55,16 @@ def environment_proxies(url: str) -> Proxy | None:
     return environment_proxy(url, os.environ)
 
 
+def k3s_proxies(url: str) -> Proxy | None:
+    """Return the proxy for a server of k3s's way: none unless the environment allows it. Raises ProxySettingError."""
+    return k3s_proxy(url, os.environ)
+
+
+def no_proxies(url: str) -> Proxy | None:
+    """Return None: connect directly."""
+    return None
+
+
 def proxies_for(place: Cluster | Trust) -> Proxies:
     """Return the proxies for the servers of a kubeconfig's cluster: its own `proxy-url`, else those of the environment.
 
@@ -65,7 +75,7 @@ def proxies_for(place: Cluster | Trust) -> Proxies:
         proxy = named_proxy(place.proxy_url, named)
         return lambda url: proxy
     if place.is_k3s:
-        return lambda url: k3s_proxy(url, os.environ)
+        return k3s_proxies
     return environment_proxies
 
 
