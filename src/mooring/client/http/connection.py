@@ -82,17 +82,14 @@ def proxies_for(place: Cluster | Trust) -> Proxies:
 class Way:
     """The way of one request: the proxy, and how far the connection came. It explains a failure."""
 
-<<<<<<< HEAD
-    def __init__(self) -> None:
+    def __init__(self, on_sent: Callable[[], None] = lambda: None) -> None:
+        """`on_sent` is called when the request was sent, to a proxy or to the server."""
         self.host = ""
         self.proxy: Proxy | None = None
         self._dials = False
         self._has_tunnel = False
         self._peer = ""
         """Address that accepted the connection."""
-=======
-    def __init__(self, on_sent: Callable[[], None]) -> None:
->>>>>>> a5e6c32f (join, client: end an answer that never ends, refuse places of others)
         self._stream: Any = None
         """Stream of the library, once TCP is connected."""
         self._on_sent = on_sent
@@ -207,18 +204,11 @@ class ConnectionPool:
 
     @asynccontextmanager
     async def stream(
-<<<<<<< HEAD
         self, request: HttpRequest, read_timeout: float | None = None, way: Way | None = None
     ) -> AsyncIterator[ResponseStream]:
         """Send a request and open its response. Raises one of `transport_errors`, which `way` explains.
-=======
-        self, request: HttpRequest, read_timeout: float | None = None, on_sent: Callable[[], None] = lambda: None
-    ) -> AsyncIterator[ResponseStream]:
-        """Send a request and open its response. Raises one of `transport_errors`, which `tls.explain` reads.
->>>>>>> a5e6c32f (join, client: end an answer that never ends, refuse places of others)
 
-        The request's timeout bounds connecting, and each wait for bytes unless `read_timeout` does. Both are in seconds. `on_sent`
-        is called when the request was sent, to a proxy or to the server.
+        The request's timeout bounds connecting, and each wait for bytes unless `read_timeout` does. Both are in seconds.
         """
         import httpx2
 
@@ -243,15 +233,11 @@ class ConnectionPool:
                 headers=headers,
                 content=request.body,
                 timeout=timeout,
-<<<<<<< HEAD
                 extensions={
                     "sni_hostname": tls_name(self._tls_server_name or host),
                     "dialled_host": host,
                     "trace": way.trace,
                 },
-=======
-                extensions={**self._extensions, "trace": _Opening(on_sent).trace},
->>>>>>> a5e6c32f (join, client: end an answer that never ends, refuse places of others)
             ) as response:
                 yield ResponseStream(response)
         finally:

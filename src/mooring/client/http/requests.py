@@ -19,11 +19,7 @@ from functools import partial
 from typing import TypeVar
 
 from mooring.client.http import tls
-<<<<<<< HEAD
-from mooring.client.http.connection import ConnectionPool, Way, proxies_for, transport_errors
-=======
-from mooring.client.http.connection import ConnectionPool, ResponseStream, not_sent, transport_errors
->>>>>>> a5e6c32f (join, client: end an answer that never ends, refuse places of others)
+from mooring.client.http.connection import ConnectionPool, ResponseStream, Way, proxies_for, transport_errors
 from mooring.client.http.credentials import ClientCredentials, Presented
 from mooring.client.http.driver import drive_notifying, ignore
 from mooring.clock import Clock
@@ -58,45 +54,27 @@ async def send_over(
     `silence` is the longest wait for the next bytes, and for the head of the response, `body_seconds` the time for the whole body;
     both are by default the timeout of the request. Times are in seconds.
     """
-<<<<<<< HEAD
-    started, whole, way = clock.monotonic(), request.timeout, Way()
-    try:
-        async with (
-            asyncio.timeout(PHASES * request.timeout) as head,
-            connection.stream(request, silence, way) as stream,
-        ):
-            if body_seconds is not None:
-                head.reschedule(None)
-                whole = body_seconds
-            async with asyncio.timeout(whole):
-=======
     started, now = clock.monotonic(), asyncio.get_running_loop().time
     end, awaited = now() + min(request.within, PHASES * request.timeout), silence or request.timeout
 
     def sent() -> None:
         limit.reschedule(min(end, now() + awaited))
 
+    way = Way(sent)
     try:
         async with (
             asyncio.timeout_at(end) as limit,
-            connection.stream(request, silence, sent) as stream,
+            connection.stream(request, silence, way) as stream,
         ):
             if body_seconds is None:
->>>>>>> a5e6c32f (join, client: end an answer that never ends, refuse places of others)
                 body = await stream.read(request.max_bytes)
             else:
                 limit.reschedule(now() + body_seconds)
                 body = await _read_steadily(stream, request.max_bytes, awaited)
             headers = {name.lower(): value for name, value in stream.headers.items()}
     except transport_errors() as error:
-<<<<<<< HEAD
-        limit = whole if isinstance(error, TimeoutError) else silence or request.timeout
-        failure = await way.explain(error, clock.now(), limit)
+        failure = await way.explain(error, clock.now(), min(awaited, request.within))
         return replace(failure, elapsed=clock.monotonic() - started)
-=======
-        failure = tls.explain(error, clock.now(), min(awaited, request.within))
-        return replace(failure, elapsed=clock.monotonic() - started, unsent=not_sent(error))
->>>>>>> a5e6c32f (join, client: end an answer that never ends, refuse places of others)
     elapsed = clock.monotonic() - started
     if len(body) > request.max_bytes:
         return HttpFailure(TOO_LONG, f"the answer is longer than {request.max_bytes} bytes", elapsed=elapsed)

@@ -33,12 +33,8 @@ from mooring.trust.discovery.notices import DiscoveryExchange, Notice
 from mooring.trust.discovery.pins import Pin, check_pins
 from mooring.trust.discovery.polling import Polling, Rounds
 from mooring.trust.discovery.trustedcluster import TrustedCluster, published_cluster, trusted_cluster
-<<<<<<< HEAD
-from mooring.trust.httpexchange import UNVERIFIED, send
-from mooring.trust.httpsurl import url_of
-=======
 from mooring.trust.httpexchange import UNVERIFIED
->>>>>>> a5e6c32f (join, client: end an answer that never ends, refuse places of others)
+from mooring.trust.httpsurl import url_of
 from mooring.trust.kubeconfig.model import address_of
 
 SIGNATURE_ALONE = "token"

@@ -127,26 +127,15 @@ def _trust_of(url: str, ca_hash: str, rounds: Rounds) -> DiscoveryExchange[Trust
     request = url + CACERTS
     yield Notice(f"Fetching the CA of the cluster from {url}")
     step = f"fetching the CA of the cluster from {url}"
-<<<<<<< HEAD
-    reply = yield from send(HttpRequest(BY_ROOTS, url=request))
-    rounds.charge(reply)
+    reply = yield from rounds.send(HttpRequest(BY_ROOTS, url=request))
     if isinstance(reply, HttpFailure) and reply.kind in (UNREACHABLE, TIMEOUT, NOT_TLS, PROXY):
-=======
-    reply = yield from rounds.send(HttpRequest(SYSTEM_ROOTS, url=request))
-    if isinstance(reply, HttpFailure) and reply.kind in (UNREACHABLE, TIMEOUT, NOT_TLS):
->>>>>>> a5e6c32f (join, client: end an answer that never ends, refuse places of others)
         raise connection_error(step, reply)
     is_proven = isinstance(reply, HttpResponse) and reply.status == 200
     if is_proven and not ca_hash:
         yield Notice(f"{url} is verified by the CAs of this machine, and the token names no other")
         return TrustedCa(url, b"")
     if not is_proven:
-<<<<<<< HEAD
-        reply = yield from send(HttpRequest(UNPROVEN, url=request))
-        rounds.charge(reply)
-=======
-        reply = yield from rounds.send(HttpRequest(UNVERIFIED, url=request))
->>>>>>> a5e6c32f (join, client: end an answer that never ends, refuse places of others)
+        reply = yield from rounds.send(HttpRequest(UNPROVEN, url=request))
     bundle = _content(step, reply)
     try:
         anchors = check_ca_hash(bundle, ca_hash) if ca_hash else bundles.certificates_pem(bundles.certificates(bundle))
@@ -156,12 +145,7 @@ def _trust_of(url: str, ca_hash: str, rounds: Rounds) -> DiscoveryExchange[Trust
         raise UnusableResponseError(step, f"the response is not a bundle of CAs: {error}") from None
 
     step = f"fetching the CA from {url} again with TLS verified"
-<<<<<<< HEAD
-    reply = yield from send(HttpRequest(Trust(anchors, is_k3s=True), url=request))
-    rounds.charge(reply)
-=======
-    reply = yield from rounds.send(HttpRequest(Trust(anchors), url=request))
->>>>>>> a5e6c32f (join, client: end an answer that never ends, refuse places of others)
+    reply = yield from rounds.send(HttpRequest(Trust(anchors, is_k3s=True), url=request))
     if isinstance(reply, HttpFailure) and reply.kind == CERTIFICATE:
         raise CaNotProvenError(step, reply.text)
     _content(step, reply)
