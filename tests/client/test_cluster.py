@@ -494,25 +494,6 @@ def test_a_body_that_drips_is_as_good_as_silence() -> None:
             release.set()
 
 
-def test_a_large_body_that_gets_on_may_take_longer_than_a_silence() -> None:
-    content = json.dumps({"kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": "x" * 20_000}}).encode()
-
-    def slow(connection: socket.socket) -> None:
-        connection.recv(4096)
-        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(content))
-        for start in range(0, len(content), 2000):
-            threading.Event().wait(0.05)
-            connection.sendall(content[start : start + 2000])
-
-    async def run(server: peer.Peer) -> None:
-        async with of_one_cluster(server.url, "https://192.0.2.1:6443", read_seconds=0.4) as client:
-            assert len((await client.get("configmaps", "x", "default"))["data"]["a"]) == 20_000
-            assert client.server == server.url
-
-    with peer.byte_peer(slow, SERVING) as server:
-        asyncio.run(run(server))
-
-
 def test_an_answer_above_the_limit_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mooring.client.cluster.MAX_BODY", 20)
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from datetime import timedelta
 from ipaddress import ip_address
+from typing import cast
 
 import pytest
 from cryptography import x509
 
-from mooring.client.http.requests import drive_fetching, fetch
+from mooring.client.http.connection import ResponseStream
+from mooring.client.http.requests import PROGRESS, drive_fetching, fetch, read_steadily
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.pki.keys import generate_key
@@ -38,6 +41,7 @@ from mooring.trust.httpexchange import (
 from mooring.trust.kubeconfig.model import KubeconfigUser
 from tests.support import peer
 from tests.support.manualclock import ManualClock
+from tests.support.manualloop import ManualLoop
 from tests.support.ports import free_port
 from tests.support.testca import LOOPBACK, ThrowawayCA
 
@@ -251,6 +255,35 @@ def test_a_request_ends_with_the_time_that_is_left_for_all_of_it(greeting: bytes
         answer = failed(HttpRequest(UNVERIFIED, url=server.url, timeout=30, within=0.2))
         release.set()
     assert (answer.kind, answer.message) == (TIMEOUT, "no answer within 0.2 s")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "ends"),
+    [
+        pytest.param([(9.0, PROGRESS)] * 6, True, id="a KiB within each silence"),
+        pytest.param([(9.0, 1), (0.9, PROGRESS), (9.0, PROGRESS)], True, id="a KiB in pieces"),
+        pytest.param([(0.5, 1)] * 100, False, id="drops"),
+        pytest.param([(9.0, PROGRESS), (9.0, 1), (9.0, PROGRESS)], False, id="a KiB, then drops"),
+        pytest.param([(9.0, 1)], True, id="a short one"),
+    ],
+)
+def test_a_large_body_has_the_time_of_a_silence_for_each_kib(pieces: list[tuple[float, int]], ends: bool) -> None:
+    class Slow:
+        async def chunks(self) -> AsyncGenerator[bytes]:
+            for seconds, size in pieces:
+                loop.now += seconds
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                yield b"x" * size
+
+    with asyncio.Runner(loop_factory=ManualLoop) as runner:
+        loop = cast(ManualLoop, runner.get_loop())
+        reading = read_steadily(cast(ResponseStream, Slow()), 1 << 20, 10.0)
+        if ends:
+            assert len(runner.run(reading)) == sum(size for _, size in pieces)
+        else:
+            with pytest.raises(TimeoutError):
+                runner.run(reading)
 
 
 def test_a_body_that_drips_for_ever_is_a_timeout() -> None:

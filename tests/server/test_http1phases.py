@@ -18,19 +18,11 @@ from mooring.server.transport.http1.connection import ConnectionPhase, Http1Conn
 from mooring.server.transport.responsewriter import ResponseWriter, UpgradedWriter
 from tests.server.test_http1 import GET, POST, Plain
 from tests.support.manualclock import settle
+from tests.support.manualloop import ManualLoop
 
 UPGRADE = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 CHUNKS = b"5\r\nhello\r\n0\r\n\r\n"
 REFUSED = GET.replace(b"Host: x", b"Host: x\r\nHost: y")
-
-
-class ManualLoop(asyncio.SelectorEventLoop):
-    """Event loop whose time is set by the test."""
-
-    now = 1000.0
-
-    def time(self) -> float:
-        return self.now
 
 
 class Ended(Plain):

@@ -70,7 +70,7 @@ async def send_over(
                 body = await stream.read(request.max_bytes)
             else:
                 limit.reschedule(now() + body_seconds)
-                body = await _read_steadily(stream, request.max_bytes, awaited)
+                body = await read_steadily(stream, request.max_bytes, awaited)
             headers = {name.lower(): value for name, value in stream.headers.items()}
     except transport_errors() as error:
         failure = await way.explain(error, clock.now(), min(awaited, request.within))
@@ -81,7 +81,7 @@ async def send_over(
     return HttpResponse(stream.status, body, headers, elapsed)
 
 
-async def _read_steadily(stream: ResponseStream, limit: int, seconds: float) -> bytes:
+async def read_steadily(stream: ResponseStream, limit: int, seconds: float) -> bytes:
     """Return the body, or its beginning when it has more than `limit` bytes. Raises TimeoutError when it drips."""
     body, now = bytearray(), asyncio.get_running_loop().time
     mark = 0
