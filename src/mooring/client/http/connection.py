@@ -111,8 +111,6 @@ class Way:
 
     async def explain(self, error: BaseException, now: datetime, seconds: float) -> HttpFailure:
         """Return the reason for a failed request. `seconds` is the time that it had."""
-        if isinstance(error, ProxySettingError):
-            return HttpFailure(PROXY, str(error), unsent=True)
         failure = replace(tls.explain(error, now, seconds), unsent=not_sent(error))
         if self.proxy is None:
             unresolved = failure.message.startswith(tls.UNRESOLVED)
@@ -206,7 +204,7 @@ class ConnectionPool:
     async def stream(
         self, request: HttpRequest, read_timeout: float | None = None, way: Way | None = None
     ) -> AsyncIterator[ResponseStream]:
-        """Send a request and open its response. Raises one of `transport_errors`, which `way` explains.
+        """Send a request and open its response. Raises one of `transport_errors`, which `way` explains, or ProxySettingError.
 
         The request's timeout bounds connecting, and each wait for bytes unless `read_timeout` does. Both are in seconds.
         """
@@ -272,9 +270,7 @@ def transport_errors() -> tuple[type[Exception], ...]:
     """Return the exceptions that `ConnectionPool.stream` raises when there is no whole response."""
     import httpx2
 
-    return (
-        httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ExceptionGroup, ProxySettingError
-    )  # fmt: skip
+    return (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ExceptionGroup)
 
 
 def not_sent(error: BaseException) -> bool:

@@ -97,7 +97,9 @@ async def read_steadily(stream: ResponseStream, limit: int, seconds: float) -> b
 
 
 async def fetch(request: HttpRequest, clock: Clock) -> HttpResponse | HttpFailure:
-    """Send one request over a connection of its own. Raises ConfigError when its credentials or its CA cannot be used."""
+    """Send one request over a connection of its own. Raises ConfigError when its credentials, its CA or the
+    setting of its proxy cannot be used.
+    """
     trust = request.target
     if not isinstance(trust, Trust):
         raise ValueError(f"the trust of the target {trust} is not known here")

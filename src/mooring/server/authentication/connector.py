@@ -17,7 +17,8 @@ from mooring.client.http.requests import send_over
 from mooring.client.http.tls import trusting, trusting_system_roots
 from mooring.clock import Clock
 from mooring.server.authentication.kubeconfigtarget import KubeconfigTarget, inlined
-from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse
+from mooring.trust.httpexchange import PROXY, HttpFailure, HttpRequest, HttpResponse
+from mooring.trust.httpproxy import ProxySettingError
 from mooring.trust.kubeconfig.model import Selected
 
 
@@ -35,7 +36,10 @@ class HttpTarget:
 
     async def send(self, request: HttpRequest) -> HttpResponse | HttpFailure:
         """Send one request and return the reply."""
-        return await send_over(self._connection, replace(request, url=request.url or self._url), self._clock)
+        try:
+            return await send_over(self._connection, replace(request, url=request.url or self._url), self._clock)
+        except ProxySettingError as error:
+            return HttpFailure(PROXY, str(error), unsent=True)
 
     async def close(self) -> None:
         await self._connection.close()

@@ -23,7 +23,8 @@ from mooring.clock import Clock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.cafile import named_cas
-from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpRequest, HttpResponse
+from mooring.trust.httpexchange import PROXY, UNREACHABLE, HttpFailure, HttpRequest, HttpResponse
+from mooring.trust.httpproxy import ProxySettingError
 from mooring.trust.httpsurl import https_url_problem
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected
 
@@ -114,6 +115,8 @@ class KubeconfigTarget:
         link.waiting += 1
         try:
             return await send_over(link.connection, request, self._clock)
+        except ProxySettingError as error:
+            return HttpFailure(PROXY, str(error), unsent=True)
         finally:
             link.waiting -= 1
             self._close_if_unused(link)

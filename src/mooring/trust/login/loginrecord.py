@@ -50,7 +50,7 @@ class Place:
     server: str
     ca_pem: bytes = b""
     tls_server_name: str = ""
-    proxy_url: str = ""
+    proxy_url: str = field(default="", repr=False)
     disable_compression: bool = False
 
     def cluster(self, name: str = "") -> Cluster:
