@@ -257,6 +257,31 @@ def test_a_balancer_whose_server_is_away_may_answer_otherwise_later(status: int)
 
 
 @pytest.mark.parametrize(
+    ("status", "body", "text"),
+    [
+        pytest.param(
+            502, b"<title>502 Bad Gateway</title>", "without a Kubernetes Status: 502 Bad Gateway)", id="a page"
+        ),
+        pytest.param(404, b"default backend - 404", "without a Kubernetes Status: default backend - 404)", id="a text"),
+        pytest.param(503, b"Bearer s3cret-t0ken", "without a Kubernetes Status)", id="the token that was sent"),
+    ],
+)
+def test_the_text_of_an_answer_of_another_program_is_kept_in_one_line(status: int, body: bytes, text: str) -> None:
+    async def run(server: peer.Peer) -> None:
+        user = KubeconfigUser("u", token=Secret("s3cret-t0ken"))
+        async with ClusterClient(Cluster("c", server.url, CA.certificate_pem), user, SystemClock()) as client:
+            with pytest.raises(NotKubernetesError) as caught:
+                await client.get("secrets", "x", "y")
+            assert text in str(caught.value)
+            with pytest.raises(NotKubernetesError) as caught:
+                await anext(client.watch("secrets", resource_version="1"))
+            assert text in str(caught.value)
+
+    with peer.http_peer(lambda asked: peer.Reply(status, body), SERVING) as server:
+        asyncio.run(run(server))
+
+
+@pytest.mark.parametrize(
     "more", [{}, {"code": None}, {"code": 0}, {"code": None, "reason": None, "details": None}], ids=str
 )
 def test_a_status_without_a_code_has_that_of_the_response(more: dict[str, Any]) -> None:

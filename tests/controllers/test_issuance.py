@@ -21,12 +21,14 @@ from mooring.controllers.certificates.issuance import (
     Objection,
     Preparation,
     held_until,
+    marked_as_held,
     watched,
 )
 from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
+from mooring.pki.x509.supervisorsigners import NODE_NAME
 from mooring.settings.signing import SIGNING_DURATION
 from tests.support.plans import HOUR, NOW, moment, plan, thing, views
 from tests.support.testca import ThrowawayCA
@@ -102,6 +104,22 @@ def test_an_objection_holds_the_request_for_a_person_and_says_why() -> None:
     assert isinstance(update, Update)
     assert update.subresource == "approval"
     assert requeue == Requeue(NOW + HELD_FOR)
+
+
+@pytest.mark.parametrize(
+    ("extra", "machine"),
+    [({}, "system:bootstrap:abcdef"), ({NODE_NAME: ["worker"]}, "node worker")],
+    ids=["of a user", "of a machine that joins k3s's way"],
+)
+def test_the_log_says_once_which_request_waits_and_why(extra: dict[str, list[str]], machine: str) -> None:
+    held = csr()
+    held["spec"] |= {"username": "system:bootstrap:abcdef", "extra": extra}
+    (update,) = marked_as_held(held, HELD)
+    assert isinstance(update, Update)
+    assert update.announcement == (
+        f"the certificate request join of {machine} waits for a decision by `mooring csr review`: {HELD.message}"
+    )
+    assert marked_as_held(update.obj, HELD) == ()
 
 
 def test_a_held_request_is_not_written_again_for_the_same_reason() -> None:

@@ -234,8 +234,8 @@ async def test_hundreds_of_keys_of_one_event_leave_turns_to_the_event_loop(room:
 
 
 @in_room
-async def test_a_conflict_is_planned_again_with_the_new_state(room: Room) -> None:
-    """Another client edits the object between the plan and its write."""
+async def test_a_conflict_is_planned_again_with_the_new_state(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+    """Another client edits the object between the plan and its write. What the plan announces is logged once it is written."""
     await room.create("configmaps", config_map("a"))
 
     class Meddled(RegistryApi):
@@ -251,15 +251,15 @@ async def test_a_conflict_is_planned_again_with_the_new_state(room: Room) -> Non
         found = views["configmaps"].get(key[1], key[0])
         assert found is not None
         data = found.get("data") or {}
-        return (
-            () if "ours" in data else (Update("configmaps", {**found, "data": {**data, "ours": "y"}}), marker("after"))
-        )
+        written = {**found, "data": {**data, "ours": "y"}}
+        return () if "ours" in data else (Update("configmaps", written, announcement="ours is there"), marker("after"))
 
     api = Meddled(room.registry, masters_only, room.clock)
     async with running(room, [Scripted(ours)], api):
         await room.clock.advance(1)
         await until(lambda: exists(room, "secrets", "after", "default"))
     assert (await room.get("configmaps", "a")).obj["data"] == {"theirs": "x", "ours": "y"}
+    assert [one.getMessage() for one in caplog.records].count("ours is there") == 1
 
 
 class Refusing(RegistryApi):

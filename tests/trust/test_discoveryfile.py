@@ -335,6 +335,51 @@ def test_another_answer_is_polled_on_and_then_raised(
     assert net.kept_notices == [str(caught.value)]
 
 
+def said(code: int, body: bytes) -> HttpResponse:
+    return HttpResponse(code, body)
+
+
+def refused(message: str) -> bytes:
+    return json.dumps({"kind": "Status", "message": message}).encode()
+
+
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [
+        pytest.param(said(429, refused("too many requests")), "answered 429: too many requests", id="429"),
+        pytest.param(said(500, refused("etcd is away")), "answered 500: etcd is away", id="500"),
+        pytest.param(said(503, refused("shutting down")), "answered 503: shutting down", id="503"),
+        pytest.param(
+            said(503, b"runtime core not ready\n"), "Kubernetes Status: runtime core not ready", id="plain text"
+        ),
+        pytest.param(
+            said(502, b"<html><title>502 Bad Gateway</title><body>"), "Kubernetes Status: 502 Bad Gateway)", id="a page"
+        ),
+        pytest.param(said(418, b"no"), "status 418 without a Kubernetes Status: no)", id="another status"),
+        pytest.param(said(401, refused("no such user")), "401 Unauthorized (no such user): it", id="401"),
+        pytest.param(said(404, refused("not here")), "404 Not Found (not here): it", id="404"),
+        pytest.param(said(500, refused("a\nb\x1b[0m" + "c" * 2000)), "answered 500: a b [0mccc", id="a long text"),
+        pytest.param(said(500, refused("your token is hush")), "see the server's log", id="the token that was sent"),
+        pytest.param(said(503, b"bearer hush"), "without a Kubernetes Status); a load", id="the token in plain text"),
+    ],
+)
+def test_the_text_of_a_refusal_is_kept(reply: HttpResponse, text: str) -> None:
+    with pytest.raises(errors.DiscoveryError) as caught:
+        discover(network(reply=reply), WITH_TOKEN, allow_credentials=True)
+    assert text in str(caught.value)
+    assert "hush" not in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 1000
+
+
+def test_the_text_of_a_refused_document_is_kept_unless_its_url_has_a_secret() -> None:
+    net = with_page(HttpResponse(500, b"no such bucket"))
+    with pytest.raises(errors.RefusedAnswerError, match=r"answered 500: no such bucket$"):
+        net.drive(discover_by_url(URL, polling=ONCE))
+    with pytest.raises(errors.RefusedAnswerError, match="answered with status 500; see"):
+        net.drive(discover_by_url(f"{URL}?signature=hush", polling=ONCE))
+
+
 def test_a_server_that_starts_late_is_waited_for() -> None:
     net = Network({})
 

@@ -284,7 +284,8 @@ REPAIR = "; ask the cluster's administrator to repair it"
         pytest.param(
             failing(HttpResponse(404, b'{"message":"no such page"}')),
             errors.NotKubernetesError,
-            FIRST + "the answer is not one of a Kubernetes API server (status 404 without a Kubernetes Status)",
+            FIRST
+            + "the answer is not one of a Kubernetes API server (status 404 without a Kubernetes Status: no such page)",
             id="not a Kubernetes server: a 404 of somebody else",
         ),
         pytest.param(

@@ -53,6 +53,7 @@ from mooring.errors import (
     TooManyRequestsError,
 )
 from mooring.secret import Secret
+from mooring.trust.answertext import after_colon, answer_text
 from mooring.trust.discovery.errors import (
     AnswerTooLongError,
     BalancerAnswerError,
@@ -60,7 +61,7 @@ from mooring.trust.discovery.errors import (
     EndpointTimeoutError,
     NotKubernetesError,
 )
-from mooring.trust.discovery.fetch import connection_error
+from mooring.trust.discovery.fetch import BALANCER_STATUSES, connection_error
 from mooring.trust.httpexchange import TOO_LONG, HttpRequest, HttpResponse
 from mooring.trust.httpsurl import is_https
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected, flatten_cluster
@@ -74,8 +75,6 @@ STRATEGIC = "application/strategic-merge-patch+json"
 _JSON = "application/json"
 _GROUPS = "/apis/"
 _PAGE_NOT_FOUND = b"404 page not found"
-_OF_A_BALANCER = frozenset({429, 502, 503, 504})
-"""Statuses of a load balancer or proxy that cannot pass a request on now."""
 
 TIMEOUT = 30.0
 """Seconds for connecting, for the head of a response, and for each KiB of its body. kubectl has no limit."""
@@ -322,7 +321,8 @@ class ClusterClient:
         try:
             async with connection.stream(request, seconds + WATCH_GRACE, way) as answer:
                 if answer.status != 200:
-                    raise self._refusal(path, answer.status, answer.headers, await answer.read(MAX_BODY))
+                    refused = HttpResponse(answer.status, await answer.read(MAX_BODY), answer.headers)
+                    raise self._refusal(path, refused, request.authorization)
                 on_open()
                 async with aclosing(answer.chunks()) as chunks:
                     async for chunk in chunks:
@@ -393,7 +393,7 @@ class ClusterClient:
                 self._note_date(answer)
                 if 200 <= answer.status < 300:
                     return answer.body
-                refusal = self._refusal(path, answer.status, answer.headers, answer.body)
+                refusal = self._refusal(path, answer, request.authorization)
                 if isinstance(refusal, ApiError):
                     raise refusal
                 failures.append(refusal)
@@ -457,14 +457,18 @@ class ClusterClient:
     def _step(self) -> str:
         return f"asking {self.server}"
 
-    def _refusal(self, path: str, status: int, headers: Mapping[str, str], body: bytes) -> ApiError | PeerError:
+    def _refusal(self, path: str, answer: HttpResponse, authorization: Secret | None) -> ApiError | PeerError:
+        """Return the error for an answer other than 2xx. The text of one without a Status repeats no credential."""
+        status, headers, body = answer.status, answer.headers, answer.body
         if status == 404 and path.startswith(_GROUPS) and body.strip() == _PAGE_NOT_FOUND:
             return NotFoundError("the server could not find the requested resource")
         obj = _json_object(body)
         if obj is None or obj.get("kind") != "Status":
-            if status in _OF_A_BALANCER:
-                return BalancerAnswerError(self._step, status)
-            return NotKubernetesError(self._step, f"status {status} without a Kubernetes Status")
+            credential = authorization.reveal().rpartition(b" ")[2] if authorization is not None else b""
+            text = answer_text(body, [Secret(credential)] if credential else ())
+            if status in BALANCER_STATUSES:
+                return BalancerAnswerError(self._step, status, text)
+            return NotKubernetesError(self._step, f"status {status} without a Kubernetes Status{after_colon(text)}")
         obj["code"] = obj.get("code") or status
         after = headers.get("retry-after", "")
         if after.isascii() and after.isdigit() and not (obj.get("details") or {}).get("retryAfterSeconds"):

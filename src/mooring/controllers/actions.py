@@ -43,6 +43,8 @@ class Update:
     still: Still | None = field(default=None, compare=False)
     """Judges the update at its commit; where it returns False the precondition has failed. Between the plan and the commit other
     actions are applied, which wait."""
+    announcement: str = field(default="", compare=False)
+    """Line for the operator's log once the update is made; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)

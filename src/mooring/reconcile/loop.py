@@ -11,6 +11,7 @@ Rules kept here:
 * A plan that needs an object which cannot be read fails, one log line says so once, and the other plans go on. The key is planned
   again with back-off, and when the object can be read.
 * A namespace that holds objects of other servers waits in the same way: no change of the views would plan it again.
+* An update that is made is logged with what its plan announces, and with nothing else.
 * A failed plan is logged with its key, never with an object's content, and retried with back-off. Other keys go on. An object that
   a controller cannot parse is logged and skipped; otherwise it would stop the events for all controllers.
 """
@@ -280,6 +281,8 @@ class Reconciler:
                 if action.still is not None and not action.still(self._api.views, self._clock.now()):
                     return False
                 await api.update(action.plural, action.obj, action.subresource, action.still)
+                if action.announcement:
+                    log.warning("%s", action.announcement)
             else:
                 await api.delete(action)
         except AlreadyExistsError:

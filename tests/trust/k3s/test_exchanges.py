@@ -427,7 +427,24 @@ def test_other_failures_do_not_send_the_token(reply: HttpResponse | HttpFailure,
         ),
         pytest.param(status(404), {}, NotASupervisorError, "--k3s-supervisor", id="404"),
         pytest.param(status(302), {}, NotASupervisorError, "status 302", id="a redirect"),
-        pytest.param(status(429), {}, BusyError, "429", id="429"),
+        pytest.param(
+            status(404, b"404 page not found\n"), {}, NotASupervisorError, "(404 page not found)", id="404 with text"
+        ),
+        pytest.param(status(429), {}, BusyError, "too many machines join at this moment", id="429"),
+        pytest.param(
+            status(429, b'{"kind": "Status", "message": "try again in 7 s"}'),
+            {},
+            BusyError,
+            "the server answered 429: try again in 7 s",
+            id="429 as a Status",
+        ),
+        pytest.param(
+            status(502, b"<html><head><title>502 Bad Gateway</title></head><body>nginx</body></html>"),
+            {},
+            RefusedAnswerError,
+            "the server answered 502: 502 Bad Gateway",
+            id="502 of a proxy",
+        ),
         pytest.param(status(500), {}, RefusedAnswerError, "status 500; see the server's log", id="500 without a text"),
         pytest.param(
             status(500, b"token error ID 04711\n"),

@@ -198,4 +198,12 @@ def marked_as_held(csr: Obj, objection: Objection) -> Sequence[Action]:
     present = next((one for one in conditions_of(csr) if one.get("type") == NEEDS_APPROVAL), {})
     if (present.get("reason"), present.get("message")) == (objection.reason, objection.message):
         return ()
-    return (Update(REQUESTS, with_condition(csr, NEEDS_APPROVAL, objection.reason, objection.message), "approval"),)
+    spec = csr["spec"]
+    node = node_name_in(spec.get("extra") or {})
+    machine = f"node {node}" if node else spec.get("username", "")
+    announcement = (
+        f"the certificate request {csr['metadata']['name']} of {machine} waits for a decision by `mooring csr review`: "
+        f"{objection.message}"
+    )
+    held = with_condition(csr, NEEDS_APPROVAL, objection.reason, objection.message)
+    return (Update(REQUESTS, held, "approval", announcement=announcement),)

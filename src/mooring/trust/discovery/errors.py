@@ -2,6 +2,7 @@
 
 Rules kept here (docs/protocol/discovery-and-join.md):
 * A message names the failed step, the cause and the remedy. It may name a token's id, never its secret.
+* An error for an answer keeps what the server says (`mooring.trust.answertext`), as well as the status.
 * `final` is True when polling the same server again cannot help. A server may still be starting and a signature may be late, but a
   wrong signature or pin stays wrong.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from mooring.errors import PeerError
+from mooring.trust.answertext import after_colon, in_brackets
 from mooring.trust.auditid import explained_by
 
 
@@ -107,10 +109,10 @@ class BalancerAnswerError(NotKubernetesError):
 
     code = "balancer"
 
-    def __init__(self, step: str, status: int) -> None:
+    def __init__(self, step: str, status: int, text: str = "") -> None:
         super().__init__(
             step,
-            f"status {status} without a Kubernetes Status",
+            f"status {status} without a Kubernetes Status{after_colon(text)}",
             "a load balancer or proxy answers so while it reaches no API server, or has too many requests; see its log",
         )
 
@@ -118,9 +120,9 @@ class BalancerAnswerError(NotKubernetesError):
 class UnauthorizedAnswerError(DiscoveryError):
     code = "unauthorized"
 
-    def __init__(self, step: str, audit_id: str = "") -> None:
+    def __init__(self, step: str, audit_id: str = "", text: str = "") -> None:
         super().__init__(
-            f"{step}: the server answered 401 Unauthorized: it does not accept anonymous requests; "
+            f"{step}: the server answered 401 Unauthorized{in_brackets(text)}: it does not accept anonymous requests; "
             "enable anonymous authentication there, or join with --discovery-file and --allow-discovery-credentials"
             + explained_by(audit_id)
         )
@@ -129,9 +131,10 @@ class UnauthorizedAnswerError(DiscoveryError):
 class ForbiddenAnswerError(DiscoveryError):
     code = "forbidden"
 
-    def __init__(self, step: str, audit_id: str = "") -> None:
+    def __init__(self, step: str, audit_id: str = "", text: str = "") -> None:
         super().__init__(
-            f"{step}: the server answered 403 Forbidden: anonymous access to the cluster-info ConfigMap is disabled; "
+            f"{step}: the server answered 403 Forbidden{in_brackets(text)}: "
+            "anonymous access to the cluster-info ConfigMap is disabled; "
             "bind the role kubeadm:bootstrap-signer-clusterinfo to system:anonymous, or join with --discovery-file"
             + explained_by(audit_id)
         )
@@ -140,9 +143,9 @@ class ForbiddenAnswerError(DiscoveryError):
 class ClusterInfoMissingError(DiscoveryError):
     code = "cluster-info-missing"
 
-    def __init__(self, step: str) -> None:
+    def __init__(self, step: str, text: str = "") -> None:
         super().__init__(
-            f"{step}: the server answered 404 Not Found: it has no ConfigMap kube-public/cluster-info; "
+            f"{step}: the server answered 404 Not Found{in_brackets(text)}: it has no ConfigMap kube-public/cluster-info; "
             "check the address, and that the cluster was initialised for token discovery"
         )
 

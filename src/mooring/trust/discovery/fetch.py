@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from mooring.secret import Secret
+from mooring.trust.answertext import after_colon, answer_text
 from mooring.trust.discovery import errors
 from mooring.trust.discovery.clusterinfo import NAME, PATH
 from mooring.trust.discovery.notices import DiscoveryExchange
@@ -35,6 +37,8 @@ from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 MAX_BODY = 4 << 20
 """Bytes: a ConfigMap holds at most 1 MiB; JSON escapes can double that, metadata and indentation need a little more."""
 
+BALANCER_STATUSES = frozenset({429, 502, 503, 504})
+"""Statuses of a load balancer or proxy that cannot pass a request on now."""
 _TIME_WORDS = ("not yet valid", "has expired", "not-yet-valid", "expired")
 
 
@@ -59,6 +63,12 @@ def trust_of(cluster: Cluster) -> Trust:
     )
 
 
+def answered_secrets(credentials: KubeconfigUser | None) -> list[Secret]:
+    """Return the secrets that a request with these credentials carries, which no error repeats."""
+    found = (credentials.token, credentials.password) if credentials is not None else ()
+    return [one for one in found if one]
+
+
 def prove_server(cluster: Cluster) -> DiscoveryExchange[None]:
     """Prove that the CAs of `cluster` verify the server at its address. Raises DiscoveryError."""
     step = f"asking {cluster.server} with the CA that cluster-info names"
@@ -67,21 +77,18 @@ def prove_server(cluster: Cluster) -> DiscoveryExchange[None]:
         read_cluster_info(step, reply)
 
 
-def read_cluster_info(step: str, reply: HttpResponse | HttpFailure) -> Mapping[str, str]:
-    """Return the data of the cluster-info ConfigMap in a reply. Raises the DiscoveryError that fits anything else."""
+def read_cluster_info(
+    step: str, reply: HttpResponse | HttpFailure, credentials: KubeconfigUser | None = None
+) -> Mapping[str, str]:
+    """Return the data of the cluster-info ConfigMap in a reply. Raises the DiscoveryError that fits anything else.
+
+    `credentials` are those of the request.
+    """
     if isinstance(reply, HttpFailure):
         raise connection_error(step, reply)
-    obj = _json_object(step, reply.body)
     if reply.status != 200:
-        if obj.get("kind") != "Status":
-            raise errors.NotKubernetesError(step, f"status {reply.status} without a Kubernetes Status")
-        if reply.status == 401:
-            raise errors.UnauthorizedAnswerError(step, reply.headers.get("audit-id", ""))
-        if reply.status == 403:
-            raise errors.ForbiddenAnswerError(step, reply.headers.get("audit-id", ""))
-        if reply.status == 404:
-            raise errors.ClusterInfoMissingError(step)
-        raise errors.RefusedAnswerError(step, reply.status)
+        raise _refusal(step, reply, credentials)
+    obj = _json_object(step, reply.body)
     metadata = obj.get("metadata")
     if obj.get("kind") != "ConfigMap" or not isinstance(metadata, dict) or metadata.get("name") != NAME:
         raise errors.NotKubernetesError(step, f"JSON, but not the ConfigMap {NAME}")
@@ -89,6 +96,28 @@ def read_cluster_info(step: str, reply: HttpResponse | HttpFailure) -> Mapping[s
     if not isinstance(data, dict) or not all(isinstance(value, str | None) for value in data.values()):
         raise errors.NotKubernetesError(step, f"the ConfigMap {NAME} has data that is not text")
     return {key: value or "" for key, value in data.items()}
+
+
+def _refusal(step: str, reply: HttpResponse, credentials: KubeconfigUser | None) -> errors.DiscoveryError:
+    """Return the error for an answer other than 200, with what the server says."""
+    username = credentials.username if credentials is not None else ""
+    text = answer_text(reply.body, answered_secrets(credentials), (username,))
+    try:
+        is_status = _json_object(step, reply.body).get("kind") == "Status"
+    except errors.NotKubernetesError:
+        is_status = False
+    if not is_status:
+        if reply.status in BALANCER_STATUSES:
+            return errors.BalancerAnswerError(step, reply.status, text)
+        return errors.NotKubernetesError(step, f"status {reply.status} without a Kubernetes Status{after_colon(text)}")
+    audit_id = reply.headers.get("audit-id", "")
+    if reply.status == 401:
+        return errors.UnauthorizedAnswerError(step, audit_id, text)
+    if reply.status == 403:
+        return errors.ForbiddenAnswerError(step, audit_id, text)
+    if reply.status == 404:
+        return errors.ClusterInfoMissingError(step, text)
+    return errors.RefusedAnswerError(step, reply.status, text)
 
 
 def connection_error(step: str, failure: HttpFailure) -> errors.DiscoveryError:

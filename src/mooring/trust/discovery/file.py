@@ -78,7 +78,7 @@ def discover_by_file(
         step = f"fetching cluster-info from {one.server} (step 2)"
         reply = yield from rounds.send(cluster_info_request(one.server, trust_of(one), user))
         try:
-            published = read_cluster_info(step, reply).get(jws.KUBECONFIG_KEY)
+            published = read_cluster_info(step, reply, user).get(jws.KUBECONFIG_KEY)
             return (yield from _complete(found.led_by(turn), published))
         except ForbiddenAnswerError:
             yield Notice("The server keeps cluster-info to itself; TLS proved it, so the discovery document stands")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from mooring.trust.answertext import answer_text
 from mooring.trust.discovery.errors import RefusedAnswerError
 from mooring.trust.discovery.fetch import MAX_BODY, connection_error
 from mooring.trust.discovery.file import discover_by_file
@@ -24,7 +25,8 @@ def discover_by_url(
     if isinstance(reply, HttpFailure):
         raise connection_error(step, reply)
     if reply.status != 200:
-        raise RefusedAnswerError(step, reply.status)
+        has_secret = printable != url  # a page of errors may repeat parts of the URL
+        raise RefusedAnswerError(step, reply.status, "" if has_secret else answer_text(reply.body))
     return (yield from discover_by_file(reply.body, allow_credentials=allow_credentials, polling=polling, via="url"))
 
 

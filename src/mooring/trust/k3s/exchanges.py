@@ -8,7 +8,7 @@ Rules kept here (docs/protocol/k3s.md#join-of-an-agent):
 * Without a hash the machine's roots decide. Where they do not verify the server, its CA is trusted on first use, with a warning.
 * A request carries one credential: the client certificate of this machine while there is one, else the token. After 401 it is sent
   once more with the token. A server that then accepts it has ended the membership of the certificate, which is offered no more.
-* The text of a 5xx answer is shown, of a k3s server's in plain text as well (`mooring.trust.k3s.answertext`).
+* The text of an answer is shown, of a k3s server's in plain text as well (`mooring.trust.answertext`).
 * 403 to a request with a node's name is final, and the error repeats the server's reason. 401 and 403 to the credential are final
   at once from a Mooring server: its refusals have an Audit-Id, and it says what it is at `/version`, unless it serves no anonymous
   requests. From another server they are final after REFUSED_ROUNDS,
@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from mooring.pki.errors import PkiError
 from mooring.pki.x509 import bundles
 from mooring.secret import Secret
+from mooring.trust.answertext import answer_text, in_brackets
 from mooring.trust.discovery.errors import DiscoveryError, RefusedAnswerError
 from mooring.trust.discovery.fetch import connection_error
 from mooring.trust.discovery.notices import DiscoveryExchange, Notice
@@ -42,7 +43,6 @@ from mooring.trust.httpexchange import (
     Trust,
     send,
 )
-from mooring.trust.k3s.answertext import answer_text
 from mooring.trust.k3s.cahash import CaHashError, check_ca_hash
 from mooring.trust.k3s.headers import (
     APISERVERS,
@@ -170,8 +170,8 @@ def _content(step: str, reply: HttpResponse | HttpFailure) -> bytes:
 
 def _refusal_without_credential(step: str, status: int, text: str) -> DiscoveryError:
     if status == 429:
-        return BusyError(step)
-    return RefusedAnswerError(step, status, text) if status >= 500 else NotASupervisorError(step, status)
+        return BusyError(step, text)
+    return RefusedAnswerError(step, status, text) if status >= 500 else NotASupervisorError(step, status, text)
 
 
 class SupervisorClient:
@@ -327,7 +327,7 @@ class SupervisorClient:
     ) -> DiscoveryError:
         said = self._repeated(reply.body, node)
         audit_id = self._repeated(reply.headers.get("audit-id", "").encode(), node)
-        detail = f" ({said})" if said else ""
+        detail = in_brackets(said)
         if reply.status == 400:
             return RequestRefusedError(step, detail)
         if reply.status == 403 and node is not None and said != FORBIDDEN:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from mooring.trust.answertext import in_brackets
 from mooring.trust.auditid import explained_by
 from mooring.trust.discovery.errors import DiscoveryError
 
@@ -16,10 +17,10 @@ from mooring.trust.discovery.errors import DiscoveryError
 class NotASupervisorError(DiscoveryError):
     code: ClassVar[str] = "not-a-supervisor"
 
-    def __init__(self, step: str, status: int) -> None:
+    def __init__(self, step: str, status: int, text: str = "") -> None:
         super().__init__(
-            f"{step}: the server answered with status {status}, so it offers no k3s supervisor API; check the address, and start "
-            "a Mooring server with --k3s-supervisor"
+            f"{step}: the server answered with status {status}{in_brackets(text)}, so it offers no k3s supervisor API; "
+            "check the address, and start a Mooring server with --k3s-supervisor"
         )
 
 
@@ -67,8 +68,8 @@ class KnownCaError(DiscoveryError):
 class BusyError(DiscoveryError):
     code = "busy"
 
-    def __init__(self, step: str) -> None:
-        super().__init__(f"{step}: the server answered 429: too many machines join at this moment")
+    def __init__(self, step: str, text: str = "") -> None:
+        super().__init__(f"{step}: the server answered 429: {text or 'too many machines join at this moment'}")
 
 
 class CredentialRefusedError(DiscoveryError):

@@ -26,13 +26,13 @@ import msgspec
 from mooring.duration import format_duration
 from mooring.errors import ConfigError
 from mooring.secret import Secret
+from mooring.trust.answertext import after_colon, answer_text
 from mooring.trust.discovery.errors import DiscoveryError
 from mooring.trust.discovery.fetch import connection_error
 from mooring.trust.discovery.notices import DiscoveryExchange
 from mooring.trust.discovery.polling import Polling, Rounds
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse, send
 from mooring.trust.httpsurl import https_url_problem
-from mooring.trust.k3s.answertext import answer_text
 from mooring.trust.k3s.exchanges import JOIN_POLLING, TrustedCa, establish_trust
 from mooring.trust.k3s.headers import CONFIG, SERVER_BOOTSTRAP, TOKEN
 from mooring.trust.k3s.refusals import NotASupervisorError
@@ -270,7 +270,7 @@ class TrustedServer:
         """Return the error for a refusal. The server is asked once more, to tell an agent token from one that is wrong."""
         detail = _detail(reply.body, secrets)
         if reply.status == 404:
-            return NotASupervisorError(step, reply.status)
+            return NotASupervisorError(step, reply.status, detail.removeprefix(": "))
         if reply.status not in (401, 403):
             kind = StoreNotSharedError if detail.startswith(f": {ETCD_DISABLED}") else ServerRefusalError
             return kind(step, f"the server answered {reply.status}{detail}")
@@ -341,5 +341,4 @@ def _document(step: str, body: bytes) -> Mapping[str, Any]:
 
 def _detail(body: bytes, secrets: tuple[Secret, ...]) -> str:
     """Return the text of an answer, in one line; "" without one, or when it repeats a secret."""
-    text = answer_text(body, secrets, (SERVER, NODE))
-    return f": {text}" if text else ""
+    return after_colon(answer_text(body, secrets, (SERVER, NODE)))

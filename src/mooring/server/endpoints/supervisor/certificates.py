@@ -429,7 +429,7 @@ def _refusal(csr: Obj) -> ApiError:
         message = f"the certificate request {name} was refused: {refused.get('message', '')}"
         return BadRequestError(message) if refused.get("reason") in REASONS_OF_NAMES else ForbiddenError(message)
     held = found[NEEDS_APPROVAL]
-    message = f"the certificate request {name} waits for a decision: {held.get('message', '')}"
+    message = f"the certificate request {name} waits for a decision by `mooring csr review`: {held.get('message', '')}"
     return ForbiddenError(message) if held.get("reason") in _FINAL_REFUSALS else ServiceUnavailableError(message)
 
 

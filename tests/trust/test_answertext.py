@@ -10,11 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.secret import Secret
-from mooring.trust.k3s.answertext import MAX_TEXT, answer_text
+from mooring.trust.answertext import MAX_TEXT, answer_text
 
 PASSWORD = Secret("secretpassword")
 TEXTS: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", ""),
+    "a page of a proxy": (
+        b"<html>\r\n<head><title>502 Bad\nGateway &amp; more</title></head>\r\n<body><h1>502 Bad Gateway</h1>"
+        + b"x" * 9000,
+        "502 Bad Gateway & more",
+    ),
+    "a page without a title": (b" <!DOCTYPE html><p>no", ""),
+    "a page with an open title": (b"<title>" + b"x" * 100_000, "x" * MAX_TEXT),
+    "a page with control characters": (b"<TITLE lang=en>a&#27;[0m b\xc2\x9bc</TITLE>", "a[0m b c"),
+    "a page with the password": (b"<title>no</title>secretpassword", ""),
+    "XML of an object store": (b"<?xml?><Error><Code>AccessDenied</Code></Error>", ""),
     "plain text of k3s": (b"runtime core not ready\n", "runtime core not ready"),
     "a Status": (b'{"kind": "Status", "message": "the reason"}', "the reason"),
     "a Status without a message": (b'{"kind": "Status"}', ""),

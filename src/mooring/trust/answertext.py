@@ -1,7 +1,7 @@
 """Text of an answer that is no success: what the server says, fit for one line of an error.
 
-Rules kept here (docs/protocol/k3s.md#join-of-an-agent):
-* The message of a Status is the text, and otherwise the whole body: k3s answers in plain text in places.
+Rules kept here (docs/protocol/k3s.md#join-of-an-agent, docs/protocol/discovery-and-join.md#refusals):
+* The message of a Status is the text, of a page its title, and otherwise the whole body: k3s answers in plain text in places.
 * The text is one line without control characters, of at most MAX_TEXT characters. Any machine may have sent it.
 * An answer that repeats a secret of this machine has no text, whether the secret stands there in clear, escaped in JSON, or in the
   base64 of HTTP Basic.
@@ -10,13 +10,16 @@ Rules kept here (docs/protocol/k3s.md#join-of-an-agent):
 from __future__ import annotations
 
 import base64
+import html
 import json
+import re
 from collections.abc import Iterable
 
 from mooring.secret import Secret
 
 MAX_TEXT = 600
 """Characters of a server's text that an error repeats: reason and remedy of a certificate request that was denied."""
+_TITLE = re.compile(r"<title[^>]{0,100}>([^<]{0,600})", re.IGNORECASE)
 
 
 def answer_text(body: bytes, secrets: Iterable[Secret] = (), users: Iterable[str] = ()) -> str:
@@ -32,8 +35,21 @@ def answer_text(body: bytes, secrets: Iterable[Secret] = (), users: Iterable[str
     return " ".join("".join(one if one.isprintable() else " " for one in message[: 8 * MAX_TEXT]).split())[:MAX_TEXT]
 
 
+def in_brackets(text: str) -> str:
+    """Return the text of an answer for the middle of a sentence; "" for none."""
+    return f" ({text})" if text else ""
+
+
+def after_colon(text: str) -> str:
+    """Return the text of an answer for the end of a clause; "" for none."""
+    return f": {text}" if text else ""
+
+
 def _message(text: str) -> str:
-    """Return the message of a Status, and any other text as it is."""
+    """Return the message of a Status, the title of a page, and any other text as it is."""
+    if text.lstrip()[:1] == "<":
+        title = _TITLE.search(text[: 8 * MAX_TEXT])
+        return html.unescape(title[1]) if title else ""
     try:
         status = json.loads(text)
     except (ValueError, RecursionError):
