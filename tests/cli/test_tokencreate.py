@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -79,6 +80,30 @@ def test_the_join_line_names_the_port_that_the_url_means(
     )
     line = mooring.done("token", "create", "--print-join-command", "--dry-run", "--kubeconfig", str(kubeconfig))
     assert f"mooring join {address} --token " in line
+
+
+@pytest.mark.parametrize(
+    ("way", "fields"),
+    [
+        ({"tls_server_name": "inner.test"}, "tls-server-name"),
+        ({"proxy_url": "http://jane:hush@proxy.test:3128"}, "proxy-url"),
+        ({"tls_server_name": "inner.test", "proxy_url": "socks5://proxy.test"}, "tls-server-name and proxy-url"),
+        ({}, ""),
+    ],
+    ids=str,
+)
+def test_a_way_that_a_join_line_cannot_carry_is_warned_of(
+    tmp_path: Path, mooring: CommandLine, way: dict[str, Any], fields: str
+) -> None:
+    kubeconfig = tmp_path / "admin.conf"
+    config = user_kubeconfig("https://192.0.2.1", ThrowawayCA().certificate_pem, KubeconfigUser("admin"))
+    config = replace(config, clusters=tuple(replace(one, **way) for one in config.clusters))
+    kubeconfig.write_text(format_kubeconfig(config))
+    outcome = mooring("token", "create", "--print-join-command", "--dry-run", "--kubeconfig", str(kubeconfig))
+    assert outcome.out.startswith("mooring join 192.0.2.1:443 --token ")
+    warning = f"Warning: the kubeconfig reaches https://192.0.2.1 by {fields}, which a join line cannot carry"
+    assert (warning in outcome.err) == bool(fields)
+    assert "hush" not in outcome.err
 
 
 def test_no_join_line_for_a_server_with_a_path(tmp_path: Path, mooring: CommandLine) -> None:

@@ -408,6 +408,27 @@ def test_where_the_roots_of_the_machine_verified_the_server_they_must_do_so_agai
     assert peer.lines == []
 
 
+@pytest.mark.parametrize("is_other", [False, True], ids=["of the cluster as well", "alone"])
+def test_kubeconfigs_name_the_cas_that_verify_the_server(
+    peer: SupervisorPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_other: bool
+) -> None:
+    """The roots of the machine verify it, as behind a proxy with a public certificate."""
+    roots = tmp_path / "roots.pem"
+    roots.write_bytes(peer.ca.certificate_pem)
+    monkeypatch.setenv("SSL_CERT_FILE", str(roots))
+    other = ThrowawayCA("the cluster behind the proxy")
+    if is_other:
+        peer.override = lambda asked: (200, other.certificate_pem) if asked.path == headers.SERVER_CA else None
+    said: list[Progress] = []
+    given = plan(peer, tmp_path / "root", PASSWORD)
+    member = asyncio.run(join(given, HurriedClock(), said.append, local_url="https://127.0.0.1:6444"))
+    assert member.files.record.read().system_roots
+    cluster = load(str(member.files.kubeconfig)).cluster
+    way = (peer.url, "") if is_other else ("https://127.0.0.1:6444", str(member.files.server_ca))
+    assert (cluster.server, cluster.ca_file) == way
+    assert any("verified by the roots of this machine" in one.message for one in said) == is_other
+
+
 def test_seeds_are_tried_in_order(peer: SupervisorPeer, tmp_path: Path) -> None:
     down = f"https://127.0.0.1:{free_port()}"
     member = joined(plan(peer, tmp_path, peer.token, server=(down, peer.url)))

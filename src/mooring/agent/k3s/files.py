@@ -257,19 +257,23 @@ class AgentFiles:
                 written.append(path)
         return tuple(written)
 
-    def write_kubeconfigs(self, server: str) -> tuple[Path, ...]:
-        """Write the kubeconfigs for the URL of a server where they change. Return the written files. Raises ConfigError."""
+    def write_kubeconfigs(self, server: str, *, by_server_ca: bool = True) -> tuple[Path, ...]:
+        """Write the kubeconfigs for the URL of a server where they change. Return the written files. Raises ConfigError.
+
+        `by_server_ca`: the CAs of the cluster verify the server there, and not the roots of the machine.
+        """
         written = []
+        ca_file = str(self.server_ca) if by_server_ca else ""
         for name, certificate in KUBECONFIGS.items():
-            path, content = self.directory / name, self._kubeconfig(server, self.pairs[certificate])
+            path, content = self.directory / name, self._kubeconfig(server, ca_file, self.pairs[certificate])
             if _content(path) != content:
                 disk.write(path, content)
                 written.append(path)
         return tuple(written)
 
-    def _kubeconfig(self, server: str, pair: KeyPairFiles) -> bytes:
+    def _kubeconfig(self, server: str, ca_file: str, pair: KeyPairFiles) -> bytes:
         config = Kubeconfig(
-            (Cluster("local", server, ca_file=str(self.server_ca)),),
+            (Cluster("local", server, ca_file=ca_file),),
             (KubeconfigUser("user", certificate_file=str(pair.current), key_file=str(pair.key)),),
             (KubeconfigContext("Default", "local", "user", "default"),),
             "Default",

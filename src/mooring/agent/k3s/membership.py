@@ -50,9 +50,16 @@ from mooring.trust.discovery.notices import Notice
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.httpexchange import HttpRequest, Reply, Trust, Wait
 from mooring.trust.k3s.cahash import CaHashError, check_ca_hash
-from mooring.trust.k3s.exchanges import JOIN_POLLING, NodeIdentity, SupervisorClient, TrustedCa, establish_trust
+from mooring.trust.k3s.exchanges import (
+    JOIN_POLLING,
+    NodeIdentity,
+    SupervisorClient,
+    TrustedCa,
+    establish_trust,
+    prove_ca,
+)
 from mooring.trust.k3s.nodepassword import MAX_NODE_NAME
-from mooring.trust.k3s.refusals import CredentialRefusedError, UnusableResponseError
+from mooring.trust.k3s.refusals import CaNotProvenError, CredentialRefusedError, UnusableResponseError
 from mooring.trust.k3s.responses import KUBELET, WANTED, Wanted, has_addresses, is_usable, read_certificate
 from mooring.trust.k3s.token import K3sToken
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
@@ -283,7 +290,9 @@ class _Join:
         ).at(supervisor.urls)
         await self._certificates(supervisor, identity)
         with self.steps.step(steps.FILES) as summary:
-            summary.append(_written(self.files.write_kubeconfigs(self._local_url or member.server)))
+            by_server_ca = bool(trusted.ca_pem) or await self._proves(server_ca, member.server)
+            server = (self._local_url or member.server) if by_server_ca else member.server
+            summary.append(_written(self.files.write_kubeconfigs(server, by_server_ca=by_server_ca)))
             emptied, problems = self.plan.token.forget()
             if emptied:
                 summary.append(f"removed the token from {', '.join(map(str, emptied))}")
@@ -435,6 +444,24 @@ class _Join:
         except DiscoveryError as error:
             self.steps.say(f"the addresses of the API servers are read later: {error}", kept=True)
             return ()
+
+    async def _proves(self, server_ca: bytes, server: str) -> bool:
+        """Return False when the CAs of the cluster do not verify a server that the roots of the machine verify.
+
+        A program that uses the kubeconfigs could reach it neither by these CAs nor by the load balancer, whose name is 127.0.0.1.
+        """
+        step = f"proving the CA of the cluster for {server}"
+        try:
+            await self._converse(prove_ca(step, server, server_ca))
+        except CaNotProvenError as error:
+            self.steps.say(
+                f"warning: {error}. The kubeconfigs name the server itself, verified by the roots of this machine",
+                kept=True,
+            )
+            return False
+        except DiscoveryError:  # the join does not need the answer
+            return True
+        return True
 
     # ── 6: the Node ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -198,6 +198,8 @@ def create(
             )
     program = "kubeadm" if certificate_key else join_program
     lines = [record.token.reveal() for record in records]
+    if print_join_command:
+        _warn_of_way(chosen.selected)
     if is_k3s:
         digest = ca_hash(_served_ca(chosen), clock.now())
         lines = [format_token(digest, record.token).reveal().decode() for record in records]
@@ -312,6 +314,18 @@ def _agent_command(chosen: Selected, program: str, token: str) -> str:
     """Return the command of an agent for the addresses in the kubeconfig. k3s takes one address."""
     servers = [_endpoint(one.server) for one in (chosen.cluster, *chosen.others)]
     return agent_line(program, servers[:1] if program == "k3s" else servers, token)
+
+
+def _warn_of_way(chosen: Selected) -> None:
+    """Warn where the kubeconfig has more of the way to a server than a line holds."""
+    for one in (chosen.cluster, *chosen.others):
+        named = (("tls-server-name", one.tls_server_name), ("proxy-url", one.proxy_url))
+        if fields := " and ".join(field for field, value in named if value):
+            echo(
+                f"Warning: the kubeconfig reaches {one.server} by {fields}, which a join line cannot carry. Give a machine that "
+                "needs the same way a kubeconfig with the server and its CA, and join with --discovery-file",
+                err=True,
+            )
 
 
 def _endpoint(server: str) -> str:

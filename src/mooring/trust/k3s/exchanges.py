@@ -174,6 +174,13 @@ def _refusal_without_credential(step: str, status: int, text: str) -> DiscoveryE
     return RefusedAnswerError(step, status, text) if status >= 500 else NotASupervisorError(step, status, text)
 
 
+def prove_ca(step: str, url: str, ca_pem: bytes) -> DiscoveryExchange[None]:
+    """Prove that these CAs verify the server at `url`. Raises CaNotProvenError, and DiscoveryError when none answers."""
+    reply = yield from send(HttpRequest(Trust(ca_pem, is_k3s=True), url=url + CACERTS))
+    if isinstance(reply, HttpFailure):
+        raise CaNotProvenError(step, reply.text) if reply.kind == CERTIFICATE else connection_error(step, reply)
+
+
 class SupervisorClient:
     """Requests to the supervisors of one trusted cluster, the one that answered last first."""
 
@@ -216,10 +223,7 @@ class SupervisorClient:
         bundle = read_bundle(step, (yield from self._ask(step, HttpRequest("", url=SERVER_CA))))
         trusted = self.trust.ca_pem
         if trusted and not set(bundles.certificates_among(trusted)) <= set(bundles.certificates(bundle)):
-            step = f"proving the new CA of {self.urls[0]}"
-            reply = yield from send(HttpRequest(Trust(bundle, is_k3s=True), url=self.urls[0] + CACERTS))
-            if isinstance(reply, HttpFailure):
-                raise CaNotProvenError(step, reply.text) if reply.kind == CERTIFICATE else connection_error(step, reply)
+            yield from prove_ca(f"proving the new CA of {self.urls[0]}", self.urls[0], bundle)
         return bundle
 
     def fetch_apiservers(self) -> DiscoveryExchange[tuple[str, ...]]:
