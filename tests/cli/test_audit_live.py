@@ -32,9 +32,9 @@ TOKEN = parse_token("audit1.0123456789abcdef")
 OTHER_HASH = "sha256:" + "0" * 63 + "1"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def joined(live_server: LiveServer) -> LiveServer:
-    """Let two machines join with one token."""
+    """Let two machines join with one token, once for the server: a worker may come back to this file after others."""
     live_server.run(lambda client: client.create("secrets", to_secret(new_record(TOKEN, SystemClock().now()))))
     asyncio.run(join(live_server, TOKEN, "audited-1", "audited-2"))
     return live_server

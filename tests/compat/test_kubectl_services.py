@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests.compat.kubectl import Kubectl
+from tests.support.polling import eventually
 
 WEB = """
 apiVersion: v1
@@ -40,7 +41,8 @@ def cells(table: str) -> list[list[str]]:
 
 @pytest.mark.shows("Pods and Services, which are stored; cluster-info")
 def test_the_api_servers_are_behind_a_service(kubectl: Kubectl) -> None:
-    assert ["kubernetes", "ClusterIP", "10.96.0.1", "<none>", "443/TCP"] in cells(kubectl.ok("get", "service"))
+    row = ["kubernetes", "ClusterIP", "10.96.0.1", "<none>", "443/TCP"]
+    eventually(lambda: row in cells(kubectl.ok("get", "service")))  # its controller makes it when the server runs
     assert "is running at" in kubectl.ok("cluster-info")
     output = kubectl.ok("describe", "service", "kubernetes")
     assert re.search(r"^IP: +10\.96\.0\.1$", output, re.M)

@@ -63,6 +63,7 @@ from tests.support.rawcertificate import (
 from tests.support.testca import Pair, ThrowawayCA
 
 NOW = datetime.now(UTC)
+"""Time of what is made here, too: a certificate begins five minutes before it is made, and a run takes longer."""
 
 
 def entropy(count: int) -> bytes:
@@ -70,8 +71,8 @@ def entropy(count: int) -> bytes:
 
 
 def test_a_user_whose_name_is_in_latin_1() -> None:
-    ca = root(EXAMPLE)
-    peer = ClientTrust([Certificate(ca.der)]).verify([issued(ca, JOERG, [CLIENT_AUTH]).der], NOW)
+    ca = root(EXAMPLE, now=NOW)
+    peer = ClientTrust([Certificate(ca.der)]).verify([issued(ca, JOERG, [CLIENT_AUTH], NOW).der], NOW)
     assert (peer.common_name, peer.organizations) == ("Jörg", ("Bücher",))
 
 
@@ -89,7 +90,7 @@ def test_a_user_whose_name_is_in_latin_1() -> None:
     ],
 )
 def test_what_such_a_ca_issues_has_its_name_byte_for_byte(name_: bytes, tmp_path: Path) -> None:
-    ca = root(name_)
+    ca = root(name_, now=NOW)
     authority = Authority(Certificate(ca.der), ca.key)
     key = generate_key()
     leaf = authority.sign(profiles.client(key.public_key(), NOW, "jane", ["dev"]), NOW, 7)
@@ -103,7 +104,7 @@ def test_what_such_a_ca_issues_has_its_name_byte_for_byte(name_: bytes, tmp_path
 
 
 def test_a_revocation_list_of_such_a_ca_is_read(tmp_path: Path) -> None:
-    ca = root(EXAMPLE)
+    ca = root(EXAMPLE, now=NOW)
     authority = Authority(Certificate(ca.der), ca.key)
     signed = revocation_list(authority, [revoked_certificate(7, NOW, "keyCompromise")], NOW)
     (found,) = verified_crls(signed, [authority.certificate])
@@ -117,7 +118,7 @@ def test_a_revocation_list_of_such_a_ca_is_read(tmp_path: Path) -> None:
 
 def test_a_revocation_list_that_names_such_a_ca_once_more_is_read(tmp_path: Path) -> None:
     """easy-rsa writes `authorityKeyIdentifier=keyid:always,issuer:always` into each."""
-    ca = root(EXAMPLE)
+    ca = root(EXAMPLE, now=NOW)
     (tmp_path / "ca.crt").write_bytes(ca.pem)
     (tmp_path / "ca.key").write_bytes(private_key_pem(ca.key))
     (tmp_path / "index").touch()
@@ -132,7 +133,7 @@ def test_a_revocation_list_that_names_such_a_ca_once_more_is_read(tmp_path: Path
     assert found.issuer == "CN=root,O=Société Exemple"
 
 
-LISTING = ThrowawayCA("kubernetes")
+LISTING = ThrowawayCA("kubernetes", NOW)
 LIST = revocation_list(LISTING.authority, [revoked_certificate(7, NOW, "unspecified")], NOW)
 LIST_VERSION, _, _, THIS_UPDATE, NEXT_UPDATE, ENTRIES, LIST_EXTENSIONS = range(7)
 MINUTES = encoded(der.UTC_TIME, f"{NOW:%y%m%d%H%M}Z".encode())
@@ -186,7 +187,7 @@ def test_revocation_lists_that_are_refused(changes: Mapping[int, bytes], message
 
 
 def test_such_a_ca_is_replaced() -> None:
-    ca = root(EXAMPLE)
+    ca = root(EXAMPLE, now=NOW)
     old, new = Authority(Certificate(ca.der), ca.key), successor(generate_key(), NOW, entropy)
     led = cross_sign(old.certificate, new, NOW, entropy)
     assert led.subject == old.certificate.subject
@@ -212,7 +213,7 @@ def test_a_key_of_each_kind_signs_for_a_name_that_the_library_does_not_write(alg
     assert made.is_issued_by(trusted)
 
 
-IDENTIFIED = tuple(ThrowawayCA("kubernetes") for _ in range(MAX_SIGNATURE_CHECKS + 1))
+IDENTIFIED = tuple(ThrowawayCA("kubernetes", NOW) for _ in range(MAX_SIGNATURE_CHECKS + 1))
 
 
 def anonymous(of: ThrowawayCA) -> Pair:
@@ -234,7 +235,7 @@ def test_each_of_many_cas_of_one_name_verifies_its_machines(place: int, *, are_i
 def test_a_presenters_own_cas_are_tried_so_many_times_at_most() -> None:
     """Each of ten certificates may have been issued by each CA of the name: without a budget 330 checks of one handshake."""
     bundle = [anonymous(one).certificate for one in IDENTIFIED]
-    stranger = ThrowawayCA("kubernetes")
+    stranger = ThrowawayCA("kubernetes", NOW)
     chain: list[Pair] = [
         stranger.custom("kubernetes", key=stranger.key, extensions=[(x509.BasicConstraints(True, number), True)])
         for number in range(9)
@@ -273,8 +274,8 @@ CRITICAL = [
 def test_critical_extensions_that_go_understands(kind: str, value: bytes) -> None:
     """On a leaf and on a CA, as in Go."""
     critical = extension(kind, value, TRUE)
-    ca = root(EXAMPLE, critical)
-    peer = ClientTrust([Certificate(ca.der)]).verify([issued(ca, JOERG, [CLIENT_AUTH, critical]).der], NOW)
+    ca = root(EXAMPLE, critical, now=NOW)
+    peer = ClientTrust([Certificate(ca.der)]).verify([issued(ca, JOERG, [CLIENT_AUTH, critical], NOW).der], NOW)
     assert peer.common_name == "Jörg"
 
 
@@ -291,9 +292,9 @@ def test_critical_extensions_that_go_understands(kind: str, value: bytes) -> Non
     ],
 )
 def test_extensions_that_refuse_a_leaf(every: list[bytes], code: str) -> None:
-    ca = root(EXAMPLE)
+    ca = root(EXAMPLE, now=NOW)
     with pytest.raises(PeerCertificateError) as raised:
-        ClientTrust([Certificate(ca.der)]).verify([issued(ca, JOERG, [CLIENT_AUTH, *every]).der], NOW)
+        ClientTrust([Certificate(ca.der)]).verify([issued(ca, JOERG, [CLIENT_AUTH, *every], NOW).der], NOW)
     assert raised.value.code == code
 
 
@@ -442,7 +443,7 @@ UNKNOWN_KEY = encoded(SEQUENCE, encoded(SEQUENCE, oid("1.2.3.4")), encoded(der.B
 
 
 def test_a_ca_with_a_key_of_an_unknown_kind_in_a_bundle_hinders_no_other() -> None:
-    ca = ThrowawayCA("kubernetes")
+    ca = ThrowawayCA("kubernetes", NOW)
     start = Foreign(ca.certificate.der, ca.key)
     odd = Certificate(edited(ca.key, start, {KEY: UNKNOWN_KEY}).der)
     assert len(key_identities(odd)) == 1
@@ -453,7 +454,7 @@ def test_a_ca_with_a_key_of_an_unknown_kind_in_a_bundle_hinders_no_other() -> No
 
 @pytest.mark.parametrize("info", [encoded(SEQUENCE), UNKNOWN_KEY], ids=["no algorithm", "an unknown kind"])
 def test_a_leaf_with_a_key_that_cannot_be_read_is_refused(info: bytes) -> None:
-    ca = ThrowawayCA("kubernetes")
+    ca = ThrowawayCA("kubernetes", NOW)
     leaf = edited(ca.key, plain(ca), {KEY: info})
     with pytest.raises(PeerCertificateError) as raised:
         ClientTrust([ca.certificate]).verify([leaf.der], NOW)
@@ -471,5 +472,5 @@ def test_a_bundle_names_the_certificate_that_cannot_be_read() -> None:
 
 
 def test_the_fingerprint_is_the_sha_256_of_the_certificate() -> None:
-    ca = root(EXAMPLE)
+    ca = root(EXAMPLE, now=NOW)
     assert Certificate(ca.der).fingerprint == hashlib.sha256(ca.der).hexdigest()

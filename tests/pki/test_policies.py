@@ -69,17 +69,17 @@ Extensions = tuple[bytes, ...]
 
 def path(*below: Extensions, self_issued: int | None = None, of_root: Extensions = ()) -> list[Foreign]:
     """Return a chain, leaf first and root last, of the extensions of each certificate below the root, from the root on."""
-    top = root(named("root"), *of_root)
+    top = root(named("root"), *of_root, now=NOW)
     chain, key, issuer = [top], top.key, named("root")
     *cas, leaf = below
     for number, every in enumerate(cas):
         subject = issuer if number == self_issued else named(f"ca {number}")
-        start = plain(ThrowawayCA())
+        start = plain(ThrowawayCA(now=NOW))
         own = extensions(extension("551d13", CA_TRUE, TRUE), *every)
         made = edited(key, start, {ISSUER: issuer, SUBJECT: subject, EXTENSIONS: own})
         chain.append(made)
         key, issuer = made.key, subject
-    chain.append(edited(key, plain(ThrowawayCA()), {ISSUER: issuer, EXTENSIONS: extensions(*leaf)}))
+    chain.append(edited(key, plain(ThrowawayCA(now=NOW)), {ISSUER: issuer, EXTENSIONS: extensions(*leaf)}))
     return chain[::-1]
 
 
